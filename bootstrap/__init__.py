@@ -1,0 +1,1 @@
+"""An always-on meeting point."""

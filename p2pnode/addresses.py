@@ -1,0 +1,92 @@
+"""Addresses of nodes: libp2p multiaddresses that end in /p2p/PEER, checked with py-multiaddr."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .errors import UsageError
+from .ids import PeerId, public_key
+
+EXAMPLE = "/ip4/203.0.113.7/tcp/31337/p2p/12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
+MAX_ADDRESS_CHARS = 300
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a peer can be dialled, and which peer must answer there."""
+
+    text: str
+    peer: PeerId
+
+    @property
+    def transport(self) -> str:
+        """The part before /p2p/PEER at its end."""
+        return self.text[: -len(f"/p2p/{self.peer}")]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_address(text: str) -> Address:
+    """An address as a user or a peer gives it; UsageError with an example when it is not one."""
+    text = text.strip()
+    if len(text) > MAX_ADDRESS_CHARS or not text.startswith("/"):
+        raise UsageError(f"{text[:80]!r} is not an address; one looks like {EXAMPLE}")
+    _parse(text)
+    head, separator, peer = text.rpartition("/p2p/")
+    if not separator or not head:
+        raise UsageError(f"{text!r} lacks the peer id at its end; an address looks like {EXAMPLE}")
+    try:
+        public_key(peer)
+    except ValueError as error:
+        raise UsageError(f"{text!r} has a wrong peer id: {error}; copy the address whole") from None
+    return Address(text, PeerId(peer))
+
+
+def parse_listen(text: str) -> str:
+    """Where to listen: an address without a peer id, or just a port."""
+    text = text.strip()
+    if text.isdigit():
+        text = f"/ip4/0.0.0.0/tcp/{text}"
+    _parse(text)
+    if "/p2p/" in text or not ("/tcp/" in text or "/udp/" in text):
+        raise UsageError(f"{text!r} is not an address to listen on; one looks like /ip4/0.0.0.0/tcp/31337")
+    return text
+
+
+def _parse(text: str) -> None:
+    from multiaddr import Multiaddr  # 30 ms, and only needed where addresses are given
+
+    try:
+        Multiaddr(text)
+    except Exception as error:  # py-multiaddr raises many kinds, some of them bare
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise UsageError(f"{text[:80]!r} is not an address ({reason}); one looks like {EXAMPLE}") from None
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """The ip and tcp port of a plain address, or None for anything else."""
+    parts = text.split("/")
+    if len(parts) < 5 or parts[1] not in ("ip4", "ip6") or parts[3] != "tcp" or not parts[4].isdigit():
+        return None
+    return parts[2], int(parts[4])
+
+
+def useful(addresses: Iterable[str], most: int) -> tuple[str, ...]:
+    """The addresses worth telling others, best first: public, then local network, then relayed, then loopback."""
+    ranked = sorted(set(addresses), key=lambda text: (_rank(text), text))
+    return tuple(ranked[:most])
+
+
+def _rank(text: str) -> int:
+    if "/p2p-circuit" in text:
+        return 2
+    place = host_and_port(text)
+    if place is None:
+        return 3
+    ip = ipaddress.ip_address(place[0])
+    if ip.is_loopback:
+        return 4
+    return 1 if ip.is_private else 0

@@ -1,0 +1,59 @@
+"""Every error p2pnode raises on purpose, and whose fault it is.
+
+    P2pnodeError
+    ├── UsageError          the user's: one line, exit code 2
+    ├── LocalProblem        this machine's (port, disk, daemon): one line, exit code 1
+    │   └── NetworkDown     our own daemon is not there right now; it is being replaced
+    └── PeerError           a peer's, or the way to it
+        ├── PeerUnreachable it could not be reached
+        ├── PeerTimeout     it did not answer in time, or too slowly
+        ├── PeerRefused     it answered, and said no
+        └── PeerMisbehaved  it broke the protocol; costs it standing
+
+Anything else that escapes is a bug and may crash the process.
+"""
+
+
+class P2pnodeError(Exception):
+    """Base of the tree above."""
+
+
+class UsageError(P2pnodeError):
+    """Wrong input from the user; the message says what is wrong and what to do."""
+
+    exit_code = 2
+
+
+class LocalProblem(P2pnodeError):
+    """Something on this machine stands in the way; the message says what to do."""
+
+    exit_code = 1
+
+
+class NetworkDown(LocalProblem):
+    """The node's own daemon is gone or being replaced; try again shortly."""
+
+
+class PeerError(P2pnodeError):
+    """Something about one peer; the node goes on."""
+
+
+class PeerUnreachable(PeerError):
+    """No way to the peer was found."""
+
+
+class PeerTimeout(PeerError):
+    """The peer did not answer in time, or sent below the minimum rate."""
+
+
+class PeerRefused(PeerError):
+    """The peer answered that it will not."""
+
+    def __init__(self, code: str, why: str = "") -> None:
+        super().__init__(f"{code}: {why}" if why else code)
+        self.code = code
+        self.why = why
+
+
+class PeerMisbehaved(PeerError):
+    """The peer sent something the protocol forbids."""

@@ -1,0 +1,173 @@
+"""What nodes say to each other in calls, as msgspec structs: decoding checks types and sizes.
+
+Unknown fields are ignored, so a neighbouring minor version can add some; an unknown message is refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from .errors import PeerMisbehaved, PeerRefused
+from .records import MAX_RECORDS_PER_KEY, SignedRecord
+
+PROTOCOL = 1  # nodes of the same number talk; see docs/design.md on versions
+MAX_CALL_BYTES = 1 << 20  # a request or an answer; hivemind breaks above 4 MiB
+MAX_NAME_CHARS = 40
+MAX_ADDRESSES = 8
+MAX_PEERS_PER_ANSWER = 64
+
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
+Text = Annotated[str, msgspec.Meta(max_length=200)]
+AddressText = Annotated[str, msgspec.Meta(max_length=300)]
+Addresses = Annotated[tuple[AddressText, ...], msgspec.Meta(max_length=MAX_ADDRESSES)]
+RunText = Annotated[str, msgspec.Meta(max_length=64)]
+Proof = Annotated[bytes, msgspec.Meta(max_length=32)]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
+    """Base of all messages; the tag is the class name."""
+
+
+# ---- what a node says about itself, inside a signed record ----
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """A node's word about itself; the record around it says who and until when."""
+
+    name: Name
+    run: RunText
+    addresses: Addresses
+    protocol: int = PROTOCOL
+    role: Text = "node"  # node | bootstrap | observer
+    started: float = 0.0  # swarm time this process joined; tells a restart from a long life
+    left: bool = False
+
+
+# ---- requests, each above its answer ----
+
+
+class Ping(Message, frozen=True):
+    """Are you there, and what time is it?"""
+
+
+class Pong(Message, frozen=True):
+    time: float  # swarm time of the answering peer
+
+
+class Hello(Message, frozen=True):
+    """First words to a peer: who I am (signed), and which run I look for ("" = whichever you are in)."""
+
+    protocol: int
+    run: RunText = ""
+    proof: Proof = b""
+    announcement: SignedRecord | None = None
+
+
+class Welcome(Message, frozen=True):
+    protocol: int
+    time: float
+    run: RunText = ""  # "" from a bootstrap, which is in no run
+    role: Text = "node"
+    name: Name = ""
+    private: bool = False
+    announcement: SignedRecord | None = None
+
+
+class Store(Message, frozen=True):
+    """Keep these records of mine."""
+
+    records: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=16)]
+
+
+class Stored(Message, frozen=True):
+    verdicts: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)]
+
+
+class Find(Message, frozen=True):
+    """Records under a key that expire after `newer_than`; `after` pages on by peer id."""
+
+    key: Annotated[str, msgspec.Meta(max_length=256)]
+    newer_than: float = 0.0
+    after: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+class Found(Message, frozen=True):
+    records: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_RECORDS_PER_KEY)]
+    more: bool = False
+
+
+class GetPeers(Message, frozen=True):
+    """Members of a run you have heard of lately."""
+
+    run: RunText
+    proof: Proof = b""
+
+
+class Peers(Message, frozen=True):
+    announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_PEERS_PER_ANSWER)]
+
+
+class GetManifest(Message, frozen=True):
+    """What the run is."""
+
+    run: RunText
+    proof: Proof = b""
+
+
+class ManifestIs(Message, frozen=True):
+    manifest: Annotated[bytes, msgspec.Meta(max_length=65536)]
+
+
+class Refused(Message, frozen=True):
+    """The answer no, to any request."""
+
+    code: Text
+    why: Text = ""
+
+
+Request = Ping | Hello | Store | Find | GetPeers | GetManifest
+Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Refused
+
+_request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_announcement_decoder = msgspec.msgpack.Decoder(Announcement)
+_encoder = msgspec.msgpack.Encoder()
+
+A = TypeVar("A", bound=Message)
+
+
+def encode(message: Message | Announcement) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_request(data: bytes) -> Request:
+    """The request in `data`; PeerMisbehaved when there is none."""
+    return _decode(_request_decoder, data)
+
+
+def decode_announcement(data: bytes) -> Announcement:
+    return _decode(_announcement_decoder, data)
+
+
+def decode_answer(data: bytes, expected: type[A]) -> A:
+    """The expected answer; PeerRefused when the peer said no, PeerMisbehaved when it said anything else."""
+    answer = _decode(_answer_decoder, data)
+    if isinstance(answer, Refused):
+        raise PeerRefused(answer.code, answer.why)
+    if not isinstance(answer, expected):
+        raise PeerMisbehaved(f"answered {type(answer).__name__} where {expected.__name__} was due")
+    return answer
+
+
+T = TypeVar("T")
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    if len(data) > MAX_CALL_BYTES:
+        raise PeerMisbehaved(f"message of {len(data)} bytes, {MAX_CALL_BYTES} allowed")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise PeerMisbehaved(f"malformed message: {str(error)[:120]}") from None

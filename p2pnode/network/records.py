@@ -1,0 +1,111 @@
+"""Publishing and reading signed records: the network says who is nearest to a key, our own calls do the rest.
+
+One implementation over both networks. hivemind's own store and find are shut (they trust the local clock, and drop a whole
+dictionary for one bad entry); only its routing is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..errors import PeerError, PeerMisbehaved
+from ..ids import Identity, PeerId
+from ..messages import Find, Found, Message, Store, Stored, decode_answer, encode
+from ..records import MAX_RECORDS_PER_KEY, RecordStore, SignedRecord, VerifiedRecords, sign_record
+from .base import Network, Seconds
+
+REPLICAS = 5
+READERS = 3
+CALL_TIMEOUT: Seconds = 5.0
+PAGE_RECORDS = 250
+MAX_PAGES = 4
+
+A = TypeVar("A", bound=Message)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the storers said; `copies` counts those other than ourselves."""
+
+    record: SignedRecord
+    verdicts: tuple[str, ...]
+    copies: int
+
+
+class Records:
+    """The expiring signed records of a swarm, as one node sees and keeps them."""
+
+    def __init__(self, network: Network, identity: Identity, swarm_time: Callable[[], float]) -> None:
+        self.kept = RecordStore()
+        self._network = network
+        self._identity = identity
+        self._now = swarm_time
+        self._verified = VerifiedRecords()
+
+    async def publish(self, key: str, value: bytes, ttl: Seconds) -> Published:
+        """Sign a value and leave it with the peers nearest to its key. NetworkDown when we have no network."""
+        record = sign_record(self._identity, key, value, self._now() + ttl)
+        storers = await self._network.nearest(key, REPLICAS)
+        verdicts = await asyncio.gather(*(self._store_at(peer, record) for peer in storers))
+        said = [(peer, verdict) for peer, verdict in zip(storers, verdicts, strict=True) if verdict is not None]
+        copies = sum(verdict == "stored" and peer != self._network.peer for peer, verdict in said)
+        return Published(record, tuple(verdict for _, verdict in said), copies)
+
+    async def _store_at(self, peer: PeerId, record: SignedRecord) -> str | None:
+        if peer == self._network.peer:
+            return self.kept.put(record, peer, self._now())[0]
+        try:
+            answer = await self._ask(peer, Store((record,)), Stored)
+        except PeerError:
+            return None
+        return answer.verdicts[0] if answer.verdicts else None
+
+    async def read(self, key: str) -> dict[PeerId, SignedRecord]:
+        """Every peer's newest good record under a key, from several storers at once."""
+        storers = await self._network.nearest(key, READERS)
+        answers = await asyncio.gather(*(self._find_at(peer, key) for peer in storers))
+        return self._verified.newest(key, (record for found in answers for record in found), self._now())
+
+    def verified(self, record: SignedRecord) -> bool:
+        """Whether a record that reached us some other way is good and not expired."""
+        now = self._now()
+        return record.expiry > now and self._verified.is_good(record, now)
+
+    async def _find_at(self, peer: PeerId, key: str) -> list[SignedRecord]:
+        if peer == self._network.peer:
+            return self.kept.find(key, self._now())
+        found: list[SignedRecord] = []
+        try:
+            for _ in range(MAX_PAGES):
+                page = await self._ask(peer, Find(key, after=found[-1].peer if found else ""), Found)
+                found.extend(page.records)
+                if not page.more or not page.records or len(found) >= MAX_RECORDS_PER_KEY:
+                    break
+        except PeerError:
+            pass
+        return found
+
+    async def _ask(self, peer: PeerId, request: Message, expected: type[A]) -> A:
+        return decode_answer(await self._network.call(peer, encode(request), CALL_TIMEOUT), expected)
+
+    # ---- the storer's side ----
+
+    def serve_store(self, owner: PeerId, request: Store) -> Stored:
+        verdicts = []
+        for record in request.records:
+            verdict, why = self.kept.put(record, owner, self._now())
+            if verdict == "refused":
+                raise PeerMisbehaved(f"record refused: {why}")
+            verdicts.append(verdict)
+        return Stored(tuple(verdicts))
+
+    def serve_find(self, request: Find) -> Found:
+        records = [
+            record
+            for record in self.kept.find(request.key, self._now(), request.newer_than)
+            if record.peer > request.after
+        ]
+        return Found(tuple(records[:PAGE_RECORDS]), more=len(records) > PAGE_RECORDS)

@@ -1,0 +1,1 @@
+"""The node: owns its parts, keeps contact with the swarm, answers calls."""

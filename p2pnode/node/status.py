@@ -1,0 +1,61 @@
+"""What a node shows of itself: one frozen value behind the terminal view, the control socket and `peers`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Condition = Literal["starting", "connected", "alone", "searching", "network down", "leaving"]
+
+
+class PeerRow(msgspec.Struct, frozen=True):
+    """One line of the table of who is there."""
+
+    id: str
+    name: str
+    role: str
+    addresses: tuple[str, ...]
+    present: bool
+    heard_seconds_ago: float | None  # since a call to it last succeeded; None = never yet
+    latency_ms: float | None
+    faults: int
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something worth a line. `kind` is for machines, `text` for people."""
+
+    time: float
+    kind: str
+    text: str
+    warning: bool = False
+
+
+class Traffic(msgspec.Struct, frozen=True):
+    """Bytes of our own calls and streams since the start."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    calls_made: int = 0
+    calls_served: int = 0
+    refused: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Everything the views show. `connected` is only ever said after a remote peer answered a call lately."""
+
+    id: str
+    name: str
+    run: str
+    role: str
+    condition: Condition
+    why: str
+    private: bool
+    uptime_seconds: float
+    clock_offset_seconds: float
+    addresses: tuple[str, ...]
+    invite: str
+    daemon_starts: int
+    traffic: Traffic
+    peers: tuple[PeerRow, ...]
+    events: tuple[Event, ...]

@@ -1,0 +1,49 @@
+"""Where in the DHT a node announces itself, so that no key grows past its bound, from 2 to 100,000 peers.
+
+The directory of a run is a binary tree of keys. Everybody starts at the root; a node whose key is full goes one level
+down, to the child that its own hash names, and stays there. When parent and own key together have shrunk well below the
+bound, it moves up again. So every key holds at most MAX_RECORDS_PER_KEY records, a small swarm is one key, and the
+traffic of a large one is spread over all its leaves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from ..ids import sha256
+from ..records import MAX_RECORDS_PER_KEY
+
+MAX_DEPTH = 24
+ROOMY = MAX_RECORDS_PER_KEY // 4  # so few peers in a key that its nodes try one level up
+
+
+def key_at(tag: str, path: str) -> str:
+    """The record key of one node of the tree; `path` is a string of 0s and 1s, "" for the root."""
+    return f"peers/{tag}/p{path}"
+
+
+def path_of(peer: str, depth: int) -> str:
+    """The first `depth` bits of a peer's hash."""
+    bits = int.from_bytes(sha256(peer.encode())[:4], "big")
+    return format(bits, "032b")[:depth]
+
+
+def next_depth(depth: int, verdicts: Sequence[str]) -> int:
+    """Where to announce after these answers of the storers: deeper when most of them say the key is full."""
+    full = sum(verdict == "full" for verdict in verdicts)
+    return min(depth + 1, MAX_DEPTH) if full * 2 > len(verdicts) else depth
+
+
+def should_rise(depth: int, peers_here: int) -> bool:
+    """Whether the own key has become so empty that the level above is worth trying."""
+    return depth > 0 and peers_here < ROOMY
+
+
+def paths_to_read(peer: str, depth: int, rng: random.Random) -> list[str]:
+    """What to read to know the swarm: the own key, and in a large swarm one elsewhere for chance acquaintances."""
+    own = path_of(peer, depth)
+    if depth == 0:
+        return [own]
+    elsewhere = format(rng.getrandbits(depth), f"0{depth}b")
+    return [own] if elsewhere == own else [own, elsewhere]
