@@ -27,7 +27,7 @@ TIME_SLACK = 30.0  # seconds by which two honest nodes' idea of swarm time may d
 KEY_PREFIXES = ("peers",)
 _KEY = re.compile(rf"(?:{'|'.join(KEY_PREFIXES)})(?:/[A-Za-z0-9_.\-]{{1,64}}){{1,3}}")
 
-Verdict = Literal["stored", "full", "older", "refused"]
+Verdict = Literal["stored", "full", "older", "untimely", "refused"]
 
 
 class SignedRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -53,13 +53,16 @@ def why_refused(record: SignedRecord, now: float) -> str:
         return f"value over {MAX_VALUE_BYTES} bytes"
     if not math.isfinite(record.expiry):
         return "expiry is not a finite time"
-    if record.expiry <= now - TIME_SLACK:
-        return "expired"
-    if record.expiry > now + MAX_TTL + TIME_SLACK:
-        return f"expiry more than {MAX_TTL:.0f} s ahead"
+    if untimely(record, now):
+        return f"expired, or more than {MAX_TTL:.0f} s ahead"
     if len(record.signature) != SIGNATURE_BYTES or not signed_by(record.peer, _content(record), record.signature):
         return "signature does not fit"
     return ""
+
+
+def untimely(record: SignedRecord, now: float) -> bool:
+    """Outside the time a record may cover: a liar's doing, or only a wrong clock's."""
+    return not now - TIME_SLACK < record.expiry <= now + MAX_TTL + TIME_SLACK
 
 
 def _content(record: SignedRecord) -> bytes:
@@ -92,7 +95,7 @@ class RecordStore:
             return "refused", "only its own peer may store a record"
         why = why_refused(record, now)
         if why:
-            return "refused", why
+            return ("untimely" if math.isfinite(record.expiry) and untimely(record, now) else "refused"), why
         self.expire(now)
         known = self._keys.get(record.key, {}).get(record.peer)
         if known is not None:
@@ -166,7 +169,7 @@ class VerifiedRecords:
     def is_good(self, record: SignedRecord, now: float) -> bool:
         place = (record.key, record.peer)
         if self._known.get(place) == record:
-            return record.expiry <= now + MAX_TTL + TIME_SLACK
+            return not untimely(record, now)
         if why_refused(record, now):
             return False
         if len(self._known) >= self._capacity:

@@ -1,13 +1,13 @@
 """The network seam: what a node may ask of a network, whichever network it is.
 
 Implementations: `hivemind` (libp2p daemons) and `sim` (in memory, virtual time); tests/network/test_conformance.py says
-what both keep. Every method that waits for a peer has a limit, and fails with PeerUnreachable, PeerTimeout, PeerRefused or
-PeerMisbehaved, or with NetworkDown when our own side is the one that is gone.
+what both keep. Every method that waits for a peer has a limit, and fails with PeerUnreachable, PeerTimeout, PeerRefused
+or PeerMisbehaved, or with NetworkDown when our own side is the one that is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -162,4 +162,3 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
 
-Compute = Callable[[Callable[[], object]], Awaitable[object]]

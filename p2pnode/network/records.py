@@ -1,7 +1,7 @@
 """Publishing and reading signed records: the network says who is nearest to a key, our own calls do the rest.
 
-One implementation over both networks. hivemind's own store and find are shut (they trust the local clock, and drop a whole
-dictionary for one bad entry); only its routing is used.
+One implementation over both networks. hivemind's own store and find are shut (they trust the local clock, and drop a
+whole dictionary for one bad entry); only its routing is used.
 """
 
 from __future__ import annotations

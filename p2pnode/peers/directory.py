@@ -35,15 +35,16 @@ def next_depth(depth: int, verdicts: Sequence[str]) -> int:
     return min(depth + 1, MAX_DEPTH) if full * 2 > len(verdicts) else depth
 
 
+def tree_goes_on(depth: int, peers_here: int) -> bool:
+    """Whether there are parts of the tree beyond the own key."""
+    return depth > 0 or peers_here >= MAX_RECORDS_PER_KEY * 9 // 10
+
+
 def should_rise(depth: int, peers_here: int) -> bool:
     """Whether the own key has become so empty that the level above is worth trying."""
     return depth > 0 and peers_here < ROOMY
 
 
-def paths_to_read(peer: str, depth: int, rng: random.Random) -> list[str]:
-    """What to read to know the swarm: the own key, and in a large swarm one elsewhere for chance acquaintances."""
-    own = path_of(peer, depth)
-    if depth == 0:
-        return [own]
-    elsewhere = format(rng.getrandbits(depth), f"0{depth}b")
-    return [own] if elsewhere == own else [own, elsewhere]
+def path_elsewhere(depth: int, rng: random.Random) -> str:
+    """A random part of the tree, down to one level below our own; every key is equally likely, so the root is not hot."""
+    return format(rng.randint(1, 2 ** (depth + 2) - 1), "b")[1:]

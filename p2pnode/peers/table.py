@@ -59,11 +59,15 @@ class PeerTable:
             return False
         if known is None:
             if len(self._peers) >= self._max_peers:
-                del self._peers[min(self._peers, key=lambda id: (self._peers[id].record.expiry, id))]
+                del self._peers[self._least_valuable()]
             self._peers[peer] = Peer(peer, record, announcement)
             return not announcement.left
         self._peers[peer] = replace(known, record=record, announcement=announcement)
         return known.announcement.left and not announcement.left
+
+    def _least_valuable(self) -> PeerId:
+        """Whom to forget first: peers never spoken with, then those whose word runs out soonest."""
+        return min(self._peers.values(), key=lambda peer: (peer.heard is not None, peer.record.expiry, peer.id)).id
 
     def heard(self, peer: PeerId, now: float, latency: float) -> None:
         """A call to the peer succeeded."""

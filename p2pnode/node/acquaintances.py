@@ -1,0 +1,85 @@
+"""Hearing of peers: announcements go into the table, those met into the book, arrivals and departures are said."""
+
+from __future__ import annotations
+
+from ..errors import LocalProblem, PeerMisbehaved
+from ..ids import PeerId, short
+from ..messages import Announcement, decode_announcement
+from ..network.base import Network
+from ..network.records import Records
+from ..peers.table import Peer, PeerTable
+from ..records import SignedRecord
+from ..store.book import PeerBook
+from ..store.storage import Storage
+from .events import Events
+from .swarmclock import SwarmClock
+
+BOOK_FILE = "book.json"
+
+
+class Acquaintances:
+    """Whom this node knows, now (table) and from before (book)."""
+
+    def __init__(
+        self,
+        table: PeerTable,
+        records: Records,
+        network: Network,
+        clock: SwarmClock,
+        events: Events,
+        storage: Storage,
+    ) -> None:
+        self.book = PeerBook(storage, BOOK_FILE)
+        self._table = table
+        self._records = records
+        self._network = network
+        self._clock = clock
+        self._events = events
+
+    def take_in(self, record: SignedRecord) -> bool:
+        """Note an announcement that reached us directly, if it is good; True when it tells of somebody new."""
+        if not self._records.verified(record):
+            return False
+        try:
+            announcement = decode_announcement(record.value)
+        except PeerMisbehaved:
+            return False
+        return self.note(record, announcement)
+
+    def note(self, record: SignedRecord, announcement: Announcement) -> bool:
+        """Note a verified announcement; True when it tells of somebody new."""
+        id = PeerId(record.peer)
+        before = self._table.get(id)
+        arrived = self._table.add(record, announcement)
+        after = self._table.get(id)
+        if arrived:
+            self._network.learn(id, announcement.addresses)
+            self._events.say("peer joined", f"{_called(announcement, id)} is here")
+        elif before is not None and after is not None and not before.announcement.left and after.announcement.left:
+            self._events.say("peer left", f"{_called(announcement, id)} left")
+        return arrived
+
+    def answered(self, known: Peer) -> None:
+        """A known peer answered a call."""
+        self.book.met(known.id, known.announcement.addresses, self._clock.now())
+        if known.silent:
+            self._events.say("peer back", f"{_called(known.announcement, known.id)} answers again")
+
+    def did_not_answer(self, known: Peer) -> None:
+        """A call to a known peer failed; said once, when it makes the peer count as silent."""
+        after = self._table.get(known.id)
+        if after is not None and after.silent and not known.silent:
+            self._events.say("peer silent", f"{_called(known.announcement, known.id)} does not answer", warning=True)
+
+    def tidy(self) -> None:
+        """Forget announcements that ran out, and save the book. A full disk costs the book, not the node."""
+        for peer in self._table.expire(self._clock.now()):
+            self._events.say("peer gone", f"{_called(peer.announcement, peer.id)} was not heard of again", warning=True)
+        try:
+            self.book.save()
+        except LocalProblem as problem:
+            self._events.say("disk", f"the peer book was not saved: {problem}", warning=True)
+
+
+def _called(announcement: Announcement, peer: PeerId) -> str:
+    return f"{announcement.name} ({short(peer)})"

@@ -1,0 +1,84 @@
+"""Calls to peers with everything a call teaches: latency, standing, swarm time, traffic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
+from ..ids import PeerId
+from ..messages import Message, Ping, Pong, decode_answer, encode
+from ..network.base import Clock, Network, Seconds
+from ..peers.standing import Standing
+from ..peers.table import PeerTable
+from .status import Traffic
+from .swarmclock import SwarmClock
+
+CALL_TIMEOUT: Seconds = 5.0
+
+A = TypeVar("A", bound=Message)
+
+
+@dataclass
+class TrafficCount:
+    """Counts since the start; `frozen()` for showing."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    calls_made: int = 0
+    calls_served: int = 0
+    refused: int = 0
+
+    def frozen(self) -> Traffic:
+        return Traffic(self.sent_bytes, self.received_bytes, self.calls_made, self.calls_served, self.refused)
+
+
+class Calls:
+    """Asks peers things. Remembers in `last_heard` when any peer last answered: the only proof of being connected."""
+
+    def __init__(
+        self, network: Network, clock: Clock, swarm_clock: SwarmClock, table: PeerTable, standing: Standing
+    ) -> None:
+        self.last_heard: float | None = None
+        self.traffic = TrafficCount()
+        self._network = network
+        self._clock = clock
+        self._swarm_clock = swarm_clock
+        self._table = table
+        self._standing = standing
+
+    async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
+        """The peer's answer. PeerError as the network says; NetworkDown leaves the peer's record alone."""
+        begun = self._clock.monotonic()
+        data = encode(request)
+        self.traffic.calls_made += 1
+        self.traffic.sent_bytes += len(data)
+        try:
+            raw = await self._network.call(peer, data, timeout)
+            self.traffic.received_bytes += len(raw)
+            self._heard(peer, begun)
+            return decode_answer(raw, expected)
+        except PeerMisbehaved as fault:
+            self._standing.fault(peer, str(fault), self._clock.monotonic())
+            raise
+        except PeerRefused:
+            self._heard(peer, begun)
+            raise
+        except PeerError:
+            self._table.failed(peer)
+            raise
+
+    async def ping(self, peer: PeerId, timeout: Seconds = CALL_TIMEOUT) -> bool:
+        """Whether the peer answers; its time is noted."""
+        begun = self._clock.monotonic()
+        try:
+            pong = await self.ask(peer, Ping(), Pong, timeout)
+        except (PeerError, NetworkDown):
+            return False
+        self._swarm_clock.report(peer, pong.time, self._clock.monotonic() - begun)
+        return True
+
+    def _heard(self, peer: PeerId, begun: float) -> None:
+        now = self._clock.monotonic()
+        self.last_heard = now
+        self._table.heard(peer, now, now - begun)

@@ -1,0 +1,287 @@
+"""Being part of a swarm: contact, announce, listen, ping. Four loops, none of which ever gives up.
+
+Bootstrap addresses and the peer book are contacted again for ever, so that a node whose bootstrap was down joins when it
+comes back, and two half-swarms that share any address heal. A swarm is heard of in three ways: the directory in the
+DHT, peers told by peers, and peers that greet us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+from ..addresses import Address, useful
+from ..errors import NetworkDown, PeerError, PeerMisbehaved
+from ..ids import PeerId
+from ..messages import MAX_ADDRESSES, PROTOCOL, Announcement, GetPeers, Hello, Peers, Welcome, encode
+from ..network.base import Health, Seconds
+from ..records import SignedRecord, sign_record
+from .directory import Directory
+from .parts import Parts
+
+CONTACT_TIMEOUT: Seconds = 8.0
+SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause between rounds while nobody answers
+CONTACT_PERIOD: Seconds = 60.0  # between rounds once connected
+ANNOUNCE_PERIOD: Seconds = 60.0
+ANNOUNCE_TTL: Seconds = 240.0
+READ_PAUSE: tuple[Seconds, Seconds] = (3.0, 60.0)
+PING_PERIOD: Seconds = 3.0
+PING_TIMEOUT: Seconds = 4.0
+PINGS_AT_ONCE = 2
+ASK_PEERS_EVERY = 5  # ping rounds
+HEARD_WINDOW: Seconds = 10.0  # an answer this recent means connected
+GREET_AT_ONCE = 8
+BOOK_TRIES = 8
+GOODBYES = 16
+GOODBYE_LIMIT: Seconds = 2.0
+
+
+@dataclass(frozen=True)
+class Me:
+    """What this node says about itself."""
+
+    name: str
+    role: str
+    tag: str  # the run's name in the DHT; "" while the node does not know its run yet
+    bootstrap: tuple[Address, ...]
+
+
+@dataclass
+class Search:
+    """How looking for others goes, for people to see."""
+
+    welcomes: dict[Address, Welcome] = field(default_factory=dict)
+    wrong: dict[Address, str] = field(default_factory=dict)  # addresses where another peer answers
+    trouble: str = ""
+
+
+class Membership:
+    """Keeps one node in touch with its swarm."""
+
+    def __init__(self, me: Me, parts: Parts, started: float) -> None:
+        self.me = me
+        self.search = Search()
+        self.record: SignedRecord | None = None
+        self.own_addresses: tuple[str, ...] = ()
+        self._parts = parts
+        self._rng = parts.world.rng
+        self._table = parts.table
+        self._calls = parts.calls
+        self._started = started
+        self._directory = Directory(parts.records, me.tag or me.role, parts.identity.peer_id)
+        self._announce_now = asyncio.Event()
+        self._read_now = asyncio.Event()
+        self._contact_now = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a remote peer answered a call of ours within the last seconds. Nothing else counts."""
+        heard = self._calls.last_heard
+        up = self._parts.network.health.state == "up"
+        return up and heard is not None and self._parts.world.clock.monotonic() - heard <= HEARD_WINDOW
+
+    @property
+    def looks_for_others(self) -> bool:
+        return bool(self.me.bootstrap) or len(self._parts.acquaintances.book) > 0
+
+    # ---- loops ----
+
+    async def keep(self) -> None:
+        """Run all loops until cancelled."""
+        self._parts.network.on_change(self._network_changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_contact())
+            group.create_task(self._keep_announced())
+            group.create_task(self._keep_reading())
+            group.create_task(self._keep_pinging())
+
+    async def _keep_contact(self) -> None:
+        pause = SEARCH_PAUSE[0]
+        while True:
+            await self.contact_round()
+            pause = SEARCH_PAUSE[0] if self.connected else min(pause * 2, SEARCH_PAUSE[1])
+            wait = CONTACT_PERIOD if self.connected or not self.looks_for_others else pause
+            if await self._woken(self._contact_now, wait):
+                pause = SEARCH_PAUSE[0]
+
+    async def _keep_announced(self) -> None:
+        while True:
+            pause = ANNOUNCE_PERIOD
+            with contextlib.suppress(PeerError, NetworkDown):
+                copies = await self.announce()
+                if copies == 0 and self._table.present():
+                    pause = ANNOUNCE_PERIOD / 10  # others are there and none of them keeps it yet
+            await self._woken(self._announce_now, pause)
+
+    async def _keep_reading(self) -> None:
+        pause = READ_PAUSE[0]
+        while True:
+            news = False
+            with contextlib.suppress(PeerError, NetworkDown):
+                news = await self.read_directory()
+            pause = READ_PAUSE[0] if news else min(pause * 2, READ_PAUSE[1])
+            if await self._woken(self._read_now, pause):
+                pause = READ_PAUSE[0]
+
+    async def _keep_pinging(self) -> None:
+        rounds = 0
+        while True:
+            was_connected = self.connected
+            await asyncio.sleep(self._jittered(PING_PERIOD))
+            rounds += 1
+            await asyncio.gather(*(self._ping(peer) for peer in self._table.pick_to_ping(self._rng, PINGS_AT_ONCE)))
+            if rounds % ASK_PEERS_EVERY == 0:
+                await self._ask_someone_for_peers()
+            self._parts.acquaintances.tidy()
+            if was_connected and not self.connected:
+                self._contact_now.set()
+
+    # ---- contact ----
+
+    async def contact_round(self) -> None:
+        """Try whom we ought to know: everybody while nobody answers, else those we have not heard of lately."""
+        await asyncio.gather(*(self.contact(address) for address in self._addresses_to_try()))
+
+    def _addresses_to_try(self) -> list[Address]:
+        here = {peer.id for peer in self._table.present() if peer.heard is not None} if self.connected else set()
+        here.add(self._parts.identity.peer_id)
+        bootstrap = [address for address in self.me.bootstrap if address.peer not in here]
+        met = self._parts.acquaintances.book.addresses()
+        book = [address for address in met if address.peer not in here and address not in bootstrap]
+        if not self.connected:
+            return bootstrap + book[:BOOK_TRIES]
+        return bootstrap + ([self._rng.choice(book)] if book else [])
+
+    async def contact(self, address: Address) -> bool:
+        """Dial one address and greet the peer there; the failure's reason is kept for people to see."""
+        try:
+            await self._parts.network.contact(address, CONTACT_TIMEOUT)
+            self.search.welcomes[address] = await self.greet(address.peer)
+        except PeerMisbehaved as fault:
+            self.search.wrong[address] = str(fault)
+            self.search.trouble = f"{address.transport}: {fault}"
+            return False
+        except (PeerError, NetworkDown) as error:
+            self.search.trouble = f"{address.transport}: {error}"
+            return False
+        self.search.trouble = ""
+        return True
+
+    async def greet(self, peer: PeerId) -> Welcome:
+        """Exchange first words with a peer and ask whom it knows. Its time comes first: our own record needs it."""
+        clock = self._parts.world.clock
+        if not self._parts.clock.established:
+            await self._calls.ping(peer, CONTACT_TIMEOUT)
+        begun = clock.monotonic()
+        welcome = await self._calls.ask(peer, self._hello(), Welcome, CONTACT_TIMEOUT)
+        self._parts.clock.report(peer, welcome.time, clock.monotonic() - begun)
+        if welcome.announcement is not None and welcome.announcement.peer == peer:
+            self._parts.acquaintances.take_in(welcome.announcement)
+            self._met(peer)
+        await self._ask_for_peers(peer)
+        return welcome
+
+    async def _ask_for_peers(self, peer: PeerId) -> None:
+        if not self.me.tag:
+            return
+        told = await self._calls.ask(peer, GetPeers(self.me.tag), Peers)
+        new = [PeerId(record.peer) for record in told.announcements if self._parts.acquaintances.take_in(record)]
+        if new:
+            self._announce_now.set()
+            await self._greet_some(new)
+
+    async def _ask_someone_for_peers(self) -> None:
+        members = [peer.id for peer in self._table.present(self.me.tag)]
+        if members:
+            with contextlib.suppress(PeerError, NetworkDown):
+                await self._ask_for_peers(self._rng.choice(members))
+
+    async def _greet_some(self, peers: list[PeerId]) -> None:
+        """Let a few newly heard-of peers know us at once; the others read of us in the directory."""
+        picks = self._rng.sample(peers, min(GREET_AT_ONCE, len(peers)))
+        await asyncio.gather(*(self._greet_quietly(pick) for pick in picks))
+
+    async def _greet_quietly(self, peer: PeerId) -> None:
+        with contextlib.suppress(PeerError, NetworkDown):
+            await self._calls.ask(peer, self._hello(), Welcome)
+            self._met(peer)
+
+    def _met(self, peer: PeerId) -> None:
+        known = self._table.get(peer)
+        if known is not None:
+            self._parts.acquaintances.answered(known)
+
+    # ---- announcing ----
+
+    async def announce(self) -> int:
+        """Publish our announcement; returns how many other peers keep it."""
+        await self.refresh_addresses()
+        published = await self._directory.announce(self._announcement(), ANNOUNCE_TTL)
+        self.record = published.record
+        return published.copies
+
+    async def refresh_addresses(self) -> None:
+        with contextlib.suppress(NetworkDown):
+            self.own_addresses = useful(await self._parts.network.addresses(), MAX_ADDRESSES)
+
+    def _announcement(self, left: bool = False) -> Announcement:
+        me = self.me
+        return Announcement(me.name, me.tag, self.own_addresses, role=me.role, started=self._started, left=left)
+
+    def _hello(self, left: bool = False) -> Hello:
+        """Our announcement for direct words, signed anew, so that it never loses against what the DHT has."""
+        expiry = self._parts.clock.now() + ANNOUNCE_TTL + left
+        value = encode(self._announcement(left))
+        self.record = sign_record(self._parts.identity, self._directory.key, value, expiry)
+        return Hello(PROTOCOL, self.me.tag, announcement=self.record)
+
+    async def say_goodbye(self) -> None:
+        """Withdraw: a signed `left` with a later expiry, to the directory and to some of those present. Bounded."""
+        goodbye = self._hello(left=True)
+        peers = [peer.id for peer in self._table.present()][:GOODBYES]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_LIMIT):
+                await asyncio.gather(
+                    self._directory.announce(self._announcement(left=True), ANNOUNCE_TTL + 1),
+                    *(self._calls.ask(peer, goodbye, Welcome, GOODBYE_LIMIT) for peer in peers),
+                    return_exceptions=True,
+                )
+
+    # ---- hearing of others ----
+
+    async def read_directory(self) -> bool:
+        """Read our part of the directory; True when it told of somebody new."""
+        found = await self._directory.read(self._rng)
+        note = self._parts.acquaintances.note
+        new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
+        await self._greet_some(new)
+        return bool(new)
+
+    async def _ping(self, peer: PeerId) -> None:
+        known = self._table.get(peer)
+        if known is None:
+            return
+        if await self._calls.ping(peer, PING_TIMEOUT):
+            self._parts.acquaintances.answered(known)
+        else:
+            self._parts.acquaintances.did_not_answer(known)
+
+    # ---- waiting ----
+
+    def _network_changed(self, health: Health) -> None:
+        if health.state == "up":
+            for wake in (self._contact_now, self._announce_now, self._read_now):
+                wake.set()
+
+    def _jittered(self, seconds: Seconds) -> Seconds:
+        return seconds * self._rng.uniform(0.8, 1.2)
+
+    async def _woken(self, event: asyncio.Event, seconds: Seconds) -> bool:
+        """Wait about that long, or less if woken; True when woken."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._jittered(seconds)):
+                await event.wait()
+        was_set = event.is_set()
+        event.clear()
+        return was_set

@@ -1,0 +1,48 @@
+"""The parts of one node that its pieces share, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ids import Identity
+from ..network.base import Network
+from ..network.records import Records
+from ..peers.standing import Standing
+from ..peers.table import PeerTable
+from .acquaintances import Acquaintances
+from .calls import Calls
+from .events import Events
+from .swarmclock import SwarmClock
+from .world import World
+
+
+@dataclass(frozen=True)
+class Parts:
+    identity: Identity
+    world: World
+    network: Network
+    events: Events
+    clock: SwarmClock
+    table: PeerTable
+    standing: Standing
+    calls: Calls
+    records: Records
+    acquaintances: Acquaintances
+
+
+def make_parts(identity: Identity, world: World, network: Network) -> Parts:
+    events = Events(world.clock)
+    clock = SwarmClock(world.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
+    table = PeerTable(identity.peer_id)
+    standing = Standing()
+    calls = Calls(network, world.clock, clock, table, standing)
+    records = Records(network, identity, clock.now)
+    acquaintances = Acquaintances(table, records, network, clock, events, world.storage)
+    return Parts(identity, world, network, events, clock, table, standing, calls, records, acquaintances)
+
+
+def _clock_warning(offset: float) -> str:
+    ahead = "behind" if offset > 0 else "ahead"
+    return (
+        f"this machine's clock is {abs(offset):.0f} s {ahead} of the swarm's; p2pnode allows for it, but set the clock"
+    )

@@ -1,0 +1,153 @@
+"""What this node answers when peers call. Nothing a peer sends raises past here; faults cost it standing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..errors import PeerMisbehaved, PeerRefused
+from ..ids import PeerId
+from ..messages import (
+    MAX_PEERS_PER_ANSWER,
+    PROTOCOL,
+    Answer,
+    Find,
+    GetManifest,
+    GetPeers,
+    Hello,
+    ManifestIs,
+    Peers,
+    Ping,
+    Pong,
+    Refused,
+    Request,
+    Store,
+    Welcome,
+    decode_request,
+    encode,
+)
+from ..network.base import Payload
+from ..records import SignedRecord
+from ..run import RunAccess
+from .parts import Parts
+
+
+class Host(Protocol):
+    """What answering needs to know of the node."""
+
+    name: str
+    role: str
+    access: RunAccess | None
+    manifest: bytes
+
+    @property
+    def record(self) -> SignedRecord | None:
+        """Our own latest announcement."""
+        ...
+
+
+class NodeServer:
+    """Implements network.base.Server for a node."""
+
+    def __init__(self, host: Host, parts: Parts) -> None:
+        self._host = host
+        self._own = parts.identity.peer_id
+        self._clock = parts.world.clock
+        self._swarm_clock = parts.clock
+        self._records = parts.records
+        self._table = parts.table
+        self._standing = parts.standing
+        self._traffic = parts.calls.traffic
+        self._take_in = parts.acquaintances.take_in
+        self._answers: dict[type, Callable[[PeerId, Request], Answer]] = {
+            Ping: self._pong,
+            Hello: self._welcome,
+            Store: self._store,
+            Find: self._find,
+            GetPeers: self._peers,
+            GetManifest: self._manifest,
+        }
+
+    async def answer(self, peer: PeerId, request: bytes) -> bytes:
+        """The answer to one call, whatever was in it."""
+        self._traffic.calls_served += 1
+        self._traffic.received_bytes += len(request)
+        answer = encode(self._answer(peer, request))
+        self._traffic.sent_bytes += len(answer)
+        return answer
+
+    def _answer(self, peer: PeerId, request: bytes) -> Answer:
+        now = self._clock.monotonic()
+        if self._standing.ignored(peer, now):
+            return self._refuse(Refused("ignored", "too many faults lately"))
+        if not self._standing.admit_call(peer, now):
+            self.misbehaved(peer, "too many calls")
+            return self._refuse(Refused("busy", "too many calls; slow down"))
+        try:
+            message = decode_request(request)
+            return self._answers[type(message)](peer, message)
+        except PeerMisbehaved as fault:
+            self.misbehaved(peer, str(fault))
+            return self._refuse(Refused("malformed", str(fault)[:200]))
+        except PeerRefused as refusal:
+            return self._refuse(Refused(refusal.code, refusal.why))
+
+    def _refuse(self, refusal: Refused) -> Refused:
+        self._traffic.refused += 1
+        return refusal
+
+    async def payload(self, peer: PeerId, request: bytes) -> Payload:
+        """Nothing is streamed yet: weights and shards come with the run's task."""
+        self._traffic.refused += 1
+        raise PeerRefused("unknown", "this node streams nothing by that name")
+
+    def misbehaved(self, peer: PeerId, why: str) -> None:
+        self._standing.fault(peer, why, self._clock.monotonic())
+
+    def _pong(self, peer: PeerId, request: Request) -> Pong:
+        return Pong(self._swarm_clock.now())
+
+    def _welcome(self, peer: PeerId, request: Request) -> Welcome:
+        assert isinstance(request, Hello)
+        host = self._host
+        if request.protocol != PROTOCOL:
+            raise PeerRefused("protocol", f"you speak protocol {request.protocol}, this node {PROTOCOL}")
+        if request.announcement is not None and request.announcement.peer == peer:
+            self._take_in(request.announcement)
+        private = host.access is not None and host.access.private
+        return Welcome(
+            protocol=PROTOCOL,
+            time=self._swarm_clock.now(),
+            run="" if host.access is None or private else host.access.run,
+            role=host.role,
+            name=host.name,
+            private=private,
+            announcement=host.record,
+        )
+
+    def _store(self, peer: PeerId, request: Request) -> Answer:
+        assert isinstance(request, Store)
+        return self._records.serve_store(peer, request)
+
+    def _find(self, peer: PeerId, request: Request) -> Answer:
+        assert isinstance(request, Find)
+        return self._records.serve_find(request)
+
+    def _peers(self, peer: PeerId, request: Request) -> Peers:
+        assert isinstance(request, GetPeers)
+        there = [known.record for known in self._table.present(request.run) if known.id != peer]
+        there.sort(key=lambda record: -record.expiry)
+        own = [self._host.record] if self._host.record is not None and self._tag() == request.run else []
+        return Peers(tuple([*own, *there][:MAX_PEERS_PER_ANSWER]))
+
+    def _tag(self) -> str:
+        return self._host.access.tag if self._host.access is not None else ""
+
+    def _manifest(self, peer: PeerId, request: Request) -> ManifestIs:
+        assert isinstance(request, GetManifest)
+        access = self._host.access
+        if access is None or not self._host.manifest or request.run != access.tag:
+            raise PeerRefused("unknown run", "this node is not in that run")
+        if not access.admits(request.proof, peer, self._own):
+            raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")
+        return ManifestIs(self._host.manifest)

@@ -1,0 +1,38 @@
+"""This node's idea of swarm time, corrected by what peers say (peers/swarmtime has the rule)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ids import PeerId
+from ..network.base import Clock
+from ..peers.swarmtime import FAR_OFF, corrected_offset
+
+MAX_REPORTS = 15
+
+
+class SwarmClock:
+    """Local clock plus offset. `established` once the node is part of a swarm or has founded one."""
+
+    def __init__(self, clock: Clock, on_jump: Callable[[float], None]) -> None:
+        self.offset = 0.0
+        self.established = False
+        self._clock = clock
+        self._reports: dict[PeerId, float] = {}
+        self._on_jump = on_jump
+
+    def now(self) -> float:
+        return self._clock.time() + self.offset
+
+    def report(self, peer: PeerId, their_time: float, round_trip: float) -> None:
+        """A peer told its swarm time; half the round trip ago, by our best guess."""
+        self._reports.pop(peer, None)
+        self._reports[peer] = their_time + round_trip / 2 - self._clock.time()
+        while len(self._reports) > MAX_REPORTS:
+            del self._reports[next(iter(self._reports))]
+        offset = corrected_offset(self.offset, list(self._reports.values()), self.established)
+        jumped = abs(offset - self.offset) > FAR_OFF
+        self.offset = offset
+        self.established = True
+        if jumped:
+            self._on_jump(offset)

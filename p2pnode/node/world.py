@@ -1,0 +1,68 @@
+"""The seams a node is given instead of reaching out: clock, randomness, storage, compute."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from ..network.base import Clock
+from ..store.storage import Storage
+
+T = TypeVar("T")
+
+
+class Compute(Protocol):
+    """Runs heavy work: in a thread of its own in real life, inline in a simulation."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything a node takes from outside, besides the network."""
+
+    clock: Clock
+    rng: random.Random
+    storage: Storage
+    compute: Compute
+
+
+class SystemClock:
+    """The machine's clocks; `skew` shifts wall time, to test what wrong clocks do."""
+
+    def __init__(self, skew: float = 0.0) -> None:
+        self._skew = skew
+
+    def time(self) -> float:
+        return time.time() + self._skew
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ThreadCompute:
+    """One thread for training and other long work, so that the event loop stays free."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute")
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+async def inline(work: Callable[[], T]) -> T:
+    """Compute for simulations: at once, in place."""
+    return work()
+
+
+def real_world(storage: Storage, skew: float = 0.0) -> World:
+    """The machine itself. Randomness comes from the system, because keys of private runs are drawn from it."""
+    return World(SystemClock(skew), random.SystemRandom(), storage, ThreadCompute())

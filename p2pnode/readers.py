@@ -1,0 +1,139 @@
+"""From what a user wrote (flag, variable, TOML value) to a checked value; UsageError says what is wrong with it."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from .addresses import Address, host_and_port, parse_address, parse_listen
+from .errors import UsageError
+from .messages import MAX_NAME_CHARS
+from .run import RunAccess
+
+LogFormat = Literal["auto", "rich", "plain", "json"]
+Reachability = Literal["auto", "public", "private"]
+LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "rich", "plain", "json")
+REACHABILITY: tuple[Reachability, ...] = ("auto", "public", "private")
+MAX_LIST = 64
+MAX_SECONDS = 365 * 24 * 3600.0
+
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
+
+
+def read_name(raw: object) -> str:
+    """A name other people see: short, printable, one line."""
+    name = _text(raw).strip()
+    if not name:
+        raise UsageError("a name cannot be empty; give one, or leave it out")
+    if len(name) > MAX_NAME_CHARS:
+        raise UsageError(f"a name of {len(name)} characters is too long; {MAX_NAME_CHARS} are allowed")
+    if any(unicodedata.category(char)[0] == "C" or char in "\u2028\u2029" for char in name):
+        raise UsageError(f"{name!a} has characters that cannot be shown; use letters, digits and signs")
+    return name
+
+
+def read_path(raw: object) -> Path:
+    text = _text(raw).strip()
+    if not text or "\0" in text:
+        raise UsageError("a directory's path is needed")
+    return Path(text)
+
+
+def read_run(raw: object) -> RunAccess | None:
+    return RunAccess.parse(_text(raw))
+
+
+def read_bootstrap(raw: object) -> tuple[Address, ...]:
+    """Addresses in the order given, each once."""
+    return tuple(dict.fromkeys(parse_address(text) for text in _list(raw)))
+
+
+def read_listen(raw: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_checked_port(parse_listen(text)) for text in _list(raw)))
+
+
+def read_announce(raw: object) -> tuple[str, ...]:
+    """Addresses others can dial: no wildcard, no port 0, no peer id."""
+    return tuple(dict.fromkeys(_dialable(text) for text in _list(raw)))
+
+
+def read_seconds(raw: object) -> float | None:
+    """A time to wait: seconds, above zero and finite."""
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise UsageError(f"seconds are needed, not {_kind(raw)}; for example 30")
+    try:
+        seconds = float(raw)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{str(raw)[:40]!r} is not a number of seconds; for example 30") from None
+    if not math.isfinite(seconds) or not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(f"{str(raw)[:40]} is not a number of seconds above zero; for example 30")
+    return seconds
+
+
+def read_switch(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if not isinstance(raw, str):
+        raise UsageError(f"true or false is needed, not {_kind(raw)}")
+    word = raw.strip().lower()
+    if word not in _YES + _NO:
+        raise UsageError(f"{raw[:40]!r} is neither true nor false")
+    return word in _YES
+
+
+def choice(allowed: tuple[Any, ...]) -> Callable[[object], Any]:
+    """A reader of one of a few words."""
+
+    def read(raw: object) -> Any:
+        word = _text(raw).strip().lower()
+        if word not in allowed:
+            raise UsageError(f"{word[:40]!r} is not one of {', '.join(allowed)}")
+        return word
+
+    return read
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise UsageError(f"text is needed, not {_kind(raw)}")
+    return raw
+
+
+def _list(raw: object) -> list[str]:
+    """A list as such (TOML, repeated flags), or its items in one text with commas or spaces between."""
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        raw = str(raw)  # `listen = 31337`
+    words: list[str] = []
+    for item in raw if isinstance(raw, list | tuple) else [raw]:
+        if not isinstance(item, str):
+            raise UsageError(f"a list of text is needed, not {_kind(item)}")
+        words.extend(item.replace(",", " ").split())
+    if len(words) > MAX_LIST:
+        raise UsageError(f"{len(words)} values are too many; {MAX_LIST} are allowed")
+    return words
+
+
+def _checked_port(text: str) -> str:
+    place = host_and_port(text)
+    if place is not None and place[1] > 65535:
+        raise UsageError(f"{text!r} has a port above 65535")
+    return text
+
+
+def _dialable(text: str) -> str:
+    if not text.startswith("/"):
+        raise UsageError(f"{text[:80]!r} is not an address; one looks like /ip4/203.0.113.7/tcp/31337")
+    place = host_and_port(parse_listen(text))
+    if place is not None and (place[1] == 0 or ipaddress.ip_address(place[0]).is_unspecified):
+        raise UsageError(f"{text!r} cannot be dialled; name the address and port others reach this node at")
+    return text
+
+
+def _kind(raw: object) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
+    return names.get(type(raw), type(raw).__name__)

@@ -1,0 +1,96 @@
+"""The storage seam: small named files, written whole or not at all. On disk, and in memory for the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import LocalProblem
+
+
+class Storage(Protocol):
+    """Named byte strings. Names are relative paths such as `book` or `runs/RUN/manifest`."""
+
+    def read(self, name: str) -> bytes | None:
+        """The content, or None when there is none."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace the content; after a crash at any point the old or the new is there, whole."""
+        ...
+
+    def delete(self, name: str) -> None: ...
+
+
+class MemoryStorage:
+    """Storage that lives as long as the object: a simulated disk."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        return self._files.get(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._files[name] = data
+
+    def delete(self, name: str) -> None:
+        self._files.pop(name, None)
+
+
+class DiskStorage:
+    """Storage in a directory: temp file, fsync, rename, fsync of the directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _problem(self._root / name, error) from None
+
+    def write(self, name: str, data: bytes) -> None:
+        write_whole(self._root / name, data)
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self._root / name).unlink()
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace a file atomically and durably; LocalProblem when the disk will not have it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(file.fileno(), mode)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise _problem(path, error) from None
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _problem(path: Path, error: OSError) -> LocalProblem:
+    return LocalProblem(f"{path}: {error.strerror or error}; check the disk and the rights, or use another --data-dir")
