@@ -1,0 +1,149 @@
+"""The command line: flags to a Config, and on to whatever was asked. Imports what a command needs when it runs."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from . import __version__
+from .errors import LocalProblem, UsageError
+from .flags import ALL, PLACE, takes
+from .load import load
+
+app = typer.Typer(
+    name="p2pnode",
+    epilog="Options can also be set as P2PNODE_NAME and so on, or in config.toml; `config show` says what is in force.",
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="The settings in force: `config show`.")
+app.add_typer(config_app, name="config")
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"p2pnode {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
+
+
+@app.callback(invoke_without_command=True)
+@takes(ALL)
+def node(ctx: typer.Context, flags: dict[str, object], version: Version = False) -> None:
+    """Train models together without a server. Without a command: run a node.
+
+    Founds a run when there is nothing to join, joins through --bootstrap, goes on with its run when started again.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    resolved = load(flags, os.environ)
+    from .start import run_node
+
+    raise typer.Exit(run_node(resolved.config))
+
+
+@config_app.command("show")
+@takes(ALL)
+def config_show(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+    """Each setting's value and where it came from."""
+    from .report import show_config
+
+    show_config(load(flags, os.environ), os.environ, json)
+
+
+@app.command()
+@takes(PLACE)
+def peers(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+    """Who is there: asks the running node, else reads what was stored."""
+    from .report import show_peers
+
+    show_peers(load(flags, os.environ).config.data_dir, json)
+
+
+@app.command()
+@takes(PLACE)
+def status(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+    """How the running node is, and its invite."""
+    from .report import show_status
+
+    show_status(load(flags, os.environ).config.data_dir, json)
+
+
+@app.command()
+@takes(PLACE)
+def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
+    """Ask the running node to leave its swarm and end."""
+    from .report import ask_to_leave
+
+    ask_to_leave(load(flags, os.environ).config.data_dir)
+
+
+@app.command()
+@takes(ALL)
+def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+    """Check this machine, and the way to each --bootstrap; says what to do about each problem."""
+    config = load(flags, os.environ).config
+    from .doctor import examine_and_print
+
+    raise typer.Exit(examine_and_print(config, json))
+
+
+def main() -> None:
+    """The program: one line on stderr for whatever the user or the machine got wrong."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; returns the exit code."""
+    command: Any = typer.main.get_command(app)
+    try:
+        result = command.main(args=list(arguments), prog_name="p2pnode", standalone_mode=False)
+    except (UsageError, LocalProblem) as error:
+        return complain(str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        return complain(_usage_problem(error, command), 2)
+    return result if isinstance(result, int) else 0
+
+
+def complain(problem: str, code: int) -> int:
+    """Say what is wrong, in one line."""
+    sys.stderr.write(f"p2pnode: {' '.join(problem.split())}\n")
+    return code
+
+
+def _usage_problem(error: Any, command: Any) -> str:
+    """What typer found wrong with the command line, with the likely remedy."""
+    words = error.format_message().strip().rstrip(".")
+    option = getattr(error, "option_name", None)
+    if option and hasattr(error, "possibilities"):
+        near = sorted(error.possibilities or (), key=lambda name: -difflib.SequenceMatcher(a=option, b=name).ratio())
+        remedy = f"did you mean {near[0]}?" if near else "see p2pnode --help"
+        return f"no such option {option[:60]}; {remedy}"
+    if words.startswith("No such command"):
+        wrong = words.partition("'")[2].partition("'")[0]
+        known = getattr(getattr(error.ctx, "command", None), "commands", command.commands)
+        near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
+        address = "to join through an address write --bootstrap ADDR" if wrong.startswith("/") else "see p2pnode --help"
+        return f"no such command {wrong[:60]!r}; {f'did you mean {near[0]}?' if near else address}"
+    return f"{words[:1].lower()}{words[1:]}; see p2pnode --help"

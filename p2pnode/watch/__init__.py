@@ -1,0 +1,1 @@
+"""Looking at a node: terminal view, plain and JSON lines. Reads, never steers."""

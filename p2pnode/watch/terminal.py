@@ -1,0 +1,150 @@
+"""The live view in a terminal: state, peers, traffic, last events, and the invite to copy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ..ids import short
+from ..node.status import Event, Status
+from .tables import peers_table
+from .text import clean, duration, size
+
+FRAMES_PER_SECOND = 4
+COLOURS = {
+    "starting": "yellow",
+    "connected": "green",
+    "alone": "cyan",
+    "searching": "yellow",
+    "network down": "bold red",
+    "leaving": "magenta",
+}
+MIN_EVENTS = 3
+MAX_EVENTS = 8
+
+
+def render(status: Status, width: int, height: int) -> RenderableType:
+    """The whole view of one status; a little less than `height` lines whatever the number of peers."""
+    invite = _invite(status.invite, width)
+    room = height - 13 - invite.plain.count("\n")
+    events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
+    parts: list[RenderableType] = [
+        _header(status),
+        peers_table(status.peers, max(2, room - events)) if status.peers else _nobody(status),
+        _traffic(status),
+        _events(status.events[-events:]),
+        invite,
+    ]
+    return Group(*parts)
+
+
+def _header(status: Status) -> Panel:
+    condition = Text()
+    condition.append(f"● {status.condition}", style=COLOURS.get(status.condition, "white"))
+    if status.why:
+        condition.append(f"  {clean(status.why, 200)}", style="dim")
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    facts.add_column(overflow="ellipsis", no_wrap=True)
+    facts.add_row("state", condition)
+    facts.add_row("run", _run(status))
+    facts.add_row("node", Text(f"{clean(status.id, 64)}  up {duration(status.uptime_seconds)}"))
+    title = Text(clean(status.name), style="bold")
+    if status.role != "node":
+        title.append(f" ({clean(status.role, 12)})", style="dim")
+    colour = COLOURS.get(status.condition, "")
+    return Panel(facts, title=title, title_align="left", box=box.ROUNDED, border_style=colour)
+
+
+def _run(status: Status) -> Text:
+    if not status.run:
+        return Text("none: a meeting point for any run" if status.role == "bootstrap" else "not known yet", style="dim")
+    return Text(clean(status.run, 64)).append("  private" if status.private else "", style="yellow")
+
+
+def _nobody(status: Status) -> Text:
+    words = "nobody else yet: send a friend the invite below" if status.invite else "nobody else yet"
+    return Text(f"\n  {words}\n", style="dim")
+
+
+def _traffic(status: Status) -> Text:
+    traffic = status.traffic
+    line = Text("  ", no_wrap=True, overflow="ellipsis")
+    line.append(f"↑ {size(traffic.sent_bytes)}  ↓ {size(traffic.received_bytes)}", style="bold")
+    line.append(f"   {traffic.calls_made} calls made, {traffic.calls_served} served, {traffic.refused} refused", "dim")
+    if status.daemon_starts > 1:
+        line.append(f"   daemon started {status.daemon_starts} times", "yellow")
+    if abs(status.clock_offset_seconds) >= 2:
+        line.append(f"   clock {-status.clock_offset_seconds:+.0f} s off the swarm's", "yellow")
+    return line
+
+
+def _events(events: tuple[Event, ...]) -> Text:
+    lines = Text("\n", no_wrap=True, overflow="ellipsis")
+    for event in events:
+        clock = time.strftime("%H:%M:%S", time.localtime(event.time))
+        lines.append(f"  {clock}  ", style="dim")
+        lines.append(f"{clean(event.text, 200)}\n", style="yellow" if event.warning else "")
+    return lines
+
+
+def _invite(invite: str, width: int) -> Text:
+    if not invite:
+        return Text("")
+    lines = shell_lines(clean(invite, 4000), width)
+    return Text.assemble(("  invite a friend:\n", "dim"), ("\n".join(lines), "bold cyan"), overflow="fold")
+
+
+def shell_lines(command: str, width: int) -> list[str]:
+    """A command as lines shorter than `width` that a shell reads as the same command when they are copied."""
+    if len(command) < width:
+        return [command]
+    pieces = command.replace(" --", " \n  --").split("\n")
+    lines = [fold for piece in pieces for fold in _folded(piece, max(2, width - 2))]
+    return [f"{line}\\" for line in lines[:-1]] + lines[-1:]
+
+
+def _folded(piece: str, width: int) -> list[str]:
+    return [piece[start : start + width] for start in range(0, len(piece), width)]
+
+
+class TerminalView:
+    """Draws a node's status until cancelled. The invite is also printed once above, on one line that can be copied."""
+
+    def __init__(self, status: Callable[[], Status], console: Console) -> None:
+        self._status = status
+        self._console = console
+        self._invite = ""
+
+    async def run(self) -> None:
+        with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
+            try:
+                while True:
+                    self.draw(live)
+                    await asyncio.sleep(1 / FRAMES_PER_SECOND)
+            finally:
+                self.draw(live)
+
+    def draw(self, live: Live) -> None:
+        status = self._status()
+        if status.invite and status.invite != self._invite:
+            self._invite = status.invite
+            self._console.print(Text(clean(status.invite, 4000)), soft_wrap=True)
+        live.update(render(status, self._console.width, self._console.height), refresh=True)
+
+
+def farewell(status: Status) -> str:
+    """The last line after a live view is gone."""
+    traffic = status.traffic
+    return (
+        f"{clean(status.name)} ({short(status.id)}) left after {duration(status.uptime_seconds)}; "
+        f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}"
+    )
