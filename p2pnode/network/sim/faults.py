@@ -1,0 +1,128 @@
+"""What goes wrong in a simulated swarm, as plain values: a list of faults can be drawn from a seed, printed, shrunk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from ..base import Seconds
+
+FaultKind = Literal["partition", "split", "cut", "slow", "loss", "daemon", "crash"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong at `time` and is over after `seconds` (inf: it stays).
+
+    Peers are indices in the swarm; faults of one kind add up.
+
+        partition  nothing passes between `peers` and `others` (empty: all the rest), either way
+        split      the same, and their routing tables forget each other
+        cut        nothing passes from `peers` to `others` (empty: all the rest); the other way stays open
+        slow       every message from or to `peers` takes `amount` times as long
+        loss       every call message from or to `peers` (empty: everybody) is lost with probability `amount`
+        daemon     the daemons of `peers` die and are replaced after `seconds`
+        crash      `peers` vanish, and start again after `seconds`
+    """
+
+    time: Seconds
+    kind: FaultKind
+    peers: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
+    seconds: Seconds = inf
+    amount: float = 0.0
+
+    @property
+    def end(self) -> Seconds:
+        return self.time + self.seconds
+
+
+class ActiveFaults:
+    """The faults that act on messages right now. Asked for every message, so the faultless case is one check."""
+
+    def __init__(self) -> None:
+        self._active: list[tuple[Fault, frozenset[int], frozenset[int]]] = []
+
+    def begin(self, fault: Fault) -> None:
+        self._active.append((fault, frozenset(fault.peers), frozenset(fault.others)))
+
+    def end(self, fault: Fault) -> None:
+        self._active = [entry for entry in self._active if entry[0] is not fault]
+
+    def __bool__(self) -> bool:
+        return bool(self._active)
+
+    def blocked(self, source: int, target: int) -> bool:
+        """Whether a message from one to the other is stopped."""
+        for fault, peers, others in self._active:
+            if _across(source, target, peers, others) and fault.kind in ("partition", "split", "cut"):
+                return True
+            if _across(target, source, peers, others) and fault.kind in ("partition", "split"):
+                return True
+        return False
+
+    def slowness(self, source: int, target: int) -> float:
+        factor = 1.0
+        for fault, peers, _ in self._active:
+            if fault.kind == "slow" and (source in peers or target in peers):
+                factor *= fault.amount
+        return factor
+
+    def loss(self, source: int, target: int) -> float:
+        passes = 1.0
+        for fault, peers, _ in self._active:
+            if fault.kind == "loss" and (not peers or source in peers or target in peers):
+                passes *= 1.0 - fault.amount
+        return 1.0 - passes
+
+
+def _across(source: int, target: int, peers: frozenset[int], others: frozenset[int]) -> bool:
+    return source in peers and target not in peers and (not others or target in others)
+
+
+def churn_faults(
+    rng: random.Random, peers: Sequence[int], share: float, start: Seconds, seconds: Seconds
+) -> list[Fault]:
+    """A share of the peers crashes at random times within `seconds`, and comes back 1 to 60 seconds later."""
+    victims = rng.sample(list(peers), round(share * len(peers)))
+    times = sorted(start + rng.random() * seconds for _ in victims)
+    return [
+        Fault(time, "crash", (victim,), seconds=rng.uniform(1.0, 60.0))
+        for time, victim in zip(times, victims, strict=True)
+    ]
+
+
+def draw_faults(rng: random.Random, peers: int, seconds: Seconds, count: int) -> list[Fault]:
+    """`count` faults of all kinds at random times; every one of them is over by `seconds`."""
+    return sorted((_draw(rng, peers, seconds) for _ in range(count)), key=lambda fault: fault.time)
+
+
+def _draw(rng: random.Random, peers: int, seconds: Seconds) -> Fault:
+    kinds: tuple[FaultKind, ...] = ("partition", "split", "cut", "slow", "loss", "daemon", "crash")
+    kind = rng.choice(kinds)
+    time = rng.random() * seconds * 0.8
+    lasts = min(rng.expovariate(1 / 20), seconds - time)
+    some = tuple(sorted(rng.sample(range(peers), rng.randint(1, max(1, peers // 2)))))
+    amounts = {"slow": rng.uniform(2, 50), "loss": rng.uniform(0.05, 0.5)}
+    return Fault(time, kind, some, seconds=lasts, amount=amounts.get(kind, 0.0))
+
+
+def shrink(faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool]) -> list[Fault]:
+    """A smaller list of faults for which `fails` still holds: halves first, then smaller pieces, then single ones."""
+    left = list(faults)
+    piece = max(1, len(left) // 2)
+    while left:
+        start = 0
+        while start < len(left):
+            without = left[:start] + left[start + piece :]
+            if fails(without):
+                left = without
+            else:
+                start += piece
+        if piece == 1:
+            break
+        piece //= 2
+    return left

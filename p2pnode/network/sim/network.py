@@ -1,0 +1,252 @@
+"""One node's side of a simulated swarm: the Network seam in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from math import ceil, log2
+from typing import Any, TypeVar
+
+from ...addresses import Address
+from ...errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
+from ...ids import PeerId, short
+from ...messages import MAX_CALL_BYTES, Refused, encode
+from ..base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
+from ..frames import fetch_stream, serve_stream
+from .exchange import Call, Stream, fail, succeed
+from .swarm import Arrive, Host, SimSwarm
+
+START_SECONDS: Seconds = 0.2
+BITS_PER_HOP = 4  # what one step of a lookup gains in a table of 20 per bucket
+MAX_LEARNT = 4096
+
+T = TypeVar("T")
+
+
+class SimNetwork:
+    """Made by SimSwarm.network(). `learn` and `contact` are its address book; the swarm's routing is its DHT."""
+
+    def __init__(self, swarm: SimSwarm, host: Host) -> None:
+        self.peer = host.peer
+        self.swarm = swarm
+        self.host = host
+        self._health = Health("starting")
+        self._listeners: list[Callable[[Health], None]] = []
+        self._learnt: dict[PeerId, tuple[str, ...]] = {}
+        self._server: Server | None = None
+        self._waiting: dict[asyncio.Future[Any], None] = {}  # our operations under way
+        self._serving: dict[asyncio.Task[None], Arrive] = {}  # calls and streams we answer, and how to reset them
+
+    @property
+    def health(self) -> Health:
+        return self._health
+
+    @property
+    def under_way(self) -> int:
+        """Operations not yet over, our own and those we serve; 0 once closed."""
+        return len(self._waiting) + len(self._serving)
+
+    # ---- coming and going ----
+
+    async def start(self, server: Server) -> None:
+        self._server = server
+        await asyncio.sleep(START_SECONDS)
+        if self._health.state == "starting":
+            self.come_up()
+
+    def come_up(self) -> None:
+        """Start serving, knowing nobody: the DHT of a new daemon is empty."""
+        self.swarm.routing.start_anew(self.host.ring)
+        self._set_health(Health("up", self._health.generation + 1))
+
+    def stop(self, state: State, why: str) -> None:
+        """Fail what is under way, on both sides, and leave the swarm."""
+        if self._health.state == "closed":
+            return
+        if self._health.state == "up":
+            self.swarm.routing.remove(self.host.ring)
+        self._set_health(Health(state, self._health.generation, why))
+        for outcome in list(self._waiting):
+            fail(outcome, NetworkDown(f"our network is gone: {why}"))
+        for task, reset in list(self._serving.items()):
+            task.cancel()
+            reset()
+        for stream in list(self.swarm.streams):
+            if self.host in (stream.caller, stream.server):
+                self.swarm.record("reset", stream.caller, stream.server)
+                stream.break_off()
+
+    async def close(self) -> None:
+        self.stop("closed", "closed")
+        ended = [task for task in self._serving if task is not asyncio.current_task()]
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    def on_change(self, listener: Callable[[Health], None]) -> None:
+        self._listeners.append(listener)
+
+    def _set_health(self, health: Health) -> None:
+        self._health = health
+        self.swarm.record("health", self.host, None, health.state.encode())
+        for listener in self._listeners:
+            listener(health)
+
+    # ---- finding peers ----
+
+    async def addresses(self) -> tuple[str, ...]:
+        self._check_up()
+        return (self.host.address,)
+
+    def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
+        self._learnt.pop(peer, None)
+        self._learnt[peer] = addresses
+        if len(self._learnt) > MAX_LEARNT:
+            del self._learnt[next(iter(self._learnt))]
+
+    async def contact(self, address: Address, timeout: Seconds) -> None:
+        target = self.swarm.host_at(address.transport)
+        await self._dial(target, address.peer, timeout)
+        self.learn(address.peer, (address.text,))
+
+    async def nearest(self, key: str, count: int) -> list[PeerId]:
+        self._check_up()
+        known = len(self.swarm.routing.of(self.host.ring))
+        hops = ceil(log2(known) / BITS_PER_HOP)
+        self.swarm.record("nearest", self.host)
+        if hops:
+            await self._wait(sum(2 * self.swarm.latency(self.host, self.host) for _ in range(hops)))
+        found = self.swarm.nearest(self.host, key)
+        return [host.peer for _, host in zip(range(count), found, strict=False)]
+
+    async def _dial(self, target: Host | None, peer: PeerId, timeout: Seconds) -> None:
+        """Open a connection to whoever is at `target`, who must be `peer`. Takes a round trip; makes acquainted."""
+        self._check_up()
+        outcome = self._begin(timeout, peer)
+        if target is None or target is self.host:
+            self._later(outcome, PeerUnreachable(f"nothing answers where {short(peer)} should be"))
+        else:
+            self.swarm.carry(self.host, target, "contact", b"", lambda: self._dialled(target, peer, outcome))
+        await self._outcome(outcome)
+
+    def _dialled(self, target: Host, peer: PeerId, outcome: asyncio.Future[None]) -> None:
+        """Our dial has arrived at the target."""
+
+        def answered() -> None:
+            if target.peer != peer:
+                fail(outcome, PeerMisbehaved(f"{short(target.peer)} answers where {short(peer)} should be"))
+                return
+            self.meet(target)
+            succeed(outcome, None)
+
+        if target.up:
+            self.swarm.carry(target, self.host, "contact", b"", answered)
+        else:
+            self.reset_by(target, outcome)
+
+    def reset_by(self, target: Host, outcome: asyncio.Future[Any]) -> None:
+        """The target's machine tells us that no process listens there (any more)."""
+        error = PeerUnreachable(f"{short(target.peer)} is not there")
+        self.swarm.carry(target, self.host, "unreachable", b"", lambda: fail(outcome, error))
+
+    def _find(self, peer: PeerId) -> Host | None:
+        """The peer's host, if we know how to get there."""
+        host = self.swarm.host_of(peer)
+        if host is None or host is self.host:
+            return None
+        if self.swarm.acquainted(self.host, host) or host.address in self._learnt.get(peer, ()):
+            return host
+        return None
+
+    def meet(self, other: Host) -> None:
+        """We have just heard from the other."""
+        if self.host.network is self and self.host.up and other.up:
+            self.swarm.routing.join(self.host.ring, other.ring)
+
+    # ---- calls ----
+
+    async def call(self, peer: PeerId, request: bytes, timeout: Seconds) -> bytes:
+        self._check_up()
+        if len(request) > MAX_CALL_BYTES:
+            raise ValueError(f"a request of {len(request)} bytes; {MAX_CALL_BYTES} are allowed")
+        outcome: asyncio.Future[bytes] = self._begin(timeout, peer)
+        target = self._find(peer)
+        if target is None:
+            self._later(outcome, PeerUnreachable(f"no way to {short(peer)} is known"))
+        else:
+            self.swarm.send(self.host, target, "call", request, Call(self, target, request, outcome).arrive)
+        return await self._outcome(outcome)
+
+    def serve(self, work: Coroutine[Any, Any, None], reset: Arrive) -> None:
+        """Work on something a peer asked for; `reset` tells the peer when we are gone before it is done."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._serving[task] = reset
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        del self._serving[task]
+
+    async def answer(self, call: Call) -> None:
+        """Let the node answer, and send the answer back."""
+        assert self._server is not None
+        try:
+            answer = await self._server.answer(call.caller.peer, call.request)
+        except Exception as error:  # the node's bug or refusal must not be the caller's hang
+            answer = encode(Refused("failed", f"{type(error).__name__}: {error}"[:200]))
+        if len(answer) > MAX_CALL_BYTES:
+            answer = encode(Refused("failed", f"the answer has {len(answer)} bytes; {MAX_CALL_BYTES} are allowed"))
+        self.swarm.send(self.host, call.caller.host, "answer", answer, lambda: call.answered(answer))
+
+    # ---- streams ----
+
+    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+        begun = self._health
+        await self._dial(self._find(peer), peer, limits.first_byte)
+        target = self.swarm.host_of(peer)
+        assert target is not None
+        if target.network is None or not target.up:
+            raise PeerUnreachable(f"{short(peer)} is gone")
+        stream = Stream(self.swarm, self.host, target)
+        target.network.serve_fetch(stream)
+        try:
+            return await fetch_stream(stream.back, stream.forth, request, sink, limits)
+        except PeerUnreachable:
+            if self._health is not begun:
+                raise NetworkDown("our network went down during a stream") from None
+            raise
+        finally:
+            stream.break_off()
+
+    def serve_fetch(self, stream: Stream) -> None:
+        assert self._server is not None
+        work = serve_stream(stream.caller.peer, stream.forth, stream.back, self._server)
+        self.serve(work, stream.break_off)
+
+    # ---- waiting for an outcome ----
+
+    def _check_up(self) -> None:
+        if self._health.state != "up":
+            raise NetworkDown(f"our network is {self._health.state} {self._health.why}".strip())
+
+    def _begin(self, timeout: Seconds, peer: PeerId) -> asyncio.Future[Any]:
+        """An operation under way: it ends by its outcome, by `timeout`, or by our network going down."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Any] = loop.create_future()
+        self._waiting[outcome] = None
+        timer = loop.call_later(timeout, fail, outcome, PeerTimeout(f"no answer from {short(peer)} in {timeout:g} s"))
+        outcome.add_done_callback(lambda _: timer.cancel())
+        return outcome
+
+    async def _outcome(self, outcome: asyncio.Future[T]) -> T:
+        try:
+            return await outcome
+        finally:
+            self._waiting.pop(outcome, None)
+
+    async def _wait(self, seconds: Seconds) -> None:
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[outcome] = None
+        asyncio.get_running_loop().call_later(seconds, succeed, outcome, None)
+        await self._outcome(outcome)
+
+    def _later(self, outcome: asyncio.Future[Any], error: P2pnodeError) -> None:
+        delay = self.swarm.latency(self.host, self.host)
+        asyncio.get_running_loop().call_later(delay, fail, outcome, error)

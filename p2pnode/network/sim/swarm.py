@@ -1,0 +1,262 @@
+"""The world that simulated networks share: hosts, links, faults, and the trace. All chance comes from one seed.
+
+Messages take time and may be lost, doubled or late; what passes is decided when a message arrives, so a partition also
+stops what is on its way. A host whose process is gone answers with a reset, as an operating system does; from a host
+behind a partition comes nothing. Routing is idealised (see ring). Host number n has the address /ip4/10.a.b.c/tcp/4001.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from ...ids import PeerId
+from ..base import Seconds
+from .faults import ActiveFaults, Fault
+from .ring import Routing, ring_id
+from .trace import Trace
+
+if TYPE_CHECKING:
+    from .exchange import Stream
+    from .network import SimNetwork
+
+RETRANSMIT: Seconds = 1.0  # what a lost packet costs a reliable connection
+LATE_FACTOR = 10.0  # a reordered message takes up to so many times the mean latency
+
+Arrive = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Links:
+    """How messages travel. Probabilities are per message; `rate` is what one host can send in bytes per second."""
+
+    latency: Seconds = 0.05
+    jitter: Seconds = 0.02
+    rate: float = inf
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+
+
+class Runner(Protocol):
+    """Whoever runs the nodes: it is told what faults do to their processes."""
+
+    def crash(self, index: int) -> None:
+        """The process is gone: cancel its tasks; nothing of it may run on."""
+        ...
+
+    def restart(self, index: int) -> None:
+        """Start it again from its disk, on a new SimNetwork."""
+        ...
+
+
+@dataclass
+class Host:
+    """A machine with one address. `network` is that of the node running there, if any."""
+
+    index: int
+    peer: PeerId
+    ring: int
+    transport: str
+    network: SimNetwork | None = None
+    sending_until: Seconds = 0.0
+
+    @property
+    def address(self) -> str:
+        return f"{self.transport}/p2p/{self.peer}"
+
+    @property
+    def up(self) -> bool:
+        return self.network is not None and self.network.health.state == "up"
+
+
+class SimSwarm:
+    """A simulated network for any number of nodes, which must all run in the same loop."""
+
+    def __init__(self, seed: int, links: Links | None = None, keep_trace: int = 0) -> None:
+        self.links = links or Links()
+        self.rng = random.Random(f"swarm {seed}")
+        self.trace = Trace(keep_trace)
+        self.routing = Routing()
+        self.active = ActiveFaults()
+        self.hosts: list[Host] = []
+        self.streams: dict[Stream, None] = {}
+        self.runner: Runner | None = None
+        self._by_peer: dict[PeerId, Host] = {}
+        self._by_transport: dict[str, Host] = {}
+        self._by_ring: dict[int, Host] = {}
+
+    # ---- hosts ----
+
+    def network(self, peer: PeerId) -> SimNetwork:
+        """A network for a node with this id, on the peer's host; its former one there, if any, is crashed."""
+        from .network import SimNetwork
+
+        host = self._by_peer.get(peer) or self.add_host(peer)
+        if host.network is not None:
+            host.network.stop("closed", "replaced")
+        host.network = SimNetwork(self, host)
+        return host.network
+
+    def add_host(self, peer: PeerId) -> Host:
+        """The next host; it fixes the peer's index and address before any node runs there."""
+        index = len(self.hosts)
+        number = index + 1
+        transport = f"/ip4/10.{number >> 16}.{number >> 8 & 255}.{number & 255}/tcp/4001"
+        host = Host(index, peer, ring_id(peer), transport)
+        self.hosts.append(host)
+        self._by_peer[peer] = self._by_transport[transport] = self._by_ring[host.ring] = host
+        return host
+
+    def host_of(self, peer: PeerId) -> Host | None:
+        return self._by_peer.get(peer)
+
+    def host_at(self, transport: str) -> Host | None:
+        return self._by_transport.get(transport)
+
+    def acquainted(self, one: Host, other: Host) -> bool:
+        return one.up and other.up and self.routing.of(one.ring) is self.routing.of(other.ring)
+
+    def nearest(self, caller: Host, key: str) -> Iterator[Host]:
+        """The caller's acquaintances that it can reach now, itself included, nearest to the key first."""
+        for ring in self.routing.of(caller.ring).nearest(ring_id(key)):
+            host = self._by_ring[ring]
+            if not self.active or host is caller or self.reachable(caller, host):
+                yield host
+
+    def reachable(self, one: Host, other: Host) -> bool:
+        """Whether messages pass both ways."""
+        blocked = self.active.blocked
+        return not blocked(one.index, other.index) and not blocked(other.index, one.index)
+
+    # ---- messages ----
+
+    def send(self, source: Host, target: Host, kind: str, data: bytes, arrive: Arrive) -> None:
+        """Carry one call message; it arrives once, twice or never."""
+        links, rng = self.links, self.rng
+        now = self.record(kind, source, target, data)
+        loss = links.loss
+        if self.active:
+            loss = 1.0 - (1.0 - loss) * (1.0 - self.active.loss(source.index, target.index))
+        if loss and rng.random() < loss:
+            self.record("lost", source, target)
+            return
+        copies = 1
+        if links.duplicate and rng.random() < links.duplicate:
+            self.record("doubled", source, target)
+            copies = 2
+        loop = asyncio.get_running_loop()
+        for _ in range(copies):
+            due = self._due(now, source, target, len(data))
+            if links.reorder and rng.random() < links.reorder:
+                self.record("late", source, target)
+                due += rng.random() * LATE_FACTOR * links.latency
+            loop.call_at(due, self._deliver, source, target, arrive)
+
+    def carry(
+        self, source: Host, target: Host, kind: str, data: bytes, arrive: Arrive, after: Seconds = 0.0
+    ) -> Seconds:
+        """Carry bytes reliably: losses only delay them. Returns when they arrive, at `after` or later."""
+        now = self.record(kind, source, target, data)
+        due = max(after, self._due(now, source, target, len(data)))
+        while self.links.loss and self.rng.random() < self.links.loss:
+            due += RETRANSMIT
+        asyncio.get_running_loop().call_at(due, self._deliver, source, target, arrive)
+        return due
+
+    def latency(self, source: Host, target: Host) -> Seconds:
+        links = self.links
+        latency = links.latency + (2.0 * self.rng.random() - 1.0) * links.jitter
+        if self.active:
+            latency *= self.active.slowness(source.index, target.index)
+        return max(latency, 1e-6)
+
+    def _due(self, now: Seconds, source: Host, target: Host, size: int) -> Seconds:
+        latency = self.latency(source, target)
+        if self.links.rate == inf:
+            return now + latency
+        slowness = self.active.slowness(source.index, target.index)
+        source.sending_until = max(now, source.sending_until) + slowness * size / self.links.rate
+        return source.sending_until + latency
+
+    def _deliver(self, source: Host, target: Host, arrive: Arrive) -> None:
+        if self.active and self.active.blocked(source.index, target.index):
+            self.record("lost", source, target)
+        else:
+            arrive()
+
+    def record(self, kind: str, source: Host, target: Host | None = None, data: bytes = b"") -> Seconds:
+        """Add to the trace; returns the time."""
+        now = asyncio.get_running_loop().time()
+        self.trace.add(now, kind, source.index, -1 if target is None else target.index, data)
+        return now
+
+    # ---- faults ----
+
+    def schedule(self, faults: Iterable[Fault]) -> None:
+        """Let these faults happen, each at its time."""
+        loop = asyncio.get_running_loop()
+        for fault in faults:
+            loop.call_at(fault.time, self.begin, fault)
+
+    def begin(self, fault: Fault) -> None:
+        """Let a fault happen now, and be over after its time."""
+        loop = asyncio.get_running_loop()
+        self.trace.add(loop.time(), "fault", -1, -1, repr(fault).encode())
+        if fault.kind == "crash":
+            self._each(fault, self.crash)
+        elif fault.kind == "daemon":
+            self._each(fault, self.kill_daemon)
+        else:
+            self.active.begin(fault)
+            if fault.kind == "split":
+                self.routing.split({self.hosts[index].ring for index in fault.peers if index < len(self.hosts)})
+            self._break_streams()
+        if fault.seconds != inf:
+            loop.call_later(fault.seconds, self.end, fault)
+
+    def end(self, fault: Fault) -> None:
+        if fault.kind == "crash":
+            self._each(fault, self.restart)
+        elif fault.kind == "daemon":
+            self._each(fault, self.revive_daemon)
+        else:
+            self.active.end(fault)
+
+    def _each(self, fault: Fault, do: Callable[[int], None]) -> None:
+        for index in fault.peers:
+            if index < len(self.hosts):
+                do(index)
+
+    def _break_streams(self) -> None:
+        for stream in list(self.streams):
+            if not self.reachable(stream.caller, stream.server):
+                self.record("reset", stream.caller, stream.server)
+                stream.break_off()
+
+    def crash(self, index: int) -> None:
+        """The node vanishes at once."""
+        network, self.hosts[index].network = self.hosts[index].network, None
+        if network is not None:
+            network.stop("closed", "crashed")
+        if self.runner is not None:
+            self.runner.crash(index)
+
+    def restart(self, index: int) -> None:
+        if self.runner is not None and self.hosts[index].network is None:
+            self.runner.restart(index)
+
+    def kill_daemon(self, index: int) -> None:
+        """The node lives on, but its network is down until `revive_daemon`."""
+        host = self.hosts[index]
+        if host.network is not None and host.up:
+            host.network.stop("down", "the daemon died")
+
+    def revive_daemon(self, index: int) -> None:
+        network = self.hosts[index].network
+        if network is not None and network.health.state == "down":
+            network.come_up()
