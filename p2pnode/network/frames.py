@@ -13,12 +13,13 @@ success; a sender below the minimum rate is given up; the receiver holds one chu
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from enum import IntEnum
 from typing import Protocol
 
 from ..errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
-from ..ids import PeerId
+from ..ids import PeerId, short
 from .base import CHUNK_BYTES, MAX_CHUNK_BYTES, Fetched, Payload, Seconds, Server, Sink, StreamLimits
 
 VERSION = 1
@@ -26,6 +27,8 @@ MAX_REQUEST_BYTES = 64 * 1024
 MAX_REASON_BYTES = 400
 DIGEST_BYTES = 32
 SEND_GRACE: Seconds = 20.0  # a receiver that takes longer than this for one chunk is given up
+
+logger = logging.getLogger(__name__)
 
 _ASK = struct.Struct(">BI")
 _OFFSET = struct.Struct(">Q")
@@ -150,6 +153,17 @@ async def serve_stream(peer: PeerId, reader: Reader, writer: Writer, server: Ser
         server.misbehaved(peer, "slow stream")
     except (asyncio.IncompleteReadError, OSError, RuntimeError):
         pass  # the peer went away (uvloop reports a closed transport as RuntimeError)
+    except Exception:
+        logger.exception("serving a stream to %s failed", short(peer))
+        await _send_reason(writer, Status.FAILED, "the peer could not serve this; its log says why")
+    finally:
+        writer.close()
+
+
+async def refuse_stream(writer: Writer, reason: str) -> None:
+    """Say no to a stream whose request was not even read."""
+    try:
+        await _send_reason(writer, Status.REFUSED, reason)
     finally:
         writer.close()
 

@@ -1,0 +1,239 @@
+"""One p2pd process: launched so that it cannot outlive us, watched, and ended without a trace.
+
+hivemind is not imported here (it takes seconds): only the path of the binary in its wheel is looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import ipaddress
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..addresses import host_and_port
+from ..errors import LocalProblem
+from .base import Seconds
+from .orphans import forget_daemon, record_daemon
+
+START_LIMIT: Seconds = 15.0
+STOP_LIMIT: Seconds = 2.0
+IDLE_LIMIT = "60s"  # p2pd ends itself when nobody connects to it in this time after its start
+MAX_DIRECTORY_CHARS = 60  # a unix socket's path may have 108 bytes, on macOS 104
+_READY = "Peer ID:"
+_REINSTALL = "reinstall hivemind: pip install --force-reinstall --no-deps hivemind==1.1.12"
+
+# Asks the kernel to end p2pd when we die, leaves the terminal's Ctrl-C to us, and becomes p2pd (so the pid stays).
+_LAUNCHER = """
+import os, signal, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.setsid()
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    print(f"cannot run p2pd: {error.strerror}", flush=True)
+    os._exit(126)
+"""
+
+logger = logging.getLogger("p2pnode.p2pd")
+
+Reachability = Literal["auto", "public", "private"]
+
+
+@dataclass(frozen=True)
+class DaemonOptions:
+    """How to run p2pd. `directory` is the node's data directory, where the running daemon is recorded."""
+
+    key_file: Path
+    directory: Path
+    listen: tuple[str, ...] = ("/ip4/127.0.0.1/tcp/0",)
+    announce: tuple[str, ...] = ()
+    bootstrap: tuple[str, ...] = ()  # trusted as relays; dialling them is the node's business
+    no_listen: bool = False
+    reachability: Reachability = "auto"
+    relay_service: bool = False
+    binary: Path | None = None
+
+
+def find_p2pd() -> Path:
+    """The daemon that hivemind's wheel carries; LocalProblem when it is not there."""
+    spec = importlib.util.find_spec("hivemind")
+    if spec is None or not spec.submodule_search_locations:
+        raise LocalProblem("hivemind is not installed; pip install hivemind==1.1.12")
+    return Path(spec.submodule_search_locations[0], "hivemind_cli", "p2pd")
+
+
+def daemon_flags(options: DaemonOptions, control: Path) -> list[str]:
+    """p2pd's command line. `-b` is left out: p2pd refuses to start when its bootstrap peers are away."""
+    outward = options.no_listen or not _only_loopback(options.listen)
+    flags = {
+        "listen": f"/unix{control}",
+        "id": str(options.key_file),
+        "dhtServer": "1",
+        "tls": "1",
+        "autonat": "1",
+        "connManager": "1",
+        "relay": "1",
+        "relayService": str(int(options.relay_service)),
+        "autoRelay": str(int(outward and options.reachability != "public")),
+        "natPortMap": str(int(outward and options.reachability == "auto" and not options.no_listen)),
+        "idleTimeout": IDLE_LIMIT,
+    }
+    if options.no_listen:
+        flags["noListenAddrs"] = "1"
+    else:
+        flags["hostAddrs"] = ",".join(options.listen)
+    if options.announce:
+        flags["announceAddrs"] = ",".join(options.announce)
+    if options.bootstrap:
+        flags["trustedRelays"] = ",".join(options.bootstrap)
+    if options.reachability != "auto":
+        flags[f"forceReachability{options.reachability.capitalize()}"] = "1"
+    return [f"-{name}={value}" for name, value in flags.items()]
+
+
+def _only_loopback(listen: tuple[str, ...]) -> bool:
+    places = [host_and_port(text) for text in listen]
+    return all(place is not None and ipaddress.ip_address(place[0]).is_loopback for place in places)
+
+
+class Daemon:
+    """A running p2pd. Use `await Daemon.start(options)`; `sockets` is a private directory for it and us."""
+
+    def __init__(self, options: DaemonOptions, process: asyncio.subprocess.Process, sockets: Path) -> None:
+        self.sockets = sockets
+        self.control = sockets / "d"
+        self.pid = process.pid
+        self._options = options
+        self._process = process
+        self._said: deque[str] = deque(maxlen=20)
+        self._ready = asyncio.Event()
+        self._reading = asyncio.create_task(self._read_output(), name="p2pd output")
+
+    @classmethod
+    async def start(cls, options: DaemonOptions) -> Daemon:
+        """A daemon that has come up; LocalProblem with the reason when it does not. Call it from the loop's thread.
+
+        The parent-death signal is bound to the thread that starts the child; this runs where the loop runs.
+        """
+        binary = _checked(options.binary or find_p2pd())
+        sockets = _private_directory()
+        try:
+            daemon = cls(options, await _launch(binary, daemon_flags(options, sockets / "d")), sockets)
+        except BaseException:
+            shutil.rmtree(sockets, ignore_errors=True)
+            raise
+        try:
+            record_daemon(options.directory, daemon.pid, sockets)
+            await daemon._come_up()
+        except BaseException:
+            daemon.kill()
+            await daemon._clean_up()
+            raise
+        return daemon
+
+    async def _come_up(self) -> None:
+        ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({ready, self._reading}, timeout=START_LIMIT, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if self._ready.is_set():
+            return
+        if not self._reading.done():
+            raise LocalProblem(f"p2pd did not come up within {START_LIMIT:.0f} s; is this machine overloaded?")
+        last = self._said[-1] if self._said else "it said nothing"
+        raise LocalProblem(f"p2pd ended at its start ({last}); if this stays, {_REINSTALL}")
+
+    async def _read_output(self) -> None:
+        """Read for ever, so that the pipe never fills."""
+        output = self._process.stdout
+        assert output is not None
+        while True:
+            try:
+                line = await output.readline()
+            except ValueError:
+                continue  # a line beyond the reader's limit is dropped
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                self._said.append(text)
+                logger.debug("%s", text)
+            if text.startswith(_READY):
+                self._ready.set()
+
+    async def wait_dead(self) -> str:
+        """Wait until the process is gone; says how it went."""
+        code = await self._process.wait()
+        return f"p2pd was ended by signal {-code}" if code < 0 else f"p2pd ended with code {code}"
+
+    def kill(self) -> None:
+        """End it at once, stopped or not."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def stop(self) -> None:
+        """End it politely, or by force after a while; nothing of it is left afterwards."""
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            async with asyncio.timeout(STOP_LIMIT):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+            await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        try:
+            async with asyncio.timeout(STOP_LIMIT):
+                await self._process.wait()
+                await self._reading
+        except TimeoutError:
+            logger.warning("p2pd %d does not go away", self.pid)
+        finally:
+            self._reading.cancel()
+            shutil.rmtree(self.sockets, ignore_errors=True)
+            forget_daemon(self._options.directory, self.pid)
+
+
+def _checked(binary: Path) -> Path:
+    if not binary.is_file():
+        raise LocalProblem(f"p2pd is missing at {binary}; {_REINSTALL}")
+    if not os.access(binary, os.X_OK):
+        raise LocalProblem(f"{binary} may not be executed; chmod +x it, or move off a noexec disk")
+    return binary
+
+
+def _private_directory() -> Path:
+    path = tempfile.mkdtemp(prefix="p2pnode-")  # mode 0700
+    if len(path) > MAX_DIRECTORY_CHARS:
+        os.rmdir(path)
+        path = tempfile.mkdtemp(prefix="p2pnode-", dir="/tmp")
+    return Path(path)
+
+
+async def _launch(binary: Path, flags: list[str]) -> asyncio.subprocess.Process:
+    launcher = [sys.executable, "-S", "-E", "-c", _LAUNCHER, str(os.getpid()), str(binary), *flags]
+    environment = {"GOLOG_LOG_LEVEL": "error", **os.environ}
+    return await asyncio.create_subprocess_exec(
+        *launcher,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment,
+    )
