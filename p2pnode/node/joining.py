@@ -71,12 +71,11 @@ def load_manifest(storage: Storage, access: RunAccess) -> bytes | None:
 def adopted_access(address: Address, welcome: Welcome) -> RunAccess:
     """The run a bootstrap is in, for a node that was given no --run."""
     if welcome.private:
-        raise UsageError(
-            f"the run at {address} is private; paste the founder's whole invite, its --run carries the key"
-        )
+        raise UsageError(f"the run at {address} is private; paste the founder's whole invite: its --run has the key")
     if not welcome.run:
         raise UsageError(
-            f"{address} is a meeting point for any run; add --run from the founder's invite, or --found to found one there"
+            f"{address} is a meeting point for any run; "
+            "add --run from the founder's invite, or --found to found one there"
         )
     return RunAccess.parse(welcome.run)
 

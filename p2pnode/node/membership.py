@@ -1,7 +1,7 @@
 """Being part of a swarm: contact, announce, listen, ping. Four loops, none of which ever gives up.
 
-Bootstrap addresses and the peer book are contacted again for ever, so that a node whose bootstrap was down joins when it
-comes back, and two half-swarms that share any address heal. A swarm is heard of in three ways: the directory in the
+Bootstrap addresses and the peer book are contacted again for ever, so that a node whose bootstrap was down joins when
+it comes back, and two half-swarms that share any address heal. A swarm is heard of in three ways: the directory in the
 DHT, peers told by peers, and peers that greet us.
 """
 

@@ -110,14 +110,10 @@ class Node:
         if self._parts.acquaintances.book.damaged:
             self._events.say("book", "the peer book was damaged and starts empty", warning=True)
         if self.role != "bootstrap":
-            async with self._limit():
-                await self._enter_run()
+            await self._enter_run()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._membership.keep())
             group.create_task(self._watch_condition())
-
-    def _limit(self) -> asyncio.Timeout:
-        return asyncio.timeout(self._settings.join_timeout)
 
     async def _say_goodbye(self) -> None:
         self._set_condition("leaving")
@@ -128,7 +124,8 @@ class Node:
 
     async def _enter_run(self) -> None:
         try:
-            run, how = await self._obtain_run()
+            async with asyncio.timeout(self._settings.join_timeout):
+                run, how = await self._obtain_run()
         except TimeoutError:
             trouble = self._membership.search.trouble
             raise LocalProblem(

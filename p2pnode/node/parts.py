@@ -42,7 +42,5 @@ def make_parts(identity: Identity, world: World, network: Network) -> Parts:
 
 
 def _clock_warning(offset: float) -> str:
-    ahead = "behind" if offset > 0 else "ahead"
-    return (
-        f"this machine's clock is {abs(offset):.0f} s {ahead} of the swarm's; p2pnode allows for it, but set the clock"
-    )
+    ahead = "behind" if offset > 0 else "ahead of"
+    return f"this machine's clock is {abs(offset):.0f} s {ahead} the swarm's; p2pnode allows for it, but set it right"

@@ -46,5 +46,5 @@ def should_rise(depth: int, peers_here: int) -> bool:
 
 
 def path_elsewhere(depth: int, rng: random.Random) -> str:
-    """A random part of the tree, down to one level below our own; every key is equally likely, so the root is not hot."""
+    """A random part of the tree, down to one level below our own. All keys are equally likely: the root is not hot."""
     return format(rng.randint(1, 2 ** (depth + 2) - 1), "b")[1:]

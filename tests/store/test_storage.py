@@ -1,0 +1,113 @@
+"""What is on disk: whole or not there, private, locked."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from p2pnode.errors import LocalProblem
+from p2pnode.ids import Identity
+from p2pnode.store.book import MAX_ENTRIES, PeerBook
+from p2pnode.store.datadir import open_data_dir
+from p2pnode.store.storage import DiskStorage, MemoryStorage, Storage, write_whole
+
+PEER = Identity(b"a" * 32).peer_id
+
+
+@pytest.fixture(params=["memory", "disk"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return MemoryStorage() if request.param == "memory" else DiskStorage(tmp_path)
+
+
+def test_what_is_written_is_read(storage: Storage) -> None:
+    assert storage.read("runs/x/manifest") is None
+    storage.write("runs/x/manifest", b"one")
+    storage.write("runs/x/manifest", b"two")
+    assert storage.read("runs/x/manifest") == b"two"
+    storage.delete("runs/x/manifest")
+    storage.delete("runs/x/manifest")
+    assert storage.read("runs/x/manifest") is None
+
+
+def test_a_failed_write_leaves_the_old_content_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "file"
+    write_whole(target, b"old")
+
+    def full_disk(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(LocalProblem, match="No space left"):
+        write_whole(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_identity_is_kept_and_private(tmp_path: Path) -> None:
+    first = open_data_dir(tmp_path / "data")
+    peer = first.identity().peer_id
+    assert stat.S_IMODE(first.key_file.stat().st_mode) == 0o600
+    first.close()
+    second = open_data_dir(tmp_path / "data")
+    assert second.identity().peer_id == peer
+
+
+def test_a_damaged_identity_is_said_and_left_alone(tmp_path: Path) -> None:
+    data_dir = open_data_dir(tmp_path)
+    data_dir.identity()
+    data_dir.key_file.write_bytes(b"garbage")
+    with pytest.raises(LocalProblem, match="damaged"):
+        data_dir.identity()
+    assert data_dir.key_file.read_bytes() == b"garbage"
+
+
+def test_a_second_node_on_the_same_directory_gets_one_line(tmp_path: Path) -> None:
+    data_dir = open_data_dir(tmp_path)
+    with pytest.raises(LocalProblem, match=f"process {os.getpid()}"):
+        open_data_dir(tmp_path)
+    data_dir.close()
+    open_data_dir(tmp_path).close()
+
+
+def test_an_unusable_directory_gets_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalProblem, match="--data-dir"):
+        open_data_dir(tmp_path / "file" / "data")
+
+
+def test_the_port_is_remembered(tmp_path: Path) -> None:
+    data_dir = open_data_dir(tmp_path)
+    assert data_dir.port() is None
+    data_dir.remember_port(31337)
+    assert data_dir.port() == 31337
+    data_dir.storage.write("port", b"rubbish")
+    assert data_dir.port() is None
+
+
+def test_the_book_remembers_the_latest_met_first(storage: Storage) -> None:
+    book = PeerBook(storage, "book")
+    book.met("old", (f"/ip4/1.1.1.1/tcp/1/p2p/{PEER}", "nonsense"), 1.0)
+    book.met("new", (f"/ip4/2.2.2.2/tcp/2/p2p/{PEER}",), 2.0)
+    book.met("hidden", (), 3.0)
+    book.save()
+    again = PeerBook(storage, "book")
+    assert [address.transport for address in again.addresses()] == ["/ip4/2.2.2.2/tcp/2", "/ip4/1.1.1.1/tcp/1"]
+    assert not again.damaged
+
+
+def test_the_book_is_bounded(storage: Storage) -> None:
+    book = PeerBook(storage, "book")
+    for number in range(MAX_ENTRIES + 50):
+        book.met(f"peer {number}", (f"/ip4/1.1.1.1/tcp/1/p2p/{PEER}",), float(number))
+    assert len(book) == MAX_ENTRIES
+    assert book.entries()[-1].peer == "peer 50"
+
+
+def test_a_damaged_book_is_an_empty_one(storage: Storage) -> None:
+    storage.write("book", b"{not json")
+    book = PeerBook(storage, "book")
+    assert book.damaged
+    assert len(book) == 0
