@@ -27,7 +27,7 @@ def peers_table(peers: Sequence[PeerRow], most: int | None = None) -> Table:
     for row in fitting:
         table.add_row(*_cells(row), style="" if row.present else "dim")
     if len(fitting) < len(ranked):
-        table.add_row(Text(f"… and {len(ranked) - len(fitting)} more", style="dim"))
+        table.add_row(Text(f"+{len(ranked) - len(fitting)} more", style="dim"))
     return table
 
 

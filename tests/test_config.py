@@ -1,0 +1,207 @@
+"""Settings: precedence with provenance, and one clear line for every slip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p2pnode.addresses import EXAMPLE
+from p2pnode.config import SETTINGS, from_environment, from_flags, from_toml, resolve, unknown_variables
+from p2pnode.errors import UsageError
+from p2pnode.load import load
+
+RUN = "abcdefghijklmnopqrstuvwxyz"
+KEY = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+def resolved(flags=None, environ=None, toml=None):
+    sources = [from_flags(flags or {}), from_environment(environ or {}), from_toml(toml or {}, "config.toml")]
+    return resolve(sources, Path("/data"))
+
+
+def problem(**sources):
+    with pytest.raises(UsageError) as caught:
+        resolved(**sources)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_defaults_need_nothing():
+    config = resolved().config
+    assert config.data_dir == Path("/data")
+    assert config.name is None
+    assert config.run.bootstrap == ()
+    assert config.run.run is None
+    assert config.output.log_format == "auto"
+
+
+def test_flag_beats_environment_beats_toml_beats_default():
+    toml = {"name": "toml", "quiet": True, "log-format": "json"}
+    environ = {"P2PNODE_NAME": "environ", "P2PNODE_LOG_FORMAT": "plain"}
+    result = resolved({"name": "flag"}, environ, toml)
+    assert result.config.name == "flag"
+    assert result.config.output.log_format == "plain"
+    assert result.config.output.quiet is True
+    assert result.config.network.reachability == "auto"
+    assert result.origins["name"] == "--name"
+    assert result.origins["log-format"] == "P2PNODE_LOG_FORMAT"
+    assert result.origins["quiet"] == "config.toml: quiet"
+    assert result.origins["reachability"] == "default"
+
+
+def test_every_setting_can_come_from_every_source():
+    given = {
+        "name": "otter", "data-dir": "/elsewhere", "bootstrap": EXAMPLE, "run": RUN, "found": "true",
+        "private": "true", "join-timeout": "2.5", "listen": "/ip4/127.0.0.1/tcp/0",
+        "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "reachability": "public", "log-format": "json",
+        "quiet": "1",
+    }  # fmt: skip
+    assert set(given) == set(SETTINGS)
+    for key, raw in given.items():
+        by_flag = resolved(flags={key: raw})
+        by_environment = resolved(environ={SETTINGS[key].variable: raw})
+        by_toml = resolved(toml={key: raw})
+        assert by_flag.config == by_environment.config == by_toml.config != resolved().config
+        assert by_flag.origins[key] == f"--{key}"
+
+
+def test_values_list_every_setting_in_order():
+    values = resolved(flags={"name": "x"}).values()
+    assert [key for key, _, _ in values] == list(SETTINGS)
+    assert ("name", "x", "--name") in values
+
+
+@pytest.mark.parametrize("separator", [",", " ", ", ", "\n"])
+def test_bootstrap_variable_takes_several(separator):
+    other = EXAMPLE.replace("203.0.113.7", "203.0.113.8")
+    addresses = resolved(environ={"P2PNODE_BOOTSTRAP": separator.join([EXAMPLE, other, EXAMPLE])}).config.run.bootstrap
+    assert [address.text for address in addresses] == [EXAMPLE, other]
+
+
+def test_listen_takes_a_bare_port():
+    assert resolved(toml={"listen": 31337}).config.network.listen == ("/ip4/0.0.0.0/tcp/31337",)
+    assert resolved(flags={"listen": ["31337"]}).config.network.listen == ("/ip4/0.0.0.0/tcp/31337",)
+
+
+def test_an_empty_variable_is_not_set():
+    assert resolved(environ={"P2PNODE_NAME": " ", "P2PNODE_RUN": ""}).config == resolved().config
+
+
+def test_toml_keys_may_have_underscores():
+    assert resolved(toml={"join_timeout": 3}).config.run.join_timeout == 3.0
+
+
+def test_private_run_key_is_read():
+    access = resolved(flags={"run": f"{RUN}.{KEY}"}).config.run.run
+    assert access is not None
+    assert access.private
+    assert str(access) == f"{RUN}.{KEY}"
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({"flags": {"bootstrap": ["example.org:31337"]}}, ["--bootstrap", "not an address", EXAMPLE]),
+        ({"environ": {"P2PNODE_BOOTSTRAP": "/ip4/1.2.3.4/tcp/9"}}, ["P2PNODE_BOOTSTRAP", "peer id", EXAMPLE]),
+        ({"toml": {"bootstrap": ["/ip4/999.2.3.4/tcp/9"]}}, ["config.toml: bootstrap", EXAMPLE]),
+        ({"toml": {"bootstrap": EXAMPLE[:-4]}}, ["not an address", EXAMPLE]),
+        ({"toml": {"bootstrap": [1, 2]}}, ["list of text"]),
+        ({"toml": {"bootsrap": []}}, ["unknown key 'bootsrap'", "did you mean 'bootstrap'?"]),
+        ({"toml": {"zzz": 1}}, ["unknown key 'zzz'", "known are"]),
+        ({"toml": {"log-format": "json", "log_format": "json"}}, ["given twice"]),
+        ({"toml": {"name": 7}}, ["config.toml: name", "text is needed, not a number"]),
+        ({"toml": {"quiet": "perhaps"}}, ["neither true nor false"]),
+        ({"toml": {"quiet": 3}}, ["true or false is needed"]),
+        ({"toml": {"name": {"a": 1}}}, ["not a table"]),
+        ({"flags": {"name": "x" * 41}}, ["--name", "41 characters", "40"]),
+        ({"flags": {"name": "a\x1b[31mb"}}, ["\\x1b", "cannot be shown"]),
+        ({"flags": {"name": "a\u202eb"}}, ["cannot be shown"]),
+        ({"flags": {"name": "  "}}, ["empty"]),
+        ({"flags": {"run": "short"}}, ["--run", "not a run id", "invite"]),
+        ({"environ": {"P2PNODE_RUN": "short"}}, ["P2PNODE_RUN", "not a run id"]),
+        ({"flags": {"join-timeout": "soon"}}, ["--join-timeout", "'soon'", "30"]),
+        ({"flags": {"join-timeout": "-1"}}, ["above zero"]),
+        ({"flags": {"join-timeout": "nan"}}, ["above zero"]),
+        ({"flags": {"join-timeout": "inf"}}, ["above zero"]),
+        ({"toml": {"join-timeout": True}}, ["seconds are needed"]),
+        ({"flags": {"log-format": "xml"}}, ["--log-format", "auto, rich, plain, json"]),
+        ({"flags": {"reachability": "maybe"}}, ["auto, public, private"]),
+        ({"flags": {"listen": ["70000"]}}, ["--listen", "70000"]),
+        ({"flags": {"listen": [EXAMPLE]}}, ["--listen", "not an address to listen on"]),
+        ({"flags": {"announce": ["31337"]}}, ["--announce", "not an address"]),
+        ({"flags": {"announce": ["/ip4/0.0.0.0/tcp/31337"]}}, ["cannot be dialled"]),
+        ({"flags": {"announce": ["/ip4/203.0.113.7/tcp/0"]}}, ["cannot be dialled"]),
+        ({"flags": {"found": True, "run": RUN}}, ["--found contradicts --run"]),
+        ({"flags": {"private": True, "run": RUN}}, ["--private contradicts --run"]),
+        ({"flags": {"private": True, "bootstrap": [EXAMPLE]}}, ["--private", "add --found"]),
+        ({"flags": {"no-listen": True}, "toml": {"listen": "1"}}, ["--no-listen contradicts config.toml: listen"]),
+        ({"flags": {"no-listen": True, "announce": ["/ip4/203.0.113.7/tcp/1"]}}, ["contradicts --announce"]),
+        ({"flags": {"no-listen": True, "reachability": "public"}}, ["contradicts --reachability"]),
+        ({"environ": {"P2PNODE_BOOTSTRAP": " ".join([EXAMPLE] * 65)}}, ["65 values are too many"]),
+    ],
+)  # fmt: skip
+def test_slips_are_named_with_a_remedy(sources, words):
+    text = problem(**sources)
+    for word in words:
+        assert word in text
+
+
+def test_a_weaker_source_is_checked_too():
+    """A broken config.toml is said at once, not on the day the flag is left out."""
+    assert "log-format" in problem(flags={"log-format": "json"}, toml={"log-format": "xml"})
+
+
+def test_unknown_variables_are_noticed():
+    lines = unknown_variables({"P2PNODE_BOOTSRAP": "x", "P2PNODE_NAME": "y", "P2PNODE_CONFIG": "z", "HOME": "/"})
+    assert lines == ["P2PNODE_BOOTSRAP is not a setting; did you mean 'P2PNODE_BOOTSTRAP'?"]
+
+
+# ---- files ----
+
+
+def test_config_toml_of_the_data_directory_is_read(tmp_path):
+    (tmp_path / "config.toml").write_text('name = "from the file"\n')
+    result = load({"data-dir": str(tmp_path)}, {})
+    assert result.config.name == "from the file"
+    assert result.origins["name"] == f"{tmp_path}/config.toml: name"
+
+
+def test_config_flag_replaces_it_and_may_say_where_data_goes(tmp_path):
+    (tmp_path / "other.toml").write_text(f'data-dir = "{tmp_path}/there"\nquiet = true\n')
+    for flags, environ in (
+        ({"config": str(tmp_path / "other.toml")}, {}),
+        ({}, {"P2PNODE_CONFIG": str(tmp_path / "other.toml")}),
+    ):
+        result = load(flags, environ)
+        assert result.config.data_dir == tmp_path / "there"
+        assert result.config.output.quiet
+
+
+def test_data_directory_cannot_move_itself(tmp_path):
+    (tmp_path / "config.toml").write_text('data-dir = "/elsewhere"\n')
+    with pytest.raises(UsageError, match="cannot be set inside"):
+        load({"data-dir": str(tmp_path)}, {})
+
+
+@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"[" * 5000, b"name = 'a'\nname = 'b'\n"])
+def test_broken_toml_is_one_line(tmp_path, content):
+    (tmp_path / "config.toml").write_bytes(content)
+    with pytest.raises(UsageError, match="is not TOML") as caught:
+        load({"data-dir": str(tmp_path)}, {})
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_named_config_is_a_mistake(tmp_path):
+    with pytest.raises(UsageError, match="cannot read the configuration"):
+        load({"config": str(tmp_path / "nothing.toml")}, {})
+    with pytest.raises(UsageError, match="cannot read the configuration"):
+        load({"config": str(tmp_path)}, {})
+
+
+def test_data_directory_is_made_absolute(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert load({"data-dir": "~/x"}, {}).config.data_dir == tmp_path / "x"
+    assert load({"data-dir": "y"}, {}).config.data_dir == tmp_path / "y"

@@ -1,0 +1,188 @@
+"""The views: everything is there, it fits, and nothing a peer wrote steers the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import subprocess
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from p2pnode.node.status import Event, PeerRow, Status, Traffic
+from p2pnode.watch.lines import json_line, line_writer, plain_line
+from p2pnode.watch.terminal import COLOURS, TerminalView, farewell, render, shell_lines
+from p2pnode.watch.text import ago, clean, duration, size
+
+ID = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
+INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ID} --run abcdefghijklmnopqrstuvwxyz"
+HOSTILE = [
+    "\x1b[2J\x1b[H",
+    "\x1b]0;owned\x07",
+    "\x9b31mred",
+    "[bold red]markup[/bold red]",
+    "[/]",
+    "[link=http://evil.example]click[/link]",
+    "line\nbreak\r\nand\ttab",
+    "\u202eright to left\u2066",
+    "a" + "\u0301" * 500,
+    "\u2028\u2029\x00\x7f",
+    "x" * 10_000,
+    ":warning:",
+]
+
+
+def row(name: str = "fox", **changes) -> PeerRow:
+    peer = PeerRow(ID, name, "node", (), present=True, heard_seconds_ago=2.0, latency_ms=12.0, faults=0)
+    return replace(peer, **changes)
+
+
+def status(**changes) -> Status:
+    usual = Status(
+        id=ID, name="quiet-otter-07", run="abcdefghijklmnopqrstuvwxyz", role="node", condition="connected",
+        why="2 peers", private=False, uptime_seconds=75.0, clock_offset_seconds=0.0, addresses=(),
+        invite=INVITE, daemon_starts=1,
+        traffic=Traffic(1_234, 5_678_901, 11, 12, 13), peers=(row(),), events=(Event(0.0, "joined", "fox is here"),),
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+def drawn(shown: Status, width: int = 110, height: int = 40) -> str:
+    console = Console(file=io.StringIO(), force_terminal=False, width=width, height=height, no_color=True)
+    console.print(render(shown, width, height))
+    return console.file.getvalue()
+
+
+def test_everything_is_shown():
+    text = drawn(status())
+    words = [
+        "quiet-otter-07", "connected", "2 peers", "abcdefghijklmnopqrstuvwxyz", ID, "1 min 15 s", "fox", "eQAJU5SA",
+        "12 ms", "2 s ago", "1.2 kB", "5.7 MB", "11 calls made", "12 served", "13 refused", "fox is here",
+        "--bootstrap",
+    ]  # fmt: skip
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.parametrize("condition", list(COLOURS))
+def test_every_condition_is_named_with_its_reason(condition):
+    text = drawn(status(condition=condition, why="because", peers=(), invite="", run=""))
+    assert condition in text
+    assert "because" in text
+    assert "nobody else yet" in text
+
+
+def test_what_needs_attention_is_said():
+    text = drawn(status(private=True, daemon_starts=3, clock_offset_seconds=-86400.0, role="observer"))
+    assert "private" in text
+    assert "daemon started 3 times" in text
+    assert "clock +86400 s" in text
+    assert "observer" in text
+
+
+def test_a_meeting_point_has_no_run():
+    assert "a meeting point for any run" in drawn(status(role="bootstrap", run="", invite=""))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (110, 40), (200, 60), (60, 30)])
+@pytest.mark.parametrize("count", [0, 1, 7, 2000])
+def test_it_fits_the_screen(width, height, count):
+    peers = tuple(row(f"peer {number}", present=number % 3 > 0) for number in range(count))
+    events = tuple(Event(0.0, "x", f"event {number} " + "long " * 50) for number in range(20))
+    lines = drawn(status(peers=peers, events=events), width, height).splitlines()
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert any("event 19" in line for line in lines)
+    assert (count < 2000) or any("+19" in line for line in lines)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_text_is_harmless_everywhere(hostile):
+    shown = status(
+        name=hostile, why=hostile, role=hostile, peers=(row(hostile, role=hostile, id=hostile),),
+        events=(Event(0.0, "x", f"{hostile} is here"), Event(1.0, "y", "after")),
+    )  # fmt: skip
+    plain = drawn(
+        status(name="a", why="a", role="a", peers=(row("a"),), events=(Event(0.0, "x", "a"), Event(1.0, "y", "after")))
+    )
+    text = drawn(shown)
+    assert not any(char in text for char in "\x1b\x9b\x07\x00\r\t\x7f\u202e\u2066\u2028\u2029")
+    assert len(text.splitlines()) == len(plain.splitlines())
+    if hostile.startswith("[bold"):
+        assert "[bold red]markup[/bold red]" in text
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_lines_stay_one_line(hostile):
+    event = Event(0.0, "joined", hostile, warning=True)
+    line = plain_line(event)
+    assert line.isprintable()
+    assert len(line) < 700
+    parsed = json_line(event)
+    assert parsed.isascii()
+    assert json.loads(parsed) == {"time": 0.0, "kind": "joined", "text": hostile, "warning": True}
+    assert not any(ord(char) < 32 for char in parsed)
+
+
+def test_quiet_shows_warnings_only():
+    stream = io.StringIO()
+    write = line_writer(stream, "plain", quiet=True)
+    write(Event(0.0, "a", "usual"))
+    write(Event(0.0, "b", "strange", warning=True))
+    assert "usual" not in stream.getvalue()
+    assert "warning: strange" in stream.getvalue()
+
+
+def test_a_reader_that_went_away_does_not_stop_the_node():
+    stream = io.StringIO()
+    write = line_writer(stream, "json", quiet=False)
+    stream.close()
+    write(Event(0.0, "a", "b"))
+    write(Event(0.0, "a", "b"))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 300])
+def test_the_invite_can_be_copied_at_any_width(width):
+    lines = shell_lines(INVITE, width)
+    assert all(len(line) < width for line in lines)
+    command = "\n".join(lines).replace("python", "printf '%s\\n'", 1)
+    shell = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=10, check=True)
+    assert shell.stdout.split("\n")[:-1] == INVITE.split()[1:]
+
+
+def test_the_invite_is_printed_once_on_a_line_of_its_own():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, no_color=True)
+    view = TerminalView(lambda: status(), console)
+
+    async def look_for_a_moment() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.7):
+                await view.run()
+
+    asyncio.run(look_for_a_moment())
+    assert console.file.getvalue().count(INVITE + "\n") == 1
+
+
+def test_no_color_is_honoured(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
+    console.print(render(status(), 100, 40))
+    assert "\x1b[3" not in console.file.getvalue()
+
+
+def test_words_for_amounts():
+    assert [size(count) for count in (0, 999, 1000, 123_456, 5_678_901, 2 * 10**12)] == [
+        "0 B", "999 B", "1.0 kB", "123 kB", "5.7 MB", "2.0 TB",
+    ]  # fmt: skip
+    assert [duration(value) for value in (-1, 5, 65, 3700, 90_000)] == [
+        "0 s",
+        "5 s",
+        "1 min 05 s",
+        "1 h 01 min",
+        "1 d 01 h",
+    ]
+    assert ago(None) == "never"
+    assert clean("plain ünïcode 漢字") == "plain ünïcode 漢字"
+    assert "left after 1 min 15 s" in farewell(status())
