@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 from ...addresses import Address
 from ...errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
 from ...ids import PeerId, short
-from ...messages import MAX_CALL_BYTES, Refused, encode
+from ...messages import MAX_CALL_BYTES
 from ..base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
-from ..frames import fetch_stream, serve_stream
+from ..frames import fetch_stream
+from ..incoming import Incoming
 from .exchange import Call, Stream, fail, succeed
 from .swarm import Arrive, Host, SimSwarm
 
 START_SECONDS: Seconds = 0.2
 BITS_PER_HOP = 4  # what one step of a lookup gains in a table of 20 per bucket
-MAX_LEARNT = 4096
+MAX_LEARNT = 1000
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class SimNetwork:
         self._health = Health("starting")
         self._listeners: list[Callable[[Health], None]] = []
         self._learnt: dict[PeerId, tuple[str, ...]] = {}
-        self._server: Server | None = None
+        self._incoming: Incoming | None = None
         self._waiting: dict[asyncio.Future[Any], None] = {}  # our operations under way
         self._serving: dict[asyncio.Task[None], Arrive] = {}  # calls and streams we answer, and how to reset them
 
@@ -49,7 +50,7 @@ class SimNetwork:
     # ---- coming and going ----
 
     async def start(self, server: Server) -> None:
-        self._server = server
+        self._incoming = Incoming(server)
         await asyncio.sleep(START_SECONDS)
         if self._health.state == "starting":
             self.come_up()
@@ -186,13 +187,8 @@ class SimNetwork:
 
     async def answer(self, call: Call) -> None:
         """Let the node answer, and send the answer back."""
-        assert self._server is not None
-        try:
-            answer = await self._server.answer(call.caller.peer, call.request)
-        except Exception as error:  # the node's bug or refusal must not be the caller's hang
-            answer = encode(Refused("failed", f"{type(error).__name__}: {error}"[:200]))
-        if len(answer) > MAX_CALL_BYTES:
-            answer = encode(Refused("failed", f"the answer has {len(answer)} bytes; {MAX_CALL_BYTES} are allowed"))
+        assert self._incoming is not None
+        answer = await self._incoming.answer(call.caller.peer, call.request)
         self.swarm.send(self.host, call.caller.host, "answer", answer, lambda: call.answered(answer))
 
     # ---- streams ----
@@ -216,9 +212,8 @@ class SimNetwork:
             stream.break_off()
 
     def serve_fetch(self, stream: Stream) -> None:
-        assert self._server is not None
-        work = serve_stream(stream.caller.peer, stream.forth, stream.back, self._server)
-        self.serve(work, stream.break_off)
+        assert self._incoming is not None
+        self.serve(self._incoming.stream(stream.caller.peer, stream.forth, stream.back), stream.break_off)
 
     # ---- waiting for an outcome ----
 
