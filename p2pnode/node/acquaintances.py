@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ..errors import LocalProblem, PeerMisbehaved
 from ..ids import PeerId, short
 from ..messages import Announcement, decode_announcement
@@ -30,6 +32,7 @@ class Acquaintances:
         storage: Storage,
     ) -> None:
         self.book = PeerBook(storage, BOOK_FILE)
+        self.newcomer = asyncio.Event()  # set when somebody arrives; whoever waits for it clears it
         self._table = table
         self._records = records
         self._network = network
@@ -53,6 +56,7 @@ class Acquaintances:
         arrived = self._table.add(record, announcement)
         after = self._table.get(id)
         if arrived:
+            self.newcomer.set()
             self._network.learn(id, announcement.addresses)
             self._events.say("peer joined", f"{_called(announcement, id)} is here")
         elif before is not None and after is not None and not before.announcement.left and after.announcement.left:

@@ -29,6 +29,7 @@ READ_PAUSE: tuple[Seconds, Seconds] = (3.0, 60.0)
 PING_PERIOD: Seconds = 3.0
 PING_TIMEOUT: Seconds = 4.0
 PINGS_AT_ONCE = 2
+NEWCOMER_PAUSE: Seconds = 0.25  # so that a crowd arriving at once is not pinged without a pause
 ASK_PEERS_EVERY = 5  # ping rounds
 HEARD_WINDOW: Seconds = 10.0  # an answer this recent means connected
 GREET_AT_ONCE = 8
@@ -128,9 +129,12 @@ class Membership:
         rounds = 0
         while True:
             was_connected = self.connected
-            await asyncio.sleep(self._jittered(PING_PERIOD))
+            newcomers = await self._woken(self._parts.acquaintances.newcomer, PING_PERIOD)
             rounds += 1
-            await asyncio.gather(*(self._ping(peer) for peer in self._table.pick_to_ping(self._rng, PINGS_AT_ONCE)))
+            picks = self._table.pick_to_ping(self._rng, GREET_AT_ONCE if newcomers else PINGS_AT_ONCE)
+            await asyncio.gather(*(self._ping(peer) for peer in picks))
+            if newcomers:
+                await asyncio.sleep(NEWCOMER_PAUSE)
             if rounds % ASK_PEERS_EVERY == 0:
                 await self._ask_someone_for_peers()
             self._parts.acquaintances.tidy()

@@ -100,8 +100,9 @@ class PeerTable:
         ]
 
     def pick_to_ping(self, rng: random.Random, count: int) -> list[PeerId]:
-        """Whom to call next to know they are there: mostly present peers, now and then a silent one."""
-        here = [peer.id for peer in self.present()]
+        """Whom to call next to know they are there: newcomers first, else anyone, now and then a silent one."""
+        present = self.present()
+        here = [peer.id for peer in present if peer.heard is None] or [peer.id for peer in present]
         silent = [peer.id for peer in self if peer.silent and not peer.announcement.left]
         picks = rng.sample(here, min(count, len(here)))
         if silent and (not picks or rng.random() < 0.2):

@@ -82,3 +82,9 @@ def test_silent_peers_are_tried_now_and_then() -> None:
     for _ in range(SILENT_AFTER):
         table.failed(ALICE.peer_id)
     assert table.pick_to_ping(random.Random(1), 2) == [ALICE.peer_id]
+
+
+def test_newcomers_are_pinged_first() -> None:
+    table = table_with(ALICE, BOB)
+    table.heard(ALICE.peer_id, 1.0, 0.01)
+    assert all(table.pick_to_ping(random.Random(seed), 1) == [BOB.peer_id] for seed in range(10))
