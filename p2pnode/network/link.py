@@ -1,6 +1,6 @@
 """One generation of the real network: a daemon, our connection to it, the DHT on it and our handlers.
 
-hivemind comes in as an argument: it takes seconds to import (it pulls torch), which happens in a thread while p2pd starts.
+hivemind comes in as an argument: it takes seconds to import (it pulls torch), in a thread while p2pd starts.
 Everything that touches hivemind's undocumented inside is at the end of this file.
 """
 
