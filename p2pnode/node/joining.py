@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ..addresses import Address
-from ..errors import PeerError, PeerMisbehaved, UsageError
+from ..errors import NetworkDown, PeerError, PeerMisbehaved, UsageError
 from ..ids import Identity, PeerId
 from ..messages import GetManifest, ManifestIs, Welcome
 from ..run import KEY_BYTES, Manifest, RunAccess, read_manifest, run_id, sign_manifest
@@ -93,6 +93,6 @@ async def manifest_from_any(calls: Calls, own: PeerId, peers: list[PeerId], acce
     for peer in peers:
         try:
             return await ask_manifest(calls, own, peer, access)
-        except PeerError:
+        except (PeerError, NetworkDown):
             continue
     return None
