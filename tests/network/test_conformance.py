@@ -259,8 +259,8 @@ async def test_other_content_than_expected_is_refused_before_it_comes(swarm: Bac
     asking, serving, server = await pair(swarm)
     server.payloads[b"x"] = Payload.of(b"content")
     sink = MemorySink()
+    expecting = StreamLimits(max_bytes=100, expected_digest=Payload.of(b"other").digest)
     with pytest.raises(PeerMisbehaved):
-        expecting = StreamLimits(max_bytes=100, expected_digest=Payload.of(b"other").digest)
         await asking.fetch(serving.peer, b"x", sink, expecting)
     assert sink.offset == 0
 

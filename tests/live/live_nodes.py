@@ -1,0 +1,71 @@
+"""Real nodes on loopback for the live tests; they end only processes they started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from p2pnode.addresses import Address, parse_address
+from p2pnode.ids import Identity, PeerId
+from p2pnode.network.base import Payload, Server
+from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.orphans import RECORD
+
+
+class EchoServer:
+    """Answers with the request, after `delay`; streams `content`."""
+
+    def __init__(self, delay: float = 0.0, content: bytes = b"") -> None:
+        self.delay = delay
+        self.content = Payload.of(content)
+        self.faults: list[tuple[PeerId, str]] = []
+
+    async def answer(self, peer: PeerId, request: bytes) -> bytes:
+        await asyncio.sleep(self.delay)
+        return request
+
+    async def payload(self, peer: PeerId, request: bytes) -> Payload:
+        return self.content
+
+    def misbehaved(self, peer: PeerId, why: str) -> None:
+        self.faults.append((peer, why))
+
+
+def network(directory: Path, seed: int, listen: str = "/ip4/127.0.0.1/tcp/0") -> HivemindNetwork:
+    """A node's network, not yet started."""
+    place = directory / str(seed)
+    place.mkdir(exist_ok=True)
+    identity = Identity(seed.to_bytes(32, "big"))
+    (place / "key").write_bytes(identity.to_key_file())
+    return HivemindNetwork(identity, NetworkOptions(data_dir=place, key_file=place / "key", listen=(listen,)))
+
+
+@asynccontextmanager
+async def started(*pairs: tuple[HivemindNetwork, Server]) -> AsyncIterator[None]:
+    """Start networks, and close them whatever happens."""
+    try:
+        for each, server in pairs:
+            await each.start(server)
+        yield
+    finally:
+        for each, _ in pairs:
+            await each.close()
+
+
+async def address_of(each: HivemindNetwork) -> Address:
+    return parse_address((await each.addresses())[0])
+
+
+def daemon_pid(each: HivemindNetwork) -> int:
+    record = json.loads((each._options.data_dir / RECORD).read_text())
+    return int(record["pid"])
+
+
+async def until(condition: Callable[[], bool], limit: float) -> None:
+    """Wait until something holds; fails when it does not within the limit."""
+    async with asyncio.timeout(limit):
+        while not condition():  # noqa: ASYNC110 (conditions outside this process send no event)
+            await asyncio.sleep(0.05)

@@ -1,0 +1,138 @@
+"""The daemon dies or hangs under us: noticed, replaced, and nobody hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import uvloop
+from live_nodes import EchoServer, address_of, daemon_pid, network, started, until
+
+from p2pnode.errors import NetworkDown, P2pnodeError
+from p2pnode.network.base import Health, MemorySink, StreamLimits
+from p2pnode.network.hivemind import HivemindNetwork
+
+pytestmark = pytest.mark.live
+
+NOTICED_WITHIN = 10.0
+REPLACED_WITHIN = 20.0
+
+
+async def answered(asking: HivemindNetwork, serving: HivemindNetwork, limit: float) -> None:
+    """Wait until a call gets through."""
+    async with asyncio.timeout(limit):
+        while True:
+            try:
+                assert await asking.call(serving.peer, b"hello", 2) == b"hello"
+                return
+            except P2pnodeError:
+                await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["SIGKILL", "SIGSTOP"])
+def test_a_lost_daemon_is_noticed_and_replaced(tmp_path: Path, blow: signal.Signals) -> None:
+    async def body() -> None:
+        ours, other = network(tmp_path, 1), network(tmp_path, 2)
+        slow = EchoServer(delay=60)
+        async with started((ours, EchoServer()), (other, slow)):
+            await ours.contact(await address_of(other), 10)
+            before = await address_of(ours)
+            told: list[Health] = []
+            ours.on_change(told.append)
+            calling = asyncio.create_task(ours.call(other.peer, b"", 100))
+            await asyncio.sleep(0.5)
+
+            first = daemon_pid(ours)
+            os.kill(first, blow)
+            async with asyncio.timeout(NOTICED_WITHIN):
+                with pytest.raises(NetworkDown):
+                    await calling
+            await until(lambda: ours.health.state == "up", REPLACED_WITHIN)
+
+            assert [health.state for health in told] == ["down", "up"]
+            assert told[0].why
+            assert ours.health.generation == 2
+            assert not psutil.pid_exists(first)
+            assert await address_of(ours) == before
+            slow.delay = 0
+            await answered(ours, other, 10)
+            await answered(other, ours, 10)
+            assert set(await ours.nearest("peers/x", 5)) == {ours.peer, other.peer}
+
+    uvloop.run(body())
+
+
+def test_a_stream_under_way_ends_when_the_daemon_dies(tmp_path: Path) -> None:
+    async def body() -> None:
+        ours, other = network(tmp_path, 1), network(tmp_path, 2)
+        async with started((ours, EchoServer()), (other, EchoServer(content=bytes(300_000_000)))):
+            await ours.contact(await address_of(other), 10)
+            sink = MemorySink()
+            fetching = asyncio.create_task(ours.fetch(other.peer, b"", sink, StreamLimits(max_bytes=10**9)))
+            await until(lambda: sink.offset > 0, 5)
+            os.kill(daemon_pid(ours), signal.SIGKILL)
+            async with asyncio.timeout(NOTICED_WITHIN):
+                with pytest.raises(NetworkDown):
+                    await fetching
+
+    uvloop.run(body())
+
+
+def test_while_down_operations_say_so_at_once(tmp_path: Path) -> None:
+    async def body() -> None:
+        ours = network(tmp_path, 1)
+        async with started((ours, EchoServer())):
+            key = tmp_path / "1" / "key"
+            key.rename(key.with_suffix(".away"))
+            os.kill(daemon_pid(ours), signal.SIGKILL)
+            await until(lambda: ours.health.state == "down", NOTICED_WITHIN)
+            with pytest.raises(NetworkDown):
+                await ours.nearest("peers/x", 5)
+            await until(lambda: "p2pd ended at its start" in ours.health.why, 10)
+            key.with_suffix(".away").rename(key)
+            await until(lambda: ours.health.state == "up", 20)
+
+    uvloop.run(body())
+
+
+def test_closing_with_a_stopped_daemon_is_quick_and_leaves_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        ours = network(tmp_path, 1)
+        await ours.start(EchoServer())
+        pid = daemon_pid(ours)
+        os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(3):
+            await ours.close()
+        assert not psutil.pid_exists(pid)
+        assert not (tmp_path / "1" / "daemon.json").exists()
+
+    uvloop.run(body())
+
+
+def test_nothing_noisy_is_said_when_daemons_die(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """hivemind's own tasks are ended and seen: no "Task exception was never retrieved", no tracebacks."""
+
+    async def body() -> None:
+        ours, other = network(tmp_path, 1), network(tmp_path, 2)
+        async with started((ours, EchoServer()), (other, EchoServer())):
+            await ours.contact(await address_of(other), 10)
+            looking = asyncio.create_task(ours.nearest("peers/y", 5))
+            os.kill(daemon_pid(ours), signal.SIGKILL)
+            await until(lambda: ours.health.generation == 2, REPLACED_WITHIN)
+            await asyncio.gather(looking, return_exceptions=True)
+            left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            assert len(left) < 40, left
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert left == []
+
+    with caplog.at_level(logging.INFO):
+        uvloop.run(body())
+        gc.collect()
+    noise = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
+    assert noise == []
