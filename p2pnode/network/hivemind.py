@@ -65,12 +65,23 @@ class HivemindNetwork(SupervisedNetwork):
         )
         return await HivemindLink.open(self.peer, daemon, server, load_hivemind)
 
+    async def start(self, server: Server) -> None:
+        try:
+            await super().start(server)
+        except BaseException:
+            self._release()
+            raise
+
     async def close(self) -> None:
         try:
             await super().close()
         finally:
-            if self._lease is not None:
-                self._lease.release()
+            self._release()
+
+    def _release(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
 
 
 async def _lease_ports(listen: tuple[str, ...]) -> PortLease:
