@@ -46,10 +46,11 @@ def node(ctx: typer.Context, flags: dict[str, object], version: Version = False)
     """
     if ctx.invoked_subcommand is not None:
         return
-    resolved = load(flags, os.environ)
+    config = load(flags, os.environ).config
+    from .ending import end_process
     from .start import run_node
 
-    raise typer.Exit(run_node(resolved.config))
+    end_process(run_node(config))
 
 
 @config_app.command("show")
@@ -100,7 +101,7 @@ def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
 
 def main() -> None:
     """The program: one line on stderr for whatever the user or the machine got wrong."""
-    code = run(sys.argv[1:])
+    code = run(app, sys.argv[1:], "p2pnode")
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -108,11 +109,11 @@ def main() -> None:
     sys.exit(code)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(app: typer.Typer, arguments: Sequence[str], program: str) -> int:
     """Run a command line; returns the exit code."""
     command: Any = typer.main.get_command(app)
     try:
-        result = command.main(args=list(arguments), prog_name="p2pnode", standalone_mode=False)
+        result = command.main(args=list(arguments), prog_name=program, standalone_mode=False)
     except (UsageError, LocalProblem) as error:
         return complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

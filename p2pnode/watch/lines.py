@@ -8,15 +8,18 @@ from collections.abc import Callable
 from typing import Literal, TextIO
 
 from ..node.status import Event
-from .text import clean
+from .text import MAX_COMMAND, clean
 
 MAX_TEXT = 600
+HEADINGS = {"invite": "invite a friend with this command:", "address": "others join through this address:"}
 
 
 def plain_line(event: Event) -> str:
-    """`12:34:56 text`, local time; a warning says so."""
-    mark = "warning: " if event.warning else ""
-    return f"{time.strftime('%H:%M:%S', time.localtime(event.time))} {mark}{clean(event.text, MAX_TEXT)}"
+    """`12:34:56 text`, local time; a warning says so. What is to be copied stands on a line of its own."""
+    clock = time.strftime("%H:%M:%S", time.localtime(event.time))
+    if event.kind in HEADINGS:
+        return f"{clock} {HEADINGS[event.kind]}\n{clean(event.text, MAX_COMMAND)}"
+    return f"{clock} {'warning: ' if event.warning else ''}{clean(event.text, MAX_TEXT)}"
 
 
 def json_line(event: Event) -> str:

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from ..ids import short
 from ..node.status import Event, Status
+from .lines import HEADINGS
 from .tables import peers_table
-from .text import clean, duration, size
+from .text import clean, duration, invitation, size
 
 FRAMES_PER_SECOND = 4
 COLOURS = {
@@ -33,7 +34,7 @@ MAX_EVENTS = 8
 
 def render(status: Status, width: int, height: int) -> RenderableType:
     """The whole view of one status; a little less than `height` lines whatever the number of peers."""
-    invite = _invite(status.invite, width)
+    invite = _invite(status, width)
     room = height - 13 - invite.plain.count("\n")
     events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
@@ -96,11 +97,12 @@ def _events(events: tuple[Event, ...]) -> Text:
     return lines
 
 
-def _invite(invite: str, width: int) -> Text:
-    if not invite:
+def _invite(status: Status, width: int) -> Text:
+    kind, words = invitation(status)
+    if not words:
         return Text("")
-    lines = shell_lines(clean(invite, 4000), width)
-    return Text.assemble(("  invite a friend:\n", "dim"), ("\n".join(lines), "bold cyan"), overflow="fold")
+    lines = shell_lines(words, width)
+    return Text.assemble((f"  {HEADINGS[kind]}\n", "dim"), ("\n".join(lines), "bold cyan"), overflow="fold")
 
 
 def shell_lines(command: str, width: int) -> list[str]:
@@ -135,9 +137,10 @@ class TerminalView:
 
     def draw(self, live: Live) -> None:
         status = self._status()
-        if status.invite and status.invite != self._invite:
-            self._invite = status.invite
-            self._console.print(Text(clean(status.invite, 4000)), soft_wrap=True)
+        _, words = invitation(status)
+        if words and words != self._invite:
+            self._invite = words
+            self._console.print(Text(words), soft_wrap=True)
         live.update(render(status, self._console.width, self._console.height), refresh=True)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
+from ..node.status import Status
+
+MAX_COMMAND = 4000
 MAX_MARKS = 2  # combining signs on one letter; more only serves to paint over other lines
 
 
@@ -53,3 +56,10 @@ def duration(seconds: float) -> str:
 
 def ago(seconds: float | None) -> str:
     return "never" if seconds is None else f"{duration(seconds)} ago"
+
+
+def invitation(status: Status) -> tuple[str, str]:
+    """What to give a friend: ("invite", the command) or, from a meeting point, ("address", where it is)."""
+    if status.role == "bootstrap":
+        return "address", clean(status.addresses[0], 300) if status.addresses else ""
+    return "invite", clean(status.invite, MAX_COMMAND)

@@ -1,0 +1,80 @@
+"""Ending in time: the first signal asks the node to leave, a second or too long a wait ends the process at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, whatever happens
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+INTERRUPTED = 130
+
+T = TypeVar("T")
+
+
+class Ending:
+    """Installed on the running loop. `leave` asks politely; `sweep` removes what a hard end would leave behind."""
+
+    def __init__(self, leave: Callable[[], None], sweep: Callable[[], None]) -> None:
+        self._leave = leave
+        self._sweep = sweep
+        self._timer: threading.Timer | None = None
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self._timer is not None:
+            self.at_once(INTERRUPTED)
+        self._timer = threading.Timer(LEAVE_LIMIT, self._too_late)  # a thread: the loop itself may be what hangs
+        self._timer.daemon = True
+        self._timer.start()
+        self._leave()
+
+    def _too_late(self) -> None:
+        self.at_once(1, "leaving took too long, so the process was ended")
+
+    def at_once(self, code: int, why: str = "") -> None:
+        """End the process now; the daemon and its sockets go with it."""
+        with contextlib.suppress(Exception):
+            self._sweep()
+        end_process(code, why)
+
+
+def end_process(code: int, why: str = "") -> None:
+    """Exit without waiting for threads: one may be inside an import or a training step for long."""
+    with contextlib.suppress(Exception):
+        if why:
+            sys.stderr.write(f"p2pnode: {why}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` on a uvloop loop and end what it left. Unlike asyncio.run it waits for no thread."""
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        with contextlib.suppress(Exception):
+            loop.run_until_complete(_end_tasks())
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=1.0)
+    await asyncio.sleep(0)  # transports closed by the tasks get their turn

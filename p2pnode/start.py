@@ -1,0 +1,168 @@
+"""From a Config to a running node: data directory, identity, network, node, control socket, view; and back down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from .addresses import host_and_port
+from .config import Config
+from .ending import Ending, run_loop
+from .errors import LocalProblem, P2pnodeError
+from .ids import Identity
+from .names import friendly_name, run_name
+from .network.hivemind import HivemindNetwork, NetworkOptions
+from .network.orphans import sweep_orphan
+from .network.ports import PortLease
+from .node.control import ControlServer, socket_path
+from .node.joining import load_saved
+from .node.node import Node, NodeSettings
+from .node.world import ThreadCompute, real_world
+from .store.datadir import DataDir, open_data_dir
+from .watch.show import shown
+
+ANY_PORT = "/ip4/0.0.0.0/tcp/{port}"
+POLL = 0.25
+
+
+def run_node(config: Config, role: str = "node") -> int:
+    """Run a node until it leaves; returns the exit code. UsageError or LocalProblem when it cannot run."""
+    _check_ports_of_a_fresh_start(config)
+    data_dir = open_data_dir(config.data_dir)
+    try:
+        return run_loop(_run(config, role, data_dir))
+    except BaseExceptionGroup as group:
+        raise _first_of_ours(group) from None
+    finally:
+        data_dir.close()
+
+
+async def _run(config: Config, role: str, data_dir: DataDir) -> int:
+    identity = data_dir.identity()
+    world = real_world(data_dir.storage)
+    network = HivemindNetwork(identity, _network_options(config, role, data_dir))
+    node = Node(_node_settings(config, role, identity), world, network, identity)
+    Ending(node.leave, lambda: _sweep(data_dir.path))
+    try:
+        async with _controlled(node, data_dir), shown(node, config.output, sys.stdout), _port_kept(node, data_dir):
+            await node.run()
+    finally:
+        if isinstance(world.compute, ThreadCompute):
+            world.compute.close()
+    return 0
+
+
+def _node_settings(config: Config, role: str, identity: Identity) -> NodeSettings:
+    name = config.name or friendly_name(identity.peer_id)
+    return NodeSettings(
+        name=name,
+        role=role,
+        bootstrap=config.run.bootstrap,
+        access=config.run.run,
+        found=config.run.found,
+        private=config.run.private,
+        run_name=run_name(name),
+        join_timeout=config.run.join_timeout,
+    )
+
+
+def _network_options(config: Config, role: str, data_dir: DataDir) -> NetworkOptions:
+    chosen = config.network
+    saved = load_saved(data_dir.storage)
+    given = tuple(address.text for address in config.run.bootstrap)
+    return NetworkOptions(
+        data_dir=data_dir.path,
+        key_file=data_dir.key_file,
+        listen=chosen.listen or (_same_place_as_before(data_dir),),
+        announce=chosen.announce,
+        bootstrap=given or (saved.bootstrap if saved is not None else ()),
+        no_listen=chosen.no_listen,
+        reachability=chosen.reachability,
+        relay_service=role == "bootstrap" or chosen.reachability == "public",
+    )
+
+
+def _same_place_as_before(data_dir: DataDir) -> str:
+    """All interfaces, on the port of last time so that old invites hold; another if somebody took that."""
+    before = ANY_PORT.format(port=data_dir.port() or 0)
+    return before if _port_problem((before,)) is None else ANY_PORT.format(port=0)
+
+
+def _check_ports_of_a_fresh_start(config: Config) -> None:
+    """A port in use is said before anything is written. (An old data directory may own the daemon that has it.)"""
+    if not config.data_dir.exists() and not config.network.no_listen:
+        problem = _port_problem(config.network.listen)
+        if problem is not None:
+            raise problem
+
+
+def _port_problem(listen: tuple[str, ...]) -> LocalProblem | None:
+    try:
+        PortLease(listen).release()
+    except LocalProblem as problem:
+        return problem
+    return None
+
+
+@contextlib.asynccontextmanager
+async def _controlled(node: Node, data_dir: DataDir) -> AsyncIterator[None]:
+    control = ControlServer(data_dir.path, node.status, node.leave)
+    try:
+        await control.start()
+        yield
+    finally:
+        await control.close()
+
+
+@contextlib.asynccontextmanager
+async def _port_kept(node: Node, data_dir: DataDir) -> AsyncIterator[None]:
+    """Remember the port once it is known; a disk that will not have it is no reason to stop."""
+
+    async def remember() -> None:
+        port = None
+        while port is None:
+            await asyncio.sleep(POLL)
+            port = listening_port(node.status().addresses)
+        with contextlib.suppress(LocalProblem):
+            data_dir.remember_port(port)
+
+    remembering = asyncio.create_task(remember())
+    try:
+        yield
+    finally:
+        remembering.cancel()
+
+
+def listening_port(addresses: tuple[str, ...]) -> int | None:
+    """The port most of a node's own addresses have (a router may have mapped one of them to another)."""
+    places = (host_and_port(text) for text in addresses if "/p2p-circuit" not in text)
+    ports = Counter(place[1] for place in places if place is not None)
+    return ports.most_common(1)[0][0] if ports else None
+
+
+def _sweep(path: Path) -> None:
+    """What a hard end must not leave behind: the daemon, its sockets, our control socket."""
+    for left in (socket_path(path), path / "control.path"):
+        with contextlib.suppress(OSError):
+            os.unlink(left)
+    sweep_orphan(path)
+
+
+def _first_of_ours(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error the user should read out of several that came together; a bug stays whole."""
+    errors = list(_leaves(group))
+    ours = [error for error in errors if isinstance(error, P2pnodeError)]
+    return ours[0] if len(ours) == len(errors) else group
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -1,0 +1,104 @@
+"""Which view a node gets: the live one in a terminal, lines elsewhere; and the log goes where the view goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Literal, Protocol, TextIO
+
+from ..config import OutputSettings
+from ..node.status import Event, Status
+from .lines import line_writer
+from .text import clean, invitation, one_line
+
+POLL = 0.25
+
+
+class Watched(Protocol):
+    """What a view needs of a node."""
+
+    def status(self) -> Status: ...
+    def on_event(self, listener: Callable[[Event], None]) -> None: ...
+
+
+def view_kind(output: OutputSettings, stream: TextIO) -> Literal["live", "plain", "json"]:
+    """The live view only where it can be drawn and is wanted."""
+    if output.log_format == "json":
+        return "json"
+    drawable = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return "live" if drawable and not output.quiet and output.log_format in ("auto", "rich") else "plain"
+
+
+@contextlib.asynccontextmanager
+async def shown(node: Watched, output: OutputSettings, stream: TextIO) -> AsyncIterator[None]:
+    """Show the node while the block runs."""
+    kind = view_kind(output, stream)
+    if kind == "live":
+        drawing = asyncio.create_task(_live(node, stream))
+    else:
+        write = line_writer(stream, kind, output.quiet)
+        node.on_event(write)
+        _log_to(write)
+        drawing = asyncio.create_task(_say_invites(node, write))
+    try:
+        yield
+    finally:
+        drawing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await drawing
+
+
+async def _live(node: Watched, stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from .terminal import TerminalView, farewell
+
+    console = Console(file=stream)
+    _log_to(lambda event: console.print(Text(clean(event.text, 600), style="yellow")))
+    try:
+        await TerminalView(node.status, console).run()
+    finally:
+        console.print(farewell(node.status()), markup=False, highlight=False)
+
+
+async def _say_invites(node: Watched, write: Callable[[Event], None]) -> None:
+    """The invite (a meeting point's address) as an event of its own, whenever it changes."""
+    said = ""
+    while True:
+        kind, words = invitation(node.status())
+        if words and words != said:
+            said = words
+            write(Event(time.time(), kind, words))
+        await asyncio.sleep(POLL)
+
+
+class _Handler(logging.Handler):
+    """Log records as warnings in the view."""
+
+    def __init__(self, write: Callable[[Event], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = one_line(f"{record.name}: {record.getMessage()}")
+            if record.exc_info and record.exc_info[1] is not None:
+                text += f" ({type(record.exc_info[1]).__name__}: {one_line(str(record.exc_info[1]))})"
+            self._write(Event(record.created, "log", text, warning=True))
+        except Exception:
+            self.handleError(record)
+
+
+def _log_to(write: Callable[[Event], None]) -> None:
+    """Everything logged goes to the view, not to stderr; libraries' Python warnings are not for users."""
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(_Handler(write))
+    logging.captureWarnings(True)
+    logging.getLogger("py.warnings").setLevel(logging.ERROR)
