@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .errors import UsageError
 from .ids import PeerId, public_key
@@ -29,6 +30,7 @@ class Address:
         return self.text
 
 
+@lru_cache(maxsize=4096)  # the peer book and announcements bring the same ones again and again
 def parse_address(text: str) -> Address:
     """An address as a user or a peer gives it; UsageError with an example when it is not one."""
     text = text.strip()
