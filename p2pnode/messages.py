@@ -54,6 +54,7 @@ class Ping(Message, frozen=True):
 
 class Pong(Message, frozen=True):
     time: float  # swarm time of the answering peer
+    known: int = 0  # members of its run it knows: a hint that asking it for peers is worth while
 
 
 class Hello(Message, frozen=True):

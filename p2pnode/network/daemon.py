@@ -97,7 +97,7 @@ def daemon_flags(options: DaemonOptions, control: Path) -> list[str]:
         flags["hostAddrs"] = ",".join(options.listen)
     if options.announce:
         flags["announceAddrs"] = ",".join(options.announce)
-    if options.bootstrap:
+    if options.bootstrap and flags["autoRelay"] == "1":  # p2pd panics on relays it is told not to use
         flags["trustedRelays"] = ",".join(options.bootstrap)
     if options.reachability != "auto":
         flags[f"forceReachability{options.reachability.capitalize()}"] = "1"

@@ -68,15 +68,15 @@ class Calls:
             self._table.failed(peer)
             raise
 
-    async def ping(self, peer: PeerId, timeout: Seconds = CALL_TIMEOUT) -> bool:
-        """Whether the peer answers; its time is noted."""
+    async def ping(self, peer: PeerId, timeout: Seconds = CALL_TIMEOUT) -> Pong | None:
+        """The peer's answer, or None when there is none; its time is noted."""
         begun = self._clock.monotonic()
         try:
             pong = await self.ask(peer, Ping(), Pong, timeout)
         except (PeerError, NetworkDown):
-            return False
+            return None
         self._swarm_clock.report(peer, pong.time, self._clock.monotonic() - begun)
-        return True
+        return pong
 
     def _heard(self, peer: PeerId, begun: float) -> None:
         now = self._clock.monotonic()

@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from ..addresses import Address, useful
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
-from ..messages import MAX_ADDRESSES, PROTOCOL, Announcement, GetPeers, Hello, Peers, Welcome, encode
+from ..messages import (
+    MAX_ADDRESSES,
+    MAX_PEERS_PER_ANSWER,
+    PROTOCOL,
+    Announcement,
+    GetPeers,
+    Hello,
+    Peers,
+    Welcome,
+    encode,
+)
 from ..network.base import Health, Seconds
 from ..records import SignedRecord, sign_record
 from .directory import Directory
@@ -25,7 +35,7 @@ SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause b
 CONTACT_PERIOD: Seconds = 60.0  # between rounds once connected
 ANNOUNCE_PERIOD: Seconds = 60.0
 ANNOUNCE_TTL: Seconds = 240.0
-READ_PAUSE: tuple[Seconds, Seconds] = (3.0, 60.0)
+READ_PAUSE: tuple[Seconds, Seconds] = (0.5, 60.0)
 PING_PERIOD: Seconds = 3.0
 PING_TIMEOUT: Seconds = 4.0
 PINGS_AT_ONCE = 2
@@ -198,8 +208,11 @@ class Membership:
     async def _ask_someone_for_peers(self) -> None:
         members = [peer.id for peer in self._table.present(self.me.tag)]
         if members:
-            with contextlib.suppress(PeerError, NetworkDown):
-                await self._ask_for_peers(self._rng.choice(members))
+            await self._ask_quietly_for_peers(self._rng.choice(members))
+
+    async def _ask_quietly_for_peers(self, peer: PeerId) -> None:
+        with contextlib.suppress(PeerError, NetworkDown):
+            await self._ask_for_peers(peer)
 
     async def _greet_some(self, peers: list[PeerId]) -> None:
         """Let a few newly heard-of peers know us at once; the others read of us in the directory."""
@@ -266,10 +279,14 @@ class Membership:
         known = self._table.get(peer)
         if known is None:
             return
-        if await self._calls.ping(peer, PING_TIMEOUT):
-            self._parts.acquaintances.answered(known)
-        else:
+        pong = await self._calls.ping(peer, PING_TIMEOUT)
+        if pong is None:
             self._parts.acquaintances.did_not_answer(known)
+            return
+        self._parts.acquaintances.answered(known)
+        here = len(self._table.present(self.me.tag))
+        if here < min(pong.known, MAX_PEERS_PER_ANSWER) and known.announcement.run == self.me.tag:
+            await self._ask_quietly_for_peers(peer)
 
     # ---- waiting ----
 

@@ -1,0 +1,1 @@
+"""Figures, each beside its baseline in the same run. `python -m benchmarks.NAME [--quick] [--json]`."""
