@@ -105,10 +105,8 @@ async def check_network(config: Config) -> list[Finding]:
 
 def _without_daemon(what: str, remedy: str) -> list[Finding]:
     rest = ("clock", "reachability", "bootstrap")
-    unchecked = [
-        Finding(check, "warning", "not checked: it needs the daemon", "mend the daemon first") for check in rest
-    ]
-    return [Finding("daemon", "problem", what, remedy), *unchecked]
+    later = [Finding(check, "warning", "not checked: it needs the daemon", "mend the daemon first") for check in rest]
+    return [Finding("daemon", "problem", what, remedy), *later]
 
 
 @contextlib.asynccontextmanager

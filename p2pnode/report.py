@@ -22,7 +22,7 @@ from .run import RunAccess
 from .store.book import PeerBook
 from .store.storage import DiskStorage
 from .watch.tables import peers_table
-from .watch.text import clean, duration, size
+from .watch.text import clean, duration, size, why
 
 BOOK_FILE = "book.json"
 LEAVE_LIMIT = 10.0
@@ -104,12 +104,12 @@ def show_status(data_dir: Path, as_json: bool) -> None:
 def status_lines(status: Status) -> list[str]:
     """The status as `word: value` lines, for pipes; the invite on one line."""
     here = sum(row.present for row in status.peers)
-    traffic = status.traffic
+    traffic, reason = status.traffic, why(status)
     facts = {
         "name": clean(status.name),
         "id": status.id,
         "run": (status.run or "none") + (" (private)" if status.private else ""),
-        "state": f"{status.condition}: {clean(status.why, 200)}",
+        "state": f"{status.condition}{f' ({reason})' if reason else ''}",
         "up": duration(status.uptime_seconds),
         "peers": f"{here} here, {len(status.peers)} known",
         "traffic": f"{size(traffic.sent_bytes)} sent, {size(traffic.received_bytes)} received",

@@ -17,7 +17,7 @@ from ..ids import short
 from ..node.status import Event, Status
 from .lines import HEADINGS
 from .tables import peers_table
-from .text import clean, duration, invitation, size
+from .text import clean, duration, invitation, size, why
 
 FRAMES_PER_SECOND = 4
 COLOURS = {
@@ -50,8 +50,7 @@ def render(status: Status, width: int, height: int) -> RenderableType:
 def _header(status: Status) -> Panel:
     condition = Text()
     condition.append(f"● {status.condition}", style=COLOURS.get(status.condition, "white"))
-    if status.why:
-        condition.append(f"  {clean(status.why, 200)}", style="dim")
+    condition.append(f"  {why(status)}", style="dim")
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column(overflow="ellipsis", no_wrap=True)

@@ -63,3 +63,9 @@ def invitation(status: Status) -> tuple[str, str]:
     if status.role == "bootstrap":
         return "address", clean(status.addresses[0], 300) if status.addresses else ""
     return "invite", clean(status.invite, MAX_COMMAND)
+
+
+def why(status: Status) -> str:
+    """The condition's reason, without saying the condition itself again."""
+    reason = clean(status.why, 200).removeprefix(f"{status.condition}: ")
+    return "" if reason == status.condition else reason
