@@ -14,7 +14,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-from p2pnode.simulate import Plan, Simulation, run_virtual
+from p2pnode.network.virtual import run_virtual
+from p2pnode.simulate import Plan, Simulation
 
 SIZES = (16, 64, 256)
 WARM_UP = 60.0  # virtual seconds until all have met

@@ -174,25 +174,35 @@ class Simulation:
 
     async def run(self) -> SimResult:
         """The whole plan; raises what a node raised that no node may raise."""
+        await self.start()
+        await self.go_on(self.plan.seconds)
+        return await self.finish()
+
+    async def start(self) -> None:
+        """Set the nodes to start and the faults to happen at their times."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self._complaints.append(repr(context)))
         rng = random.Random(f"starts {self.plan.seed}")
         for index in range(self.plan.peers):
             loop.call_later(rng.random() * self.plan.spread if index != FOUNDER else 0.0, self.restart, index)
         self.swarm.schedule(self.plan.faults)
-        await self._watch()
+
+    async def go_on(self, seconds: Seconds) -> None:
+        """Let virtual time pass, sampling what the nodes see."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await asyncio.sleep(min(self.plan.sample_every or seconds, end - loop.time()))
+            if self.plan.sample_every:
+                self._sample(loop.time())
+            if self._bugs:
+                raise self._bugs[0]
+
+    async def finish(self) -> SimResult:
+        """Take the final view, then let everybody leave."""
         statuses = tuple(self._status(index) for index in range(self.plan.peers))
         await self._leave()
         return self._result(statuses)
-
-    async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        while loop.time() < self.plan.seconds and not self._bugs:
-            await asyncio.sleep(min(self.plan.sample_every or self.plan.seconds, self.plan.seconds - loop.time()))
-            if self.plan.sample_every:
-                self._sample(loop.time())
-        if self._bugs:
-            raise self._bugs[0]
 
     def _sample(self, now: Seconds) -> None:
         for index in sorted(self.processes):

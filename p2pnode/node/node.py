@@ -135,7 +135,8 @@ class Node:
             ) from None
         bootstrap = self._settings.bootstrap
         save_run(self._world.storage, run, tuple(address.text for address in bootstrap))
-        self._parts.clock.established = True
+        # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
+        self._parts.clock.established |= how != "resumed"
         self.access, self.manifest = run.access, run.signed_manifest
         self._membership = self._member(run.access.tag, self._membership.me.bootstrap)
         await self._membership.refresh_addresses()

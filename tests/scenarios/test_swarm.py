@@ -84,6 +84,16 @@ def test_wrong_clocks_join_and_are_seen(wrong: dict[int, float]) -> None:
     assert set(sees_at(result, 40.0, range(16))) == {15}
 
 
+@pytest.mark.parametrize("peers", [2, 3, 16])
+def test_a_wrong_clock_that_restarts_takes_the_swarms_time_and_does_not_move_it(peers: int) -> None:
+    crash = Fault(60.0, "crash", (1,), seconds=10.0)
+    result = run_plan(replace(PLAN, peers=peers, seconds=120.0, skew={1: DAY}, faults=(crash,)))
+    check(result)
+    assert set(sees_at(result, 90.0, range(peers))) == {peers - 1}
+    offsets = [round(status.clock_offset_seconds) for status in result.statuses if status is not None]
+    assert offsets == [0, -DAY, *[0] * (peers - 2)]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_fifth_of_the_nodes_crashes_and_comes_back(seed: int) -> None:
     result = simulate(16, seed=seed, seconds=400.0, churn=0.2)
