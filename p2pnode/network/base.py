@@ -40,12 +40,12 @@ class Payload:
 
     size: int
     digest: bytes
-    read: Callable[[int, int], bytes]  # (offset, length) -> exactly those bytes
+    read: Callable[[int, int], bytes | memoryview]  # (offset, length) -> exactly those bytes
 
     @classmethod
     def of(cls, data: bytes) -> Payload:
         view = memoryview(data)
-        return cls(len(data), blake3(data).digest(), lambda offset, length: bytes(view[offset : offset + length]))
+        return cls(len(data), blake3(data).digest(), lambda offset, length: view[offset : offset + length])
 
 
 @dataclass(frozen=True)

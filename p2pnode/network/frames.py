@@ -26,7 +26,8 @@ VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_REASON_BYTES = 400
 DIGEST_BYTES = 32
-SEND_GRACE: Seconds = 20.0  # a receiver that takes longer than this for one chunk is given up
+SEND_BUFFER_BYTES = 2 * CHUNK_BYTES  # what a writer may hold unsent: enough to read the next chunk meanwhile
+SEND_GRACE: Seconds = 30.0  # a receiver that takes longer than this for that much (17 kB/s) is given up
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes | memoryview) -> None: ...
     async def drain(self) -> None: ...
     def close(self) -> None: ...
 
@@ -98,12 +99,11 @@ def _check_opening(size: int, digest: bytes, resumed_at: int, limits: StreamLimi
 
 
 async def _take_chunks(reader: Reader, size: int, sink: Sink, limits: StreamLimits) -> None:
-    """Read DATA frames until END, each within the time the minimum rate leaves for it."""
-    begun = asyncio.get_running_loop().time()
-    resumed_at = sink.offset
-    while True:
-        due = min(sink.offset - resumed_at + CHUNK_BYTES, size - resumed_at) / limits.min_rate
-        async with asyncio.timeout_at(begun + limits.grace + due):
+    """Read DATA frames until END; one timer, moved on with every piece, keeps the minimum rate."""
+    async with asyncio.timeout(limits.grace) as timer:
+        begun = asyncio.get_running_loop().time()
+        resumed_at = sink.offset
+        while True:
             status, length = _FRAME.unpack(await reader.readexactly(_FRAME.size))
             if status == Status.END:
                 break
@@ -111,18 +111,15 @@ async def _take_chunks(reader: Reader, size: int, sink: Sink, limits: StreamLimi
                 raise await _refusal(reader, status, length)
             if not 0 < length <= min(MAX_CHUNK_BYTES, size - sink.offset):
                 raise PeerMisbehaved(f"chunk of {length} bytes where {size - sink.offset} are left")
-            await _take_chunk(reader, length, sink)
+            while length:
+                piece = await reader.read(length)
+                if not piece:
+                    raise asyncio.IncompleteReadError(b"", length)
+                sink.write(piece)
+                length -= len(piece)
+                timer.reschedule(begun + limits.grace + (sink.offset - resumed_at) / limits.min_rate)
     if sink.offset != size:
         raise PeerMisbehaved(f"ended after {sink.offset} of {size} bytes")
-
-
-async def _take_chunk(reader: Reader, length: int, sink: Sink) -> None:
-    while length:
-        piece = await reader.read(length)
-        if not piece:
-            raise asyncio.IncompleteReadError(b"", length)
-        sink.write(piece)
-        length -= len(piece)
 
 
 async def _refusal(reader: Reader, status: int, length: int) -> PeerError:
@@ -182,7 +179,10 @@ async def _read_ask(reader: Reader) -> tuple[bytes, int]:
 async def _send_payload(writer: Writer, payload: Payload, offset: int) -> None:
     writer.write(bytes([Status.OPEN]) + _OPEN.pack(payload.size, payload.digest))
     while offset < payload.size:
-        chunk = payload.read(offset, min(CHUNK_BYTES, payload.size - offset))
+        length = min(CHUNK_BYTES, payload.size - offset)
+        chunk = payload.read(offset, length)
+        if len(chunk) != length:
+            raise ValueError(f"a payload of {payload.size} bytes gave {len(chunk)} of {length} at {offset}")
         writer.write(_FRAME.pack(Status.DATA, len(chunk)))
         writer.write(chunk)
         async with asyncio.timeout(SEND_GRACE):

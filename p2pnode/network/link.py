@@ -19,7 +19,7 @@ from ..ids import PeerId, short
 from ..messages import MAX_ADDRESSES, MAX_CALL_BYTES
 from .base import Seconds, Server
 from .daemon import Daemon, DaemonOptions
-from .frames import Reader, Writer
+from .frames import SEND_BUFFER_BYTES, Reader, Writer
 from .incoming import Incoming
 from .routing import BUCKET, MAX_RPCS, RPC_LIMIT, Routing, place_of
 
@@ -102,6 +102,7 @@ class HivemindLink:
         return self._library.BytesValue(value=answer)
 
     async def _on_stream(self, info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
         await self._incoming.stream(PeerId(str(info.peer_id)), reader, writer)
 
     # ---- outgoing ----

@@ -29,12 +29,13 @@ class Flow:
 
     # ---- the writing end ----
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self._broken or self._closed:
             raise ConnectionResetError("the stream is gone")
         if data:
-            self._unread += len(data)
-            self._send(data, lambda: self._arrived(data))
+            sent = bytes(data)
+            self._unread += len(sent)
+            self._send(sent, lambda: self._arrived(sent))
 
     async def drain(self) -> None:
         while self._unread > BUFFER_BYTES and not self._broken:
