@@ -1,0 +1,143 @@
+"""Real `python -m p2pnode` processes for the tests of the door. Only processes started here are ever ended."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+T = TypeVar("T")
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
+    """What `look` returns once it is true; an assertion after the limit."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Door:
+    """One process, its output, and its data directory. Its temporary files go to a directory of its own."""
+
+    def __init__(
+        self, root: Path, name: str, *arguments: str, argv: list[str] | None = None, terminal: int | None = None
+    ) -> None:
+        self.data_dir = root / name
+        self.temporary = Path("/tmp", f"door-{os.getpid()}-{name}-{time.monotonic_ns() % 10**6}")
+        self.temporary.mkdir(mode=0o700)
+        self._out = (root / f"{name}.out").open("ab+")
+        self._err = (root / f"{name}.err").open("ab+")
+        self._begun = (self._out.seek(0, 2), self._err.seek(0, 2))
+        self.process = psutil.Popen(
+            argv or [sys.executable, "-m", "p2pnode", *arguments],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdout=self._out if terminal is None else terminal,
+            stderr=self._err,
+            start_new_session=True,
+            preexec_fn=None if terminal is None else own_terminal,
+        )
+
+    def environment(self) -> dict[str, str]:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")}
+        path = f"{Path(sys.executable).parent}:{clean.get('PATH', '')}"
+        mine = {"P2PNODE_DATA_DIR": str(self.data_dir), "P2PNODE_LISTEN": LOOPBACK, "TMPDIR": str(self.temporary)}
+        return {**clean, **mine, "PATH": path, "OMP_NUM_THREADS": "1"}
+
+    @property
+    def out(self) -> str:
+        return Path(self._out.name).read_bytes()[self._begun[0] :].decode()
+
+    @property
+    def err(self) -> str:
+        return Path(self._err.name).read_bytes()[self._begun[1] :].decode()
+
+    def says(self, pattern: str, seconds: float = 40.0) -> str:
+        """Wait for output that matches; returns the match."""
+
+        def look() -> re.Match[str] | None:
+            found = re.search(pattern, self.out, re.MULTILINE)
+            assert found or self.process.poll() is None, f"ended early: {self.out}{self.err}"
+            return found
+
+        return wait_for(f"{pattern!r} in the output of {self.data_dir.name}", look, seconds).group(0)
+
+    def invite(self) -> str:
+        return self.says(r"^python -m p2pnode .*$")
+
+    def ask(self, *arguments: str, seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
+        """A short command about this node."""
+        argv = [sys.executable, "-m", "p2pnode", *arguments]
+        return subprocess.run(
+            argv, env=self.environment(), capture_output=True, text=True, timeout=seconds, check=False
+        )
+
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(self.ask("status", "--json").stdout or "{}"))
+
+    def peers(self) -> dict[str, dict[str, Any]]:
+        """Peers present, by name."""
+        answer = json.loads(self.ask("peers", "--json").stdout or '{"peers": []}')
+        return {row["name"]: row for row in answer["peers"] if row["present"]}
+
+    def daemons(self) -> list[psutil.Process]:
+        return [child for child in self.process.children(recursive=True) if child.name() == "p2pd"]
+
+    def signalled(self, number: signal.Signals) -> float:
+        """Send a signal and wait for the end; returns how long that took."""
+        begun = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(15)
+        return time.monotonic() - begun
+
+    def ended(self, seconds: float = 40.0) -> int:
+        """Wait for the process to end by itself; returns its exit code."""
+        return int(self.process.wait(seconds))
+
+    def left_behind(self) -> list[str]:
+        """Sockets, temporary files and half-written files that a clean end does not leave."""
+        kept = {"identity.key", "lock", "port", "run.json", "runs", "book.json", "config.toml"}
+        here = [path.name for path in self.data_dir.iterdir()] if self.data_dir.exists() else []
+        return [name for name in here if name not in kept] + [str(path) for path in self.temporary.rglob("*")]
+
+    def stop(self) -> None:
+        """Make sure that nothing of it is left, however the test went."""
+        daemons = self.daemons() if self.process.is_running() else []
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        for daemon in daemons:
+            try:
+                daemon.kill()
+            except psutil.NoSuchProcess:
+                continue
+        for file in (self._out, self._err):
+            file.close()
+        subprocess.run(["rm", "-rf", str(self.temporary)], check=False)
+
+
+def own_terminal() -> None:
+    """Make stdin the terminal from which Ctrl-C comes."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def pasted(invite: str) -> list[str]:
+    """The words of an invite, as a shell would read them."""
+    return shlex.split(invite)
