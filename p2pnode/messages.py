@@ -53,7 +53,7 @@ class Ping(Message, frozen=True):
 
 
 class Pong(Message, frozen=True):
-    time: float  # swarm time of the answering peer
+    time: float  # swarm time of the answering peer; 0 while it does not know
     known: int = 0  # members of its run it knows: a hint that asking it for peers is worth while
 
 

@@ -105,7 +105,7 @@ class NodeServer:
         self._standing.fault(peer, why, self._clock.monotonic())
 
     def _pong(self, peer: PeerId, request: Request) -> Pong:
-        return Pong(self._swarm_clock.now(), known=len(self._table.present(self._tag())))
+        return Pong(self._swarm_clock.told(), known=len(self._table.present(self._tag())))
 
     def _welcome(self, peer: PeerId, request: Request) -> Welcome:
         assert isinstance(request, Hello)
@@ -117,7 +117,7 @@ class NodeServer:
         private = host.access is not None and host.access.private
         return Welcome(
             protocol=PROTOCOL,
-            time=self._swarm_clock.now(),
+            time=self._swarm_clock.told(),
             run="" if host.access is None or private else host.access.run,
             role=host.role,
             name=host.name,

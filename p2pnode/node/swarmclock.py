@@ -9,10 +9,12 @@ from ..network.base import Clock
 from ..peers.swarmtime import FAR_OFF, corrected_offset
 
 MAX_REPORTS = 15
+UNKNOWN = 0.0
+END_OF_TIME = 1e11  # the year 5138; also shuts out infinity and NaN
 
 
 class SwarmClock:
-    """Local clock plus offset. `established` once the node is part of a swarm or has founded one."""
+    """Local clock plus offset. `established` once the offset is a swarm's: taken from a peer, or ours to define."""
 
     def __init__(self, clock: Clock, on_jump: Callable[[float], None]) -> None:
         self.offset = 0.0
@@ -24,8 +26,14 @@ class SwarmClock:
     def now(self) -> float:
         return self._clock.time() + self.offset
 
+    def told(self) -> float:
+        """What we tell others: swarm time, or UNKNOWN while all we have is this machine's clock."""
+        return self.now() if self.established else UNKNOWN
+
     def report(self, peer: PeerId, their_time: float, round_trip: float) -> None:
-        """A peer told its swarm time; half the round trip ago, by our best guess."""
+        """A peer told its swarm time; half the round trip ago, by our best guess. What cannot be a time is ignored."""
+        if not UNKNOWN < their_time < END_OF_TIME:
+            return
         self._reports.pop(peer, None)
         self._reports[peer] = their_time + round_trip / 2 - self._clock.time()
         while len(self._reports) > MAX_REPORTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from ..messages import Announcement
 from ..records import SignedRecord
 
 MAX_PEERS = 2000
+REMEMBERED_TAGS = 4
 SILENT_AFTER = 3  # failed calls in a row after which a peer counts as gone
 
 
@@ -33,6 +35,10 @@ class Peer:
     def silent(self) -> bool:
         return self.failures >= SILENT_AFTER
 
+    @property
+    def here(self) -> bool:
+        return self.failures < SILENT_AFTER and not self.announcement.left
+
 
 class PeerTable:
     """Peers by id. Nothing here trusts a peer: announcements come in verified, calls are our own experience."""
@@ -40,10 +46,12 @@ class PeerTable:
     def __init__(self, own: PeerId, max_peers: int = MAX_PEERS) -> None:
         self._own = own
         self._peers: dict[PeerId, Peer] = {}
+        self._order: list[PeerId] = []  # sorted; tables are read far more often than they change
+        self._present: dict[str | None, list[PeerId]] = {}  # answers of `present`, until they change
         self._max_peers = max_peers
 
     def __iter__(self) -> Iterator[Peer]:
-        return iter([self._peers[peer] for peer in sorted(self._peers)])
+        return iter([self._peers[peer] for peer in self._order])
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -59,10 +67,12 @@ class PeerTable:
             return False
         if known is None:
             if len(self._peers) >= self._max_peers:
-                del self._peers[self._least_valuable()]
-            self._peers[peer] = Peer(peer, record, announcement)
+                self._remove(self._least_valuable())
+            self._put(Peer(peer, record, announcement))
             return not announcement.left
-        self._peers[peer] = replace(known, record=record, announcement=announcement)
+        restarted = announcement.started != known.announcement.started
+        failures = 0 if restarted else known.failures
+        self._put(replace(known, record=record, announcement=announcement, failures=failures))
         return known.announcement.left and not announcement.left
 
     def _least_valuable(self) -> PeerId:
@@ -74,30 +84,44 @@ class PeerTable:
         known = self._peers.get(peer)
         if known is not None:
             smoothed = latency if known.latency is None else 0.7 * known.latency + 0.3 * latency
-            self._peers[peer] = replace(known, heard=now, failures=0, latency=smoothed)
+            self._put(replace(known, heard=now, failures=0, latency=smoothed))
 
     def failed(self, peer: PeerId) -> bool:
         """A call to the peer failed; True when this makes it count as silent."""
         known = self._peers.get(peer)
         if known is None:
             return False
-        self._peers[peer] = replace(known, failures=known.failures + 1)
+        self._put(replace(known, failures=known.failures + 1))
         return known.failures + 1 == SILENT_AFTER
 
     def expire(self, swarm_now: float) -> list[Peer]:
         """Forget announcements that ran out; returns those that were still counted as present."""
         gone = [peer for peer in self if peer.record.expiry <= swarm_now]
         for peer in gone:
-            del self._peers[peer.id]
-        return [peer for peer in gone if not peer.announcement.left and not peer.silent]
+            self._remove(peer.id)
+        return [peer for peer in gone if peer.here]
 
     def present(self, tag: str | None = None) -> list[Peer]:
         """Peers that are there as far as we know: announced (in that run), not left, not silent."""
-        return [
-            peer
-            for peer in self
-            if not peer.announcement.left and not peer.silent and (tag is None or peer.announcement.run == tag)
-        ]
+        ids = self._present.get(tag)
+        if ids is None:
+            ids = [peer.id for peer in self if peer.here and tag in (None, peer.announcement.run)]
+            if len(self._present) < REMEMBERED_TAGS:  # peers may ask for any tag
+                self._present[tag] = ids
+        return [self._peers[peer] for peer in ids]
+
+    def _put(self, peer: Peer) -> None:
+        before = self._peers.get(peer.id)
+        self._peers[peer.id] = peer
+        if before is None:
+            insort(self._order, peer.id)
+        if before is None or (before.here, before.announcement.run) != (peer.here, peer.announcement.run):
+            self._present.clear()
+
+    def _remove(self, peer: PeerId) -> None:
+        del self._peers[peer]
+        del self._order[bisect_left(self._order, peer)]
+        self._present.clear()
 
     def pick_to_ping(self, rng: random.Random, count: int) -> list[PeerId]:
         """Whom to call next to know they are there: newcomers first, else anyone, now and then a silent one."""
