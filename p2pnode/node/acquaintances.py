@@ -55,17 +55,19 @@ class Acquaintances:
         before = self._table.get(id)
         arrived = self._table.add(record, announcement)
         after = self._table.get(id)
+        if after is not None and (before is None or before.announcement.addresses != after.announcement.addresses):
+            self._network.learn(id, after.announcement.addresses)
         if arrived:
             self.newcomer.set()
-            self._network.learn(id, announcement.addresses)
             self._events.say("peer joined", f"{_called(announcement, id)} is here")
         elif before is not None and after is not None and not before.announcement.left and after.announcement.left:
             self._events.say("peer left", f"{_called(announcement, id)} left")
         return arrived
 
     def answered(self, known: Peer) -> None:
-        """A known peer answered a call."""
-        self.book.met(known.id, known.announcement.addresses, self._clock.now())
+        """A peer answered a call; `known` is what was known of it before."""
+        now = self._table.get(known.id) or known
+        self.book.met(now.id, now.announcement.addresses, self._clock.now())
         if known.silent:
             self._events.say("peer back", f"{_called(known.announcement, known.id)} answers again")
 

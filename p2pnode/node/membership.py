@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..addresses import Address, useful
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
@@ -35,6 +35,7 @@ SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause b
 CONTACT_PERIOD: Seconds = 60.0  # between rounds once connected
 ANNOUNCE_PERIOD: Seconds = 60.0
 ANNOUNCE_TTL: Seconds = 240.0
+MOMENT: Seconds = 0.01
 READ_PAUSE: tuple[Seconds, Seconds] = (0.5, 60.0)
 PING_PERIOD: Seconds = 3.0
 PING_TIMEOUT: Seconds = 4.0
@@ -70,7 +71,7 @@ class Search:
 class Membership:
     """Keeps one node in touch with its swarm."""
 
-    def __init__(self, me: Me, parts: Parts, started: float) -> None:
+    def __init__(self, me: Me, parts: Parts) -> None:
         self.me = me
         self.search = Search()
         self.record: SignedRecord | None = None
@@ -79,11 +80,17 @@ class Membership:
         self._rng = parts.world.rng
         self._table = parts.table
         self._calls = parts.calls
-        self._started = started
+        self._started = parts.clock.now()
         self._directory = Directory(parts.records, me.tag or me.role, parts.identity.peer_id)
         self._announce_now = asyncio.Event()
         self._read_now = asyncio.Event()
         self._contact_now = asyncio.Event()
+
+    def in_run(self, tag: str) -> Membership:
+        """The same node, now knowing its run."""
+        member = Membership(replace(self.me, tag=tag), self._parts)
+        member.own_addresses = self.own_addresses
+        return member
 
     @property
     def connected(self) -> bool:
@@ -111,6 +118,7 @@ class Membership:
         pause = SEARCH_PAUSE[0]
         while True:
             await self.contact_round()
+            self._parts.clock.established = True  # whoever could tell the swarm's time was asked
             pause = SEARCH_PAUSE[0] if self.connected else min(pause * 2, SEARCH_PAUSE[1])
             wait = CONTACT_PERIOD if self.connected or not self.looks_for_others else pause
             if await self._woken(self._contact_now, wait):
@@ -247,8 +255,13 @@ class Membership:
         return Announcement(me.name, me.tag, self.own_addresses, role=me.role, started=self._started, left=left)
 
     def _hello(self, left: bool = False) -> Hello:
-        """Our announcement for direct words, signed anew, so that it never loses against what the DHT has."""
-        expiry = self._parts.clock.now() + ANNOUNCE_TTL + left
+        """Our announcement for direct words, signed anew, so that it never loses against what the DHT has.
+
+        `left` outlives our last word by a moment only, so that the first word after a restart outlives it in turn.
+        """
+        expiry = self._parts.clock.now() + ANNOUNCE_TTL
+        if left and self.record is not None:
+            expiry = self.record.expiry + MOMENT
         value = encode(self._announcement(left))
         self.record = sign_record(self._parts.identity, self._directory.key, value, expiry)
         return Hello(PROTOCOL, self.me.tag, announcement=self.record)
@@ -256,11 +269,13 @@ class Membership:
     async def say_goodbye(self) -> None:
         """Withdraw: a signed `left` with a later expiry, to the directory and to some of those present. Bounded."""
         goodbye = self._hello(left=True)
+        assert goodbye.announcement is not None
+        ttl = goodbye.announcement.expiry - self._parts.clock.now() + MOMENT
         peers = [peer.id for peer in self._table.present()][:GOODBYES]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_LIMIT):
                 await asyncio.gather(
-                    self._directory.announce(self._announcement(left=True), ANNOUNCE_TTL + 1),
+                    self._directory.announce(self._announcement(left=True), ttl),
                     *(self._calls.ask(peer, goodbye, Welcome, GOODBYE_LIMIT) for peer in peers),
                     return_exceptions=True,
                 )

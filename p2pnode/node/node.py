@@ -56,7 +56,7 @@ class Node:
         self._events = self._parts.events
         self._born = world.clock.monotonic()
         self._leaving = asyncio.Event()
-        self._membership = self._member("", settings.bootstrap)
+        self._membership = Membership(Me(self.name, self.role, "", settings.bootstrap), self._parts)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
 
@@ -138,12 +138,8 @@ class Node:
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
         self._parts.clock.established |= how != "resumed"
         self.access, self.manifest = run.access, run.signed_manifest
-        self._membership = self._member(run.access.tag, self._membership.me.bootstrap)
-        await self._membership.refresh_addresses()
+        self._membership = self._membership.in_run(run.access.tag)
         self._events.say(how, f"{how} run {run.manifest.name!r} ({run.access.run})")
-
-    def _member(self, tag: str, bootstrap: tuple[Address, ...]) -> Membership:
-        return Membership(Me(self.name, self.role, tag, bootstrap), self._parts, self._parts.clock.now())
 
     async def _obtain_run(self) -> tuple[Run, str]:
         """The run to take part in, and how it was come by: founded, resumed or joined."""
@@ -173,7 +169,7 @@ class Node:
         """Learn the run from whoever answers; asks for ever unless limited."""
         if access is None:
             access = await self._ask_bootstrap_for_run()
-        searching = self._member(access.tag, self._membership.me.bootstrap)
+        searching = self._membership.in_run(access.tag)
         pause = RETRY_PAUSE
         while True:
             await searching.contact_round()
