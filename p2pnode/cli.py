@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -47,10 +48,9 @@ def node(ctx: typer.Context, flags: dict[str, object], version: Version = False)
     if ctx.invoked_subcommand is not None:
         return
     config = load(flags, os.environ).config
-    from .ending import end_process
-    from .start import run_node
+    from .start import run_and_exit
 
-    end_process(run_node(config))
+    run_and_exit(config)
 
 
 @config_app.command("show")
@@ -101,6 +101,9 @@ def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
 
 def main() -> None:
     """The program: one line on stderr for whatever the user or the machine got wrong."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a sign the terminal's encoding lacks is no reason to fail
     code = run(app, sys.argv[1:], "p2pnode")
     try:
         sys.stdout.flush()
@@ -115,7 +118,7 @@ def run(app: typer.Typer, arguments: Sequence[str], program: str) -> int:
     try:
         result = command.main(args=list(arguments), prog_name=program, standalone_mode=False)
     except (UsageError, LocalProblem) as error:
-        return complain(str(error), error.exit_code)
+        return _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
@@ -123,14 +126,14 @@ def run(app: typer.Typer, arguments: Sequence[str], program: str) -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        return complain(_usage_problem(error, command), 2)
+        return _complain(_usage_problem(error, command), 2)
     return result if isinstance(result, int) else 0
 
 
-def complain(problem: str, code: int) -> int:
-    """Say what is wrong, in one line."""
-    sys.stderr.write(f"p2pnode: {' '.join(problem.split())}\n")
-    return code
+def _complain(problem: str, code: int) -> int:
+    from .ending import complain
+
+    return complain(problem, code)
 
 
 def _usage_problem(error: Any, command: Any) -> str:

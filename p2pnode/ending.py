@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, whatever happens
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -26,7 +26,8 @@ class Ending:
         self._sweep = sweep
         self._timer: threading.Timer | None = None
         for number in SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup keeps its meaning
+                asyncio.get_running_loop().add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
         if self._timer is not None:
@@ -39,21 +40,30 @@ class Ending:
     def _too_late(self) -> None:
         self.at_once(1, "leaving took too long, so the process was ended")
 
-    def at_once(self, code: int, why: str = "") -> None:
+    def at_once(self, code: int, why: str = "") -> NoReturn:
         """End the process now; the daemon and its sockets go with it."""
         with contextlib.suppress(Exception):
             self._sweep()
         end_process(code, why)
 
 
-def end_process(code: int, why: str = "") -> None:
+def end_process(code: int, why: str = "") -> NoReturn:
     """Exit without waiting for threads: one may be inside an import or a training step for long."""
     with contextlib.suppress(Exception):
-        if why:
-            sys.stderr.write(f"p2pnode: {why}\n")
+        if sys.stdout.isatty():
+            sys.stdout.write("\x1b[?25h")  # a live view that was cut off has hidden the cursor
         sys.stdout.flush()
+    with contextlib.suppress(Exception):
+        if why:
+            complain(why, code)
         sys.stderr.flush()
     os._exit(code)
+
+
+def complain(problem: str, code: int) -> int:
+    """Say what is wrong, in one line on stderr."""
+    sys.stderr.write(f"p2pnode: {' '.join(problem.split())}\n")
+    return code
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:

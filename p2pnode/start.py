@@ -9,32 +9,48 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from .addresses import host_and_port
 from .config import Config
-from .ending import Ending, run_loop
-from .errors import LocalProblem, P2pnodeError
+from .ending import Ending, end_process, run_loop
+from .errors import LocalProblem, P2pnodeError, UsageError
 from .ids import Identity
 from .names import friendly_name, run_name
 from .network.hivemind import HivemindNetwork, NetworkOptions
 from .network.orphans import sweep_orphan
 from .network.ports import PortLease
+from .node.acquaintances import BOOK_FILE
 from .node.control import ControlServer, socket_path
-from .node.joining import load_saved
+from .node.joining import load_manifest, load_saved
 from .node.node import Node, NodeSettings
 from .node.world import ThreadCompute, real_world
+from .run import RunAccess
+from .store.book import PeerBook
 from .store.datadir import DataDir, open_data_dir
 from .watch.show import shown
 
 ANY_PORT = "/ip4/0.0.0.0/tcp/{port}"
 POLL = 0.25
+RUN_ALONE = "--run alone does not say where its nodes are; paste the whole invite, with its --bootstrap"
+
+
+def run_and_exit(config: Config, role: str = "node") -> NoReturn:
+    """Run a node and end the process: with 0 when it left, else with one line on stderr."""
+    try:
+        code, why = run_node(config, role), ""
+    except (UsageError, LocalProblem) as error:
+        code, why = error.exit_code, str(error)
+    end_process(code, why)
 
 
 def run_node(config: Config, role: str = "node") -> int:
     """Run a node until it leaves; returns the exit code. UsageError or LocalProblem when it cannot run."""
-    _check_ports_of_a_fresh_start(config)
+    _check_fresh_start(config, role)
     data_dir = open_data_dir(config.data_dir)
     try:
+        if role != "bootstrap":
+            _check_against_saved(config, data_dir)
         return run_loop(_run(config, role, data_dir))
     except BaseExceptionGroup as group:
         raise _first_of_ours(group) from None
@@ -87,18 +103,33 @@ def _network_options(config: Config, role: str, data_dir: DataDir) -> NetworkOpt
     )
 
 
+def _check_against_saved(config: Config, data_dir: DataDir) -> None:
+    """What is asked for and what the data directory remembers must go together."""
+    wanted = config.run
+    saved = load_saved(data_dir.storage)
+    if wanted.private and not wanted.found and saved is not None and not RunAccess.parse(saved.access).private:
+        raise UsageError(f"the run saved in {data_dir.path} is not private; add --found to found a private one")
+    if wanted.run is None or wanted.bootstrap or load_manifest(data_dir.storage, wanted.run) is not None:
+        return
+    if not PeerBook(data_dir.storage, BOOK_FILE).addresses():
+        raise UsageError(RUN_ALONE)
+
+
 def _same_place_as_before(data_dir: DataDir) -> str:
     """All interfaces, on the port of last time so that old invites hold; another if somebody took that."""
     before = ANY_PORT.format(port=data_dir.port() or 0)
     return before if _port_problem((before,)) is None else ANY_PORT.format(port=0)
 
 
-def _check_ports_of_a_fresh_start(config: Config) -> None:
-    """A port in use is said before anything is written. (An old data directory may own the daemon that has it.)"""
-    if not config.data_dir.exists() and not config.network.no_listen:
-        problem = _port_problem(config.network.listen)
-        if problem is not None:
-            raise problem
+def _check_fresh_start(config: Config, role: str) -> None:
+    """What can be said before anything is written. (An old data directory may own the daemon that has the port.)"""
+    if config.data_dir.exists():
+        return
+    if config.run.run is not None and not config.run.bootstrap and role != "bootstrap":
+        raise UsageError(RUN_ALONE)
+    problem = None if config.network.no_listen else _port_problem(config.network.listen)
+    if problem is not None:
+        raise problem
 
 
 def _port_problem(listen: tuple[str, ...]) -> LocalProblem | None:

@@ -221,6 +221,20 @@ def test_a_port_in_use(door):
         assert not ann.data_dir.exists()
 
 
+def test_a_run_without_anybody_to_find_it_through(door):
+    ann = door("ann", "--run", "abcdefghijklmnopqrstuvwxyz")
+    assert "--bootstrap" in complaint(ann, 2)
+    assert not ann.data_dir.exists()
+
+
+def test_a_public_run_does_not_become_private(door):
+    ann = door("ann")
+    ann.invite()
+    assert ann.signalled(signal.SIGTERM) < 5.0
+    again = door("ann", "--private")
+    assert "add --found" in complaint(again, 2)
+
+
 def test_a_wrong_peer_id(door):
     ann = door("ann")
     address = pasted(ann.invite())[4]
