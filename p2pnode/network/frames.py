@@ -105,7 +105,7 @@ async def _take_chunks(reader: Reader, size: int, sink: Sink, limits: StreamLimi
         resumed_at = sink.offset
         while True:
             status, length = _FRAME.unpack(await reader.readexactly(_FRAME.size))
-            if status == Status.END:
+            if status == Status.END and length == 0:
                 break
             if status != Status.DATA:
                 raise await _refusal(reader, status, length)
@@ -137,7 +137,7 @@ async def serve_stream(peer: PeerId, reader: Reader, writer: Writer, server: Ser
     try:
         async with asyncio.timeout(SEND_GRACE):
             request, offset = await _read_ask(reader)
-        payload = await server.payload(peer, request)
+        payload = await _payload(server, peer, request)
         if offset > payload.size:
             raise PeerRefused("offset", f"{offset} is past the end")
         await _send_payload(writer, payload, offset)
@@ -148,13 +148,38 @@ async def serve_stream(peer: PeerId, reader: Reader, writer: Writer, server: Ser
         await _send_reason(writer, Status.REFUSED, str(fault))
     except TimeoutError:
         server.misbehaved(peer, "slow stream")
+    except _NodeFailed as failure:
+        logger.error("serving a stream to %s failed", short(peer), exc_info=failure.__cause__)
+        await _send_reason(writer, Status.FAILED, "the peer could not serve this; its log says why")
     except (asyncio.IncompleteReadError, OSError, RuntimeError):
         pass  # the peer went away (uvloop reports a closed transport as RuntimeError)
-    except Exception:
-        logger.exception("serving a stream to %s failed", short(peer))
-        await _send_reason(writer, Status.FAILED, "the peer could not serve this; its log says why")
     finally:
         writer.close()
+
+
+class _NodeFailed(Exception):
+    """The node's own side failed, by the error this was raised from."""
+
+
+async def _payload(server: Server, peer: PeerId, request: bytes) -> Payload:
+    try:
+        async with asyncio.timeout(SEND_GRACE):
+            return await server.payload(peer, request)
+    except (PeerRefused, PeerMisbehaved):
+        raise
+    except Exception as error:
+        raise _NodeFailed from error
+
+
+def _piece(payload: Payload, offset: int) -> bytes | memoryview:
+    length = min(CHUNK_BYTES, payload.size - offset)
+    try:
+        piece = payload.read(offset, length)
+        if len(piece) != length:
+            raise ValueError(f"a payload of {payload.size} bytes gave {len(piece)} of {length} at {offset}")
+    except Exception as error:
+        raise _NodeFailed from error
+    return piece
 
 
 async def refuse_stream(writer: Writer, reason: str) -> None:
@@ -179,10 +204,7 @@ async def _read_ask(reader: Reader) -> tuple[bytes, int]:
 async def _send_payload(writer: Writer, payload: Payload, offset: int) -> None:
     writer.write(bytes([Status.OPEN]) + _OPEN.pack(payload.size, payload.digest))
     while offset < payload.size:
-        length = min(CHUNK_BYTES, payload.size - offset)
-        chunk = payload.read(offset, length)
-        if len(chunk) != length:
-            raise ValueError(f"a payload of {payload.size} bytes gave {len(chunk)} of {length} at {offset}")
+        chunk = _piece(payload, offset)
         writer.write(_FRAME.pack(Status.DATA, len(chunk)))
         writer.write(chunk)
         async with asyncio.timeout(SEND_GRACE):

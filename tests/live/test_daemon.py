@@ -73,6 +73,7 @@ def kill_an_owner(directory: Path) -> tuple[int, str, Path]:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start sweeps")
 def test_a_killed_node_takes_its_daemon_with_it_and_starts_again_on_its_port(tmp_path: Path) -> None:
     pid, address, sockets = kill_an_owner(tmp_path)
+    assert gone(pid, 5)
     place = host_and_port(address)
     assert place is not None
 
@@ -82,7 +83,6 @@ def test_a_killed_node_takes_its_daemon_with_it_and_starts_again_on_its_port(tmp
             assert (await address_of(again)).text == address
 
     uvloop.run(restart())
-    assert gone(pid, 5)
     assert not sockets.exists()
 
 
