@@ -1,0 +1,106 @@
+"""Which view is chosen, and that the log ends up in it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from p2pnode.config import OutputSettings
+from p2pnode.node.status import Event, Status, Traffic
+from p2pnode.watch.show import shown, view_kind
+
+
+class Stream(io.StringIO):
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class FakeNode:
+    """A node that has an invite and says what it is told to."""
+
+    def __init__(self, role: str = "node") -> None:
+        self.say: Callable[[Event], None] = lambda event: None
+        self.role = role
+
+    def on_event(self, listener: Callable[[Event], None]) -> None:
+        self.say = listener
+
+    def status(self) -> Status:
+        return Status(
+            id="me", name="otter", run="r", role=self.role, condition="alone", why="", private=False,
+            uptime_seconds=1.0,
+            clock_offset_seconds=0.0, addresses=("/ip4/1.2.3.4/tcp/5",), invite="python -m p2pnode --run r",
+            daemon_starts=1, traffic=Traffic(), peers=(), events=(),
+        )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _usual_logging(monkeypatch):
+    """What a view does to the log is undone, and the test's terminal is a usual one."""
+    monkeypatch.setenv("TERM", "xterm")
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield
+    root.handlers[:] = before
+    logging.captureWarnings(False)
+
+
+@pytest.mark.parametrize(
+    ("log_format", "terminal", "quiet", "kind"),
+    [
+        ("auto", True, False, "live"),
+        ("rich", True, False, "live"),
+        ("auto", False, False, "plain"),
+        ("rich", False, False, "plain"),
+        ("auto", True, True, "plain"),
+        ("plain", True, False, "plain"),
+        ("json", True, False, "json"),
+        ("json", False, True, "json"),
+    ],
+)
+def test_the_view_fits_the_place(log_format, terminal, quiet, kind):
+    assert view_kind(OutputSettings(log_format, quiet), Stream(terminal)) == kind
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert view_kind(OutputSettings(), Stream(True)) == "plain"
+
+
+async def test_lines_have_events_invite_and_log():
+    stream, node = Stream(False), FakeNode()
+    async with shown(node, OutputSettings(), stream):
+        await asyncio.sleep(0.1)
+        node.say(Event(0.0, "joined", "fox is here"))
+        logging.getLogger("hivemind.x").warning("something\nodd")
+        logging.getLogger("p2pnode.x").info("not worth a line")
+    lines = stream.getvalue().splitlines()
+    assert lines[1] == "python -m p2pnode --run r"
+    assert lines[2].endswith("fox is here")
+    assert lines[3].endswith("warning: hivemind.x: something odd")
+    assert len(lines) == 4
+
+
+async def test_a_meeting_point_says_its_address():
+    stream = Stream(False)
+    async with shown(FakeNode("bootstrap"), OutputSettings(), stream):
+        await asyncio.sleep(0.1)
+    assert stream.getvalue().splitlines()[1] == "/ip4/1.2.3.4/tcp/5"
+
+
+async def test_the_live_view_is_drawn_and_says_goodbye():
+    stream = Stream(True)
+    async with shown(FakeNode(), OutputSettings(), stream):
+        await asyncio.sleep(0.4)
+        logging.getLogger("hivemind.x").warning("something odd")
+    assert "otter" in stream.getvalue()
+    assert "something odd" in stream.getvalue()
+    assert "left after 1 s" in stream.getvalue()
