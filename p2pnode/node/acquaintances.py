@@ -41,6 +41,9 @@ class Acquaintances:
 
     def take_in(self, record: SignedRecord) -> bool:
         """Note an announcement that reached us directly, if it is good; True when it tells of somebody new."""
+        known = self._table.get(PeerId(record.peer))
+        if known is not None and known.record.expiry >= record.expiry:
+            return False  # most of what peers tell is known: not worth checking again
         if not self._records.verified(record):
             return False
         try:
