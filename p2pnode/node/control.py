@@ -64,10 +64,12 @@ def _pointer(data_dir: Path) -> Path:
 
 
 def _elsewhere(data_dir: Path) -> Path:
-    base = os.environ.get("XDG_RUNTIME_DIR", "")
-    root = Path(base) if base and os.path.isdir(base) and len(os.fsencode(base)) < 40 else Path(tempfile.gettempdir())
+    """The same path for the same data directory, in the first place where it is short enough."""
     name = hashlib.sha256(os.fsencode(data_dir.absolute())).hexdigest()[:16]
-    return root / f"p2pnode-control-{os.getuid()}" / f"{name}.sock"
+    roots = [os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir()]
+    paths = [Path(root, f"p2pnode-control-{os.getuid()}", f"{name}.sock") for root in roots if os.path.isdir(root)]
+    short = [path for path in paths if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES]
+    return short[0] if short else Path("/tmp", f"p2pnode-control-{os.getuid()}", f"{name}.sock")
 
 
 class ControlServer:

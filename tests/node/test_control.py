@@ -7,7 +7,9 @@ import contextlib
 import os
 import socket
 import stat
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,9 +86,14 @@ async def test_a_dead_nodes_socket_is_replaced(tmp_path):
         assert (await asked(tmp_path, "status")).status is not None
 
 
-async def test_a_long_path_gets_a_short_socket_elsewhere(tmp_path, monkeypatch):
-    runtime = tmp_path / "run"
-    runtime.mkdir()
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A directory with a short path, as a system's runtime directory has."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        yield Path(path)
+
+
+async def test_a_long_path_gets_a_short_socket_elsewhere(tmp_path, runtime, monkeypatch):
     monkeypatch.setattr(control.tempfile, "gettempdir", lambda: str(runtime))
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
     deep = tmp_path / ("x" * 90)
@@ -102,10 +109,18 @@ async def test_a_long_path_gets_a_short_socket_elsewhere(tmp_path, monkeypatch):
     assert list(runtime.iterdir()) == []
 
 
-async def test_somebody_elses_directory_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(control.tempfile, "gettempdir", lambda: str(tmp_path))
+def test_a_long_temporary_directory_is_passed_over(tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 90)
+    deep.mkdir()
+    monkeypatch.setattr(control.tempfile, "gettempdir", lambda: str(deep))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    assert socket_path(deep).parent == Path("/tmp", f"p2pnode-control-{os.getuid()}")
+
+
+async def test_somebody_elses_directory_is_not_used(tmp_path, runtime, monkeypatch):
+    monkeypatch.setattr(control.tempfile, "gettempdir", lambda: str(runtime))
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
-    open_to_all = tmp_path / f"p2pnode-control-{os.getuid()}"
+    open_to_all = runtime / f"p2pnode-control-{os.getuid()}"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
     deep = tmp_path / ("x" * 90)
