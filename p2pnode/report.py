@@ -16,15 +16,16 @@ from rich.text import Text
 from .addresses import Address
 from .config import Resolved, unknown_variables
 from .errors import LocalProblem
+from .node.acquaintances import BOOK_FILE
 from .node.control import ControlRequest, NotRunning, ask
 from .node.status import PeerRow, Status
 from .run import RunAccess
 from .store.book import PeerBook
+from .store.datadir import IDENTITY_FILE
 from .store.storage import DiskStorage
 from .watch.tables import peers_table
 from .watch.text import clean, duration, size, why
 
-BOOK_FILE = "book.json"
 LEAVE_LIMIT = 10.0
 
 
@@ -76,7 +77,7 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
 
 def _stored_peers(data_dir: Path) -> tuple[PeerRow, ...]:
     storage = DiskStorage(data_dir)
-    if storage.read("identity.key") is None:
+    if storage.read(IDENTITY_FILE) is None:
         raise NotRunning(f"no node has run on {data_dir}; start one with `python -m p2pnode`, or give its --data-dir")
     book = PeerBook(storage, BOOK_FILE)
     if book.damaged:
