@@ -14,8 +14,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from p2pnode.network.virtual import run_virtual
-from p2pnode.simulate import Plan, Simulation
+from p2pnode.simulate import Plan, Simulation, run_sim
 
 SIZES = (16, 64, 256)
 WARM_UP = 60.0  # virtual seconds until all have met
@@ -59,7 +58,7 @@ class Timed(Simulation):
 
 def measure(nodes: int, seconds: float) -> Row:
     plan = Plan(peers=nodes, seed=1, seconds=WARM_UP + seconds, sample_every=0.0)
-    return run_virtual(Timed(plan).measure(seconds))
+    return run_sim(Timed(plan).measure(seconds))
 
 
 def main() -> None:

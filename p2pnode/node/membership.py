@@ -129,7 +129,7 @@ class Membership:
             pause = ANNOUNCE_PERIOD
             with contextlib.suppress(PeerError, NetworkDown):
                 copies = await self.announce()
-                if copies == 0 and self._table.present():
+                if copies == 0 and self._table.count_present():
                     pause = ANNOUNCE_PERIOD / 10  # others are there and none of them keeps it yet
             await self._woken(self._announce_now, pause)
 
@@ -299,7 +299,7 @@ class Membership:
             self._parts.acquaintances.did_not_answer(known)
             return
         self._parts.acquaintances.answered(known)
-        here = len(self._table.present(self.me.tag))
+        here = self._table.count_present(self.me.tag)
         if here < min(pong.known, MAX_PEERS_PER_ANSWER) and known.announcement.run == self.me.tag:
             await self._ask_quietly_for_peers(peer)
 

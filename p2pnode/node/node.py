@@ -235,7 +235,7 @@ class Node:
             return "network down"
         if self._membership.connected:
             return "connected"
-        knows_somebody = self._membership.looks_for_others or bool(self._parts.table.present())
+        knows_somebody = self._membership.looks_for_others or self._parts.table.count_present() > 0
         return "searching" if knows_somebody else "alone"
 
     def _set_condition(self, condition: Condition) -> None:
@@ -246,7 +246,7 @@ class Node:
     def _why(self, condition: Condition) -> str:
         match condition:
             case "connected":
-                return f"connected: {len(self._parts.table.present(self._tag))} peers here"
+                return f"connected: {self._parts.table.count_present(self._tag)} peers here"
             case "alone":
                 return "nobody else is here yet; send them the invite"
             case "searching":

@@ -105,7 +105,7 @@ class NodeServer:
         self._standing.fault(peer, why, self._clock.monotonic())
 
     def _pong(self, peer: PeerId, request: Request) -> Pong:
-        return Pong(self._swarm_clock.told(), known=len(self._table.present(self._tag())))
+        return Pong(self._swarm_clock.told(), known=self._table.count_present(self._tag()))
 
     def _welcome(self, peer: PeerId, request: Request) -> Welcome:
         assert isinstance(request, Hello)

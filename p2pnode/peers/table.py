@@ -103,12 +103,18 @@ class PeerTable:
 
     def present(self, tag: str | None = None) -> list[Peer]:
         """Peers that are there as far as we know: announced (in that run), not left, not silent."""
+        return [self._peers[peer] for peer in self._ids_present(tag)]
+
+    def count_present(self, tag: str | None = None) -> int:
+        return len(self._ids_present(tag))
+
+    def _ids_present(self, tag: str | None) -> list[PeerId]:
         ids = self._present.get(tag)
         if ids is None:
             ids = [peer.id for peer in self if peer.here and tag in (None, peer.announcement.run)]
             if len(self._present) < REMEMBERED_TAGS:  # peers may ask for any tag
                 self._present[tag] = ids
-        return [self._peers[peer] for peer in ids]
+        return ids
 
     def _put(self, peer: Peer) -> None:
         before = self._peers.get(peer.id)

@@ -127,10 +127,10 @@ def test_a_restarted_node_finds_the_swarm_by_its_peer_book() -> None:
 
 
 def test_a_one_way_cut_hides_only_its_two_ends_from_each_other_and_ends() -> None:
-    cut = Fault(40.0, "cut", (3,), (4,), seconds=100.0)
-    during = run_plan(replace(PLAN, seconds=130.0, faults=(cut,)))
+    cut = Fault(40.0, "cut", (3,), (4,), seconds=200.0)
+    during = run_plan(replace(PLAN, peers=8, seconds=230.0, faults=(cut,)))
     assert set(during.blind_spots()) == {(3, 4), (4, 3)}
-    check(run_plan(replace(PLAN, seconds=300.0, faults=(cut,))))
+    check(run_plan(replace(PLAN, peers=8, seconds=400.0, faults=(cut,))))
 
 
 def test_a_node_nobody_hears_comes_back() -> None:
