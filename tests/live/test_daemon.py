@@ -86,6 +86,31 @@ def test_a_killed_node_takes_its_daemon_with_it_and_starts_again_on_its_port(tmp
     assert not sockets.exists()
 
 
+# A daemon that nobody has connected to yet: without the parent-death signal it would wait for its idle limit.
+BARE_OWNER = """
+import asyncio, sys
+from pathlib import Path
+from p2pnode.network.daemon import Daemon, DaemonOptions
+async def main():
+    directory = Path(sys.argv[1])
+    print((await Daemon.start(DaemonOptions(directory / "key", directory))).pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal")
+def test_the_kernel_ends_a_daemon_with_its_owner(tmp_path: Path) -> None:
+    options(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", BARE_OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        owner.send_signal(signal.SIGKILL)
+    ended = gone(pid, 5)
+    sweep_orphan(tmp_path)
+    assert ended
+
+
 def orphan(directory: Path) -> tuple[subprocess.Popen[bytes], Path]:
     """A p2pd that no living node owns, recorded as one would have left it."""
     sockets = directory / "p2pnode-test"
