@@ -12,6 +12,7 @@ from .ids import PeerId, public_key
 
 EXAMPLE = "/ip4/203.0.113.7/tcp/31337/p2p/12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 MAX_ADDRESS_CHARS = 300
+LOOPBACK = 4  # the worst rank
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,13 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def useful(addresses: Iterable[str], most: int) -> tuple[str, ...]:
-    """The addresses worth telling others, best first: public, then local network, then relayed, then loopback."""
+    """The addresses worth telling others, best first: public, then local network, then relayed.
+
+    Loopback only when there is nothing else: elsewhere it leads to another machine.
+    """
     ranked = sorted(set(addresses), key=lambda text: (_rank(text), text))
-    return tuple(ranked[:most])
+    beyond = [text for text in ranked if _rank(text) != LOOPBACK]
+    return tuple((beyond or ranked)[:most])
 
 
 def _rank(text: str) -> int:
@@ -90,5 +95,5 @@ def _rank(text: str) -> int:
         return 3
     ip = ipaddress.ip_address(place[0])
     if ip.is_loopback:
-        return 4
+        return LOOPBACK
     return 1 if ip.is_private else 0

@@ -5,40 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
-from ..addresses import Address, parse_address
-from ..errors import LocalProblem, NetworkDown, PeerError, UsageError
 from ..ids import Identity, PeerId
 from ..network.base import Health, Network, Seconds
 from ..peers.table import Peer
 from ..records import SignedRecord
 from ..run import RunAccess, invite
-from .joining import Run, adopted_access, found_run, load_manifest, load_saved, manifest_from_any, save_run
+from .entrance import Entrance, NodeSettings
 from .membership import Me, Membership
 from .parts import make_parts
 from .serve import NodeServer
 from .status import Condition, Event, PeerRow, Status
 from .world import World
 
+__all__ = ["Node", "NodeSettings"]
+
 WATCH_PERIOD: Seconds = 1.0
-RETRY_PAUSE: Seconds = 1.0
-RETRY_PAUSE_MOST: Seconds = 15.0
-INVITE_ADDRESSES = 2
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """What the user decides about a node."""
-
-    name: str
-    role: str = "node"  # node | bootstrap | observer
-    bootstrap: tuple[Address, ...] = ()
-    access: RunAccess | None = None
-    found: bool = False
-    private: bool = False
-    run_name: str = ""
-    join_timeout: Seconds | None = None
+OWN_IN_INVITE = 2
+OTHERS_IN_INVITE = 2  # bootstrap addresses, for when the own ones cannot be dialled
 
 
 class Node:
@@ -109,112 +93,28 @@ class Node:
         self._events.say("started", f"{self.name} is {self.peer_id}")
         if self._parts.acquaintances.book.damaged:
             self._events.say("book", "the peer book was damaged and starts empty", warning=True)
-        if self.role != "bootstrap":
-            await self._enter_run()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._membership.keep())
-            group.create_task(self._watch_condition())
+        watching = asyncio.create_task(self._watch_condition())
+        try:
+            if self.role != "bootstrap":
+                await self._enter_run()
+            await self._membership.keep()
+        finally:
+            await self._cancelled(watching)
 
     async def _say_goodbye(self) -> None:
         self._set_condition("leaving")
         if self._network.health.state == "up":
             await self._membership.say_goodbye()
 
-    # ---- getting into a run ----
-
     async def _enter_run(self) -> None:
-        try:
-            async with asyncio.timeout(self._settings.join_timeout):
-                run, how = await self._obtain_run()
-        except TimeoutError:
-            trouble = self._membership.search.trouble
-            raise LocalProblem(
-                f"nobody answered within {self._settings.join_timeout:.0f} s"
-                + (f" ({trouble})" if trouble else "")
-                + "; check the address and that the other side runs, or leave out --join-timeout to keep trying"
-            ) from None
-        bootstrap = self._settings.bootstrap
-        save_run(self._world.storage, run, tuple(address.text for address in bootstrap))
+        entrance = Entrance(self._settings, self._parts, self._membership)
+        entered = await entrance.enter()
+        run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
-        self._parts.clock.established |= how != "resumed"
+        self._parts.clock.established |= entered.how != "resumed"
         self.access, self.manifest = run.access, run.signed_manifest
-        self._membership = self._membership.in_run(run.access.tag)
-        self._events.say(how, f"{how} run {run.manifest.name!r} ({run.access.run})")
-
-    async def _obtain_run(self) -> tuple[Run, str]:
-        """The run to take part in, and how it was come by: founded, resumed or joined."""
-        settings = self._settings
-        saved = None if settings.found else load_saved(self._world.storage)
-        access = settings.access
-        if access is None and saved is not None and self._same_bootstrap(saved.bootstrap):
-            access = RunAccess.parse(saved.access)
-            known = tuple(parse_address(text) for text in saved.bootstrap)
-            self._membership.me = replace(self._membership.me, bootstrap=settings.bootstrap or known)
-        if access is not None:
-            signed = load_manifest(self._world.storage, access)
-            if signed is not None:
-                return Run(access, signed), "resumed"
-        elif settings.found or not settings.bootstrap:
-            clock, rng = self._parts.clock, self._world.rng
-            if settings.bootstrap:
-                await self._meet_someone()  # their swarm's time is ours
-            name = settings.run_name or settings.name
-            return found_run(self._parts.identity, name, settings.private, clock.now(), rng), "founded"
-        return await self._join(access), "joined"
-
-    def _same_bootstrap(self, saved: tuple[str, ...]) -> bool:
-        return all(address.text in saved for address in self._settings.bootstrap)
-
-    async def _join(self, access: RunAccess | None) -> Run:
-        """Learn the run from whoever answers; asks for ever unless limited."""
-        if access is None:
-            access = await self._ask_bootstrap_for_run()
-        searching = self._membership.in_run(access.tag)
-        pause = RETRY_PAUSE
-        while True:
-            await searching.contact_round()
-            with contextlib.suppress(PeerError, NetworkDown):
-                await searching.read_directory()
-            peers = [peer.id for peer in self._parts.table.present(access.tag)]
-            signed = await manifest_from_any(self._parts.calls, self.peer_id, peers, access)
-            if signed is not None:
-                return Run(access, signed)
-            self._membership.search = searching.search
-            self._raise_if_all_wrong(searching)
-            self._say_searching(f"no member of run {access.run} found yet", searching.search.trouble)
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.6, RETRY_PAUSE_MOST)
-
-    async def _ask_bootstrap_for_run(self) -> RunAccess:
-        await self._meet_someone()
-        welcomes = self._membership.search.welcomes
-        in_a_run = [item for item in welcomes.items() if item[1].run] or list(welcomes.items())
-        return adopted_access(*in_a_run[0])
-
-    async def _meet_someone(self) -> None:
-        """Contact the bootstrap addresses until one answers."""
-        pause = RETRY_PAUSE
-        while True:
-            await self._membership.contact_round()
-            if self._membership.search.welcomes:
-                return
-            self._raise_if_all_wrong(self._membership)
-            self._say_searching("no bootstrap answers yet", self._membership.search.trouble)
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.6, RETRY_PAUSE_MOST)
-
-    def _raise_if_all_wrong(self, membership: Membership) -> None:
-        """One bootstrap that answers suffices; when every one is somebody else, the addresses are wrong."""
-        wrong = membership.search.wrong
-        if self._settings.bootstrap and all(address in wrong for address in self._settings.bootstrap):
-            address = self._settings.bootstrap[0]
-            raise UsageError(f"{address}: {wrong[address]}; ask for the address again")
-
-    def _say_searching(self, what: str, trouble: str) -> None:
-        text = f"{what} ({trouble}); still trying" if trouble else f"{what}; still trying"
-        if not self._events.latest(1) or self._events.latest(1)[0].text != text:
-            self._events.say("searching", text)
-        self._condition = "searching"
+        self._membership = entered.membership
+        self._events.say(entered.how, f"{entered.how} run {run.manifest.name!r} ({run.access.run})")
 
     # ---- condition ----
 
@@ -231,8 +131,12 @@ class Node:
             return "leaving"
         if state == "starting":
             return "starting"
-        if state != "up":
+        if state == "closed":
+            return "leaving"
+        if state == "down":
             return "network down"
+        if self.access is None and self.role != "bootstrap":
+            return "searching"
         if self._membership.connected:
             return "connected"
         knows_somebody = self._membership.looks_for_others or self._parts.table.count_present() > 0
@@ -246,9 +150,10 @@ class Node:
     def _why(self, condition: Condition) -> str:
         match condition:
             case "connected":
-                return f"connected: {self._parts.table.count_present(self._tag)} peers here"
+                here = self._parts.table.count_present(self._tag)
+                return f"connected: {here} peer{'' if here == 1 else 's'} here"
             case "alone":
-                return "nobody else is here yet; send them the invite"
+                return "nobody else is here yet" + ("; send them the invite" if self.access is not None else "")
             case "searching":
                 trouble = self._membership.search.trouble
                 return f"no peer answers{f' ({trouble})' if trouble else ''}; still trying"
@@ -269,7 +174,8 @@ class Node:
 
     def invite(self) -> str:
         """The command a friend pastes, or "" while there is nothing to invite to."""
-        addresses = self._membership.own_addresses[:INVITE_ADDRESSES]
+        meeting_points = tuple(address.text for address in self._membership.me.bootstrap)
+        addresses = (*self._membership.own_addresses[:OWN_IN_INVITE], *meeting_points[:OTHERS_IN_INVITE])
         if self.access is None or not addresses:
             return ""
         return invite(self.access, addresses)
