@@ -10,8 +10,8 @@ import asyncio
 from asyncio.base_events import BaseEventLoop
 from asyncio.events import Handle, TimerHandle
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from contextvars import Context
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
@@ -26,18 +26,22 @@ class VirtualDeadlock(RuntimeError):
 
 
 class _Timer(TimerHandle):
-    """A timer that knows whether it is still in the heap."""
+    """A timer, made without what asyncio's own does for its debug mode. `_scheduled`: it is in the heap."""
+
+    __slots__ = ()
 
     def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: Sequence[Any],
-        loop: VirtualLoop,
-        context: Context | None,
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: VirtualLoop, context: Context
     ) -> None:
-        super().__init__(when, callback, args, loop, context)
-        self.in_heap = True
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._scheduled = True
+        self._source_traceback = None
+        self._repr = None
 
 
 class VirtualLoop(BaseEventLoop):
@@ -59,10 +63,15 @@ class VirtualLoop(BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> TimerHandle:
-        timer = _Timer(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, context or copy_context())
         self._timers_set += 1
         heappush(self._timers, (when, self._timers_set, timer))
         return timer
+
+    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Handle:
+        handle = Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -77,7 +86,7 @@ class VirtualLoop(BaseEventLoop):
         self._timers.clear()
 
     def _timer_handle_cancelled(self, handle: _Timer) -> None:
-        if not handle.in_heap:
+        if not handle._scheduled:
             return
         self._timers_cancelled += 1
         if self._timers_cancelled > _MANY_CANCELLED and self._timers_cancelled * 2 > len(self._timers):
@@ -86,11 +95,11 @@ class VirtualLoop(BaseEventLoop):
             self._timers_cancelled = 0
 
     def _run_once(self) -> None:
-        """One turn: what is ready, or else the timers of the next moment at which there are any."""
+        """One moment: all that is ready or becomes so; if nothing is, the timers of the next moment that has any."""
         ready = self._ready
         if not ready and not self._stopping:
             self._jump()
-        for _ in range(len(ready)):
+        while ready and not self._stopping:
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
@@ -105,7 +114,7 @@ class VirtualLoop(BaseEventLoop):
         self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
             timer = heappop(timers)[2]
-            timer.in_heap = False
+            timer._scheduled = False
             if timer._cancelled:
                 self._timers_cancelled -= 1
             else:
