@@ -21,6 +21,7 @@ from .base import Seconds, Server
 from .daemon import Daemon, DaemonOptions
 from .frames import SEND_BUFFER_BYTES, Reader, Writer
 from .incoming import Incoming
+from .pieces import PieceReader
 from .routing import BUCKET, MAX_RPCS, RPC_LIMIT, Routing, place_of
 
 CALL_PROTOCOL = "p2pnode/1/call"
@@ -136,7 +137,7 @@ class HivemindLink:
     async def open_stream(self, peer: PeerId) -> tuple[Reader, Writer]:
         opening = self._p2p.call_binary_stream_handler(self._id(peer), STREAM_PROTOCOL)
         _, reader, writer = await self._asked(peer, opening)
-        return reader, writer
+        return PieceReader(reader, writer.transport), writer
 
     async def nearest(self, key: str, count: int) -> list[PeerId]:
         assert self._routing is not None
