@@ -127,6 +127,10 @@ class RecordStore:
         under = self._keys.get(key, {})
         return [under[peer] for peer in sorted(under) if under[peer].expiry > newer_than]
 
+    def largest_key(self) -> int:
+        """The most records kept under one key; never more than MAX_RECORDS_PER_KEY."""
+        return max((len(under) for under in self._keys.values()), default=0)
+
     def expire(self, now: float) -> None:
         """Drop what has run out; stale heap entries of replaced records are passed over."""
         while self._by_expiry and self._by_expiry[0][0] <= now:

@@ -1,0 +1,158 @@
+"""The directory of a run at its large end: does every key stay bounded, and is everybody found?
+
+    python -m benchmarks.directory [--peers 100000] [--json] [--quick]
+
+Peers arrive quickly and announce themselves through the node's own Directory and Records, over the simulated network;
+once more after the node's period, since by then others are nearest to their keys. Then one of them walks the whole
+tree, and looks for some peers one by one. A read asks several storers, whose records may differ, so that it can find
+more than any one of them keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from dataclasses import dataclass
+from statistics import mean
+
+from benchmarks.common import Figures, progress, run
+from p2pnode.addresses import Address
+from p2pnode.errors import PeerRefused
+from p2pnode.ids import Identity, PeerId
+from p2pnode.messages import Announcement, Find, Store, decode_request, encode
+from p2pnode.network.base import Payload
+from p2pnode.network.records import Records
+from p2pnode.network.sim import SimNetwork, SimSwarm
+from p2pnode.node.directory import Directory
+from p2pnode.node.membership import ANNOUNCE_PERIOD, ANNOUNCE_TTL
+from p2pnode.peers.directory import MAX_DEPTH, key_at, path_of
+from p2pnode.records import MAX_RECORDS_PER_KEY
+from p2pnode.simulate import SimClock, identity_of, run_sim
+
+TAG = "benchmarkbenchmarkbenchmar"
+PEERS = 100_000
+PEERS_QUICK = 5_000
+ARRIVALS_PER_SECOND = 2000.0  # virtual; all have announced twice before the first record runs out
+LOOKED_FOR = 200
+
+
+class Member:
+    """What of a node takes part in the directory: it keeps records for others and announces itself."""
+
+    def __init__(self, swarm: SimSwarm, identity: Identity) -> None:
+        self.network: SimNetwork = swarm.network(identity.peer_id)
+        self.records = Records(self.network, identity, SimClock(0.0).time)
+        self.directory = Directory(self.records, TAG, identity.peer_id)
+
+    async def answer(self, peer: PeerId, request: bytes) -> bytes:
+        message = decode_request(request)
+        if isinstance(message, Store):
+            return encode(self.records.serve_store(peer, message))
+        assert isinstance(message, Find)
+        return encode(self.records.serve_find(message))
+
+    async def payload(self, peer: PeerId, request: bytes) -> Payload:
+        raise PeerRefused("unknown")
+
+    def misbehaved(self, peer: PeerId, why: str) -> None:
+        raise AssertionError(why)
+
+    async def join(self, when: float, first: Address) -> None:
+        """Come up at a time, meet the first member, announce, and once more a period later."""
+        await asyncio.sleep(when)
+        await self.network.start(self)
+        if first.peer != self.network.peer:
+            await self.network.contact(first, 30.0)
+        await self.announce()
+        await asyncio.sleep(ANNOUNCE_PERIOD)
+        await self.announce()
+
+    async def announce(self) -> None:
+        announcement = Announcement(self.network.peer[-8:], TAG, await self.network.addresses())
+        await self.directory.announce(announcement, ANNOUNCE_TTL)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a walk found: how many records under each path."""
+
+    sizes: dict[str, int]
+    peers: frozenset[PeerId]
+
+
+async def fill(count: int, seed: int = 1) -> list[Member]:
+    """A swarm of so many members, all announced."""
+    swarm = SimSwarm(seed)
+    members = [Member(swarm, identity_of(seed, index)) for index in range(count)]
+    host = swarm.hosts[0]
+    async with asyncio.TaskGroup() as group:
+        for index, member in enumerate(members):
+            group.create_task(member.join(index / ARRIVALS_PER_SECOND, Address(host.address, host.peer)))
+    return members
+
+
+async def walk(directory: Directory) -> Tree:
+    """Read the whole tree: down to the reader's own depth, and from there on below every key that is not empty."""
+    sizes: dict[str, int] = {}
+    peers: set[PeerId] = set()
+    paths = [""]
+    while paths:
+        level = await asyncio.gather(*(directory.read_key(key_at(TAG, path)) for path in paths))
+        deeper: list[str] = []
+        for path, found in zip(paths, level, strict=True):
+            sizes[path] = len(found)
+            peers.update(found)
+            if len(path) < directory.depth or (found and len(path) < MAX_DEPTH):
+                deeper += [path + "0", path + "1"]
+        paths = deeper
+    return Tree(sizes, frozenset(peers))
+
+
+async def reads_to_find(directory: Directory, peer: PeerId) -> int:
+    """How many keys are read, from the root towards the peer, until it is found."""
+    for depth in range(MAX_DEPTH + 1):
+        if peer in await directory.read_key(key_at(TAG, path_of(peer, depth))):
+            return depth + 1
+    raise AssertionError(f"{peer} is not in the directory")
+
+
+async def measured(count: int) -> Figures:
+    begun = time.perf_counter()
+    members = await fill(count)
+    filled = time.perf_counter()
+    progress(f"{count} peers announced")
+    tree = await walk(members[count // 2].directory)
+    progress(f"walked {len(tree.sizes)} keys")
+    step = max(1, count // LOOKED_FOR)
+    searcher = members[0].directory
+    reads = await asyncio.gather(*(reads_to_find(searcher, member.network.peer) for member in members[::step]))
+    return {
+        "peers": count,
+        "found": len(tree.peers),
+        "keys": sum(size > 0 for size in tree.sizes.values()),
+        "keys_read": len(tree.sizes),
+        "largest_key": max(member.records.kept.largest_key() for member in members),
+        "allowed_per_key": MAX_RECORDS_PER_KEY,
+        "largest_read": max(tree.sizes.values()),
+        "depth": max(member.directory.depth for member in members),
+        "reads_to_find": mean(reads),
+        "reads_to_find_most": max(reads),
+        "most_kept_by_one_peer": max(len(member.records.kept) for member in members),
+        "announce_seconds": filled - begun,
+        "seconds": time.perf_counter() - begun,
+    }
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
+    return run_sim(measured(arguments.peers or (PEERS_QUICK if arguments.quick else PEERS)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.directory")
+    parser.add_argument("--peers", type=int, default=0, help=f"how many ({PEERS}, with --quick {PEERS_QUICK})")
+    run("directory", measure, parser)
+
+
+if __name__ == "__main__":
+    main()
