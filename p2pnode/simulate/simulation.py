@@ -1,169 +1,24 @@
-"""A whole swarm in one process, on virtual time: the unmodified node over a simulated network, clock and disk.
-
-    result = simulate(peers=16, seed=7, seconds=300, loss=0.05, churn=0.2)
-    result.rows()        # who saw how many peers when, for a plot
-    result.digest        # equal for equal arguments, in every process
-
-Everything is drawn from `seed`; a failing seed can be run again, and its faults shrunk (network.sim.shrink).
-"""
+"""Runs the nodes of a plan: starts them, crashes and restarts them, samples what they see, lets them leave."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
 
-from .addresses import Address
-from .errors import P2pnodeError
-from .ids import Identity, sha256
-from .network.base import Seconds
-from .network.sim import Fault, Links, SimNetwork, SimSwarm, churn_faults
-from .network.virtual import run_virtual
-from .node.node import Node, NodeSettings
-from .node.status import Event, Status
-from .node.world import World, inline
-from .store.storage import MemoryStorage
+from ..addresses import Address
+from ..errors import P2pnodeError
+from ..network.base import Seconds
+from ..network.sim import SimSwarm
+from ..node.node import Node, NodeSettings
+from ..node.status import Event, Status
+from ..node.world import World, inline
+from ..store.storage import MemoryStorage
+from .plan import Plan, identity_of
+from .process import Process, ProcessDisk, SimClock
+from .result import Sample, SimResult
 
-EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
 FOUNDER = 0
 LEAVE_LIMIT: Seconds = 30.0
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is simulated. Node 0 founds the run; the others get its address, and start within `spread` seconds."""
-
-    peers: int = 16
-    seed: int = 0
-    seconds: Seconds = 120.0
-    links: Links = field(default_factory=Links)
-    faults: tuple[Fault, ...] = ()
-    skew: Mapping[int, Seconds] = field(default_factory=dict)  # by how much each node's clock is wrong
-    spread: Seconds = 10.0
-    sample_every: Seconds = 10.0  # 0: never
-    keep_trace: int = 0
-    settings: Callable[[NodeSettings, int, int], NodeSettings] = lambda usual, index, starts: usual
-
-
-class Sample(NamedTuple):
-    """What one node saw at one time."""
-
-    time: Seconds
-    node: str
-    condition: str
-    sees: int
-
-
-@dataclass(frozen=True)
-class SimResult:
-    """What came of it. `statuses` are final, None for a node that was down; `ended` has those that gave up, and why."""
-
-    digest: str
-    seconds: Seconds
-    statuses: tuple[Status | None, ...]
-    samples: tuple[Sample, ...]
-    messages: Mapping[str, int]
-    message_bytes: Mapping[str, int]
-    ended: Mapping[int, P2pnodeError]
-    left_over: tuple[str, ...]  # tasks, operations and complaints that should not be there when all have left
-
-    def rows(self) -> list[dict[str, float | str | int]]:
-        """The samples, as a table for a notebook."""
-        return [sample._asdict() for sample in self.samples]
-
-    def sees(self, index: int) -> frozenset[str]:
-        """The ids of the peers that this node counts as present at the end."""
-        status = self.statuses[index]
-        return frozenset(row.id for row in status.peers if row.present) if status is not None else frozenset()
-
-    def blind_spots(self) -> list[tuple[int, int]]:
-        """Pairs of running nodes (a, b) where a does not see b; none when everybody sees everybody."""
-        ids = [(index, status.id) for index, status in enumerate(self.statuses) if status is not None]
-        seen = {index: self.sees(index) for index, _ in ids}
-        return [(a, b) for a, _ in ids for b, id in ids if a != b and id not in seen[a]]
-
-
-def simulate(
-    peers: int = 16,
-    *,
-    seed: int = 0,
-    seconds: Seconds = 120.0,
-    latency: Seconds = 0.05,
-    loss: float = 0.0,
-    duplicate: float = 0.0,
-    reorder: float = 0.0,
-    churn: float = 0.0,
-    faults: Iterable[Fault] = (),
-    skew: Mapping[int, Seconds] | None = None,
-) -> SimResult:
-    """Run a swarm for so many virtual seconds. `churn` is the share of nodes that crash and come back on the way."""
-    links = Links(latency, 0.4 * latency, loss=loss, duplicate=duplicate, reorder=reorder)
-    rng = random.Random(f"churn {seed}")
-    drawn = churn_faults(rng, range(1, peers), churn, 0.2 * seconds, 0.4 * seconds)
-    plan = Plan(peers, seed, seconds, links, (*faults, *drawn), skew or {})
-    return run_plan(plan)
-
-
-def run_plan(plan: Plan) -> SimResult:
-    return run_sim(Simulation(plan).run())
-
-
-def run_sim(main: Coroutine[Any, Any, T]) -> T:
-    """Run in virtual time. Garbage is collected rarely: thousands of live records make a collection slow."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        return run_virtual(main)
-    finally:
-        gc.set_threshold(*thresholds)
-
-
-class SimClock:
-    """A node's clocks in virtual time; wall time is wrong by `skew`."""
-
-    def __init__(self, skew: Seconds) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._offset = EPOCH + skew
-
-    def time(self) -> float:
-        return self._loop.time() + self._offset
-
-    def monotonic(self) -> float:
-        return self._loop.time()
-
-
-class ProcessDisk:
-    """A disk as one process sees it: what it writes after its crash is not written."""
-
-    def __init__(self, disk: MemoryStorage) -> None:
-        self._disk = disk
-        self.gone = False
-
-    def read(self, name: str) -> bytes | None:
-        return self._disk.read(name)
-
-    def write(self, name: str, data: bytes) -> None:
-        if not self.gone:
-            self._disk.write(name, data)
-
-    def delete(self, name: str) -> None:
-        if not self.gone:
-            self._disk.delete(name)
-
-
-@dataclass
-class Process:
-    """A running node."""
-
-    node: Node
-    network: SimNetwork
-    disk: ProcessDisk
-    task: asyncio.Task[None]
 
 
 class Simulation:
@@ -314,8 +169,3 @@ class Simulation:
             if host.network is not None and host.network.under_way
         ]
         return [*tasks, *streams, *busy, *self._complaints]
-
-
-def identity_of(seed: int, index: int) -> Identity:
-    """The identity of a node of a simulated swarm."""
-    return Identity(sha256(f"p2pnode simulation {seed} node {index}".encode()))

@@ -1,0 +1,55 @@
+"""A simulated process: a node with its clock, its network and its disk."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from ..network.base import Seconds
+from ..network.sim import SimNetwork
+from ..node.node import Node
+from ..store.storage import MemoryStorage
+from .plan import EPOCH
+
+
+class SimClock:
+    """A node's clocks in virtual time; wall time is wrong by `skew`."""
+
+    def __init__(self, skew: Seconds) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._offset = EPOCH + skew
+
+    def time(self) -> float:
+        return self._loop.time() + self._offset
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class ProcessDisk:
+    """A disk as one process sees it: what it writes after its crash is not written."""
+
+    def __init__(self, disk: MemoryStorage) -> None:
+        self._disk = disk
+        self.gone = False
+
+    def read(self, name: str) -> bytes | None:
+        return self._disk.read(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        if not self.gone:
+            self._disk.write(name, data)
+
+    def delete(self, name: str) -> None:
+        if not self.gone:
+            self._disk.delete(name)
+
+
+@dataclass
+class Process:
+    """A running node."""
+
+    node: Node
+    network: SimNetwork
+    disk: ProcessDisk
+    task: asyncio.Task[None]
