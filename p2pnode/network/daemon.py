@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,6 +29,8 @@ START_LIMIT: Seconds = 15.0
 STOP_LIMIT: Seconds = 2.0
 IDLE_LIMIT = "60s"  # p2pd ends itself when nobody connects to it in this time after its start
 MAX_DIRECTORY_CHARS = 60  # a unix socket's path may have 108 bytes, on macOS 104
+# What a relay gives away. The buffer is taken twice for each connection it relays; p2pd's own size is 16 MiB.
+RELAY_LIMITS = {"relayBufferSize": str(256 << 10), "relayMaxReservations": "512", "relayMaxCircuits": "64"}
 _READY = "Peer ID:"
 _REINSTALL = "reinstall hivemind: pip install --force-reinstall --no-deps hivemind==1.1.12"
 
@@ -60,7 +63,7 @@ class DaemonOptions:
     directory: Path
     listen: tuple[str, ...] = ("/ip4/127.0.0.1/tcp/0",)
     announce: tuple[str, ...] = ()
-    bootstrap: tuple[str, ...] = ()  # trusted as relays; dialling them is the node's business
+    relays: tuple[str, ...] = ()  # to be reached through, one address each; they must all be there
     no_listen: bool = False
     reachability: Reachability = "auto"
     relay_service: bool = False
@@ -77,36 +80,71 @@ def find_p2pd() -> Path:
 
 def daemon_flags(options: DaemonOptions, control: Path) -> list[str]:
     """p2pd's command line. `-b` is left out: p2pd refuses to start when its bootstrap peers are away."""
-    outward = options.no_listen or not _only_loopback(options.listen)
+    reachability = forced_reachability(options)
+    outward = _is_outward(options)
     flags = {
         "listen": f"/unix{control}",
         "id": str(options.key_file),
         "dhtServer": "1",
         "tls": "1",
-        "autonat": "1",
+        "autonat": "1",  # answers others' questions about their reachability, and brings hole punching
         "connManager": "1",
         "relay": "1",
-        "relayService": str(int(options.relay_service)),
-        "autoRelay": str(int(outward and options.reachability != "public")),
-        "natPortMap": str(int(outward and options.reachability == "auto" and not options.no_listen)),
+        "relayService": str(int(reachability == "public")),
+        "autoRelay": str(int(uses_relays(options))),
+        "natPortMap": str(int(outward and reachability == "auto")),
         "idleTimeout": IDLE_LIMIT,
     }
+    if reachability == "public":
+        flags |= RELAY_LIMITS
+    if uses_relays(options) and options.relays:  # p2pd panics on relays it is told not to use
+        # Of relays it looks for by itself it wants four before it uses the first, or three minutes to pass.
+        flags |= {"trustedRelays": ",".join(options.relays), "relayDiscovery": "0"}
     if options.no_listen:
         flags["noListenAddrs"] = "1"
     else:
         flags["hostAddrs"] = ",".join(options.listen)
     if options.announce:
         flags["announceAddrs"] = ",".join(options.announce)
-    if options.bootstrap and flags["autoRelay"] == "1":  # p2pd panics on relays it is told not to use
-        flags["trustedRelays"] = ",".join(options.bootstrap)
-    if options.reachability != "auto":
-        flags[f"forceReachability{options.reachability.capitalize()}"] = "1"
+    if reachability != "auto":
+        flags[f"forceReachability{reachability.capitalize()}"] = "1"
     return [f"-{name}={value}" for name, value in flags.items()]
 
 
-def _only_loopback(listen: tuple[str, ...]) -> bool:
-    places = [host_and_port(text) for text in listen]
-    return all(place is not None and ipaddress.ip_address(place[0]).is_loopback for place in places)
+def forced_reachability(options: DaemonOptions) -> Reachability:
+    """What p2pd is told about itself; with "auto" it asks its peers (AutoNAT), which takes 15 s.
+
+    A relay has to be public from its start on: when p2pd changes to public later, it forgets who reserved a place, and
+    the nodes behind NAT that did cannot be reached for up to an hour.
+    """
+    if options.no_listen:
+        return "private"
+    if options.reachability == "auto" and (options.relay_service or options.announce):
+        return "public"
+    return options.reachability
+
+
+def uses_relays(options: DaemonOptions) -> bool:
+    """Whether the node is, or may turn out to be, one that others reach through relays."""
+    return _is_outward(options) and forced_reachability(options) != "public"
+
+
+def daemon_environment(options: DaemonOptions, inherited: Mapping[str, str]) -> dict[str, str]:
+    """p2pd starts two relays and the later one counts: its own with our limits, and one with 128 KiB per connection.
+
+    On one processor ours is the later one (15 of 15 starts; 7 of 21 on two), so a relay gets by with one.
+    """
+    environment = {"GOLOG_LOG_LEVEL": "error", **inherited}
+    if forced_reachability(options) == "public":
+        environment["GOMAXPROCS"] = "1"
+    return environment
+
+
+def _is_outward(options: DaemonOptions) -> bool:
+    """Whether the node has to do with other machines, as far as its addresses tell."""
+    places = [host_and_port(text) for text in options.listen]
+    on_loopback = all(place is not None and ipaddress.ip_address(place[0]).is_loopback for place in places)
+    return options.no_listen or not on_loopback
 
 
 class Daemon:
@@ -131,7 +169,7 @@ class Daemon:
         binary = _checked(options.binary or find_p2pd())
         sockets = _private_directory()
         try:
-            daemon = cls(options, await _launch(binary, daemon_flags(options, sockets / "d")), sockets)
+            daemon = cls(options, await _launch(binary, options, sockets / "d"), sockets)
         except BaseException:
             shutil.rmtree(sockets, ignore_errors=True)
             raise
@@ -227,13 +265,13 @@ def _private_directory() -> Path:
     return Path(path)
 
 
-async def _launch(binary: Path, flags: list[str]) -> asyncio.subprocess.Process:
+async def _launch(binary: Path, options: DaemonOptions, control: Path) -> asyncio.subprocess.Process:
+    flags = daemon_flags(options, control)
     launcher = [sys.executable, "-S", "-E", "-c", _LAUNCHER, str(os.getpid()), str(binary), *flags]
-    environment = {"GOLOG_LOG_LEVEL": "error", **os.environ}
     return await asyncio.create_subprocess_exec(
         *launcher,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env=environment,
+        env=daemon_environment(options, os.environ),
     )

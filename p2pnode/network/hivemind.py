@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 from ..errors import LocalProblem
 from ..ids import Identity
 from .base import Seconds, Server
-from .daemon import DaemonOptions, Reachability
+from .daemon import DaemonOptions, Reachability, uses_relays
 from .link import HivemindLink
 from .orphans import sweep_orphan
 from .ports import PortLease
+from .relays import choose_relays
 from .routing import clean_answer, may_ask
 from .supervised import SupervisedNetwork
 
@@ -28,7 +29,10 @@ PORT_WAIT: Seconds = 2.0  # for a just ended daemon's port to come free
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """How a node is on the network. `data_dir` holds the daemon's record; `key_file` is the identity for p2pd."""
+    """How a node is on the network. `data_dir` holds the daemon's record; `key_file` is the identity for p2pd.
+
+    `bootstrap` are relays to be reached through, should others not be able to dial us; `relay_service` is to be one.
+    """
 
     data_dir: Path
     key_file: Path
@@ -58,11 +62,12 @@ class HivemindNetwork(SupervisedNetwork):
             directory=options.data_dir,
             listen=self._lease.listen,
             announce=options.announce,
-            bootstrap=options.bootstrap,
             no_listen=options.no_listen,
             reachability=options.reachability,
             relay_service=options.relay_service,
         )
+        if uses_relays(daemon):
+            daemon = replace(daemon, relays=await choose_relays(options.bootstrap))
         return await HivemindLink.open(self.peer, daemon, server, load_hivemind)
 
     async def start(self, server: Server) -> None:

@@ -109,11 +109,13 @@ class HivemindLink:
     # ---- outgoing ----
 
     async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None:
-        library = self._library
+        # Not hivemind's own Multiaddr: it writes the relay's peer id in a way that p2pd does not read.
+        from multiaddr import Multiaddr
+
         try:
-            addresses = [library.Multiaddr(text) for text in transports]
-        except Exception as error:  # the vendored parser knows fewer protocols than ours, and raises many kinds
-            raise PeerUnreachable(f"p2pd does not know this kind of address: {error}") from None
+            addresses = [Multiaddr(text) for text in transports]
+        except Exception as error:  # py-multiaddr raises many kinds
+            raise PeerUnreachable(f"this is not an address: {error}") from None
         await self._asked(peer, self._p2p._client.connect(self._id(peer), addresses))
 
     async def meet(self, peer: PeerId) -> None:
