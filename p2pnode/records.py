@@ -165,8 +165,9 @@ class VerifiedRecords:
     def newest(self, key: str, candidates: Iterable[SignedRecord], now: float) -> dict[PeerId, SignedRecord]:
         """Of several storers' answers, each peer's newest record that is good and not expired."""
         best: dict[PeerId, SignedRecord] = {}
-        for record in sorted(candidates, key=lambda record: record.expiry if record.expiry == record.expiry else 0.0):
-            if record.key == key and record.expiry > now and self.is_good(record, now):
+        newest_first = sorted(candidates, key=lambda record: -record.expiry if record.expiry == record.expiry else 0.0)
+        for record in newest_first:  # of a peer's records, only those newer than its newest good one are checked
+            if record.peer not in best and record.key == key and record.expiry > now and self.is_good(record, now):
                 best[PeerId(record.peer)] = record
         return best
 

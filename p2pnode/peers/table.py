@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ class PeerTable:
         self._order: list[PeerId] = []  # sorted; tables are read far more often than they change
         self._present: dict[str | None, list[PeerId]] = {}  # answers of `present`, until they change
         self._max_peers = max_peers
+        self._none_expires_before = math.inf  # swarm time; saves looking through the table
 
     def __iter__(self) -> Iterator[Peer]:
         return iter([self._peers[peer] for peer in self._order])
@@ -96,9 +98,12 @@ class PeerTable:
 
     def expire(self, swarm_now: float) -> list[Peer]:
         """Forget announcements that ran out; returns those that were still counted as present."""
+        if swarm_now < self._none_expires_before:
+            return []
         gone = [peer for peer in self if peer.record.expiry <= swarm_now]
         for peer in gone:
             self._remove(peer.id)
+        self._none_expires_before = min((peer.record.expiry for peer in self), default=math.inf)
         return [peer for peer in gone if peer.here]
 
     def present(self, tag: str | None = None) -> list[Peer]:
@@ -121,6 +126,7 @@ class PeerTable:
         self._peers[peer.id] = peer
         if before is None:
             insort(self._order, peer.id)
+            self._none_expires_before = min(self._none_expires_before, peer.record.expiry)
         if before is None or (before.here, before.announcement.run) != (peer.here, peer.announcement.run):
             self._present.clear()
 
