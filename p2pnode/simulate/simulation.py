@@ -104,6 +104,7 @@ class Simulation:
             process.disk.gone = True
             process.task.cancel()
             self._dying[process.task] = None
+            process.task.add_done_callback(lambda task: self._dying.pop(task, None))
 
     def _settings(self, index: int) -> NodeSettings:
         founder = self.identities[FOUNDER].peer_id
