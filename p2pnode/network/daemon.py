@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +22,11 @@ from typing import Literal
 from ..addresses import host_and_port
 from ..errors import LocalProblem
 from .base import Seconds
-from .orphans import forget_daemon, record_daemon
+from .orphans import forget_daemon, record_daemon, socket_directory
 
-START_LIMIT: Seconds = 15.0
+START_LIMIT: Seconds = 60.0  # usually 0.3 s; an overloaded laptop is given its time
 STOP_LIMIT: Seconds = 2.0
 IDLE_LIMIT = "60s"  # p2pd ends itself when nobody connects to it in this time after its start
-MAX_DIRECTORY_CHARS = 60  # a unix socket's path may have 108 bytes, on macOS 104
 # What a relay gives away. The buffer is taken twice for each connection it relays; p2pd's own size is 16 MiB.
 RELAY_LIMITS = {"relayBufferSize": str(256 << 10), "relayMaxReservations": "512", "relayMaxCircuits": "64"}
 _READY = "Peer ID:"
@@ -167,7 +165,7 @@ class Daemon:
         The parent-death signal is bound to the thread that starts the child; this runs where the loop runs.
         """
         binary = _checked(options.binary or find_p2pd())
-        sockets = _private_directory()
+        sockets = await asyncio.to_thread(socket_directory)
         try:
             daemon = cls(options, await _launch(binary, options, sockets / "d"), sockets)
         except BaseException:
@@ -255,14 +253,6 @@ def _checked(binary: Path) -> Path:
     if not os.access(binary, os.X_OK):
         raise LocalProblem(f"{binary} may not be executed; chmod +x it, or move off a noexec disk")
     return binary
-
-
-def _private_directory() -> Path:
-    path = tempfile.mkdtemp(prefix="p2pnode-")  # mode 0700
-    if len(path) > MAX_DIRECTORY_CHARS:
-        os.rmdir(path)
-        path = tempfile.mkdtemp(prefix="p2pnode-", dir="/tmp")
-    return Path(path)
 
 
 async def _launch(binary: Path, options: DaemonOptions, control: Path) -> asyncio.subprocess.Process:

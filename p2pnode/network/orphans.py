@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from .base import Seconds
 
 RECORD = "daemon.json"
 SWEEP_LIMIT: Seconds = 3.0
+MAX_DIRECTORY_CHARS = 60  # a unix socket's path may have 108 bytes, on macOS 104
+SHORT_TMP = "/tmp"
 _SOCKETS_PREFIX = "p2pnode-"
 
 
@@ -31,6 +34,27 @@ class DaemonRecord:
     owner: int
     owner_started: float
     sockets: str
+
+
+def socket_directory() -> Path:
+    """A fresh private directory for sockets, named after this process; those of processes that are gone are removed."""
+    for base in {tempfile.gettempdir(), SHORT_TMP}:
+        for left in Path(base).glob(f"{_SOCKETS_PREFIX}*-*"):
+            _remove_if_ownerless(left)
+    prefix = f"{_SOCKETS_PREFIX}{os.getpid()}-"
+    path = tempfile.mkdtemp(prefix=prefix)  # mode 0700
+    if len(path) > MAX_DIRECTORY_CHARS:
+        os.rmdir(path)
+        path = tempfile.mkdtemp(prefix=prefix, dir=SHORT_TMP)
+    return Path(path)
+
+
+def _remove_if_ownerless(directory: Path) -> None:
+    owner = directory.name.removeprefix(_SOCKETS_PREFIX).partition("-")[0]
+    with contextlib.suppress(OSError):
+        ours = directory.is_dir() and not directory.is_symlink() and directory.lstat().st_uid == os.getuid()
+        if ours and owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def record_daemon(directory: Path, pid: int, sockets: Path) -> None:

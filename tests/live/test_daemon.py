@@ -21,7 +21,7 @@ from p2pnode.addresses import host_and_port
 from p2pnode.errors import LocalProblem
 from p2pnode.ids import Identity
 from p2pnode.network.daemon import Daemon, DaemonOptions, daemon_flags, find_p2pd
-from p2pnode.network.orphans import RECORD, sweep_orphan
+from p2pnode.network.orphans import RECORD, socket_directory, sweep_orphan
 
 pytestmark = pytest.mark.live
 
@@ -314,3 +314,20 @@ def test_p2pd_is_found_without_importing_hivemind() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.strip().endswith("p2pd")
+
+
+def test_socket_directories_of_dead_processes_are_swept_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    stale, living, foreign = (tmp_path / f"p2pnode-{name}-x" for name in (dead.pid, os.getpid(), "notes"))
+    for directory in (stale, living, foreign):
+        directory.mkdir()
+        (directory / "d").touch()
+    fresh = socket_directory()
+    assert not stale.exists()
+    assert living.exists()
+    assert foreign.exists()
+    assert fresh.stat().st_mode & 0o777 == 0o700
