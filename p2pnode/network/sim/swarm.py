@@ -54,7 +54,7 @@ class Runner(Protocol):
         ...
 
 
-@dataclass
+@dataclass(eq=False)
 class Host:
     """A machine with one address. `network` is that of the node running there, if any."""
 
