@@ -3,7 +3,9 @@
     P2pnodeError
     ├── UsageError          the user's: one line, exit code 2
     ├── LocalProblem        this machine's (port, disk, daemon): one line, exit code 1
-    │   └── NetworkDown     our own daemon is not there right now; it is being replaced
+    │   ├── NetworkDown     our own daemon is not there right now; it is being replaced
+    │   ├── TaskProblem     the task's own code raised, or broke its contract
+    │   └── Diverged        a loss or gradient was no longer a finite number
     └── PeerError           a peer's, or the way to it
         ├── PeerUnreachable it could not be reached
         ├── PeerTimeout     it did not answer in time, or too slowly
@@ -32,6 +34,22 @@ class LocalProblem(P2pnodeError):
 
 class NetworkDown(LocalProblem):
     """The node's own daemon is gone or being replaced; try again shortly."""
+
+
+class TaskProblem(LocalProblem):
+    """A Task's method raised or gave something its contract forbids; the message names the method and the error."""
+
+
+class Diverged(LocalProblem):
+    """Training met a loss or gradient that is not finite. The weights it started from are still good.
+
+    `steps` local steps had been fine before it; `loss` is what came out (maybe NaN).
+    """
+
+    def __init__(self, why: str, steps: int, loss: float) -> None:
+        super().__init__(why)
+        self.steps = steps
+        self.loss = loss
 
 
 class PeerError(P2pnodeError):

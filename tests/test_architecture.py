@@ -17,15 +17,16 @@ LAYERS = [
     {"node"},
     {"network"},
     {"store"},
+    {"tasks"},  # reads data files and loads a user's code
     # ---- below: pure ----
     {"config", "readers", "names"},
-    {"peers"},
+    {"peers", "shards", "task", "rounds"},
     {"run"},
     {"messages"},
     {"records", "addresses"},
     {"ids", "errors"},
 ]
-PURE = set().union(*LAYERS[5:])
+PURE = set().union(*LAYERS[6:])
 IMPURE_MODULES = {"asyncio", "time", "os", "io", "logging", "socket", "subprocess", "tempfile", "hivemind"}
 TOUCHES_FILES = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "exists", "mkdir", "unlink"}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE)

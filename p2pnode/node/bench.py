@@ -1,0 +1,215 @@
+"""Where models are trained: one model on one device, used by any number of trainers in turn.
+
+All trainable parameters lie in one vector, and their gradients in another: taking weights in and out is one copy, an
+elementwise optimizer is a few operations, and hundreds of simulated nodes need one model between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import traceback
+from collections.abc import Iterator
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..errors import LocalProblem, TaskProblem, UsageError
+from ..task import Evaluation, Samples, Task, length
+
+Vector = NDArray[np.float32]
+
+ELEMENTWISE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # what one does to a vector, it does to its parts
+BYTES_PER_PARAMETER = 28  # weights, gradient, two moments, and the node's three vectors
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+class Bench:
+    """A task's model and data, ready to train. Trainers hold `lock` while they use it."""
+
+    def __init__(self, task: Task, device: str = "cpu", seed: int = 0) -> None:
+        """Build everything once; TaskProblem or LocalProblem says what failed. Model init is drawn from `seed`."""
+        self.task = task
+        self.device = choose_device(device)
+        self.lock = threading.RLock()
+        check_memory(task)
+        with blame(task, "data"):
+            self.data = _checked(task, "data", task.data())
+        with blame(task, "test_data"):
+            self.test = _checked(task, "test_data", task.test_data())
+        self.model = build_model(task, seed).to(self.device)
+        self.parameters = trainable(self.model)
+        self.weights, self.gradient = _bind(self.parameters, self.device)
+        self.flat = nn.Parameter(self.weights)  # shares memory with the model
+        self.flat.grad = self.gradient
+        self.buffers = list(self.model.buffers())
+        self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
+        self.genesis: Vector = self.take()
+
+    @property
+    def samples(self) -> int:
+        return length(self.data)
+
+    def put(self, weights: Vector) -> None:
+        """Load weights into the model."""
+        self.weights.copy_(torch.from_numpy(weights))
+
+    def take(self) -> Vector:
+        """A copy of the model's weights."""
+        return np.array(self.weights.detach().cpu().numpy(), dtype=np.float32, copy=True)
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        """A new optimizer of the task's kind: over the one vector where that comes to the same, else over the parts."""
+        parts = [same[0] for same in self.parameters.values()]
+        with blame(self.task, "optimizer"):
+            made = self.task.optimizer(parts)
+            return self.task.optimizer([self.flat]) if self._same_when_flat(made) else made
+
+    def _same_when_flat(self, made: torch.optim.Optimizer) -> bool:
+        one_group = len(made.param_groups) == 1
+        complete = one_group and sum(part.numel() for part in made.param_groups[0]["params"]) == self.flat.numel()
+        return complete and type(made) in ELEMENTWISE
+
+    def batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """Samples of the data set on the device."""
+        if self.device.type == "cpu":
+            return {name: column[indices] for name, column in self.data.items()}
+        return {name: column[indices].to(self.device, non_blocking=True) for name, column in self.data.items()}
+
+    def loss(self, batch: Samples) -> Tensor:
+        """The task's loss with autocast where it helps."""
+        with autocast(self.device):
+            return self.task.loss(self.model, batch)
+
+    def evaluate(self, samples: Samples) -> Evaluation:
+        """How good the loaded weights are on `samples`."""
+        self.model.eval()
+        on_device = {name: column.to(self.device) for name, column in samples.items()}
+        with blame(self.task, "evaluate"), torch.no_grad(), autocast(self.device):
+            return self.task.evaluate(self.model, on_device)
+
+    @contextlib.contextmanager
+    def randomness(self, seed: int) -> Iterator[None]:
+        """Torch's own random numbers (dropout) from `seed` inside, as they were afterwards."""
+        devices = [torch.cuda.current_device()] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            torch.default_generator.manual_seed(seed)
+            if devices:
+                torch.cuda.manual_seed(seed)
+            yield
+
+
+def build_model(task: Task, seed: int) -> nn.Module:
+    """The task's model as `seed` initialises it, on the CPU; nobody else's random numbers are disturbed."""
+    with torch.random.fork_rng([]), blame(task, "model"):
+        torch.default_generator.manual_seed(seed)
+        model = task.model()
+    if not isinstance(model, nn.Module):
+        raise TaskProblem(f"task {task.name}: model() gave {type(model).__name__}, not a torch module")
+    if not any(part.requires_grad for part in model.parameters()):
+        raise TaskProblem(f"task {task.name}: the model has no trainable parameters")
+    return model
+
+
+def trainable(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """The parameters to train by name; those that share memory (tied weights) under the first of their names."""
+    found: dict[int, tuple[str, list[nn.Parameter]]] = {}
+    for name, part in model.named_parameters(remove_duplicate=False):
+        if part.requires_grad:
+            same = found.setdefault(part.data_ptr(), (name, []))[1]
+            if not any(part is other for other in same):
+                same.append(part)
+    return dict(found.values())
+
+
+def _bind(parameters: dict[str, list[nn.Parameter]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Move the parameters into one vector and their gradients into another; both are float32."""
+    total = sum(same[0].numel() for same in parameters.values())
+    weights, gradient = torch.empty(total, device=device), torch.zeros(total, device=device)
+    start = 0
+    for same in parameters.values():
+        end = start + same[0].numel()
+        weights[start:end] = same[0].detach().reshape(-1)
+        for part in same:
+            part.data = weights[start:end].view(part.shape)
+            part.grad = gradient[start:end].view(part.shape)
+        start = end
+    return weights, gradient
+
+
+def _checked(task: Task, method: str, samples: object) -> Samples:
+    if not isinstance(samples, dict) or not all(isinstance(column, Tensor) for column in samples.values()):
+        raise TaskProblem(f"task {task.name}: {method}() must give a dict of tensors, such as {{'x': …, 'y': …}}")
+    try:
+        count = length(samples)
+    except ValueError as error:
+        raise TaskProblem(f"task {task.name}: {method}() gave {error}") from None
+    if count == 0:
+        raise TaskProblem(f"task {task.name}: {method}() gave no samples")
+    return samples
+
+
+def check_memory(task: Task) -> None:
+    """LocalProblem when the model cannot fit this machine; models that cannot be sketched pass."""
+    try:
+        with torch.device("meta"), torch.random.fork_rng([]):
+            count = sum(part.numel() for part in task.model().parameters())
+    except Exception:
+        return
+    needed, free = count * BYTES_PER_PARAMETER, psutil.virtual_memory().available
+    if needed > free:
+        raise LocalProblem(
+            f"task {task.name}: a model of {count / 1e6:,.0f} M parameters needs about {needed / 1e9:,.1f} GB to train "
+            f"and {free / 1e9:,.1f} GB are free; choose a smaller one"
+        )
+
+
+@contextlib.contextmanager
+def blame(task: Task, method: str) -> Iterator[None]:
+    """What the task's own code raises becomes one line that names the method, the error and the place."""
+    try:
+        yield
+    except (LocalProblem, UsageError):
+        raise
+    except NotImplementedError as error:
+        raise TaskProblem(str(error) or f"task {task.name}: {method}() is not implemented") from None
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise LocalProblem(f"task {task.name}: {method}() ran out of memory; {_first_line(error)}") from error
+    except Exception as error:
+        raise TaskProblem(
+            f"task {task.name}: {method}() raised {type(error).__name__}: {_first_line(error)}{_place(error)}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:200]
+
+
+def _place(error: BaseException) -> str:
+    """The deepest line outside torch and this file: where a task's author should look."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/torch/" not in frame.filename and frame.filename != __file__]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device by name; `auto` takes CUDA, else MPS, else the CPU. UsageError when it is not there."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if wanted == "auto":
+        return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
+    kind = wanted.partition(":")[0]
+    if kind not in there:
+        raise UsageError(f"{wanted[:40]!r} is not a device; one of {', '.join(DEVICES)}")
+    if not there[kind]:
+        raise UsageError(f"device {wanted[:40]} is not available to torch here; use --device cpu or auto")
+    return torch.device(wanted)
+
+
+def autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """bfloat16 where the hardware has it; elsewhere it costs more than it gains."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return contextlib.nullcontext()

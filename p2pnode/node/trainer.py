@@ -1,0 +1,208 @@
+"""Local steps: from weights to weights on this node's own samples. Runs where `compute` puts it, never on the loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import Diverged, LocalProblem
+from ..shards.batches import Batches, seed_from
+from ..task import Evaluation, Samples
+from .bench import Bench, Vector, blame
+
+Arrays = dict[str, NDArray[Any]]
+
+SMOOTHING = 0.8
+RECALIBRATION_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What K local steps made of the weights they were given."""
+
+    weights: Vector
+    loss: float  # mean over the steps, each before its update
+    steps: int
+    samples: int
+    seconds: float
+
+
+class Trainer:
+    """One node's training: its samples, optimizer, order of batches and random numbers, on a bench it may share.
+
+    Contract: what `steps` returns depends on the bench, the seed, the samples, the weights given and the steps done
+    before; a trainer restored from `state` goes on bit for bit on a CPU. Not to be used by two threads at once; several
+    trainers on one bench may be.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        samples: NDArray[np.int64] | None = None,
+        seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Train on the given rows of the bench's data, or all of them."""
+        self.bench = bench
+        self.steps_done = 0
+        self.speed = 0.0  # local steps a second, smoothed; 0 before the first
+        self._seed = seed
+        self._clock = clock
+        self._batches: Batches | None = None
+        self._buffers = [buffer.clone() for buffer in bench.buffers]
+        self.reset_optimizer()
+        self.use(np.arange(bench.samples) if samples is None else samples)
+
+    @property
+    def samples(self) -> int:
+        """How many samples this node has to train on."""
+        return 0 if self._batches is None else len(self._batches.samples)
+
+    def use(self, samples: NDArray[np.int64]) -> None:
+        """From now on train on these rows of the data; the same rows as before change nothing."""
+        rows = torch.from_numpy(np.ascontiguousarray(samples, dtype=np.int64))
+        if self._batches is not None and torch.equal(rows, self._batches.samples):
+            return
+        self._batches = Batches(rows, self.bench.task.batch_size, self._seed) if len(rows) else None
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimizer's moments, as on a change of lineage."""
+        self._optimizer = self.bench.optimizer()
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+
+    def steps(self, weights: Vector, count: int, at: int = 0, rate: float = 1.0) -> TrainResult:
+        """Do `count` local steps from `weights`, which stay as they are.
+
+        `at` is the run's step the first of them is (for the task's schedule), `rate` a factor on the learning rate.
+        Raises Diverged when a loss or gradient is not finite: the weights given are then the last good ones, the
+        optimizer starts afresh, and the next call goes on with the batches after the bad one.
+        """
+        if self._batches is None:
+            raise LocalProblem("this node has no samples to train on; give it some with --data, or wait for a share")
+        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "steps", self.steps_done)):
+            begun = self._clock()
+            self._borrow(weights)
+            self.bench.model.train()
+            total = 0.0
+            for done in range(count):
+                total += self._step(self._batches, at + done, rate, done)
+            self._give_back()
+            seconds = self._clock() - begun
+            self._measure(count, seconds)
+            return TrainResult(self.bench.take(), total / max(1, count), count, count * self._batches.size, seconds)
+
+    def _step(self, batches: Batches, at: int, rate: float, done: int) -> float:
+        bench = self.bench
+        batch = bench.batch(batches.next())
+        bench.gradient.zero_()
+        with blame(bench.task, "loss"):
+            loss = bench.loss(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+        value = loss.item()
+        if not math.isfinite(value) or not math.isfinite(bench.gradient.sum().item()):
+            self.reset_optimizer()
+            what = "loss" if not math.isfinite(value) else "gradient"
+            raise Diverged(f"the {what} was no finite number after {self.steps_done} local steps", done, value)
+        for group, own in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = own * rate * bench.task.rate(at)
+        self._optimizer.step()
+        self.steps_done += 1
+        return value
+
+    def evaluate(self, weights: Vector, samples: Samples | None = None) -> Evaluation:
+        """How good `weights` are on the task's test data, or on `samples`. Changes nothing of the training.
+
+        Where the model keeps statistics of its inputs (BatchNorm), they are taken anew from own batches.
+        """
+        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "evaluate")):
+            self._borrow(weights)
+            if self.bench.has_statistics and self._batches is not None:
+                self._recalibrate(self._batches)
+            return self.bench.evaluate(self.bench.test if samples is None else samples)
+
+    def _recalibrate(self, batches: Batches) -> None:
+        kept = [module for module in self.bench.model.modules() if getattr(module, "running_mean", None) is not None]
+        momenta = [module.momentum for module in kept]
+        for module in kept:
+            module.reset_running_stats()  # type: ignore[operator]
+            module.momentum = None  # type: ignore[assignment]  # a plain mean over the batches
+        self.bench.model.train()
+        with torch.no_grad(), blame(self.bench.task, "loss"):
+            for indices in batches.first(RECALIBRATION_BATCHES):
+                self.bench.loss(self.bench.batch(indices))
+        for module, momentum in zip(kept, momenta, strict=True):
+            module.momentum = momentum
+
+    def _borrow(self, weights: Vector) -> None:
+        """Put this trainer's weights and buffers on the bench."""
+        self.bench.put(weights)
+        for there, own in zip(self.bench.buffers, self._buffers, strict=True):
+            there.copy_(own)
+
+    def _give_back(self) -> None:
+        for own, there in zip(self._buffers, self.bench.buffers, strict=True):
+            own.copy_(there)
+
+    def _measure(self, count: int, seconds: float) -> None:
+        if count and seconds > 0:
+            now = count / seconds
+            self.speed = now if self.speed == 0 else SMOOTHING * self.speed + (1 - SMOOTHING) * now
+
+    def state(self) -> Arrays:
+        """All that `restore` needs, as plain arrays; weights and samples are kept elsewhere."""
+        position = 0 if self._batches is None else self._batches.position
+        arrays: Arrays = {
+            "counts": np.array([self.steps_done, position], np.int64),
+            "speed": np.array(self.speed),
+        }
+        for number, part in enumerate(_parts(self._optimizer)):
+            for key, value in self._optimizer.state.get(part, {}).items():
+                if isinstance(value, torch.Tensor | int | float):
+                    arrays[f"optimizer/{number}/{key}"] = _as_array(value)
+        for number, buffer in enumerate(self._buffers):
+            arrays[f"buffer/{number}"] = _as_array(buffer)
+        return arrays
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where `state` was taken; ValueError when the arrays are of another model or optimizer."""
+        parts = _parts(self._optimizer)
+        moments: dict[int, dict[str, Any]] = {}
+        for name in sorted(arrays):
+            if name.startswith("optimizer/"):
+                _, number, key = name.split("/", 2)
+                if int(number) >= len(parts):
+                    raise ValueError(f"{name} belongs to another optimizer")
+                moments.setdefault(int(number), {})[key] = self._moment(arrays[name], parts[int(number)], name)
+        buffers = [arrays.get(f"buffer/{number}") for number in range(len(self._buffers))]
+        if any(found is None or found.shape != own.shape for found, own in zip(buffers, self._buffers, strict=True)):
+            raise ValueError("the buffers belong to another model")
+        self.reset_optimizer()
+        for place, state in moments.items():
+            self._optimizer.state[_parts(self._optimizer)[place]] = state
+        for own, found in zip(self._buffers, buffers, strict=True):
+            own.copy_(torch.from_numpy(np.array(found)))
+        self.steps_done = int(arrays["counts"][0])
+        self.speed = float(arrays["speed"])
+        if self._batches is not None:
+            self._batches.position = int(arrays["counts"][1])
+
+    def _moment(self, array: NDArray[Any], part: torch.nn.Parameter, name: str) -> torch.Tensor:
+        if array.ndim and array.shape != tuple(part.shape):
+            raise ValueError(f"{name} has shape {array.shape}, not {tuple(part.shape)}")
+        tensor = torch.from_numpy(np.array(array))
+        return tensor.to(self.bench.device) if array.ndim else tensor
+
+
+def _parts(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [part for group in optimizer.param_groups for part in group["params"]]
+
+
+def _as_array(value: torch.Tensor | float) -> NDArray[Any]:
+    return value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
