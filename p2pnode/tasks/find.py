@@ -1,0 +1,135 @@
+"""From what a user wrote after --task to a Task: a built-in name, an installed one, a module's class, a file's class.
+
+Only `load_task` runs code by path or module name, and only what this machine's user named. What a run's manifest
+names is looked up by `installed_task` among what is built in or installed, never imported by a name a peer chose.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import TaskProblem, UsageError
+from ..task import Option, Task, suggestion
+
+GROUP = "p2pnode.tasks"
+BUILT_IN = {
+    "digits": "p2pnode.tasks.digits:Digits",
+    "fashion-mnist": "p2pnode.tasks.fashion_mnist:FashionMnist",
+    "text": "p2pnode.tasks.text:Text",
+}
+
+
+def load_task(spec: str, options: Mapping[str, Option] | None = None, source: str | None = None) -> Task:
+    """The task a user names; UsageError in one line when there is none such.
+
+    `source` is where its data are (--data); a task that carries its data takes none.
+    """
+    return make_task(task_class(spec.strip()), options, source)
+
+
+def installed_task(name: str, options: Mapping[str, Option] | None = None, source: str | None = None) -> Task:
+    """The task a run's manifest names, from what is built in or installed here."""
+    known = installed()
+    if name not in known:
+        raise UsageError(
+            f"the run's task {name[:60]!r} is not installed here; install the package that has it, "
+            "or give its file with --task"
+        )
+    return make_task(_from_module(known[name]), options, source)
+
+
+def make_task(found: type[Task], options: Mapping[str, Option] | None, source: str | None) -> Task:
+    given = dict(options or {})
+    if source is not None:
+        if not hasattr(found, "source"):
+            raise UsageError(f"task {found.name or found.__name__} carries its own data; leave out --data")
+        given["source"] = source
+    try:
+        return found(**given)
+    except (UsageError, TaskProblem):
+        raise
+    except Exception as error:
+        raise TaskProblem(f"task {found.__name__} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def installed() -> dict[str, str]:
+    """Names that need no path: built in, and those packages offer as entry points `p2pnode.tasks`."""
+    return {**{entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}, **BUILT_IN}
+
+
+def task_class(spec: str) -> type[Task]:
+    known = installed()
+    if spec in known:
+        return _from_module(known[spec])
+    path, _, name = spec.rpartition(":") if not spec.endswith(".py") else (spec, "", "")
+    if path.endswith(".py"):
+        return _pick(_run_file(Path(path)), name, path)
+    if path and name and all(word.isidentifier() for word in [*path.split("."), name]):
+        return _from_module(spec)
+    raise UsageError(f"no task {spec[:60]!r}; {suggestion(spec, known)}, or give a file.py or package.module:Class")
+
+
+def _from_module(spec: str) -> type[Task]:
+    """The class in `package.module:Class`, looked for in the current directory too."""
+    module, _, name = spec.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise UsageError(f"no module {module!r} for the task {spec[:60]!r}; is its package installed?") from None
+        raise UsageError(f"task {spec[:60]!r} needs the module {error.name!r}, which is not installed") from error
+    except Exception as error:
+        raise TaskProblem(f"task {spec[:60]!r} cannot be imported: {type(error).__name__}: {error}") from error
+    return _pick(loaded, name, module)
+
+
+def _run_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file {str(path)[:200]!r} to take a task from")
+    name = f"p2pnode_task_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise UsageError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # dataclasses and pickling look classes up there
+    sys.path.insert(0, str(path.resolve().parent))  # a task may import its neighbours
+    try:
+        found.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path} needs the module {error.name!r}, which is not installed") from error
+    except Exception as error:
+        raise TaskProblem(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _pick(module: ModuleType, name: str, place: str) -> type[Task]:
+    """The class called `name`, or the only task the module itself defines."""
+    own = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Task) and value is not Task
+    }
+    if name:
+        if name not in own:
+            raise UsageError(f"{place} has no task {name!r}; {suggestion(name, own)}")
+        return own[name]
+    defined = {key: value for key, value in own.items() if value.__module__ == module.__name__}
+    if len(defined) != 1:
+        many = (
+            f"several tasks ({', '.join(sorted(defined))}); name one as"
+            if defined
+            else "no task: no subclass of Task in"
+        )
+        raise UsageError(f"{place} has {many} {place}{':NAME' if defined else ''}")
+    return next(iter(defined.values()))
