@@ -144,8 +144,9 @@ class Node:
 
     def _set_condition(self, condition: Condition) -> None:
         if condition != self._condition:
+            lost = condition == "network down" or (condition == "searching" and self._condition == "connected")
             self._condition = condition
-            self._events.say(condition, self._why(condition), warning=condition in ("network down", "searching"))
+            self._events.say(condition, self._why(condition), warning=lost)
 
     def _why(self, condition: Condition) -> str:
         match condition:
@@ -156,7 +157,7 @@ class Node:
                 return "nobody else is here yet" + ("; send them the invite" if self.access is not None else "")
             case "searching":
                 trouble = self._membership.search.trouble
-                return f"no peer answers{f' ({trouble})' if trouble else ''}; still trying"
+                return f"no peer answers ({trouble}); still trying" if trouble else "looking for the others"
             case "network down":
                 return f"the network daemon is being replaced ({self._network.health.why or 'it stopped'})"
             case _:
