@@ -14,12 +14,15 @@ CONFIG_FILE = "config.toml"
 MAX_CONFIG_BYTES = 1 << 20
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Resolved:
-    """The configuration of this start. `flags` by key, only those given; `config` names the TOML file to read."""
+def load(flags: Mapping[str, object], environ: Mapping[str, str], program: str = "p2pnode") -> Resolved:
+    """The configuration of this start. `flags` by key, only those given; `config` names the TOML file to read.
+
+    `program` names the data directory that is taken when none is given.
+    """
     given = {key: value for key, value in flags.items() if key != "config"}
     strong = [from_flags(given), from_environment(environ)]
     named = flags.get("config") or environ.get(f"{PREFIX}CONFIG", "").strip()
-    default = _default_data_dir()
+    default = _default_data_dir(program)
     if named:
         return _placed(resolve([*strong, read_toml(Path(str(named)).expanduser())], default))
     first = _placed(resolve(strong, default))
@@ -62,7 +65,7 @@ def _is_file(path: Path) -> bool:
         return False  # the data directory itself will be complained of, by whoever opens it
 
 
-def _default_data_dir() -> Path:
+def _default_data_dir(program: str) -> Path:
     from platformdirs import user_data_path
 
-    return user_data_path("p2pnode", appauthor=False)
+    return user_data_path(program, appauthor=False)

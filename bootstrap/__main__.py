@@ -1,0 +1,56 @@
+"""`python -m bootstrap`: a meeting point. It trains nothing, is always there, and relays for nodes behind NAT."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+
+import typer
+
+from p2pnode.cli import run
+from p2pnode.config import Config
+from p2pnode.errors import UsageError
+from p2pnode.flags import takes
+from p2pnode.load import load
+
+PROGRAM = "p2pnode-bootstrap"  # also the name of its data directory
+LISTEN = "/ip4/0.0.0.0/tcp/31337"  # a port that stays the same, because its address is written down in many places
+KEYS = ("name", "data-dir", "bootstrap", "listen", "announce", "reachability", "log-format", "quiet", "config")
+
+app = typer.Typer(
+    name=PROGRAM,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.command(epilog=f"Listens at {LISTEN} unless told otherwise. See bootstrap/README.md for how to keep one running.")
+@takes(KEYS)
+def meeting_point(ctx: typer.Context, flags: dict[str, object]) -> None:
+    """Run a meeting point: nodes find each other through it, and those behind NAT are reached through it.
+
+    It takes part in no run. Several of them know each other through --bootstrap.
+    """
+    config = as_meeting_point(load(flags, os.environ, PROGRAM).config)
+    from p2pnode.start import run_and_exit
+
+    run_and_exit(config, role="bootstrap")
+
+
+def as_meeting_point(config: Config) -> Config:
+    """The configuration with a place to listen at; UsageError when it forbids what a meeting point is for."""
+    if config.network.no_listen:
+        raise UsageError("a meeting point has to listen; remove no-listen (P2PNODE_NO_LISTEN)")
+    listen = config.network.listen or (LISTEN,)
+    return replace(config, network=replace(config.network, listen=listen))
+
+
+def main() -> None:
+    sys.exit(run(app, sys.argv[1:], "python -m bootstrap"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The meeting point, with real processes on loopback: nodes meet at it, and it stays what it is."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.door_nodes import Door, pasted, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("bootstrap")]
+
+ROOT = Path(__file__).parents[2]
+ADDRESS = r"^/ip4/127\.0\.0\.1/tcp/\d+/p2p/\w+$"
+Opener = Callable[..., Door]
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Opener]:
+    opened: list[Door] = []
+
+    def open_door(name: str, *arguments: str, argv: list[str] | None = None) -> Door:
+        opened.append(Door(tmp_path, name, *arguments, argv=argv))
+        return opened[-1]
+
+    yield open_door
+    for one in opened:
+        one.stop()
+
+
+def meeting_point(door: Opener, *arguments: str) -> Door:
+    return door("meeting", argv=[sys.executable, "-m", "bootstrap", *arguments])
+
+
+def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(door: Opener) -> None:
+    meeting = meeting_point(door, "--name", "meeting")
+    address = meeting.says(ADDRESS)
+    ann = door("ann", "--name", "ann", "--found", "--bootstrap", address)
+    bob = door("bob", argv=[*pasted(ann.invite()), "--name", "bob"])
+    for one, other in ((ann, "bob"), (bob, "ann"), (ann, "meeting"), (bob, "meeting"), (meeting, "ann")):
+        wait_for(f"{one.data_dir.name} sees {other}", lambda one=one, other=other: other in one.peers(), 60)
+    assert ann.status()["run"] == bob.status()["run"] != ""
+    status = meeting.status()
+    assert (status["role"], status["run"], status["invite"]) == ("bootstrap", "", "")
+
+    assert meeting.signalled(signal.SIGTERM) < 5.0
+    assert meeting.process.returncode == 0, meeting.err
+    assert meeting.err == ""
+    assert meeting.left_behind() == []
+    ann.says(r"meeting \(\w+\) left", 15)
+
+
+def test_a_volunteer_with_only_the_address_is_told_what_is_missing(door: Opener) -> None:
+    address = meeting_point(door).says(ADDRESS)
+    lost = door("lost", "--bootstrap", address)
+    assert lost.ended() == 2, lost.out
+    assert lost.err.startswith("p2pnode: ")
+    assert lost.err.count("\n") == 1, lost.err
+    assert "--run" in lost.err
+
+
+def test_started_again_it_has_the_same_address_and_its_nodes_come_back(door: Opener) -> None:
+    meeting = meeting_point(door)
+    address = meeting.says(ADDRESS)
+    port = address.split("/")[4]
+    ann = door("ann", "--name", "ann", "--found", "--bootstrap", address)
+    wait_for("ann at the meeting point", lambda: "ann" in meeting.peers(), 60)
+    meeting.process.kill()
+    meeting.process.wait(10)
+    again = meeting_point(door, "--listen", f"/ip4/127.0.0.1/tcp/{port}")
+    assert again.says(ADDRESS) == address
+    wait_for("ann at the meeting point again", lambda: "ann" in again.peers(), 90)
+    assert ann.process.poll() is None
+
+
+def test_its_address_can_be_asked_for(door: Opener, tmp_path: Path) -> None:
+    """What compose.yaml uses as a health check."""
+    meeting = meeting_point(door)
+    file = tmp_path / "address"
+    ask = [sys.executable, "-m", "bootstrap.address", str(file)]
+
+    def asked() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ask, env=meeting.environment(), capture_output=True, text=True, timeout=30, check=False, cwd=ROOT
+        )
+
+    address = meeting.says(ADDRESS)
+    wait_for("an answer", lambda: asked().returncode == 0, 20)
+    assert file.read_text().strip() == address
+    meeting.signalled(signal.SIGTERM)
+    gone = asked()
+    assert gone.returncode == 1
+    assert gone.stderr.count("\n") == 1, gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["--listen", "nowhere"], 2, "--listen"),
+        (["--anounce", "/ip4/1.2.3.4/tcp/1"], 2, "--announce"),
+        (["--run", "abc"], 2, "--run"),
+        (["--data-dir", "/proc/nothing/here"], 1, "/proc/nothing"),
+    ],
+)
+def test_a_slip_gets_one_line(door: Opener, arguments: list[str], code: int, word: str) -> None:
+    slip = meeting_point(door, *arguments)
+    assert slip.ended() == code, slip.out
+    assert word in slip.err
+    assert slip.err.count("\n") == 1, slip.err
+
+
+def test_help_needs_neither_torch_nor_hivemind() -> None:
+    script = "import sys; from bootstrap.__main__ import app, run; run(app, ['--help'], 'x'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "p2pnode.config" in loaded
+    assert not {"torch", "hivemind", "numpy"} & set(loaded)
+
+
+def test_the_container_files_name_things_that_exist() -> None:
+    unit = (ROOT / "bootstrap/p2pnode-bootstrap.service").read_text()
+    assert "-m bootstrap " in unit
+    assert json.dumps(["python", "-m"]) in (ROOT / "bootstrap/Containerfile").read_text()
+    compose = (ROOT / "bootstrap/compose.yaml").read_text()
+    assert "bootstrap.address" in compose
+    assert (ROOT / "bootstrap/address.py").exists()
