@@ -85,6 +85,14 @@ class Policy(Protocol):
         """Heavy. Let what came in count."""
         ...
 
+    def snapshot(self) -> bytes:
+        """Heavy. All that a newcomer needs to start where this node is."""
+        ...
+
+    def adopt(self, snapshot: bytes) -> None:
+        """Heavy. Start where another node is; ValueError when that is not a snapshot of this model."""
+        ...
+
     def state(self) -> Arrays:
         """Heavy. All that a restart needs."""
         ...
@@ -100,8 +108,9 @@ class Origin:
 
     genesis: npt.NDArray[np.int32]
     identity: Identity
-    lineage: str
+    lineage: str  # hex, 32 bytes
     model: str
+    layout: str  # hash of the weights' layout
     settings: Mapping[str, float]
     seed: int
 
