@@ -54,10 +54,22 @@ class Identity:
 @lru_cache(maxsize=4096)
 def public_key(peer: str) -> Ed25519PublicKey:
     """The key inside a peer id; ValueError for peer ids of another kind."""
+    return Ed25519PublicKey.from_public_bytes(key_of_peer(peer))
+
+
+@lru_cache(maxsize=4096)
+def key_of_peer(peer: str) -> bytes:
+    """The 32 bytes a peer id of an Ed25519 key is made of; ValueError for peer ids of another kind."""
     raw = base58_decode(peer)
     if len(raw) != 38 or not raw.startswith(_PEER_ID_HEADER):
         raise ValueError(f"{peer[:70]!r} is not the peer id of an Ed25519 key")
-    return Ed25519PublicKey.from_public_bytes(raw[6:])
+    return raw[6:]
+
+
+@lru_cache(maxsize=4096)
+def peer_of_key(key: bytes) -> PeerId:
+    """The peer id a 32-byte public key has."""
+    return PeerId(base58_encode(_PEER_ID_HEADER + key))
 
 
 @lru_cache(maxsize=4096)  # the same record arrives from many peers, and a check costs 0.1 ms

@@ -1,0 +1,74 @@
+"""Length-prefixed parts of a payload, compressed with zstandard where that helps, and read without trust."""
+
+from __future__ import annotations
+
+import zstandard
+
+LEVEL = 3
+_MAX_VARINT_BYTES = 5
+
+
+def varint(number: int) -> bytes:
+    """An unsigned number, seven bits a byte, little end first."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def section(raw: bytes) -> bytes:
+    """Raw length, stored length, stored bytes; equal lengths mean stored as it is."""
+    stored = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False).compress(raw) if len(raw) > 32 else raw
+    if len(stored) >= len(raw):
+        stored = raw
+    return varint(len(raw)) + varint(len(stored)) + stored
+
+
+def inflate(stored: bytes, raw_bytes: int) -> bytes:
+    """Decompress to exactly `raw_bytes`, which the caller has bounded; ValueError before allocating anything else."""
+    try:
+        if zstandard.frame_content_size(stored) != raw_bytes:
+            raise ValueError("a compressed part does not declare the length it should have")
+        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=raw_bytes, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"a compressed part is damaged: {str(error)[:80]}") from None
+
+
+class Reader:
+    """Takes numbers and sections off a payload; ValueError whenever it does not hold what it must."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def varint(self) -> int:
+        number = 0
+        for place in range(_MAX_VARINT_BYTES):
+            byte = self.take(1)[0]
+            number |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return number
+        raise ValueError("a number is too long")
+
+    def take(self, count: int) -> bytes:
+        if count > len(self._data) - self._at:
+            raise ValueError("truncated")
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def section(self, most: int, least: int = 0) -> bytes:
+        """The next section, of `least` to `most` bytes uncompressed."""
+        raw, stored = self.varint(), self.varint()
+        if not least <= raw <= most or stored > raw:
+            raise ValueError(f"a part of {raw} bytes where {least} to {most} are due")
+        data = self.take(stored)
+        return data if stored == raw else inflate(data, raw)
+
+    def exactly(self, count: int) -> bytes:
+        return self.section(count, count)
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise ValueError(f"{len(self._data) - self._at} bytes too many")

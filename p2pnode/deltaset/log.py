@@ -1,0 +1,267 @@
+"""The entries of one lineage: every author's chain, in order, each entry checked once.
+
+An entry counts when it follows its author's last one. One that comes early waits (within a bound); one that
+contradicts a known one proves a fork, and the chain is left out from there on, by everybody who sees the proof. An
+entry that breaks the rules ends its chain. `EntrySet` only keeps entries; what they add up to is `DeltaSet`'s (set.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from blake3 import blake3
+
+from .entry import MARK_BYTES, NO_HASH, Chain, Claim, Entry, SetRules, check_entry, claim_id, claim_of, entry_id
+from .forks import ForkProof, prove, read_proof
+from .heads import MAX_CHAINS, Heads, Span, encode_heads
+from .waiting import Waiting
+
+Verdict = Literal["added", "known", "gap", "fork", "refused"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of an entry or a proof, and which entries count from now on, or no longer."""
+
+    verdict: Verdict
+    why: str = ""
+    added: tuple[Entry, ...] = ()
+    removed: tuple[Entry, ...] = ()
+    proof: ForkProof | None = None
+
+
+@dataclass
+class _Log:
+    """One chain: entries 1 to `dropped` are gone (only the id of the last is kept), then those that are here."""
+
+    dropped: int = 0
+    dropped_id: bytes = NO_HASH
+    entries: list[Entry] = field(default_factory=list)
+    ids: list[bytes] = field(default_factory=list)
+
+    @property
+    def head(self) -> int:
+        return self.dropped + len(self.entries)
+
+    @property
+    def tip(self) -> bytes:
+        return self.ids[-1] if self.ids else self.dropped_id
+
+    def append(self, entry: Entry, own_id: bytes) -> None:
+        self.entries.append(entry)
+        self.ids.append(own_id)
+
+    def cut(self, first: int) -> list[Entry]:
+        """Take the entries from seq `first` on away."""
+        keep = max(0, first - 1 - self.dropped)
+        gone = self.entries[keep:]
+        del self.entries[keep:], self.ids[keep:]
+        return gone
+
+    def drop(self, last: int) -> int:
+        """Forget the entries up to seq `last`; how many."""
+        count = max(0, min(last, self.head) - self.dropped)
+        if count:
+            self.dropped_id = self.ids[count - 1]
+            self.dropped += count
+            del self.entries[:count], self.ids[:count]
+        return count
+
+
+class EntrySet:
+    """All chains of a lineage. Law: the same entries and proofs, in any order and however often, give the same set."""
+
+    def __init__(self, rules: SetRules) -> None:
+        self.rules = rules
+        self._logs: dict[Chain, _Log] = {}
+        self._waiting = Waiting()
+        self._exclusions: dict[Chain, int] = {}
+        self._proofs: dict[Chain, ForkProof] = {}
+
+    # ---- what is here ----
+
+    @property
+    def heads(self) -> dict[Chain, int]:
+        """Each chain's newest entry that counts."""
+        return {chain: log.head for chain, log in self._logs.items() if log.head}
+
+    @property
+    def tips(self) -> dict[Chain, bytes]:
+        """The ids of the heads; through the chain of hashes they stand for everything before."""
+        return {chain: log.tip for chain, log in self._logs.items() if log.head}
+
+    @property
+    def exclusions(self) -> dict[Chain, int]:
+        """From which seq on a chain is left out."""
+        return dict(self._exclusions)
+
+    @property
+    def proofs(self) -> dict[Chain, ForkProof]:
+        """Why, to be passed on."""
+        return dict(self._proofs)
+
+    @property
+    def waiting(self) -> int:
+        """Entries that came before the ones they follow."""
+        return len(self._waiting)
+
+    def digest(self) -> bytes:
+        """16 bytes that two nodes compare first: equal digests mean the same entries and exclusions, forks and all."""
+        tips = self.tips
+        ordered = b"".join(tips[chain] for chain in sorted(tips))
+        return blake3(encode_heads(self.heads) + ordered + encode_heads(self._exclusions)).digest(MARK_BYTES)
+
+    def next_place(self, chain: Chain) -> tuple[int, bytes]:
+        """Seq and `previous` of the entry that would continue a chain."""
+        log = self._logs.get(chain, _Log())
+        return log.head + 1, log.tip
+
+    def dropped(self) -> dict[Chain, int]:
+        """Up to which seq each chain's entries are no longer kept."""
+        return {chain: log.dropped for chain, log in self._logs.items() if log.dropped}
+
+    def entries(self, span: Span) -> list[Entry]:
+        """Those of a span that are still here, in order."""
+        log = self._logs.get(span.chain)
+        if log is None:
+            return []
+        first = max(0, span.first - 1 - log.dropped)
+        return log.entries[first : max(0, span.last - log.dropped)]
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Every kept entry, chain by chain, in order."""
+        for chain in sorted(self._logs):
+            yield from self._logs[chain].entries
+
+    def can_serve(self, heads: Heads) -> bool:
+        """Whether a node at `heads` can catch up from the entries kept here; otherwise it needs a snapshot."""
+        return all(heads.get(chain, 0) >= log.dropped for chain, log in self._logs.items())
+
+    def claims(self, chain: Chain) -> list[Claim]:
+        """The claims of a chain's kept entries: what two nodes of equal heads compare when their digests differ."""
+        return [claim_of(entry) for entry in self._logs.get(chain, _Log()).entries]
+
+    # ---- what comes in ----
+
+    def add(self, entry: Entry) -> Change:
+        """Take an entry from anybody, at any time."""
+        chain, seq, own_id = entry.chain, entry.seq, entry_id(entry)
+        known = self._known_id(chain, seq)
+        if known == own_id or (known is None and seq <= self._dropped(chain)):
+            return Change("known")
+        if seq >= self._exclusions.get(chain, seq + 1):
+            return Change("refused", "its author's chain is left out from before it, after a fork")
+        why = check_entry(entry, self.rules)
+        if why:
+            return Change("refused", why)
+        if chain not in self._logs and len(self._logs) >= MAX_CHAINS:
+            return Change("refused", f"more than {MAX_CHAINS} chains")
+        rival = self._rival(entry, own_id)
+        if rival is not None:
+            return self._exclude(chain, seq, prove(*rival))
+        if seq > self._head(chain) + 1:
+            self._waiting.put(entry)
+            return Change("gap", f"{seq - self._head(chain) - 1} before it are missing")
+        return self._continue(entry, own_id)
+
+    def add_proof(self, proof: ForkProof) -> Change:
+        """Take somebody's proof of a fork."""
+        try:
+            chain, seq = read_proof(proof, self.rules)
+        except ValueError as error:
+            return Change("refused", f"proof: {error}")
+        return self._exclude(chain, seq, proof)
+
+    def compare_claims(self, claims: list[Claim], chain: Chain) -> Change:
+        """Look for the earliest fork between a peer's claims about a chain and ours (see `claims`)."""
+        theirs = {claim_id(claim): claim for claim in claims}
+        for entry, own_id in zip(self.entries(Span(chain, 1, self._head(chain))), self._ids(chain), strict=True):
+            if own_id in theirs:
+                continue
+            for claim in claims:
+                change = self.add_proof(ForkProof(claim_of(entry), claim))
+                if change.verdict == "fork":
+                    return change
+        return Change("known")
+
+    def _rival(self, entry: Entry, own_id: bytes) -> tuple[Entry, Entry] | None:
+        """A known entry that this one contradicts, and this one."""
+        same_seq = self._kept(entry.chain, entry.seq) or self._waiting.get(entry.chain, entry.seq)
+        if same_seq is not None and entry_id(same_seq) != own_id:
+            return same_seq, entry
+        before = self._kept(entry.chain, entry.seq - 1)
+        if before is not None and entry_id(before) != entry.previous:
+            return before, entry
+        return None
+
+    def _continue(self, entry: Entry, own_id: bytes) -> Change:
+        """Append an entry that is next, and what waited for it, as far as that follows."""
+        chain, log = entry.chain, self._logs.get(entry.chain) or _Log()
+        if entry.previous != log.tip:
+            return Change("refused", "does not follow the entry before it")
+        self._logs[chain] = log
+        log.append(entry, own_id)
+        added = [entry]
+        while (follower := self._waiting.get(chain, log.head + 1)) is not None:
+            if follower.previous != log.tip:
+                found = self._exclude(chain, follower.seq, prove(added[-1], follower))
+                return Change("fork", found.why, tuple(added), found.removed, found.proof)
+            self._waiting.take(chain, follower.seq)
+            log.append(follower, entry_id(follower))
+            added.append(follower)
+        return Change("added", added=tuple(added))
+
+    def _exclude(self, chain: Chain, seq: int, proof: ForkProof) -> Change:
+        """Leave a chain out from `seq` on, as far back as entries are kept; the earliest exclusion stays."""
+        effective = max(seq, self._dropped(chain) + 1)
+        if self._exclusions.get(chain, effective + 1) <= effective:
+            return Change("known")
+        log = self._logs.get(chain)
+        removed = log.cut(effective) if log is not None else []
+        self._waiting.cut(chain, effective)
+        self._exclusions[chain] = effective
+        self._proofs[chain] = proof
+        return Change("fork", f"left out from entry {effective} on", removed=tuple(removed), proof=proof)
+
+    # ---- what goes ----
+
+    def drop(self, until: Heads) -> int:
+        """Forget entries up to `until`, which a snapshot covers; how many went (see retention.py for how far)."""
+        return sum(log.drop(until.get(chain, 0)) for chain, log in self._logs.items())
+
+    def start_at(self, heads: Heads, tips: Mapping[Chain, bytes], exclusions: Mapping[Chain, int]) -> None:
+        """Begin an empty set behind a snapshot: its entries are covered, and chains go on after its tips."""
+        self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
+        self._exclusions = dict(exclusions)
+
+    def keep(self, span: list[Entry]) -> None:
+        """Put back the last entries before a chain's start, so that they can be served: already counted, not added."""
+        log = self._logs.get(span[-1].chain) if span else None
+        if log is None or log.entries or span[-1].seq != log.dropped or entry_id(span[-1]) != log.dropped_id:
+            return
+        log.entries, log.ids = list(span), [entry_id(entry) for entry in span]
+        log.dropped, log.dropped_id = span[0].seq - 1, span[0].previous
+
+    # ---- looking up ----
+
+    def _head(self, chain: Chain) -> int:
+        log = self._logs.get(chain)
+        return log.head if log is not None else 0
+
+    def _dropped(self, chain: Chain) -> int:
+        log = self._logs.get(chain)
+        return log.dropped if log is not None else 0
+
+    def _kept(self, chain: Chain, seq: int) -> Entry | None:
+        found = self.entries(Span(chain, seq, seq)) if seq > self._dropped(chain) else []
+        return found[0] if found else None
+
+    def _known_id(self, chain: Chain, seq: int) -> bytes | None:
+        kept, ids = seq - 1 - self._dropped(chain), self._ids(chain)
+        return ids[kept] if 0 <= kept < len(ids) else None
+
+    def _ids(self, chain: Chain) -> list[bytes]:
+        log = self._logs.get(chain)
+        return log.ids if log is not None else []

@@ -1,0 +1,139 @@
+"""Weights as one vector: where each parameter lies in it, and the fixed-point grid on which nodes add.
+
+A node's model becomes a float32 vector (`read_weights`) and back (`write_weights`). What nodes share lives on a grid of
+int32 multiples of `UNIT`, so that sums are exact and equal sets of deltas give bit-equal weights on every machine
+(docs/design.md, the delta set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
+
+if TYPE_CHECKING:
+    import torch
+
+UNIT = 2.0**-24
+MAX_UNITS = 1 << 30  # the largest magnitude of a weight, a level or a residual, in units: 64.0
+MAX_SIZE = 1 << 31  # parameters; indices fit 32 bits with room to spare
+
+Floats = npt.NDArray[np.float32]
+Units = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which trainable parameters there are, in order: (name, shape) each. Another layout is another lineage."""
+
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @cached_property
+    def size(self) -> int:
+        return sum(prod(shape) for _, shape in self.parameters)
+
+    @cached_property
+    def hash(self) -> str:
+        """Hex blake3 of the canonical description; what a manifest names."""
+        return blake3(msgspec.msgpack.encode(("p2pnode layout 1", self.parameters))).hexdigest()
+
+    def layers(self) -> dict[str, slice]:
+        """Each parameter's place in the vector."""
+        places, start = {}, 0
+        for name, shape in self.parameters:
+            places[name] = slice(start, start + prod(shape))
+            start += prod(shape)
+        return places
+
+
+def layout_of(model: torch.nn.Module) -> Layout:
+    """The layout of a model's trainable parameters: tied weights once, frozen parameters and buffers left out.
+
+    ValueError when two parameters overlap without being the same weights, or when there is nothing to train.
+    """
+    seen: dict[tuple[str, int], tuple[str, int]] = {}
+    found = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad or parameter.numel() == 0:
+            continue
+        place = (str(parameter.device), parameter.data_ptr())
+        first, numel = seen.setdefault(place, (name, parameter.numel()))
+        if numel != parameter.numel():
+            raise ValueError(f"parameters {first} and {name} share storage but not their size")
+        if first == name:
+            found.append((name, tuple(parameter.shape)))
+    layout = Layout(tuple(found))
+    if not 0 < layout.size <= MAX_SIZE:
+        raise ValueError(f"a model of {layout.size} trainable parameters; between 1 and {MAX_SIZE} are possible")
+    return layout
+
+
+def read_weights(model: torch.nn.Module, layout: Layout) -> Floats:
+    """The model's trainable weights as a fresh float32 vector; ValueError when the model has another layout."""
+    vector = np.empty(layout.size, np.float32)
+    for parameter, place in _parameters(model, layout):
+        vector[place] = parameter.detach().to("cpu").float().reshape(-1).numpy()
+    return vector
+
+
+def write_weights(model: torch.nn.Module, layout: Layout, vector: Floats) -> None:
+    """Put a vector into the model in place, whatever its device and precision.
+
+    A model of less than float32 precision rounds: what it then holds is what `read_weights` gives, and that is where
+    a round starts from.
+    """
+    import torch
+
+    if vector.shape != (layout.size,) or vector.dtype != np.float32:
+        raise ValueError(f"weights of shape {vector.shape}, {vector.dtype}; the model has {layout.size} float32")
+    with torch.no_grad():
+        for parameter, place in _parameters(model, layout):
+            part = vector[place]
+            source = torch.from_numpy(part if part.flags.writeable else part.copy())
+            parameter.copy_(source.view(parameter.shape))
+
+
+def _parameters(model: torch.nn.Module, layout: Layout) -> Iterator[tuple[torch.nn.Parameter, slice]]:
+    named = dict(model.named_parameters())
+    for (name, shape), place in zip(layout.parameters, layout.layers().values(), strict=True):
+        parameter = named.get(name)
+        if parameter is None or tuple(parameter.shape) != shape:
+            has = "is missing" if parameter is None else f"has shape {tuple(parameter.shape)}"
+            raise ValueError(f"the model does not fit the layout: {name} {has}, {shape} expected")
+        yield parameter, place
+
+
+def to_units(values: npt.NDArray[np.floating]) -> Units:
+    """Nearest grid points, clipped to ±MAX_UNITS; ValueError where a value is not a number.
+
+    Scaling by a power of two is exact, so the only rounding is the one to the grid.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(f"{np.count_nonzero(~np.isfinite(values))} of {values.size} values are not finite numbers")
+    with np.errstate(over="ignore"):
+        scaled = np.multiply(values, values.dtype.type(1 / UNIT))
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -MAX_UNITS, MAX_UNITS, out=scaled)
+    units: Units = scaled.astype(np.int32)
+    return units
+
+
+def from_units(units: Units) -> Floats:
+    """The float32 nearest to each grid value: the same on every machine."""
+    values = units.astype(np.float32)
+    values *= np.float32(UNIT)
+    return values
+
+
+def norm_squared(units: Units) -> int:
+    """The exact sum of squares, in units squared: a bound compared with it decides alike on every machine."""
+    magnitudes = np.abs(units.astype(np.int64))
+    high, low = magnitudes >> 16, magnitudes & 0xFFFF
+    return (int(high @ high) << 32) + (int(high @ low) << 17) + int(low @ low)
