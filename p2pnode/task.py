@@ -32,7 +32,6 @@ from .errors import UsageError
 Samples = Mapping[str, Tensor]  # columns of equal length; row i of all of them is sample i
 Option = bool | int | float | str
 
-EVALUATION_BATCH = 1024
 PROBE_INPUTS = 128
 
 
@@ -52,6 +51,7 @@ class Task:
     version: str = "1"  # raise it when a change makes runs of the old task meaningless
     batch_size: int = 32
     learning_rate: float = 0.05
+    evaluation_batch: int = 1024  # samples scored at a time
     LOCAL: ClassVar[frozenset[str]] = frozenset({"source"})  # options that are a node's own, not the run's
 
     def __init__(self, **options: Option) -> None:
@@ -104,8 +104,8 @@ class Task:
         outputs: list[Any] = []
         hook = model.register_forward_hook(lambda module, inputs, output: outputs.append(output))
         try:
-            for start in range(0, count, EVALUATION_BATCH):
-                batch = rows(samples, slice(start, start + EVALUATION_BATCH))
+            for start in range(0, count, self.evaluation_batch):
+                batch = rows(samples, slice(start, start + self.evaluation_batch))
                 outputs.clear()
                 total += self.loss(model, batch).item() * length(batch)
                 hits = self.right(outputs[0], batch) if len(outputs) == 1 else None

@@ -10,15 +10,18 @@ import contextlib
 import threading
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..errors import LocalProblem, TaskProblem, UsageError
 from ..task import Evaluation, Samples, Task, length
+from ..weights import Layout, layout_of
 
 Vector = NDArray[np.float32]
 
@@ -41,8 +44,9 @@ class Bench:
         with blame(task, "test_data"):
             self.test = _checked(task, "test_data", task.test_data())
         self.model = build_model(task, seed).to(self.device)
-        self.parameters = trainable(self.model)
-        self.weights, self.gradient = _bind(self.parameters, self.device)
+        self.layout = checked_layout(task, self.model)
+        self.parts = _by_place(self.model, self.layout)
+        self.weights, self.gradient = _bind(self.parts, self.device)
         self.flat = nn.Parameter(self.weights)  # shares memory with the model
         self.flat.grad = self.gradient
         self.buffers = list(self.model.buffers())
@@ -63,9 +67,8 @@ class Bench:
 
     def optimizer(self) -> torch.optim.Optimizer:
         """A new optimizer of the task's kind: over the one vector where that comes to the same, else over the parts."""
-        parts = [same[0] for same in self.parameters.values()]
         with blame(self.task, "optimizer"):
-            made = self.task.optimizer(parts)
+            made = self.task.optimizer([same[0] for same in self.parts])
             return self.task.optimizer([self.flat]) if self._same_when_flat(made) else made
 
     def _same_when_flat(self, made: torch.optim.Optimizer) -> bool:
@@ -111,26 +114,34 @@ def build_model(task: Task, seed: int) -> nn.Module:
         raise TaskProblem(f"task {task.name}: model() gave {type(model).__name__}, not a torch module")
     if not any(part.requires_grad for part in model.parameters()):
         raise TaskProblem(f"task {task.name}: the model has no trainable parameters")
-    return model
+    return model.float()  # lower precision is autocast's business: small steps need all 24 bits
 
 
-def trainable(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """The parameters to train by name; those that share memory (tied weights) under the first of their names."""
-    found: dict[int, tuple[str, list[nn.Parameter]]] = {}
-    for name, part in model.named_parameters(remove_duplicate=False):
-        if part.requires_grad:
-            same = found.setdefault(part.data_ptr(), (name, []))[1]
-            if not any(part is other for other in same):
-                same.append(part)
-    return dict(found.values())
+def checked_layout(task: Task, model: nn.Module) -> Layout:
+    """The layout of a task's model; TaskProblem when its parameters cannot be one vector."""
+    try:
+        return layout_of(model)
+    except ValueError as error:
+        raise TaskProblem(f"task {task.name}: {error}") from None
 
 
-def _bind(parameters: dict[str, list[nn.Parameter]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Move the parameters into one vector and their gradients into another; both are float32."""
-    total = sum(same[0].numel() for same in parameters.values())
+def _by_place(model: nn.Module, layout: Layout) -> list[list[nn.Parameter]]:
+    """For each parameter of the layout, it and those tied to it."""
+    named = dict(model.named_parameters())
+    everything = [part for part in named.values() if part.requires_grad]
+    tied = [[part for part in everything if part.data_ptr() == named[name].data_ptr()] for name, _ in layout.parameters]
+    for (name, shape), same in zip(layout.parameters, tied, strict=True):
+        if any(part.shape != shape or part.stride() != same[0].stride() for part in same):
+            raise TaskProblem(f"parameter {name} shares its memory with one of another shape; tie whole parameters")
+    return tied
+
+
+def _bind(parts: list[list[nn.Parameter]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Move the parameters into one vector and their gradients into another."""
+    total = sum(same[0].numel() for same in parts)
     weights, gradient = torch.empty(total, device=device), torch.zeros(total, device=device)
     start = 0
-    for same in parameters.values():
+    for same in parts:
         end = start + same[0].numel()
         weights[start:end] = same[0].detach().reshape(-1)
         for part in same:
@@ -155,7 +166,7 @@ def _checked(task: Task, method: str, samples: object) -> Samples:
 def check_memory(task: Task) -> None:
     """LocalProblem when the model cannot fit this machine; models that cannot be sketched pass."""
     try:
-        with torch.device("meta"), torch.random.fork_rng([]):
+        with torch.device("meta"), _NoFilling(), torch.random.fork_rng([]):
             count = sum(part.numel() for part in task.model().parameters())
     except Exception:
         return
@@ -165,6 +176,17 @@ def check_memory(task: Task) -> None:
             f"task {task.name}: a model of {count / 1e6:,.0f} M parameters needs about {needed / 1e9:,.1f} GB to train "
             f"and {free / 1e9:,.1f} GB are free; choose a smaller one"
         )
+
+
+class _NoFilling(TorchFunctionMode):
+    """Leaves out what writes into tensors: a sketch has nothing to write to, and torch loads 800 modules to do so."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        target = args[0] if args else (kwargs or {}).get("tensor")
+        if name.endswith("_") and not name.endswith("__") and isinstance(target, Tensor):
+            return target
+        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

@@ -77,10 +77,11 @@ class Trainer:
         self._optimizer = self.bench.optimizer()
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
 
-    def steps(self, weights: Vector, count: int, at: int = 0, rate: float = 1.0) -> TrainResult:
+    def steps(self, weights: Vector, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
         """Do `count` local steps from `weights`, which stay as they are.
 
-        `at` is the run's step the first of them is (for the task's schedule), `rate` a factor on the learning rate.
+        `at` is the run's step the first of them is, for the task's schedule (own steps when not told); `rate` is a
+        further factor on the learning rate.
         Raises Diverged when a loss or gradient is not finite: the weights given are then the last good ones, the
         optimizer starts afresh, and the next call goes on with the batches after the bad one.
         """
@@ -90,9 +91,9 @@ class Trainer:
             begun = self._clock()
             self._borrow(weights)
             self.bench.model.train()
-            total = 0.0
+            total, first = 0.0, self.steps_done if at is None else at
             for done in range(count):
-                total += self._step(self._batches, at + done, rate, done)
+                total += self._step(self._batches, first + done, rate, done)
             self._give_back()
             seconds = self._clock() - begun
             self._measure(count, seconds)

@@ -1,0 +1,130 @@
+"""Text, byte by byte: a small causal transformer on any file or directory the user names; loss in nats per byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..errors import UsageError
+from ..task import PROBE_INPUTS, Samples, Task
+from .corpus import Corpus, read_corpus
+
+BYTES = 256
+
+
+class Text(Task):
+    """About 320,000 parameters as it stands; width=256 layers=7 makes 5.6 million."""
+
+    name = "text"
+    batch_size = 16
+    evaluation_batch = 64
+    learning_rate = 0.003
+    warmup = 50
+    width = 88
+    layers = 3
+    heads = 4
+    context = 128
+    test_windows = 256
+    source = ""
+
+    def model(self) -> nn.Module:
+        if min(self.width, self.layers, self.heads, self.context) < 1 or self.width % self.heads:
+            raise UsageError(
+                f"task text: width ({self.width}) must be a multiple of heads ({self.heads}), all above zero"
+            )
+        return Transformer(self.width, self.layers, self.heads, self.context)
+
+    def data(self) -> Samples:
+        corpus = self._corpus()
+        samples = {"x": torch.from_numpy(corpus.train)}
+        return samples if corpus.files == 1 else {**samples, "file": torch.from_numpy(corpus.train_file)}
+
+    def test_data(self) -> Samples:
+        held = self._corpus().test
+        chosen = np.linspace(0, len(held) - 1, min(len(held), max(1, self.test_windows))).round().astype(np.int64)
+        return {"x": torch.from_numpy(held[chosen])}
+
+    def _corpus(self) -> Corpus:
+        if not self.source:
+            raise UsageError("task text needs something to read: --data FILE, or a directory of text files")
+        return _read(self.source, self.context)
+
+    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+        x = batch["x"].long()
+        return functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=self.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+
+    def rate(self, step: int) -> float:
+        return min(1.0, (step + 1) / max(1, self.warmup))
+
+    def probe(self) -> Samples:
+        return {"x": self.test_data()["x"][:PROBE_INPUTS, :-1]}
+
+    def labels(self, samples: Samples) -> Tensor | None:
+        """The file a window is from, where there are several."""
+        return samples.get("file")
+
+    def sample(self, model: nn.Module, prompt: str, count: int, generator: torch.Generator, warmth: float = 0.8) -> str:
+        """`count` bytes the model goes on with after `prompt`, the latter included."""
+        device = next(model.parameters()).device
+        text = torch.tensor([list(prompt.encode() or b"\n")], device=device)
+        with torch.no_grad():
+            for _ in range(count):
+                logits = model(text[:, -self.context :])[0, -1].float().cpu()
+                chosen = torch.multinomial((logits / warmth).softmax(0), 1, generator=generator)
+                text = torch.cat([text, chosen[None].to(device)], 1)
+        return bytes(text[0].tolist()).decode(errors="replace")
+
+
+@cache
+def _read(source: str, context: int) -> Corpus:
+    return read_corpus(source, context)
+
+
+class Transformer(nn.Module):
+    """Decoder with pre-norm blocks, learned positions, and the byte table used at both ends."""
+
+    def __init__(self, width: int, layers: int, heads: int, context: int) -> None:
+        super().__init__()
+        self.bytes = nn.Embedding(BYTES, width)
+        self.places = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        for table in (self.bytes, self.places):
+            nn.init.normal_(table.weight, std=width**-0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Bytes (batch, time) to the logits of each next byte."""
+        x = x.long()
+        hidden = self.bytes(x) + self.places.weight[: x.shape[1]]
+        for block in self.blocks:
+            hidden = block(hidden)
+        return functional.linear(self.norm(hidden), self.bytes.weight)
+
+
+class Block(nn.Module):
+    """Attention and a two-layer perceptron, each added to what comes in."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.ask = nn.Linear(width, 3 * width, bias=False)
+        self.mix = nn.Linear(width, width, bias=False)
+        self.widen = nn.Linear(width, 4 * width, bias=False)
+        self.narrow = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, time, width = x.shape
+        split = self.ask(self.norm1(x)).view(batch, time, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        seen = functional.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=True)
+        x = x + self.mix(seen.transpose(1, 2).reshape(batch, time, width))
+        further: Tensor = self.narrow(functional.gelu(self.widen(self.norm2(x)), approximate="tanh"))
+        return x + further
