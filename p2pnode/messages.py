@@ -55,6 +55,7 @@ class Ping(Message, frozen=True):
 class Pong(Message, frozen=True):
     time: float  # swarm time of the answering peer; 0 while it does not know
     known: int = 0  # members of its run it knows: a hint that asking it for peers is worth while
+    knows_you: bool = True  # False: it has forgotten the asking peer, or never heard of it
 
 
 class Hello(Message, frozen=True):
@@ -121,6 +122,20 @@ class ManifestIs(Message, frozen=True):
     manifest: Annotated[bytes, msgspec.Meta(max_length=65536)]
 
 
+class Exchange(Message, frozen=True):
+    """A merge policy's question about one model of a run, or what it pushes; the policy alone knows what is in it."""
+
+    run: RunText
+    model: Name
+    body: bytes
+    push: bool = False
+    proof: Proof = b""
+
+
+class Exchanged(Message, frozen=True):
+    body: bytes = b""
+
+
 class Refused(Message, frozen=True):
     """The answer no, to any request."""
 
@@ -128,24 +143,37 @@ class Refused(Message, frozen=True):
     why: Text = ""
 
 
-Request = Ping | Hello | Store | Find | GetPeers | GetManifest
-Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Refused
+Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange
+Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | Refused
+
+class GetSnapshot(msgspec.Struct, frozen=True):
+    """Asks in a stream for all a newcomer to one model of a run needs."""
+
+    run: RunText
+    model: Name
+    proof: Proof = b""
+
 
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_stream_request_decoder = msgspec.msgpack.Decoder(GetSnapshot)
 _announcement_decoder = msgspec.msgpack.Decoder(Announcement)
 _encoder = msgspec.msgpack.Encoder()
 
 A = TypeVar("A", bound=Message)
 
 
-def encode(message: Message | Announcement) -> bytes:
+def encode(message: Message | Announcement | GetSnapshot) -> bytes:
     return _encoder.encode(message)
 
 
 def decode_request(data: bytes) -> Request:
     """The request in `data`; PeerMisbehaved when there is none."""
     return _decode(_request_decoder, data)
+
+
+def decode_stream_request(data: bytes) -> GetSnapshot:
+    return _decode(_stream_request_decoder, data)
 
 
 def decode_announcement(data: bytes) -> Announcement:

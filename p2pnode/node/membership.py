@@ -156,6 +156,7 @@ class Membership:
             if rounds % ASK_PEERS_EVERY == 0:
                 await self._ask_someone_for_peers()
             self._parts.acquaintances.tidy()
+            await self._notice_new_addresses()
             if was_connected and not self.connected:
                 self._contact_now.set()
 
@@ -250,6 +251,13 @@ class Membership:
         with contextlib.suppress(NetworkDown):
             self.own_addresses = useful(await self._parts.network.addresses(), MAX_ADDRESSES)
 
+    async def _notice_new_addresses(self) -> None:
+        """A node learns only after a while that it is behind NAT, and through which relays others reach it."""
+        before = self.own_addresses
+        await self.refresh_addresses()
+        if self.own_addresses != before:
+            self._announce_now.set()
+
     def _announcement(self, left: bool = False) -> Announcement:
         me = self.me
         return Announcement(me.name, me.tag, self.own_addresses, role=me.role, started=self._started, left=left)
@@ -299,6 +307,8 @@ class Membership:
             self._parts.acquaintances.did_not_answer(known)
             return
         self._parts.acquaintances.answered(known)
+        if not pong.knows_you:
+            await self._greet_quietly(peer)  # it was started anew, perhaps without its peer book
         here = self._table.count_present(self.me.tag)
         if here < min(pong.known, MAX_PEERS_PER_ANSWER) and known.announcement.run == self.me.tag:
             await self._ask_quietly_for_peers(peer)

@@ -105,7 +105,8 @@ class NodeServer:
         self._standing.fault(peer, why, self._clock.monotonic())
 
     def _pong(self, peer: PeerId, request: Request) -> Pong:
-        return Pong(self._swarm_clock.told(), known=self._table.count_present(self._tag()))
+        known = self._table.count_present(self._tag())
+        return Pong(self._swarm_clock.told(), known, knows_you=self._table.get(peer) is not None)
 
     def _welcome(self, peer: PeerId, request: Request) -> Welcome:
         assert isinstance(request, Hello)

@@ -131,7 +131,7 @@ def test_a_flood_is_refused_and_others_are_served() -> None:
     answers = [node.raw(MALLORY.peer_id, encode(Ping())) for _ in range(int(CALLS_AT_ONCE) + 10)]
     with pytest.raises(PeerRefused, match="busy"):
         decode_answer(answers[-1], Pong)
-    assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(1000.0)
+    assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(1000.0, knows_you=False)
     assert node.parts.calls.traffic.refused == 10
 
 
@@ -143,7 +143,7 @@ def test_a_peer_that_only_sends_rubbish_is_ignored_for_a_while() -> None:
     with pytest.raises(PeerRefused, match="ignored"):
         node.ask(MALLORY.peer_id, Ping(), Pong)
     node.clock.now += 120
-    assert node.ask(MALLORY.peer_id, Ping(), Pong) == Pong(1120.0)
+    assert node.ask(MALLORY.peer_id, Ping(), Pong) == Pong(1120.0, knows_you=False)
 
 
 def test_ten_thousand_strangers_with_rubbish_leave_memory_bounded_and_the_node_well() -> None:
@@ -158,7 +158,7 @@ def test_ten_thousand_strangers_with_rubbish_leave_memory_bounded_and_the_node_w
                 await node.server.answer(ALICE.peer_id, encode(Ping()))
 
     asyncio.run(flood())
-    assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(node.clock.now)
+    assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(node.clock.now, knows_you=False)
     assert len(node.parts.table) == 0
     assert len(node.parts.records.kept) == 0
     assert sum(node.parts.standing.faults_of(peer) for peer in strangers) > 5000
