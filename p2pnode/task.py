@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .errors import UsageError
+from .optimizers import Optimizer, Sgd
 
 Samples = Mapping[str, Tensor]  # columns of equal length; row i of all of them is sample i
 Option = bool | int | float | str
@@ -90,9 +91,9 @@ class Task:
         """The mean loss of a batch: one number to go down."""
         return functional.cross_entropy(model(batch["x"]), batch["y"])
 
-    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer of local steps. SGD, Adam and AdamW with one group of parameters run fastest."""
-        return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=0.9)
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer | torch.optim.Optimizer:
+        """The optimizer of local steps: one of p2pnode.optimizers, which run fastest, or any of torch's."""
+        return Sgd(self.learning_rate)
 
     def rate(self, step: int) -> float:
         """The learning rate at a step of the run, as a multiple of the optimizer's own."""

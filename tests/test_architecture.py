@@ -20,7 +20,7 @@ LAYERS = [
     {"tasks"},  # reads data files and loads a user's code
     # ---- below: pure ----
     {"config", "readers", "names"},
-    {"peers", "shards", "task", "rounds"},
+    {"peers", "shards", "task", "rounds", "optimizers"},
     {"run"},
     {"merge"},
     {"deltaset"},

@@ -22,10 +22,11 @@ from torch.overrides import TorchFunctionMode
 from ..errors import LocalProblem, TaskProblem, UsageError
 from ..task import Evaluation, Samples, Task, length
 from ..weights import Layout, layout_of
+from .stepper import FlatStepper, Stepper, TorchStepper
 
 Vector = NDArray[np.float32]
 
-ELEMENTWISE = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # what one does to a vector, it does to its parts
+ELEMENTWISE = ("SGD", "Adam", "AdamW")  # what one does to a vector, it does to its parts
 BYTES_PER_PARAMETER = 28  # weights, gradient, two moments, and the node's three vectors
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -47,8 +48,6 @@ class Bench:
         self.layout = checked_layout(task, self.model)
         self.parts = _by_place(self.model, self.layout)
         self.weights, self.gradient = _bind(self.parts, self.device)
-        self.flat = nn.Parameter(self.weights)  # shares memory with the model
-        self.flat.grad = self.gradient
         self.buffers = list(self.model.buffers())
         self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
         self.genesis: Vector = self.take()
@@ -65,16 +64,23 @@ class Bench:
         """A copy of the model's weights."""
         return np.array(self.weights.detach().cpu().numpy(), dtype=np.float32, copy=True)
 
-    def optimizer(self) -> torch.optim.Optimizer:
+    def stepper(self) -> Stepper:
         """A new optimizer of the task's kind: over the one vector where that comes to the same, else over the parts."""
         with blame(self.task, "optimizer"):
             made = self.task.optimizer([same[0] for same in self.parts])
-            return self.task.optimizer([self.flat]) if self._same_when_flat(made) else made
+            if not isinstance(made, torch.optim.Optimizer):
+                return FlatStepper(made, self.weights, self.gradient)
+            if not self._same_when_flat(made):
+                return TorchStepper(made)
+            flat = nn.Parameter(self.weights)  # shares memory with the model
+            flat.grad = self.gradient
+            again = self.task.optimizer([flat])
+            return TorchStepper(again if isinstance(again, torch.optim.Optimizer) else made)
 
     def _same_when_flat(self, made: torch.optim.Optimizer) -> bool:
         one_group = len(made.param_groups) == 1
-        complete = one_group and sum(part.numel() for part in made.param_groups[0]["params"]) == self.flat.numel()
-        return complete and type(made) in ELEMENTWISE
+        complete = one_group and sum(part.numel() for part in made.param_groups[0]["params"]) == self.layout.size
+        return complete and type(made).__name__ in ELEMENTWISE
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
         """Samples of the data set on the device."""

@@ -16,8 +16,7 @@ from ..errors import Diverged, LocalProblem
 from ..shards.batches import Batches, seed_from
 from ..task import Evaluation, Samples
 from .bench import Bench, Vector, blame
-
-Arrays = dict[str, NDArray[Any]]
+from .stepper import Arrays, as_array
 
 SMOOTHING = 0.8
 RECALIBRATION_BATCHES = 8
@@ -74,8 +73,7 @@ class Trainer:
 
     def reset_optimizer(self) -> None:
         """Forget the optimizer's moments, as on a change of lineage."""
-        self._optimizer = self.bench.optimizer()
-        self._rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._stepper = self.bench.stepper()
 
     def steps(self, weights: Vector, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
         """Do `count` local steps from `weights`, which stay as they are.
@@ -111,9 +109,7 @@ class Trainer:
             self.reset_optimizer()
             what = "loss" if not math.isfinite(value) else "gradient"
             raise Diverged(f"the {what} was no finite number after {self.steps_done} local steps", done, value)
-        for group, own in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = own * rate * bench.task.rate(at)
-        self._optimizer.step()
+        self._stepper.step(rate * bench.task.rate(at))
         self.steps_done += 1
         return value
 
@@ -163,47 +159,23 @@ class Trainer:
             "counts": np.array([self.steps_done, position], np.int64),
             "speed": np.array(self.speed),
         }
-        for number, part in enumerate(_parts(self._optimizer)):
-            for key, value in self._optimizer.state.get(part, {}).items():
-                if isinstance(value, torch.Tensor | int | float):
-                    arrays[f"optimizer/{number}/{key}"] = _as_array(value)
+        arrays.update({f"optimizer/{name}": array for name, array in self._stepper.arrays().items()})
         for number, buffer in enumerate(self._buffers):
-            arrays[f"buffer/{number}"] = _as_array(buffer)
+            arrays[f"buffer/{number}"] = as_array(buffer)
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on where `state` was taken; ValueError when the arrays are of another model or optimizer."""
-        parts = _parts(self._optimizer)
-        moments: dict[int, dict[str, Any]] = {}
-        for name in sorted(arrays):
-            if name.startswith("optimizer/"):
-                _, number, key = name.split("/", 2)
-                if int(number) >= len(parts):
-                    raise ValueError(f"{name} belongs to another optimizer")
-                moments.setdefault(int(number), {})[key] = self._moment(arrays[name], parts[int(number)], name)
+        """Go on where `state` was taken; ValueError, and nothing changed, when the arrays are of another model."""
+        if not {"counts", "speed"} <= set(arrays) or arrays["counts"].shape != (2,):
+            raise ValueError("the counts are missing")
         buffers = [arrays.get(f"buffer/{number}") for number in range(len(self._buffers))]
         if any(found is None or found.shape != own.shape for found, own in zip(buffers, self._buffers, strict=True)):
             raise ValueError("the buffers belong to another model")
-        self.reset_optimizer()
-        for place, state in moments.items():
-            self._optimizer.state[_parts(self._optimizer)[place]] = state
+        begin = "optimizer/"
+        self._stepper.load({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
         for own, found in zip(self._buffers, buffers, strict=True):
             own.copy_(torch.from_numpy(np.array(found)))
         self.steps_done = int(arrays["counts"][0])
         self.speed = float(arrays["speed"])
         if self._batches is not None:
             self._batches.position = int(arrays["counts"][1])
-
-    def _moment(self, array: NDArray[Any], part: torch.nn.Parameter, name: str) -> torch.Tensor:
-        if array.ndim and array.shape != tuple(part.shape):
-            raise ValueError(f"{name} has shape {array.shape}, not {tuple(part.shape)}")
-        tensor = torch.from_numpy(np.array(array))
-        return tensor.to(self.bench.device) if array.ndim else tensor
-
-
-def _parts(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
-    return [part for group in optimizer.param_groups for part in group["params"]]
-
-
-def _as_array(value: torch.Tensor | float) -> NDArray[Any]:
-    return value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)

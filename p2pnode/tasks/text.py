@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..errors import UsageError
+from ..optimizers import AdamW
 from ..task import PROBE_INPUTS, Samples, Task
 from .corpus import Corpus, read_corpus
 
@@ -58,8 +59,8 @@ class Text(Task):
         x = batch["x"].long()
         return functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
 
-    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, lr=self.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
+        return AdamW(self.learning_rate, betas=(0.9, 0.95))
 
     def rate(self, step: int) -> float:
         return min(1.0, (step + 1) / max(1, self.warmup))

@@ -1,0 +1,57 @@
+"""How many threads torch should train with: measured, because on a busy machine two can be 20 times slower than one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import torch
+
+from .bench import Bench
+from .trainer import Trainer
+
+WORTH = 1.1  # a further thread must make training this much faster to be taken from the network and the user
+SECONDS = 1.0
+
+
+def choose_threads(
+    bench: Bench,
+    cores: int | None = None,
+    seconds: float = SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> int:
+    """Try 1, 2, 4 … threads, one core left free, for about `seconds` in all; set and return the best.
+
+    To be called in the thread that trains: torch keeps the number per thread.
+    """
+    candidates = thread_counts(cores if cores is not None else _cores()) if bench.device.type == "cpu" else [1]
+    best, fastest = 1, 0.0
+    for threads in candidates if len(candidates) > 1 else []:
+        torch.set_num_threads(threads)
+        speed = _speed(bench, seconds / len(candidates), clock)
+        if speed > fastest * (WORTH if fastest else 1.0):
+            best, fastest = threads, speed
+    torch.set_num_threads(best)
+    return best
+
+
+def thread_counts(cores: int) -> list[int]:
+    """Powers of two that leave a core for the network."""
+    return [1 << power for power in range(7) if 1 << power == 1 or 1 << power < cores]
+
+
+def _speed(bench: Bench, seconds: float, clock: Callable[[], float]) -> float:
+    """Steps a second of a trainer that is thrown away: its fastest step, as the first ones warm up."""
+    trainer = Trainer(bench, clock=clock)
+    begun, fastest = clock(), trainer.steps(bench.genesis, 1).seconds
+    while clock() - begun + fastest < seconds:
+        fastest = min(fastest, trainer.steps(bench.genesis, 1).seconds)
+    return 1.0 / max(fastest, 1e-9)
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
