@@ -182,7 +182,7 @@ def test_a_node_finds_out_that_it_is_behind_nat(world: World) -> None:
 
 
 def test_a_way_that_needs_no_relay_is_found(world: World) -> None:
-    """The node behind NAT can dial the public one: the relayed connection gives way to a direct one."""
+    """The node behind NAT can dial the public one, and does, by hole punching or because it heard of it in the DHT."""
 
     def direct() -> bool:
         world.public.ask("call", peer=world.natted.peer, text="hello")
