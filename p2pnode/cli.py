@@ -99,6 +99,20 @@ def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
     raise typer.Exit(examine_and_print(config, json))
 
 
+@app.command()
+def check(
+    task: Annotated[str, typer.Argument(help="A name, package.module:Class, or file.py[:Class].", metavar="TASK")],
+    option: Annotated[list[str] | None, typer.Option(help="Set an option of the task.", metavar="KEY=VALUE")] = None,
+    data: Annotated[str | None, typer.Option(help="Where the task's data are.", metavar="PATH")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", metavar="DEVICE")] = "cpu",
+    json: Json = False,
+) -> None:
+    """Dry-run a task and say what is wrong with it, and what it costs."""
+    from .checktask import check_and_print
+
+    raise typer.Exit(check_and_print(task, option or [], data, device, json))
+
+
 def main() -> None:
     """The program: one line on stderr for whatever the user or the machine got wrong."""
     for stream in (sys.stdout, sys.stderr):

@@ -46,11 +46,12 @@ def examine_and_print(config: Config, as_json: bool) -> int:
     if as_json:
         print_json({"ok": healthy, "checks": findings})
     else:
-        print("\n".join(_line(finding) for finding in findings))
+        print("\n".join(finding_line(finding) for finding in findings))
     return 0 if healthy else 1
 
 
-def _line(finding: Finding) -> str:
+def finding_line(finding: Finding) -> str:
+    """One line of a report: the verdict, what was looked at, what was found and what to do."""
     text = clean(one_line(finding.text), 600) + (f"; {one_line(finding.remedy)}" if finding.remedy else "")
     return f"{_coloured(finding.verdict)} {finding.check:<13} {text}"
 

@@ -42,12 +42,14 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def _speed(bench: Bench, seconds: float, clock: Callable[[], float]) -> float:
-    """Steps a second of a trainer that is thrown away: its fastest step, as the first ones warm up."""
+    """Steps a second of a trainer that is thrown away; the first step, to warm up, counts only if it takes all."""
     trainer = Trainer(bench, clock=clock)
-    begun, fastest = clock(), trainer.steps(bench.genesis, 1).seconds
-    while clock() - begun + fastest < seconds:
-        fastest = min(fastest, trainer.steps(bench.genesis, 1).seconds)
-    return 1.0 / max(fastest, 1e-9)
+    warm = trainer.steps(bench.genesis, 1).seconds
+    begun, steps = clock(), 0
+    while clock() - begun < seconds - warm:
+        trainer.steps(bench.genesis, 1)
+        steps += 1
+    return steps / max(clock() - begun, 1e-9) if steps else 1.0 / max(warm, 1e-9)
 
 
 def _cores() -> int:
