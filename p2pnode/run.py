@@ -6,6 +6,7 @@ import base64
 import hmac
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -19,6 +20,28 @@ _RUN = re.compile(r"[a-z2-7]{26}")
 _KEY = re.compile(r"[a-z2-7]{32}")
 
 
+MAX_PARAMETERS = 10_000_000_000
+Word = Annotated[str, msgspec.Meta(max_length=120)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is learned in a run and how: everything two nodes must agree on to add up their work."""
+
+    task: Word  # its name; the code comes from what is installed, never from a peer
+    version: Word
+    options: Annotated[dict[Word, bool | int | float | Word], msgspec.Meta(max_length=32)]
+    parameters: Annotated[int, msgspec.Meta(gt=0, le=MAX_PARAMETERS)]
+    layout: Digest
+    genesis: Digest  # hash of the weights the seed gives
+    probe: Digest
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    policy: Word = "deltaset"
+    settings: Annotated[dict[Word, float], msgspec.Meta(max_length=32)] = msgspec.field(default_factory=dict)
+    round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
+    max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """All that a volunteer must know about a run besides an address; its hash is the run id."""
 
@@ -28,7 +51,7 @@ class Manifest(msgspec.Struct, frozen=True):
     nonce: bytes
     protocol: int = PROTOCOL
     private: bool = False
-    task: str = ""  # none yet: the run only meets
+    plan: Plan | None = None  # None: the run only meets
 
 
 class SignedManifest(msgspec.Struct, frozen=True, array_like=True):

@@ -42,7 +42,10 @@ def in_range(units: Units, delta: SparseDelta) -> bool:
 def chunk_hashes(units: Units) -> list[bytes]:
     """blake3 of each chunk's little-endian bytes."""
     raw = np.ascontiguousarray(units, "<i4")
-    return [blake3(raw[start : start + CHUNK_UNITS].data).digest() for start in range(0, len(raw), CHUNK_UNITS)]
+    return [
+        blake3(raw[start : start + CHUNK_UNITS].view(np.uint8).data).digest()
+        for start in range(0, len(raw), CHUNK_UNITS)
+    ]
 
 
 def weights_hash(units: Units) -> bytes:

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..addresses import Address, parse_address
 from ..errors import LocalProblem, NetworkDown, PeerError, UsageError
 from ..network.base import Seconds
-from ..run import RunAccess
+from ..run import Plan, RunAccess
 from .joining import Run, SavedRun, adopted_access, found_run, load_manifest, load_saved, manifest_from_any, save_run
 from .membership import Membership
 from .parts import Parts
+from .taskchoice import TaskChoice
 
 RETRY_PAUSE: Seconds = 1.0
 RETRY_PAUSE_MOST: Seconds = 15.0
+
+
+MakePlan = Callable[[], Awaitable[Plan | None]]
+
+
+@dataclass(frozen=True)
+class Share:
+    """One of `parts` equal shares of the data, split as `how` says (iid, dirichlet:0.3, labels:2)."""
+
+    how: str
+    part: int
+    parts: int
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,8 @@ class NodeSettings:
     private: bool = False
     run_name: str = ""
     join_timeout: Seconds | None = None
+    task: TaskChoice | None = None  # None: a run founded here only meets
+    share: Share | None = None  # a fixed part of the data, for experiments
 
 
 @dataclass(frozen=True)
@@ -46,8 +62,9 @@ class Entered:
 class Entrance:
     """One node's way into its run. Waits for ever for somebody to answer, unless `join_timeout` is set."""
 
-    def __init__(self, settings: NodeSettings, parts: Parts, membership: Membership) -> None:
+    def __init__(self, settings: NodeSettings, parts: Parts, membership: Membership, plan: MakePlan) -> None:
         self._settings = settings
+        self._make_plan = plan
         self._parts = parts
         self._storage = parts.world.storage
         self._membership = membership
@@ -93,8 +110,9 @@ class Entrance:
         if settings.bootstrap:
             await self._meet_someone()  # their swarm's time is ours
         name = settings.run_name or settings.name
+        plan = await self._make_plan()
         now, rng = self._parts.clock.now(), self._parts.world.rng
-        return found_run(self._parts.identity, name, settings.private, now, rng)
+        return found_run(self._parts.identity, name, settings.private, now, rng, plan)
 
     async def _ask_bootstrap(self) -> RunAccess:
         """The run that a bootstrap is in; one in a run comes before a mere meeting point."""

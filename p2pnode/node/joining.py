@@ -11,7 +11,7 @@ from ..addresses import Address
 from ..errors import NetworkDown, PeerError, PeerMisbehaved, UsageError
 from ..ids import Identity, PeerId
 from ..messages import GetManifest, ManifestIs, Welcome
-from ..run import KEY_BYTES, Manifest, RunAccess, read_manifest, run_id, sign_manifest
+from ..run import KEY_BYTES, Manifest, Plan, RunAccess, read_manifest, run_id, sign_manifest
 from ..store.storage import Storage
 from .calls import Calls
 
@@ -37,8 +37,10 @@ class SavedRun(msgspec.Struct, frozen=True):
     bootstrap: tuple[str, ...] = ()
 
 
-def found_run(identity: Identity, name: str, private: bool, now: float, rng: random.Random) -> Run:
-    manifest = Manifest(name, identity.peer_id, now, rng.randbytes(16), private=private)
+def found_run(
+    identity: Identity, name: str, private: bool, now: float, rng: random.Random, plan: Plan | None = None
+) -> Run:
+    manifest = Manifest(name, identity.peer_id, now, rng.randbytes(16), private=private, plan=plan)
     signed = sign_manifest(identity, manifest)
     key = rng.randbytes(KEY_BYTES) if private else b""
     return Run(RunAccess(run_id(signed), key), signed)

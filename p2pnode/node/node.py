@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from ..errors import P2pnodeError
 from ..ids import Identity, PeerId
 from ..network.base import Health, Network, Seconds
 from ..peers.table import Peer
 from ..records import SignedRecord
-from ..run import RunAccess, invite
+from ..run import Manifest, Plan, RunAccess, invite, read_manifest
 from .entrance import Entrance, NodeSettings
 from .membership import Me, Membership
 from .parts import make_parts
 from .serve import NodeServer
 from .status import Condition, Event, PeerRow, Status
+from .taskchoice import TaskChoice
 from .world import World
+
+if TYPE_CHECKING:
+    from .learning import Learning
 
 __all__ = ["Node", "NodeSettings"]
 
@@ -33,6 +39,7 @@ class Node:
         self.role = settings.role
         self.access: RunAccess | None = None
         self.manifest = b""
+        self.learner: Learning | None = None
         self._settings = settings
         self._world = world
         self._network = network
@@ -69,9 +76,11 @@ class Node:
             await asyncio.wait({leaving, living}, return_when=asyncio.FIRST_COMPLETED)
             if self._leaving.is_set():
                 await self._cancelled(living)
+                if self.learner is not None:
+                    await self.learner.save()
                 await self._say_goodbye()
             else:
-                living.result()  # raises what ended it
+                _raise_plain(living)
         finally:
             await self._cancelled(leaving)
             await self._cancelled(living)
@@ -97,9 +106,31 @@ class Node:
         try:
             if self.role != "bootstrap":
                 await self._enter_run()
-            await self._membership.keep()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._membership.keep())
+                if self.manifest and self.role == "node":
+                    group.create_task(self._learn(read_manifest(self.manifest)))
         finally:
             await self._cancelled(watching)
+
+    async def _learn(self, manifest: Manifest) -> None:
+        """Learn what the run learns, if anything. UsageError when that cannot be done with what is installed."""
+        if manifest.plan is None or self.access is None:
+            return
+        from .learner import prepare  # torch, seconds to import: only where something is learned
+
+        choice = self._settings.task or TaskChoice()
+        self.learner = await prepare(manifest.plan, choice, self._settings.share, self._parts, self.access)
+        await self.learner.keep()
+
+    async def _make_plan(self) -> Plan | None:
+        """The plan of a run founded here."""
+        choice = self._settings.task
+        if choice is None:
+            return None
+        from .learner import new_plan
+
+        return await new_plan(choice, self._parts)
 
     async def _say_goodbye(self) -> None:
         self._set_condition("leaving")
@@ -107,7 +138,7 @@ class Node:
             await self._membership.say_goodbye()
 
     async def _enter_run(self) -> None:
-        entrance = Entrance(self._settings, self._parts, self._membership)
+        entrance = Entrance(self._settings, self._parts, self._membership, self._make_plan)
         entered = await entrance.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
@@ -200,6 +231,7 @@ class Node:
             traffic=parts.calls.traffic.frozen(),
             peers=tuple(self._row(peer) for peer in parts.table if not peer.announcement.left),
             events=self._events.latest(),
+            learning=None if self.learner is None else self.learner.status(),
         )
 
     def _row(self, peer: Peer) -> PeerRow:
@@ -214,3 +246,13 @@ class Node:
             latency_ms=None if peer.latency is None else peer.latency * 1000,
             faults=self._parts.standing.faults_of(peer.id),
         )
+
+
+def _raise_plain(task: asyncio.Task[None]) -> None:
+    """Raise what ended a task; what we raise on purpose comes out of task groups as itself."""
+    error = task.exception()
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, P2pnodeError):
+        raise error from None
+    task.result()

@@ -11,9 +11,12 @@ from ..messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
     Answer,
+    Exchange,
+    Exchanged,
     Find,
     GetManifest,
     GetPeers,
+    GetSnapshot,
     Hello,
     ManifestIs,
     Peers,
@@ -24,12 +27,20 @@ from ..messages import (
     Store,
     Welcome,
     decode_request,
+    decode_stream_request,
     encode,
 )
 from ..network.base import Payload
 from ..records import SignedRecord
 from ..run import RunAccess
 from .parts import Parts
+
+
+class Learner(Protocol):
+    """The part of learning that peers ask. PeerRefused to say no, PeerMisbehaved when they ask nonsense."""
+
+    def answer(self, peer: PeerId, request: Exchange) -> Exchanged: ...
+    async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload: ...
 
 
 class Host(Protocol):
@@ -39,6 +50,11 @@ class Host(Protocol):
     role: str
     access: RunAccess | None
     manifest: bytes
+
+    @property
+    def learner(self) -> Learner | None:
+        """Whatever learns here, once it does."""
+        ...
 
     @property
     def record(self) -> SignedRecord | None:
@@ -66,6 +82,7 @@ class NodeServer:
             Find: self._find,
             GetPeers: self._peers,
             GetManifest: self._manifest,
+            Exchange: self._exchange,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -97,9 +114,20 @@ class NodeServer:
         return refusal
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        """Nothing is streamed yet: weights and shards come with the run's task."""
-        self._traffic.refused += 1
-        raise PeerRefused("unknown", "this node streams nothing by that name")
+        """What a newcomer to a model needs; PeerRefused for anything else."""
+        self._traffic.calls_served += 1
+        payload = await self._learner().payload(peer, decode_stream_request(request))
+        self._traffic.sent_bytes += payload.size
+        return payload
+
+    def _learner(self) -> Learner:
+        if self._host.learner is None:
+            raise PeerRefused("unknown run", "this node does not learn, or not yet")
+        return self._host.learner
+
+    def _exchange(self, peer: PeerId, request: Request) -> Exchanged:
+        assert isinstance(request, Exchange)
+        return self._learner().answer(peer, request)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._standing.fault(peer, why, self._clock.monotonic())

@@ -41,6 +41,24 @@ class Traffic(msgspec.Struct, frozen=True):
     refused: int = 0
 
 
+class LearningStatus(msgspec.Struct, frozen=True):
+    """How the learning goes; `accuracy` and `test_loss` are those of the read-out on the task's test data."""
+
+    task: str
+    parameters: int
+    rounds: int
+    steps: int
+    samples: int
+    steps_per_second: float
+    loss: float | None
+    test_loss: float | None
+    accuracy: float | None
+    update_norm: float
+    exchanges: int
+    entries: int
+    merged: str
+
+
 class Status(msgspec.Struct, frozen=True):
     """Everything the views show. `connected` is only ever said after a remote peer answered a call lately."""
 
@@ -59,3 +77,4 @@ class Status(msgspec.Struct, frozen=True):
     traffic: Traffic
     peers: tuple[PeerRow, ...]
     events: tuple[Event, ...]
+    learning: LearningStatus | None = None

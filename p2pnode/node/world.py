@@ -8,18 +8,31 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..network.base import Clock
 from ..store.storage import Storage
+from .taskchoice import TaskChoice
+
+if TYPE_CHECKING:
+    from .bench import Bench
 
 T = TypeVar("T")
 
 
 class Compute(Protocol):
-    """Runs heavy work: in a thread of its own in real life, inline in a simulation."""
+    """Runs heavy work: in a thread of its own in real life, inline in a simulation, which charges `steps` for it."""
 
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+    def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]: ...
+
+
+OpenBench = Callable[[TaskChoice, int], "Bench"]
+
+
+def _open_bench(choice: TaskChoice, seed: int) -> Bench:
+    from .workshop import open_bench  # torch
+
+    return open_bench(choice, seed)
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,7 @@ class World:
     rng: random.Random
     storage: Storage
     compute: Compute
+    open_bench: OpenBench = _open_bench
 
 
 class SystemClock:
@@ -51,14 +65,14 @@ class ThreadCompute:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute")
 
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
+    def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-async def inline(work: Callable[[], T]) -> T:
+async def inline(work: Callable[[], T], steps: int = 0) -> T:
     """Compute for simulations: at once, in place."""
     return work()
 

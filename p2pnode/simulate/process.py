@@ -40,6 +40,14 @@ class ProcessDisk:
         if not self.gone:
             self._disk.write(name, data)
 
+    def append(self, name: str, data: bytes) -> None:
+        if not self.gone:
+            self._disk.append(name, data)
+
+    def move(self, name: str, target: str) -> None:
+        if not self.gone:
+            self._disk.move(name, target)
+
     def delete(self, name: str) -> None:
         if not self.gone:
             self._disk.delete(name)

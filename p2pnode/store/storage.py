@@ -22,6 +22,14 @@ class Storage(Protocol):
         """Replace the content; after a crash at any point the old or the new is there, whole."""
         ...
 
+    def append(self, name: str, data: bytes) -> None:
+        """Add to the end, durably; a crash may leave a torn tail, which the reader must notice."""
+        ...
+
+    def move(self, name: str, target: str) -> None:
+        """Rename, replacing the target; nothing happens when there is nothing to rename."""
+        ...
+
     def delete(self, name: str) -> None: ...
 
 
@@ -36,6 +44,13 @@ class MemoryStorage:
 
     def write(self, name: str, data: bytes) -> None:
         self._files[name] = data
+
+    def append(self, name: str, data: bytes) -> None:
+        self._files[name] = self._files.get(name, b"") + data
+
+    def move(self, name: str, target: str) -> None:
+        if name in self._files:
+            self._files[target] = self._files.pop(name)
 
     def delete(self, name: str) -> None:
         self._files.pop(name, None)
@@ -57,6 +72,24 @@ class DiskStorage:
 
     def write(self, name: str, data: bytes) -> None:
         write_whole(self._root / name, data)
+
+    def append(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with path.open("ab") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _problem(path, error) from None
+
+    def move(self, name: str, target: str) -> None:
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self._root / name, self._root / target)
+        except OSError as error:
+            raise _problem(self._root / target, error) from None
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -57,6 +57,7 @@ class Host:
 
     name, role, manifest = "me", "node", SIGNED
     record: SignedRecord | None = None
+    learner = None
 
     def __init__(self, access: RunAccess | None) -> None:
         self.access = access

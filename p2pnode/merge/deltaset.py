@@ -1,0 +1,322 @@
+"""The delta set: a circle's weights are the sum of signed sparse deltas, equal wherever the same entries are known.
+
+Each round the node's progress goes into a residual e ← β·e + (x − s); its k largest entries, quantised and weighted
+by γ/G, become an entry of the node's own log. Partners compare heads and pass on what is missing, whoever wrote it.
+Training never waits: the next round starts from whatever A is by then, and progress that was not sent lives on in e
+alone (docs/design.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isqrt
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..deltas.codec import CODECS, RICE
+from ..deltas.delta import SparseDelta
+from ..deltas.make import make_delta, record
+from ..deltaset.accumulate import in_range
+from ..deltaset.entry import (
+    Chain,
+    Entry,
+    Mark,
+    decode_entry,
+    encode_entry,
+    rules_for,
+    sign_entry,
+)
+from ..deltaset.entry import (
+    Facts as EntryFacts,
+)
+from ..deltaset.forks import ForkProof
+from ..deltaset.heads import decode_heads, encode_heads, mark_of, missing
+from ..deltaset.set import DeltaSet
+from ..ids import PeerId
+from ..weights import Floats, Units, norm_squared
+from .policy import Arrays, Facts, Merged, Origin, relative_change
+
+MAX_BODY_BYTES = 700_000
+MAX_PROOFS = 16
+EMA = 0.8  # of the read-out, per merge
+MIN_ENTRIES = 256  # below this a message is mostly envelope
+FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
+
+DEFAULTS: Mapping[str, float] = {"density": 0.005, "bits": 2, "gamma": 1.0, "beta": 0.98, "norm_ratio": 0.5}
+
+
+class Deltas(msgspec.Struct, frozen=True, array_like=True):
+    """What two nodes say to each other: where I stand, and entries you lack. A question has no entries."""
+
+    digest: Annotated[bytes, msgspec.Meta(max_length=16)]
+    heads: Annotated[bytes, msgspec.Meta(max_length=200_000)] = b""
+    entries: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=4096)] = ()
+    proofs: Annotated[tuple[ForkProof, ...], msgspec.Meta(max_length=MAX_PROOFS)] = ()
+    behind: bool = False  # you lack entries I no longer have: take a snapshot
+
+
+_decoder = msgspec.msgpack.Decoder(Deltas)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An entry to be: its delta, and what the residual is once it is published."""
+
+    delta: SparseDelta
+    payload: bytes
+    residual: Units
+    trained: Mark
+    facts: Facts
+    progress: float
+    weight: tuple[int, float, float]  # G, γ, discount
+
+
+class DeltaSetPolicy:
+    """One node's part in a delta set."""
+
+    def __init__(self, origin: Origin) -> None:
+        settings = {**DEFAULTS, **origin.settings}
+        self._identity = origin.identity
+        self._density = settings["density"]
+        self._bits = int(settings["bits"])
+        self._gamma = settings["gamma"]
+        self._beta = settings["beta"]
+        lineage = bytes.fromhex(origin.lineage)
+        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, settings["norm_ratio"])
+        self.set = DeltaSet(rules, origin.genesis)
+        self.incarnation = 0
+        self.rounds = 0
+        self.needs_snapshot = False
+        self._residual: Units = np.zeros(len(origin.genesis), np.int32)
+        self._readout = self.set.weights()
+        self._merged_at = self._readout
+        self._came_in = 0
+        self._trained = mark_of(self.set.heads)
+        self._lock = threading.Lock()  # light and heavy methods run in two threads
+
+    # ---- the round ----
+
+    def start(self) -> Floats:
+        with self._lock:
+            self._trained = mark_of(self.set.heads)
+            return self.set.weights()
+
+    def readout(self) -> Floats:
+        return self._readout.copy()
+
+    def record(self, begun: Floats, after: Floats, facts: Facts) -> Draft:
+        residual = record(self._residual, after - begun, self._beta)
+        group = max(1, facts.peers)
+        discount = self._discount(group)
+        k = self._entries(group)
+        delta, left = make_delta(residual, k, self._bits, self._gamma / group * discount)
+        norm = max(1, isqrt(norm_squared(delta.values)))
+        if norm >= self.set.rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
+            discount *= 0.99 * self.set.rules.max_norm_units / norm
+            delta, left = make_delta(residual, k, self._bits, self._gamma / group * discount)
+        payload = CODECS[RICE].encode(delta)
+        weight = (group, self._gamma, discount)
+        return Draft(delta, payload, left, self._trained, facts, relative_change(begun, after), weight)
+
+    def _entries(self, group: int) -> int:
+        """How many coordinates to send: the density's share, as many as allowed while nobody is there to send to."""
+        most = self.set.rules.max_entries
+        if group == 1:
+            return most
+        return min(most, max(MIN_ENTRIES, round(self._density * self.set.rules.size)))
+
+    def _discount(self, group: int) -> float:
+        """Less weight for what was trained from weights that are long past; decided by the author, once."""
+        with self._lock:
+            staleness = mark_of(self.set.heads).entries - self._trained.entries
+        return min(1.0, FRESH * group / max(1, staleness))
+
+    def publish(self, draft: object) -> bytes:
+        assert isinstance(draft, Draft)
+        with self._lock:
+            if not in_range(self.set.units, draft.delta):
+                return b""  # the weights have grown to the edge of the grid: nothing more is added
+            change = self.set.add(self._signed(draft))
+            if change.verdict != "added":
+                raise ValueError(f"own entry {change.verdict}: {change.why}")
+            self._residual = draft.residual
+            self.rounds += 1
+            return encode_entry(change.added[0])
+
+    def _signed(self, draft: Draft) -> Entry:
+        chain = Chain(self._identity.peer_id, self.incarnation)
+        seq, previous = self.set.log.next_place(chain)
+        group, gamma, discount = draft.weight
+        facts = draft.facts
+        return sign_entry(
+            self._identity,
+            Entry(
+                lineage=self.set.rules.lineage,
+                model=self.set.rules.model,
+                peer=chain.peer,
+                incarnation=chain.incarnation,
+                seq=seq,
+                previous=previous,
+                trained=draft.trained,
+                published=mark_of(self.set.heads),
+                steps=facts.steps,
+                group=group,
+                gamma=gamma,
+                discount=discount,
+                facts=EntryFacts(facts.loss, facts.samples, draft.progress, round=self.rounds),
+                payload=draft.payload,
+            ),
+        )
+
+    def merge(self) -> Merged:
+        with self._lock:
+            now = self.set.weights()
+            came_in, self._came_in = self._came_in, 0
+        change = relative_change(self._merged_at, now)
+        self._merged_at = now
+        self._readout = (EMA * self._readout + (1 - EMA) * now).astype(np.float32)
+        return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, change)
+
+    # ---- exchange ----
+
+    def ask(self, partner: PeerId) -> bytes:
+        with self._lock:
+            return _encode(Deltas(self.set.log.digest(), encode_heads(self.set.heads)))
+
+    def answer(self, partner: PeerId, request: bytes) -> bytes:
+        asked = _decoded(request)
+        with self._lock:
+            digest = self.set.log.digest()
+            if asked.digest == digest:
+                return _encode(Deltas(digest))
+            return _encode(self._for(decode_heads(asked.heads), digest))
+
+    def take(self, partner: PeerId, answer: bytes) -> bytes:
+        told = _decoded(answer)
+        with self._lock:
+            for proof in told.proofs:
+                self.set.add_proof(proof)
+            for data in told.entries:
+                change = self.set.add(decode_entry(data))
+                if change.verdict == "refused" and "left out" not in change.why:
+                    raise ValueError(f"entry refused: {change.why}")
+                self._came_in += len(change.added)
+            self.needs_snapshot |= told.behind and not told.entries
+            if not told.heads or told.digest == self.set.log.digest():
+                return b""
+            lacks = self._for(decode_heads(told.heads), self.set.log.digest())
+        return _encode(Deltas(lacks.digest, b"", lacks.entries, lacks.proofs)) if lacks.entries else b""
+
+    def _for(self, theirs: Mapping[Chain, int], digest: bytes) -> Deltas:
+        """Where we stand and what they lack, within the size of a message; the rest comes next time."""
+        log, size = self.set.log, 0
+        entries: list[bytes] = []
+        for span in missing(theirs, self.set.heads):
+            for entry in log.entries(span):
+                data = encode_entry(entry)
+                size += len(data)
+                if size > MAX_BODY_BYTES and entries:
+                    break
+                entries.append(data)
+        proofs = tuple(log.proofs.values())[:MAX_PROOFS]
+        return Deltas(digest, encode_heads(self.set.heads), tuple(entries), proofs, not log.can_serve(theirs))
+
+    # ---- starting elsewhere, and again ----
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode({name: _packed(array) for name, array in self._shared().items()})
+
+    def adopt(self, snapshot: bytes) -> None:
+        try:
+            packed = msgspec.msgpack.decode(snapshot, type=dict[str, tuple[str, tuple[int, ...], bytes]])
+            arrays = {name: _unpacked(*value) for name, value in packed.items()}
+        except (msgspec.DecodeError, TypeError, ValueError) as error:
+            raise ValueError(f"not a snapshot: {str(error)[:120]}") from None
+        own = list(self.set.log)
+        with self._lock:
+            self._begin_at(arrays)
+            for entry in own:
+                self.set.add(entry)
+            self.needs_snapshot = False
+            self._readout = self._merged_at = self.set.weights()
+
+    def _shared(self) -> Arrays:
+        with self._lock:
+            log = self.set.log
+            tips = b"".join(log.tips[chain] for chain in sorted(log.tips))
+            kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
+            return {
+                "units": self.set.units.copy(),
+                "heads": _bytes_array(encode_heads(self.set.heads)),
+                "tips": _bytes_array(tips),
+                "exclusions": _bytes_array(encode_heads(log.exclusions)),
+                "steps": np.array([self.set.steps], np.int64),
+                "entries": _bytes_array(kept),
+            }
+
+    def _begin_at(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Put the set where somebody else's (or our own, before) was."""
+        heads = decode_heads(arrays["heads"].tobytes())
+        tips = arrays["tips"].tobytes()
+        units = arrays["units"]
+        if len(tips) != 32 * len(heads) or units.shape != self.set.units.shape or units.dtype != np.int32:
+            raise ValueError("the snapshot does not fit this model")
+        fresh = DeltaSet(self.set.rules, units)
+        fresh.steps = int(arrays["steps"][0])
+        ordered = {chain: tips[32 * place : 32 * place + 32] for place, chain in enumerate(sorted(heads))}
+        fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()))
+        chains: dict[Chain, list[Entry]] = {}
+        for data in msgspec.msgpack.decode(arrays["entries"].tobytes(), type=list[bytes]):
+            entry = decode_entry(data)
+            chains.setdefault(entry.chain, []).append(entry)
+        for entries in chains.values():
+            fresh.log.keep(entries)
+        self.set = fresh
+
+    def state(self) -> Arrays:
+        own = {"residual": self._residual, "readout": self._readout}
+        numbers = np.array([self.incarnation, self.rounds], np.int64)
+        return {**self._shared(), **own, "numbers": numbers}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]], journal: list[bytes]) -> None:
+        try:
+            residual, readout = state["residual"], state["readout"]
+            numbers = state["numbers"]
+            if residual.shape != self._residual.shape or readout.shape != self._readout.shape:
+                raise ValueError("the state is of another model")
+            with self._lock:
+                self._begin_at(state)
+                self._residual, self._readout = residual.astype(np.int32), readout.astype(np.float32)
+                self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])
+                for data in journal:
+                    self.rounds += self.set.add(decode_entry(data)).verdict == "added"
+                self._merged_at = self.set.weights()
+        except (KeyError, IndexError, msgspec.DecodeError) as error:
+            raise ValueError(f"the saved state is incomplete: {error}") from None
+
+
+def _decoded(data: bytes) -> Deltas:
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"malformed exchange: {str(error)[:120]}") from None
+
+
+def _bytes_array(data: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)
+
+
+def _packed(array: npt.NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def _unpacked(dtype: str, shape: tuple[int, ...], data: bytes) -> npt.NDArray[Any]:
+    if dtype not in ("<i4", "<i8", "|u1"):
+        raise ValueError(f"an array of {dtype}")
+    return np.frombuffer(data, dtype).reshape(shape)
