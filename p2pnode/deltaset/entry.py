@@ -125,7 +125,7 @@ def rules_for(
     genesis: Units,
     norm_ratio: float = 0.5,
     max_density: float = 0.1,
-    **other: float,
+    gamma_max: float = 4.0,
 ) -> SetRules:
     """Rules for a lineage that began at `genesis`: one update is bounded by `norm_ratio` of the genesis norm.
 
@@ -134,15 +134,15 @@ def rules_for(
     norm, size = math.isqrt(norm_squared(genesis)), len(genesis)
     most = max(1, math.ceil(size * max_density))
     return SetRules(
-        model,
-        lineage,
-        size,
-        layout_hash,
-        max(1, int(norm * norm_ratio)),
-        max(1, 2 * norm),
-        most,
-        6 * most + 4096,
-        **other,  # type: ignore[arg-type]
+        model=model,
+        lineage=lineage,
+        size=size,
+        layout_hash=layout_hash,
+        max_norm_units=max(1, int(norm * norm_ratio)),
+        max_union_norm_units=max(1, 2 * norm),
+        max_entries=most,
+        max_entry_bytes=6 * most + 4096,
+        gamma_max=gamma_max,
     )
 
 

@@ -70,6 +70,12 @@ class _Log:
         return count
 
 
+def digest_of(heads: Heads, tips: Mapping[Chain, bytes], exclusions: Heads) -> bytes:
+    """Where a set stands, in 16 bytes; tips included, since equal heads may hide a fork."""
+    ordered = b"".join(tips[chain] for chain in sorted(tips))
+    return blake3(encode_heads(heads) + ordered + encode_heads(exclusions)).digest(MARK_BYTES)
+
+
 class EntrySet:
     """All chains of a lineage. Law: the same entries and proofs, in any order and however often, give the same set."""
 
@@ -109,9 +115,7 @@ class EntrySet:
 
     def digest(self) -> bytes:
         """16 bytes that two nodes compare first: equal digests mean the same entries and exclusions, forks and all."""
-        tips = self.tips
-        ordered = b"".join(tips[chain] for chain in sorted(tips))
-        return blake3(encode_heads(self.heads) + ordered + encode_heads(self._exclusions)).digest(MARK_BYTES)
+        return digest_of(self.heads, self.tips, self._exclusions)
 
     def next_place(self, chain: Chain) -> tuple[int, bytes]:
         """Seq and `previous` of the entry that would continue a chain."""
@@ -216,7 +220,10 @@ class EntrySet:
     def _exclude(self, chain: Chain, seq: int, proof: ForkProof) -> Change:
         """Leave a chain out from `seq` on, as far back as entries are kept; the earliest exclusion stays."""
         effective = max(seq, self._dropped(chain) + 1)
-        if self._exclusions.get(chain, effective + 1) <= effective:
+        before = self._exclusions.get(chain, effective + 1)
+        if before <= effective:
+            if seq <= before:
+                self._proofs.setdefault(chain, proof)
             return Change("known")
         log = self._logs.get(chain)
         removed = log.cut(effective) if log is not None else []

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..weights import Floats, Units, from_units
 from .accumulate import apply, unapply, weights_hash
-from .entry import Chain, Entry, SetRules, delta_of
+from .entry import Chain, Claim, Entry, SetRules, delta_of
 from .forks import ForkProof
 from .log import Change, EntrySet
 
@@ -46,6 +46,10 @@ class DeltaSet:
     def add_proof(self, proof: ForkProof) -> Change:
         """Take a proof of a fork, and let A follow."""
         return self._follow(self.log.add_proof(proof))
+
+    def compare_claims(self, claims: list[Claim], chain: Chain) -> Change:
+        """Look for a fork that equal heads hide (their digests differ), and let A follow."""
+        return self._follow(self.log.compare_claims(claims, chain))
 
     def _follow(self, change: Change) -> Change:
         for entry in change.added:

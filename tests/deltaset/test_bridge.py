@@ -1,0 +1,99 @@
+"""Bridges, unions and the correction after training went on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from chains import entry, set_of
+
+from p2pnode.deltas.codec import decode, encode
+from p2pnode.deltaset.accumulate import apply
+from p2pnode.deltaset.bridge import bridge_delta, bridged_lately, index_set, sample, union_delta
+from p2pnode.deltaset.correction import TAU, WINDOW, Keep, Restart, RunningMedian, corrected
+from p2pnode.deltaset.entry import BRIDGE
+
+RNG = np.random.default_rng(8)
+THEN = RNG.integers(-(1 << 20), 1 << 20, 10_000).astype(np.int32)
+NOW = (THEN + RNG.integers(-900, 900, 10_000)).astype(np.int32)
+THEIRS = (NOW + RNG.integers(-5000, 5000, 10_000)).astype(np.int32)
+
+
+def test_the_index_set_has_what_changed_most_and_as_many_by_chance() -> None:
+    places = index_set(NOW, THEN, seed=4)
+    most = np.argsort(-np.abs(NOW - THEN), kind="stable")[:100]
+    assert np.isin(most, places).all()
+    assert 150 < len(places) <= 200
+    assert places.dtype == np.uint32
+    assert (np.diff(places.astype(np.int64)) > 0).all()
+    assert np.array_equal(places, index_set(NOW, THEN, seed=4))
+    assert not np.array_equal(places, index_set(NOW, THEN, seed=5))
+
+
+def test_a_bridge_goes_about_half_the_way_where_it_was_asked() -> None:
+    places = index_set(NOW, THEN, seed=4)
+    answer = sample(THEIRS, places)
+    assert decode(encode(answer), len(NOW), 200) == answer
+    mine = NOW.copy()
+    apply(mine, bridge_delta(mine, answer))
+    before = np.linalg.norm((THEIRS - NOW)[places].astype(float))
+    assert 0.45 < np.linalg.norm((THEIRS - mine)[places].astype(float)) / before < 0.55
+    elsewhere = np.setdiff1d(np.arange(len(NOW)), places)
+    assert np.array_equal(mine[elsewhere], NOW[elsewhere])
+
+
+def test_a_union_moves_the_larger_circle_by_the_smaller_ones_share() -> None:
+    step = union_delta(THEIRS, NOW, 2, 6)
+    assert step.dense
+    assert len(np.unique(np.abs(step.values[:8192]))) <= 8
+    np.testing.assert_allclose(step.values, (THEIRS - NOW) / 4, atol=120)
+
+
+def test_one_bridge_in_a_while_is_enough() -> None:
+    other = b"o" * 32
+    first = entry(0, None, 1, kind=BRIDGE, other=other)
+    then = entry(0, first, 2)
+    log = set_of([first, then]).log
+    assert bridged_lately(log, other, rounds=2)
+    assert not bridged_lately(log, other, rounds=1)
+    assert not bridged_lately(log, b"p" * 32, rounds=2)
+
+
+# ---- correction ----
+
+A_NEW = np.zeros(4, np.float32)
+SNAPSHOT = np.full(4, 0.5, np.float32)
+
+
+def test_within_the_threshold_progress_is_kept_on_top_of_the_new_weights() -> None:
+    x_now = np.full(4, 1.0, np.float32)  # at a distance of 2 from A_NEW
+    kept = corrected(x_now, SNAPSHOT, A_NEW, 2.0, 1.0)
+    assert isinstance(kept, Keep)
+    assert kept.distance == 2.0
+    assert np.array_equal(kept.x, A_NEW + (x_now - SNAPSHOT))
+
+
+def test_beyond_the_threshold_progress_goes_into_the_residual() -> None:
+    x_now = np.full(4, 1.0, np.float32)
+    restart = corrected(x_now, SNAPSHOT, A_NEW, 2.0, 0.99)
+    assert isinstance(restart, Restart)
+    assert np.array_equal(restart.progress, x_now - SNAPSHOT)
+
+
+def test_without_a_median_nothing_is_thrown_away() -> None:
+    assert isinstance(corrected(SNAPSHOT * 100, SNAPSHOT, A_NEW, TAU, RunningMedian().median), Keep)
+
+
+def test_weights_that_are_not_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        corrected(SNAPSHOT * np.float32(np.nan), SNAPSHOT, A_NEW, TAU, 1.0)
+
+
+def test_the_running_median_forgets() -> None:
+    median = RunningMedian()
+    for value in (5.0, 1.0, 3.0):
+        median = median.after(value)
+    assert median.median == 3.0
+    for _ in range(WINDOW):
+        median = median.after(7.0)
+    assert median.median == 7.0
+    assert len(median.values) == WINDOW
