@@ -1,0 +1,96 @@
+"""What plain policies send: values at 32, 16, 8 or 4 bits, of all or of chosen coordinates; read without trust."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..deltas.codec import decode, encode
+from ..deltas.delta import Indices, SparseDelta, dense_delta
+from ..deltas.quantise import quantise
+from ..weights import Floats, from_units, to_units
+
+BITS = (32, 16, 8, 4)
+_LARGEST = 128.0  # no value is beyond it: twice what the grid holds
+_OVERHEAD = 4096
+
+
+def encode_values(values: Floats, bits: int) -> bytes:
+    """All values in about `bits` each: floats as they are, fewer bits as levels per chunk on the grid."""
+    if not np.isfinite(values).all():
+        raise ValueError("values that are no finite numbers")
+    if bits >= 16:
+        return np.clip(values, -_LARGEST, _LARGEST).astype("<f4" if bits == 32 else "<f2").tobytes()
+    return encode(dense_delta(quantise(to_units(values), bits)))
+
+
+def decode_values(data: bytes, size: int, bits: int) -> Floats:
+    """The `size` values in `data`, all finite and small; ValueError before anything large is made."""
+    if bits >= 16:
+        kind = "<f4" if bits == 32 else "<f2"
+        if len(data) * 8 != size * bits:
+            raise ValueError(f"{len(data)} bytes for {size} values of {bits} bits")
+        values: Floats = np.frombuffer(data, kind).astype(np.float32)
+        if not (np.abs(values) <= _LARGEST).all():
+            raise ValueError(f"a value beyond {_LARGEST}, or no number")
+        return values
+    delta = decode(data, size, size)
+    if not delta.dense:
+        raise ValueError(f"{len(delta)} of {size} values")
+    return from_units(delta.values)
+
+
+def max_bytes(size: int) -> int:
+    """No honest message of `size` values is longer."""
+    return 4 * size + _OVERHEAD
+
+
+def encode_places(size: int, places: Indices) -> bytes:
+    """Which of `size` coordinates are meant."""
+    return encode(SparseDelta(size, places, np.ones(len(places), np.int32)))
+
+
+def decode_places(data: bytes, size: int, most: int) -> Indices:
+    """At most `most` coordinates, increasing; ValueError otherwise."""
+    return decode(data, size, most).indices
+
+
+def checked_bits(settings: Mapping[str, float], default: int) -> int:
+    """The setting `bits`; ValueError for a number that is not offered."""
+    bits = settings.get("bits", default)
+    if bits not in BITS:
+        raise ValueError(f"bits {bits}; one of {BITS} is possible")
+    return int(bits)
+
+
+def setting(settings: Mapping[str, float], name: str, default: float, least: float, most: float) -> float:
+    """A number from the settings within its bounds; ValueError otherwise."""
+    value = float(settings.get(name, default))
+    if not least <= value <= most:
+        raise ValueError(f"{name} {value} is not between {least} and {most}")
+    return value
+
+
+def pack_counts(counts: Mapping[str, int]) -> npt.NDArray[np.uint8]:
+    """Small facts about peers as an array, for `state`."""
+    return np.frombuffer(msgspec.json.encode(dict(counts)), np.uint8).copy()
+
+
+def unpack_counts(array: npt.NDArray[Any]) -> dict[str, int]:
+    """What `pack_counts` packed; ValueError when it is anything else."""
+    try:
+        return msgspec.json.decode(np.ascontiguousarray(array, np.uint8).tobytes(), type=dict[str, int])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"damaged state: {error}") from None
+
+
+def stored_vector(state: Mapping[str, npt.NDArray[Any]], name: str, size: int) -> Floats:
+    """A vector of `state`; ValueError when it is missing, of another model or not finite."""
+    found = state.get(name)
+    if found is None or found.shape != (size,) or not np.isfinite(found).all():
+        raise ValueError(f"{name} is missing, or belongs to another model")
+    return found.astype(np.float32)
