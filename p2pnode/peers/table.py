@@ -14,6 +14,7 @@ from ..records import SignedRecord
 
 MAX_PEERS = 2000
 REMEMBERED_TAGS = 4
+SILENT_PINGS = 4  # of those at a time
 SILENT_AFTER = 3  # failed calls in a row after which a peer counts as gone
 
 
@@ -136,11 +137,14 @@ class PeerTable:
         self._present.clear()
 
     def pick_to_ping(self, rng: random.Random, count: int) -> list[PeerId]:
-        """Whom to call next to know they are there: newcomers first, else anyone, now and then a silent one."""
+        """Whom to call next to know they are there: newcomers first, else anyone, and every other time silent ones.
+
+        The more are silent, the more of them: after our own link was down, they all come back soon.
+        """
         present = self.present()
         here = [peer.id for peer in present if peer.heard is None] or [peer.id for peer in present]
         silent = [peer.id for peer in self if peer.silent and not peer.announcement.left]
         picks = rng.sample(here, min(count, len(here)))
-        if silent and (not picks or rng.random() < 0.2):
-            picks.append(rng.choice(silent))
+        if silent and (not picks or rng.random() < 0.5):
+            picks += rng.sample(silent, min(len(silent), SILENT_PINGS, 1 + len(silent) // 8))
         return picks
