@@ -1,8 +1,9 @@
 """Pairwise averaging: x ← (1−α)·x + α·theirs, of whole weights. The baseline, and right for fat links.
 
 Sources: randomised gossip (Boyd et al. 2006), asynchronous as in AD-PSGD (Lian et al. 2018). Departures: both sides of
-an exchange move by α·(ŷ_theirs − ŷ_mine), where ŷ is what a node shows of its weights (its difference from the genesis
-at 32, 16, 8 or 4 bits): what quantisation loses of the own weights never enters them, and the mean of the two stays.
+an exchange move by α·(ŷ_theirs − ŷ_mine), where ŷ is what each showed the other of its weights (the difference from the
+genesis at 32, 16, 8 or 4 bits). What quantisation loses of the own weights never enters them, and what was learned
+while an exchange was under way is kept whole: measured against the weights of later, half of it would be lost.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _HEADER = struct.Struct("<BQQ")  # kind, number of what follows, the newest of y
 _ANSWER, _PUSH = 1, 2
 _MAX_INBOX = 32
 _MAX_PEERS = 4096
+_MAX_SHOWN = 64  # partners that were answered and may still push
 EMA_KEPT = 0.8
 
 
@@ -45,6 +47,15 @@ class View:
     number: int
     payload: bytes
     shown: Floats  # what partners read out of the payload
+    moved: Floats  # all that merging had moved the weights by, when this was shown
+
+
+@dataclass(frozen=True)
+class _Met:
+    """What a partner showed, and the view of mine it was shown."""
+
+    theirs: Floats
+    mine: View
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,9 @@ class Average:
         self._readout = self._genesis
         self._rounds = 0
         self._taken: dict[str, int] = {}
-        self._inbox: deque[Floats] = deque(maxlen=_MAX_INBOX)
+        self._inbox: deque[_Met] = deque(maxlen=_MAX_INBOX)
+        self._moved = np.zeros_like(self._genesis)
+        self._shown_to: dict[str, View] = {}
         self._view = self._shown(0, self._payload(self._genesis))
 
     def start(self) -> Floats:
@@ -99,6 +112,7 @@ class Average:
     def answer(self, partner: PeerId, request: bytes) -> bytes:
         if len(request) != _ASK.size:
             raise ValueError(f"a request of {len(request)} bytes")
+        self._remember(partner)
         return self._message(_ANSWER, partner, known=_ASK.unpack(request)[0])
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
@@ -107,17 +121,19 @@ class Average:
         if payload and number > self._taken.get(partner, 0):
             values = decode_values(payload, len(self._genesis), self._bits)
             self._note(partner, number)
-            self._inbox.append(values)
+            mine = self._view if kind == _ANSWER else self._shown_to.pop(partner, self._view)
+            self._inbox.append(_Met(values, mine))
         return self._message(_PUSH, partner, known) if kind == _ANSWER and known < self._view.number else b""
 
     def merge(self) -> Merged:
-        shown, moved, entries = self._view.shown, np.zeros_like(self._weights), 0
+        moved, entries = self._moved.copy(), 0
         while self._inbox:
-            moved += np.float32(self.alpha) * (self._inbox.popleft() - shown - moved)
+            met = self._inbox.popleft()  # what others moved since that view counts as moved already
+            moved += np.float32(self.alpha) * (met.theirs - met.mine.shown - (moved - met.mine.moved))
             entries += 1
         self._rounds += 1
         if entries:
-            self._weights = self._weights + moved
+            self._weights, self._moved = self._weights + (moved - self._moved), moved
             self._view = self._shown(self._view.number + 1, self._payload(self._weights))
         change = relative_change(self._last, self._weights)
         self._last = self._weights
@@ -137,18 +153,22 @@ class Average:
             "weights": self._weights.copy(),
             "readout": self._readout.copy(),
             "last": self._last.copy(),
+            "moved": self._moved.copy(),
             "counts": np.array([self._view.number, self._rounds], np.int64),
             "taken": pack_counts(self._taken),
         }
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], journal: list[bytes]) -> None:
         size = len(self._genesis)
-        weights, readout, last = (stored_vector(state, name, size) for name in ("weights", "readout", "last"))
+        names = ("weights", "readout", "last", "moved")
+        weights, readout, last, moved = (stored_vector(state, name, size) for name in names)
         taken = unpack_counts(state["taken"])
         number, rounds = (int(count) for count in state["counts"])
         self._weights, self._readout, self._last = weights, readout, last
         self._taken, self._rounds = taken, rounds
         self._inbox.clear()
+        self._shown_to.clear()
+        self._moved = moved
         number = max([number, *(_ASK.unpack(entry)[0] for entry in journal if len(entry) == _ASK.size)])
         self._view = self._shown(number, self._payload(weights))
 
@@ -156,7 +176,7 @@ class Average:
         return encode_values(weights - self._genesis, self._bits)
 
     def _shown(self, number: int, payload: bytes) -> View:
-        return View(number, payload, decode_values(payload, len(self._genesis), self._bits))
+        return View(number, payload, decode_values(payload, len(self._genesis), self._bits), self._moved)
 
     def _message(self, kind: int, partner: str, known: int) -> bytes:
         view = self._view
@@ -170,6 +190,12 @@ class Average:
         if kind not in (_ANSWER, _PUSH) or max(number, known) >= 1 << 62:
             raise ValueError(f"a message of kind {kind}, number {number}")
         return kind, number, known
+
+    def _remember(self, partner: str) -> None:
+        self._shown_to.pop(partner, None)
+        if len(self._shown_to) >= _MAX_SHOWN:
+            self._shown_to.pop(next(iter(self._shown_to)))
+        self._shown_to[partner] = self._view
 
     def _note(self, partner: str, number: int) -> None:
         self._taken.pop(partner, None)

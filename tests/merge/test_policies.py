@@ -129,6 +129,23 @@ def test_dense_averaging_meets_in_the_middle() -> None:
     assert np.allclose(b.policy.start(), middle, atol=1e-6)
 
 
+@pytest.mark.parametrize("variant", [name for name in AVERAGING if "average" in name])
+def test_what_is_learned_during_an_exchange_is_kept_whole(variant: str) -> None:
+    """Nodes exchange while they train: the mean of two still moves by the mean of all they learned."""
+    a, b = make(variant, 1), make(variant, 2)
+    learned = np.zeros(SIZE, np.float32)
+    for number in range(20):
+        begun = a.policy.start(), b.policy.start()
+        exchange(a, b)
+        for place, node in enumerate((a, b)):
+            step = progress(2 * number + place)
+            node.policy.publish(node.policy.record(begun[place], begun[place] + step, Facts(5, 1.0, 160, 2)))
+            learned += step / 2
+        a.policy.merge(), b.policy.merge()
+    moved = (a.policy.start() + b.policy.start()) / 2 - genesis()
+    assert np.allclose(moved, learned, atol=1e-5)
+
+
 @every_policy
 def test_a_circle_agrees_about_what_is_worth_keeping(variant: str) -> None:
     """Nodes that drift apart alone stay close when they meet; without it a policy would not be one."""
