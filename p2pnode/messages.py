@@ -43,6 +43,7 @@ class Announcement(msgspec.Struct, frozen=True):
     role: Text = "node"  # node | bootstrap | observer
     started: float = 0.0  # swarm time this process joined; tells a restart from a long life
     left: bool = False
+    circle: Name = ""  # whose delta set it shares; all of the run when nothing is said
 
 
 # ---- requests, each above its answer ----
@@ -145,6 +146,7 @@ class Refused(Message, frozen=True):
 
 Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange
 Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | Refused
+
 
 class GetSnapshot(msgspec.Struct, frozen=True):
     """Asks in a stream for all a newcomer to one model of a run needs."""

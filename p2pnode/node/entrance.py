@@ -48,6 +48,7 @@ class NodeSettings:
     join_timeout: Seconds | None = None
     task: TaskChoice | None = None  # None: a run founded here only meets
     share: Share | None = None  # a fixed part of the data, for experiments
+    circle: str = ""  # with whom the delta set is shared, for experiments; "": with all of the run
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ async def new_plan(choice: TaskChoice, parts: Parts) -> Plan:
     return await parts.world.compute(lambda: make_plan(parts.world.open_bench(choice, seed), choice, seed))
 
 
-async def prepare(plan: Plan, choice: TaskChoice, share: Share | None, parts: Parts, access: RunAccess) -> Learning:
+async def prepare(
+    plan: Plan, choice: TaskChoice, share: Share | None, parts: Parts, access: RunAccess, circle: str = ""
+) -> Learning:
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     world = parts.world
     bench = await world.compute(lambda: follow_plan(plan, choice, world.open_bench))
@@ -45,22 +47,22 @@ async def prepare(plan: Plan, choice: TaskChoice, share: Share | None, parts: Pa
     )
     policy = POLICIES[plan.policy](origin)
     rows = None if share is None else fixed_rows(bench, share)
-    learning = Learning(parts, access, bench, policy, plan.round_seconds, plan.max_steps, rows)
+    learning = Learning(parts, access, bench, policy, plan.round_seconds, plan.max_steps, rows, circle)
     if await learning.resume():
         parts.events.say("resumed learning", f"going on with {plan.task} after {learning.standings.rounds} rounds")
         return learning
-    if await _catch_up(learning, parts, access, has_genesis(plan, bench)):
+    if await _catch_up(learning, has_genesis(plan, bench)):
         parts.events.say("caught up", f"learning {plan.task} from where the run stands")
     else:
         parts.events.say("learning", f"learning {plan.task} from its beginning")
     return learning
 
 
-async def _catch_up(learning: Learning, parts: Parts, access: RunAccess, genesis: bool) -> bool:
+async def _catch_up(learning: Learning, genesis: bool) -> bool:
     """Take over a member's snapshot. Without the genesis there is no other way in, so it is tried for ever."""
     asked = 0
     while True:
-        members = [peer.id for peer in parts.table.present(access.tag) if peer.announcement.role == "node"]
+        members = learning.members()
         if members and await learning.adopt_from(members):
             return True
         asked += 1

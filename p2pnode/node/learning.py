@@ -24,10 +24,11 @@ from ..shards.shard import Shard, cut, indices_of
 from ..shards.share import claimed
 from ..store.progress import Progress
 from ..task import Evaluation
+from ..weights import Floats
 from .bench import Bench
 from .parts import Parts
 from .status import LearningStatus
-from .trainer import Trainer
+from .trainer import Trainer, TrainResult
 
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several
 PARTNERS = 3
@@ -66,16 +67,19 @@ class Learning:
         round_seconds: Seconds,
         max_steps: int,
         rows: NDArray[np.int64] | None = None,
+        circle: str = "",
     ) -> None:
         self.policy = policy
         self.bench = bench
         self.standings = Standings()
-        self.trainer = Trainer(bench, np.empty(0, np.int64), seed=parts.world.rng.getrandbits(31))
+        seed, speed = parts.world.rng.getrandbits(31), parts.world.speed
+        self.trainer = Trainer(bench, np.empty(0, np.int64), seed, declared_speed=speed)
         self._parts = parts
         self._access = access
         self._round_seconds = round_seconds
         self._max_steps = max_steps
         self._fixed_rows = rows
+        self._circle_name = circle
         self._shards: list[Shard] = []
         self._progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}")
         self._exchange_now = asyncio.Event()
@@ -162,15 +166,15 @@ class Learning:
         steps = local_steps(lam, world.rng, self._max_steps)
         peers = len(self._circle()) + 1
 
-        def train() -> tuple[float, object]:
+        def train() -> tuple[Floats, TrainResult]:
             begun = self.policy.start()
-            result = self.trainer.steps(begun, steps, at=self.trainer.steps_done)
-            facts = Facts(result.steps, result.loss, result.samples, peers)
-            return result.loss, self.policy.record(begun, result.weights, facts)
+            return begun, self.trainer.steps(begun, steps, at=self.trainer.steps_done)
 
-        loss, draft = await world.compute(train, steps)
-        self._publish(draft)
-        self._note(loss, await world.compute(self.policy.merge))
+        begun, result = await world.compute(train, steps)
+        facts = Facts(result.steps, result.loss, result.samples, peers)
+        # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
+        self._publish(await world.compute(lambda: self.policy.record(begun, result.weights, facts)))
+        self._note(result.loss, await world.compute(self.policy.merge))
         self._exchange_now.set()
 
     def _publish(self, draft: object) -> None:
@@ -217,9 +221,14 @@ class Learning:
 
     # ---- exchange ----
 
+    def members(self) -> list[PeerId]:
+        """Peers of the same circle that are there; of the whole run when no circle is declared."""
+        present = self._parts.table.present(self._access.tag)
+        words = [(peer.id, peer.announcement) for peer in present]
+        return [peer for peer, word in words if word.role == "node" and word.circle == self._circle_name]
+
     def _circle(self) -> list[PeerId]:
-        members = [peer.id for peer in self._parts.table.present(self._access.tag) if peer.announcement.role == "node"]
-        return members[: CIRCLE - 1]
+        return self.members()[: CIRCLE - 1]
 
     async def _keep_exchanging(self) -> None:
         while True:

@@ -57,6 +57,7 @@ class Me:
     role: str
     tag: str  # the run's name in the DHT; "" while the node does not know its run yet
     bootstrap: tuple[Address, ...]
+    circle: str = ""
 
 
 @dataclass
@@ -260,7 +261,9 @@ class Membership:
 
     def _announcement(self, left: bool = False) -> Announcement:
         me = self.me
-        return Announcement(me.name, me.tag, self.own_addresses, role=me.role, started=self._started, left=left)
+        return Announcement(
+            me.name, me.tag, self.own_addresses, role=me.role, started=self._started, left=left, circle=me.circle
+        )
 
     def _hello(self, left: bool = False) -> Hello:
         """Our announcement for direct words, signed anew, so that it never loses against what the DHT has.

@@ -47,7 +47,8 @@ class Node:
         self._events = self._parts.events
         self._born = world.clock.monotonic()
         self._leaving = asyncio.Event()
-        self._membership = Membership(Me(self.name, self.role, "", settings.bootstrap), self._parts)
+        me = Me(self.name, self.role, "", settings.bootstrap, settings.circle)
+        self._membership = Membership(me, self._parts)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
 
@@ -119,8 +120,9 @@ class Node:
             return
         from .learner import prepare  # torch, seconds to import: only where something is learned
 
-        choice = self._settings.task or TaskChoice()
-        self.learner = await prepare(manifest.plan, choice, self._settings.share, self._parts, self.access)
+        settings = self._settings
+        choice = settings.task or TaskChoice()
+        self.learner = await prepare(manifest.plan, choice, settings.share, self._parts, self.access, settings.circle)
         await self.learner.keep()
 
     async def _make_plan(self) -> Plan | None:

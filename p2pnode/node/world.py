@@ -44,6 +44,7 @@ class World:
     storage: Storage
     compute: Compute
     open_bench: OpenBench = _open_bench
+    speed: float | None = None  # local steps a second as a simulation declares them; None: measured
 
 
 class SystemClock:
