@@ -28,6 +28,7 @@ REOPEN_FIRST: Seconds = 0.5
 REOPEN_MOST: Seconds = 10.0
 DIAL_LIMIT: Seconds = 5.0
 CLOSE_LIMIT: Seconds = 2.5
+CLOSED_TRANSPORT = "handler is closed"  # how uvloop words a write to a connection that is gone
 MAX_HINTED_PEERS = 1000
 MAX_RECONTACTS = 32
 RECONTACTS_AT_ONCE = 8
@@ -192,6 +193,12 @@ class SupervisedNetwork:
             if self._link is not link or not await _responds(link):
                 raise self._down() from None
             raise
+        except (OSError, EOFError):  # the daemon hung up on us; the supervisor sees to it
+            raise self._down() from None
+        except RuntimeError as error:
+            if CLOSED_TRANSPORT not in str(error):
+                raise
+            raise self._down() from None
         finally:
             self._scopes.discard(scope)
 

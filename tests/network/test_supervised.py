@@ -37,6 +37,7 @@ class FakeLink:
         self.closed = False
         self.connected: list[tuple[PeerId, tuple[str, ...]]] = []
         self.met: list[PeerId] = []
+        self.hangs_up_with: Exception | None = None
 
     async def wait_dead(self) -> str:
         await self.dead.wait()
@@ -66,6 +67,8 @@ class FakeLink:
         return await for_ever()  # type: ignore[no-any-return]
 
     async def addresses(self) -> tuple[str, ...]:
+        if self.hangs_up_with is not None:
+            raise self.hangs_up_with
         return ()
 
     def kill(self) -> None:
@@ -259,5 +262,33 @@ def test_closing_is_quick_even_while_reopening(hung: bool) -> None:
         assert now() - begun < 3
         await asyncio.gather(*tasks, return_exceptions=True)
         assert network.health.state == "closed"
+
+    supervised(body)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError("Connection lost"),
+        FileNotFoundError("no socket"),
+        asyncio.IncompleteReadError(b"", 1),
+        RuntimeError("unable to perform operation on <UnixTransport closed=True>; the handler is closed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_daemon_that_hangs_up_is_our_own_network_down(error: Exception) -> None:
+    async def body(network: SupervisedNetwork, links: Links) -> None:
+        links.made[-1].hangs_up_with = error
+        with pytest.raises(NetworkDown):
+            await network.addresses()
+
+    supervised(body)
+
+
+def test_a_bug_is_not_taken_for_a_dead_daemon() -> None:
+    async def body(network: SupervisedNetwork, links: Links) -> None:
+        links.made[-1].hangs_up_with = RuntimeError("a bug")
+        with pytest.raises(RuntimeError, match="a bug"):
+            await network.addresses()
 
     supervised(body)
