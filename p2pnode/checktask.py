@@ -246,7 +246,8 @@ def _evaluate(examination: Examination) -> Iterator[Finding]:
     if not isinstance(found, Evaluation):
         words = f"evaluate() must give an Evaluation, not {type(found).__name__}"
         yield Finding("evaluate", "problem", words, "return Evaluation(loss, accuracy or None, samples)")
-    elif not math.isfinite(found.loss):
+        return
+    if not math.isfinite(found.loss):
         yield Finding("evaluate", "problem", f"the test loss is {found.loss}", "look at test_data() and evaluate()")
     else:
         accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"

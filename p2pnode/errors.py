@@ -5,7 +5,7 @@
     ├── LocalProblem        this machine's (port, disk, daemon): one line, exit code 1
     │   ├── NetworkDown     our own daemon is not there right now; it is being replaced
     │   ├── TaskProblem     the task's own code raised, or broke its contract
-    │   └── Diverged        a loss or gradient was no longer a finite number
+    │   └── Diverged        a loss, gradient or weight left what can be computed and shared
     └── PeerError           a peer's, or the way to it
         ├── PeerUnreachable it could not be reached
         ├── PeerTimeout     it did not answer in time, or too slowly
@@ -41,7 +41,7 @@ class TaskProblem(LocalProblem):
 
 
 class Diverged(LocalProblem):
-    """Training met a loss or gradient that is not finite. The weights it started from are still good.
+    """Training met a loss, gradient or weight out of bounds. The weights it started from are still good.
 
     `steps` local steps had been fine before it; `loss` is what came out (maybe NaN).
     """

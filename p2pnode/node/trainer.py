@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from ..errors import Diverged, LocalProblem
 from ..shards.batches import Batches, seed_from
 from ..task import Evaluation, Samples
+from ..weights import MAX_UNITS, UNIT
 from .bench import Bench, Vector, blame
 from .stepper import Arrays, as_array
 
+LARGEST_WEIGHT = MAX_UNITS * UNIT
 SMOOTHING = 0.8
 RECALIBRATION_BATCHES = 8
 
@@ -82,8 +84,9 @@ class Trainer:
 
         `at` is the run's step the first of them is, for the task's schedule (own steps when not told); `rate` is a
         further factor on the learning rate.
-        Raises Diverged when a loss or gradient is not finite: the weights given are then the last good ones, the
-        optimizer starts afresh, and the next call goes on with the batches after the bad one.
+        Raises Diverged when a loss or gradient is not finite or a weight leaves the range that can be shared: the
+        weights given are then the last good ones, the optimizer starts afresh, and the next call goes on with the
+        batches after the bad one.
         """
         if self._batches is None:
             raise LocalProblem("this node has no samples to train on; give it some with --data, or wait for a share")
@@ -94,6 +97,7 @@ class Trainer:
             total, first = 0.0, self.steps_done if at is None else at
             for done in range(count):
                 total += self._step(self._batches, first + done, rate, done)
+            self._check_weights(count, total)
             self._give_back()
             seconds = count / self._declared if self._declared else self._clock() - begun
             self._measure(count, seconds)
@@ -108,12 +112,21 @@ class Trainer:
             loss.backward()  # type: ignore[no-untyped-call]
         value = loss.item()
         if not math.isfinite(value) or not math.isfinite(bench.gradient.sum().item()):
-            self.reset_optimizer()
             what = "loss" if not math.isfinite(value) else "gradient"
-            raise Diverged(f"the {what} was no finite number after {self.steps_done} local steps", done, value)
+            self._diverged(f"the {what} was no finite number", done, value)
         self._stepper.step(rate * bench.task.rate(at))
         self.steps_done += 1
         return value
+
+    def _check_weights(self, count: int, loss: float) -> None:
+        low, high = (bound.item() for bound in torch.aminmax(self.bench.weights))
+        if not -LARGEST_WEIGHT < low <= high < LARGEST_WEIGHT:
+            self._diverged(f"a weight left ±{LARGEST_WEIGHT:.0f}, the range that can be shared,", count, loss)
+
+    def _diverged(self, what: str, steps: int, loss: float) -> NoReturn:
+        self.reset_optimizer()
+        remedy = "if it happens again, lower the task's learning_rate"
+        raise Diverged(f"{what} after {self.steps_done} local steps; {remedy}", steps, loss)
 
     def evaluate(self, weights: Vector, samples: Samples | None = None) -> Evaluation:
         """How good `weights` are on the task's test data, or on `samples`. Changes nothing of the training.

@@ -37,7 +37,8 @@ def cut(samples: Columns, seed: int, size: int = SHARD_SAMPLES) -> list[Shard]:
     count = len(next(iter(samples.values()))) if samples else 0
     if count == 0:
         return []
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
+    # Raw words are the one thing numpy promises never to change; `permutation` may differ between versions.
+    order = np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
     pieces = np.array_split(order, max(1, round(count / size)))
     return [Shard(shard_id(samples, np.sort(piece)), np.sort(piece)) for piece in pieces]
 
