@@ -243,13 +243,25 @@ class EntrySet:
         self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
         self._exclusions = dict(exclusions)
 
-    def keep(self, span: list[Entry]) -> None:
-        """Put back the last entries before a chain's start, so that they can be served: already counted, not added."""
-        log = self._logs.get(span[-1].chain) if span else None
-        if log is None or log.entries or span[-1].seq != log.dropped or entry_id(span[-1]) != log.dropped_id:
-            return
-        log.entries, log.ids = list(span), [entry_id(entry) for entry in span]
-        log.dropped, log.dropped_id = span[0].seq - 1, span[0].previous
+    def keep(self, entries: list[Entry]) -> int:
+        """Put back a chain's last entries before its start, to be served and taken back: counted already, not added.
+
+        Nothing is taken on trust: from the start's id backwards each must be the one the next names, and follow the
+        rules. Returns how many were.
+        """
+        log = self._logs.get(entries[-1].chain) if entries else None
+        if log is None or log.entries:
+            return 0
+        kept = 0
+        for entry in reversed(entries):
+            at_place = entry.chain == entries[-1].chain and entry.seq == log.dropped
+            if not at_place or entry_id(entry) != log.dropped_id or check_entry(entry, self.rules):
+                break
+            log.entries.insert(0, entry)
+            log.ids.insert(0, log.dropped_id)
+            log.dropped, log.dropped_id = entry.seq - 1, entry.previous
+            kept += 1
+        return kept
 
     # ---- looking up ----
 

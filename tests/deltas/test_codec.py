@@ -165,6 +165,33 @@ def test_a_header_alone_makes_nothing_large() -> None:
     tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    ("widths", "lows", "unary", "why"),
+    [
+        ([0], b"", 0b101, ""),  # gaps 0 and 1: indices 0 and 2
+        ([0], b"", 0b1, "1 gaps for 2 entries"),
+        ([0], b"", 0b111, "3 gaps for 2 entries"),
+        ([0], b"", 0b110000, "beyond"),
+        ([32], bytes(8), 0b11, "31 bits"),
+        ([31], bytes(8), 0b101, "beyond"),
+        ([3], b"\x3f", 0b11, "beyond"),
+        ([0, 0], b"", 0b11, "1 to 1 are due"),
+        ([1], b"", 0b11, "1 to 1 are due"),
+        ([0], b"", 0b11 << 7, "0 to 1"),
+    ],
+)
+def test_indices_are_read_without_trust(widths: list[int], lows: bytes, unary: int, why: str) -> None:
+    """Two entries of five coordinates, written by hand."""
+    levels = bytes([0]) + section((7).to_bytes(4, "little")) + section(b"\0") + section(b"")
+    gaps = section(unary.to_bytes((unary.bit_length() + 7) // 8, "little"))
+    data = b"\x01\0\x05\0\0\0\x02\0\0\0" + section(bytes(widths)) + section(lows) + gaps + levels
+    if not why:
+        assert decode(data, 5, 5).indices.tolist() == [0, 2]
+        return
+    with pytest.raises(ValueError, match=why):
+        decode(data, 5, 5)
+
+
 def test_levels_beyond_the_grid_are_refused() -> None:
     delta = SparseDelta(10, np.array([3], np.uint32), np.array([MAX_UNITS], np.int32))
     data = encode(delta).replace(MAX_UNITS.to_bytes(4, "little"), (MAX_UNITS + 1).to_bytes(4, "little"))

@@ -207,3 +207,26 @@ def test_a_bad_entry_ends_its_chain_and_nothing_else() -> None:
     deltas = set_of([*CHAIN[:2], far, *after, *chain(1, 2)])
     assert alike(deltas, set_of([*CHAIN[:2], *chain(1, 2)]))
     assert deliver(deltas, [far])[0].verdict == "refused"
+
+
+def test_only_genuine_entries_are_put_back_behind_a_start() -> None:
+    start = {name(0): 4}, {name(0): entry_id(CHAIN[3])}, {name(0): 6}
+    strangers = chain(0, 3, seed=5)
+    bad = msgspec.structs.replace(CHAIN[1], signature=bytes(64))
+    for given, kept in [
+        (CHAIN[:4], 4),
+        (CHAIN[2:4], 2),
+        (CHAIN[:5], 0),
+        ([*strangers, CHAIN[3]], 1),
+        ([CHAIN[0], bad, *CHAIN[2:4]], 2),
+        ([CHAIN[0], CHAIN[0], CHAIN[3]], 1),
+        ([], 0),
+    ]:
+        log = EntrySet(RULES)
+        log.start_at(*start)
+        digest = log.digest()
+        assert log.keep(given) == kept
+        assert log.digest() == digest
+        assert list(log) == CHAIN[4 - kept : 4]
+        assert log.add(CHAIN[4]).verdict == "added"
+        assert log.keep(CHAIN[:4]) == 0, "only while nothing is there"
