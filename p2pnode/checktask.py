@@ -68,7 +68,7 @@ def parse_options(written: list[str]) -> dict[str, str]:
     pairs = [word.partition("=") for word in written]
     for key, equals, _ in pairs:
         if not equals or not key.strip():
-            raise UsageError(f"--option {key[:60]!r} is not KEY=VALUE; for example --option hidden=64")
+            raise UsageError(f"--task-option {key[:60]!r} is not KEY=VALUE; for example hidden=64")
     return {key.strip().replace("-", "_"): value.strip() for key, _, value in pairs}
 
 

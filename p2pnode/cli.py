@@ -102,7 +102,9 @@ def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
 @app.command()
 def check(
     task: Annotated[str, typer.Argument(help="A name, package.module:Class, or file.py[:Class].", metavar="TASK")],
-    option: Annotated[list[str] | None, typer.Option(help="Set an option of the task.", metavar="KEY=VALUE")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--task-option", help="Set an option of the task.", metavar="KEY=VALUE")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Where the task's data are.", metavar="PATH")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", metavar="DEVICE")] = "cpu",
     json: Json = False,

@@ -19,6 +19,7 @@ and shared: many trainers use the same tensors.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ Samples = Mapping[str, Tensor]  # columns of equal length; row i of all of them 
 Option = bool | int | float | str
 
 PROBE_INPUTS = 128
+LARGEST = 1 << 40  # of whole-number options, which a run's founder may have chosen
 
 
 @dataclass(frozen=True)
@@ -157,18 +159,24 @@ def option_defaults(task: type[Task]) -> dict[str, Option]:
 
 def as_option(task: str, key: str, value: object, like: Option) -> Option:
     """`value`, which may be text from a command line, as the kind of value the option has."""
-    readers: dict[type, Callable[[Any], Option]] = {bool: _as_bool, int: _as_int, float: float, str: str}
+    readers: dict[type, Callable[[Any], Option]] = {bool: _as_bool, int: _as_int, float: _as_float, str: str}
     try:
         return readers[type(like)](value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(like)]
         raise UsageError(f"task {task}: {key} must be {kind}, not {str(value)[:60]!r}") from None
 
 
 def _as_int(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != float(value):
+    if isinstance(value, bool) or int(value) != float(value) or abs(int(value)) > LARGEST:
         raise ValueError(value)
     return int(value)
+
+
+def _as_float(value: Any) -> float:
+    if not math.isfinite(float(value)):
+        raise ValueError(value)
+    return float(value)
 
 
 def _as_bool(value: Any) -> bool:

@@ -154,7 +154,7 @@ class TestCommand:
         assert len([line for line in body if line.strip()]) <= 15
 
     def test_json_for_machines(self, capsys):
-        assert run(app, ["check", "digits", "--json", "--option", "hidden=16"], "p2pnode") == 0
+        assert run(app, ["check", "digits", "--json", "--task-option", "hidden=16"], "p2pnode") == 0
         found = json.loads(capsys.readouterr().out)
         assert found["ok"] and found["task"] == "digits" and found["facts"]["parameters"] == 64 * 16 + 16 + 170
 
@@ -169,8 +169,8 @@ class TestCommand:
         ("arguments", "said"),
         [
             (["dgits"], "did you mean 'digits'?"),
-            (["digits", "--option", "hidden"], "is not KEY=VALUE"),
-            (["digits", "--option", "hiden=3"], "did you mean 'hidden'?"),
+            (["digits", "--task-option", "hidden"], "is not KEY=VALUE"),
+            (["digits", "--task-option", "hiden=3"], "did you mean 'hidden'?"),
             (["digits", "--data", "/tmp"], "carries its own data"),
             (["text"], "--data FILE"),
         ],

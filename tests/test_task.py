@@ -65,6 +65,9 @@ class TestOptions:
             ({"width": "three"}, "a whole number"),
             ({"width": 2.5}, "a whole number"),
             ({"width": True}, "a whole number"),
+            ({"width": 10**30}, "a whole number"),
+            ({"width": "1e400"}, "a whole number"),
+            ({"scale": "nan"}, "a number"),
             ({"scale": "much"}, "a number"),
             ({"deep": "perhaps"}, "true or false"),
             ({"model": "x"}, "no option 'model'"),
@@ -193,3 +196,8 @@ class TestForeignNames:
         with pytest.raises(UsageError, match="is not installed here"):
             installed_task(name)
         assert "antigravity" not in set(sys.modules) - before
+
+    @pytest.mark.parametrize("load", [load_task, installed_task])
+    def test_a_run_cannot_choose_what_this_node_reads(self, load):
+        with pytest.raises(UsageError, match="source is no option of a run; say it with --data"):
+            load("text", {"source": "/etc"})

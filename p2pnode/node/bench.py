@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -158,7 +158,7 @@ def _bind(parts: list[list[nn.Parameter]], device: torch.device) -> tuple[Tensor
 
 
 def _checked(task: Task, method: str, samples: object) -> Samples:
-    if not isinstance(samples, dict) or not all(isinstance(column, Tensor) for column in samples.values()):
+    if not isinstance(samples, Mapping) or not all(isinstance(column, Tensor) for column in samples.values()):
         raise TaskProblem(f"task {task.name}: {method}() must give a dict of tensors, such as {{'x': …, 'y': …}}")
     try:
         count = length(samples)

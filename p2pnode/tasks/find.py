@@ -46,7 +46,11 @@ def installed_task(name: str, options: Mapping[str, Option] | None = None, sourc
 
 
 def make_task(found: type[Task], options: Mapping[str, Option] | None, source: str | None) -> Task:
+    """An instance with options; those that are a node's own (where its data are) cannot come with a run's."""
     given = dict(options or {})
+    local = sorted(found.LOCAL & given.keys())
+    if local:
+        raise UsageError(f"task {found.name or found.__name__}: {local[0]} is no option of a run; say it with --data")
     if source is not None:
         if not hasattr(found, "source"):
             raise UsageError(f"task {found.name or found.__name__} carries its own data; leave out --data")

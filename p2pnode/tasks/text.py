@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from ..task import PROBE_INPUTS, Samples, Task
 from .corpus import Corpus, read_corpus
 
 BYTES = 256
+MAX_LAYERS = 1000
+PROBE = Path(__file__).with_name("probe.txt")
 
 
 class Text(Task):
@@ -38,6 +41,8 @@ class Text(Task):
             raise UsageError(
                 f"task text: width ({self.width}) must be a multiple of heads ({self.heads}), all above zero"
             )
+        if self.layers > MAX_LAYERS:
+            raise UsageError(f"task text: {self.layers} layers are too many; {MAX_LAYERS} are allowed")
         return Transformer(self.width, self.layers, self.heads, self.context)
 
     def data(self) -> Samples:
@@ -66,7 +71,10 @@ class Text(Task):
         return min(1.0, (step + 1) / max(1, self.warmup))
 
     def probe(self) -> Samples:
-        return {"x": self.test_data()["x"][:PROBE_INPUTS, :-1]}
+        """Pieces of a text that comes along, so that nodes with texts of their own compare on the same."""
+        raw = np.frombuffer(PROBE.read_bytes(), np.uint8)
+        starts = np.linspace(0, len(raw), PROBE_INPUTS, endpoint=False).astype(np.int64)
+        return {"x": torch.from_numpy(raw[(starts[:, None] + np.arange(self.context)) % len(raw)])}
 
     def labels(self, samples: Samples) -> Tensor | None:
         """The file a window is from, where there are several."""

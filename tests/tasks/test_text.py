@@ -93,6 +93,8 @@ class TestText:
         assert large > 5_000_000
         with pytest.raises(UsageError, match="multiple of heads"):
             load_task("text", {"width": 30}).model()
+        with pytest.raises(UsageError, match="layers are too many"):
+            load_task("text", {"layers": 10**9}).model()
 
     def test_no_byte_sees_the_bytes_after_it(self):
         model = build_model(load_task("text", TINY), 0).eval()
@@ -120,6 +122,7 @@ class TestText:
     def test_the_probe_fits_the_model(self, tmp_path):
         task = load_task("text", TINY, str(book(tmp_path)))
         probe = task.probe()["x"]
+        assert probe.shape == (128, 16) and torch.equal(probe, load_task("text", TINY).probe()["x"])
         assert build_model(task, 0)(probe).shape == (*probe.shape, 256)
 
     def test_files_are_labels_where_there_are_several(self, tmp_path):
