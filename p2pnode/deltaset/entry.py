@@ -230,12 +230,18 @@ def max_payload_bytes(entry: Entry, rules: SetRules) -> int:
 def delta_of(entry: Entry, rules: SetRules) -> SparseDelta:
     """What an entry adds to the weights; ValueError when the payload is not a delta of this model."""
     most = rules.size if entry.kind == UNION else rules.max_entries
-    return _decode_payload(entry.codec, entry.payload, rules.size, most)
+    decode = _decode_small if most <= _SMALL else _decode_large
+    return decode(entry.codec, entry.payload, rules.size, most)
 
 
-@lru_cache(maxsize=32)  # checked, then applied; and in a simulation all nodes read the same entries
 def _decode_payload(codec: int, payload: bytes, size: int, max_entries: int) -> SparseDelta:
     return CODECS[codec].decode(payload, size, max_entries)
+
+
+# An entry is checked, then applied, and in a simulation all nodes read the same ones: decode it once, in bounded memory.
+_SMALL = 1 << 19
+_decode_small = lru_cache(maxsize=32)(_decode_payload)
+_decode_large = lru_cache(maxsize=2)(_decode_payload)
 
 
 def _content(entry: Entry) -> bytes:
