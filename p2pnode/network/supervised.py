@@ -150,7 +150,7 @@ class SupervisedNetwork:
             try:
                 return await self._open_link(self._server)
             except Exception as error:  # whatever it is, a node without a network is no use: try for ever
-                if not isinstance(error, P2pnodeError):
+                if not isinstance(error, P2pnodeError | OSError | EOFError):
                     logger.exception("the network could not be replaced")
                 self._change("down", str(error) or type(error).__name__)
             await asyncio.sleep(pause)

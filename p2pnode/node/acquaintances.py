@@ -85,7 +85,7 @@ class Acquaintances:
         for peer in self._table.expire(self._clock.now()):
             self._events.say("peer gone", f"{_called(peer.announcement, peer.id)} was not heard of again", warning=True)
         try:
-            self.book.save()
+            self.book.save(self._clock.now())
         except LocalProblem as problem:
             self._events.say("disk", f"the peer book was not saved: {problem}", warning=True)
 

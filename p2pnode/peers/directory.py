@@ -30,9 +30,12 @@ def path_of(peer: str, depth: int) -> str:
 
 
 def next_depth(depth: int, verdicts: Sequence[str]) -> int:
-    """Where to announce after these answers of the storers: deeper when most of them say the key is full."""
+    """Where to announce after these answers of the storers: deeper when two of them, or most, say the key is full.
+
+    One alone may lie; with two, too few copies would be kept here for readers to find.
+    """
     full = sum(verdict == "full" for verdict in verdicts)
-    return min(depth + 1, MAX_DEPTH) if full * 2 > len(verdicts) else depth
+    return min(depth + 1, MAX_DEPTH) if full >= 2 or full * 2 > len(verdicts) else depth
 
 
 def tree_goes_on(depth: int, peers_here: int) -> bool:

@@ -9,6 +9,8 @@ from ..errors import LocalProblem, UsageError
 from .storage import Storage
 
 MAX_ENTRIES = 200
+SHORT = 16
+SAVE_PAUSE = 30.0  # seconds
 ADDRESSES_PER_PEER = 4
 
 
@@ -32,6 +34,8 @@ class PeerBook:
         self._entries: dict[str, Entry] = {}
         self.damaged = False
         self._changed = False
+        self._failed = False
+        self._saved = 0.0
         self._load()
 
     def _load(self) -> None:
@@ -71,13 +75,15 @@ class PeerBook:
     def entries(self) -> list[Entry]:
         return sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer))
 
-    def save(self) -> None:
-        """Write if anything changed. A full disk costs the book, not the node."""
-        if not self._changed:
+    def save(self, now: float) -> None:
+        """Write if anything changed: a short book at once, a long one or a failing disk now and then."""
+        hurry = len(self._entries) <= SHORT and not self._failed
+        if not self._changed or (not hurry and abs(now - self._saved) < SAVE_PAUSE):
             return
-        self._changed = False
+        self._saved = now
         try:
             self._storage.write(self._name, msgspec.json.format(msgspec.json.encode(self.entries())))
         except LocalProblem:
-            self._changed = True
+            self._failed = True
             raise
+        self._changed = self._failed = False

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import shutil
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from p2pnode.addresses import Address, parse_address
@@ -179,3 +182,18 @@ async def test_a_wrong_peer_id_in_the_address_ends_with_one_line(swarm: Swarm) -
     lost = swarm.begin("lost", bootstrap=(wrong,))
     with pytest.raises(UsageError, match="ask for the address again"):
         await swarm.fate(lost)
+
+
+async def test_daemons_killed_again_and_again_at_any_moment_leave_the_nodes_whole(swarm: Swarm) -> None:
+    rng = random.Random(11)
+    alice = await swarm.start("alice")
+    bob = await swarm.start("bob", bootstrap=(address_of(alice),))
+    await swarm.until(lambda: sees(alice, bob) and sees(bob, alice))
+    for _ in range(12):
+        for victim in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if victim.name() == "p2pd" and rng.random() < 0.5:
+                    victim.send_signal(rng.choice([signal.SIGKILL, signal.SIGTERM]))
+        await asyncio.sleep(rng.random() * 0.6)
+    await swarm.until(lambda: sees(alice, bob) and sees(bob, alice), alice, bob)
+    assert alice.status().daemon_starts + bob.status().daemon_starts > 4

@@ -27,11 +27,12 @@ def test_every_key_of_the_tree_is_a_known_key() -> None:
     assert RecordStore().find(key_at("t", ""), 0.0) == []
 
 
-def test_one_goes_deeper_only_when_most_storers_are_full() -> None:
+def test_one_goes_deeper_when_two_storers_or_most_are_full() -> None:
     assert next_depth(0, []) == 0
     assert next_depth(0, ["stored"]) == 0
-    assert next_depth(0, ["full", "full", "stored", "stored"]) == 0
-    assert next_depth(3, ["full", "full", "stored"]) == 4
+    assert next_depth(0, ["full", "stored", "stored", "stored"]) == 0, "one storer may lie"
+    assert next_depth(0, ["full", "full", "stored", "stored", "stored"]) == 1
+    assert next_depth(3, ["full"]) == 4
     assert next_depth(24, ["full"]) == 24
 
 

@@ -92,7 +92,7 @@ def test_the_book_remembers_the_latest_met_first(storage: Storage) -> None:
     book.met("old", (f"/ip4/1.1.1.1/tcp/1/p2p/{PEER}", "nonsense"), 1.0)
     book.met("new", (f"/ip4/2.2.2.2/tcp/2/p2p/{PEER}",), 2.0)
     book.met("hidden", (), 3.0)
-    book.save()
+    book.save(3.0)
     again = PeerBook(storage, "book")
     assert [address.transport for address in again.addresses()] == ["/ip4/2.2.2.2/tcp/2", "/ip4/1.1.1.1/tcp/1"]
     assert not again.damaged
@@ -111,3 +111,36 @@ def test_a_damaged_book_is_an_empty_one(storage: Storage) -> None:
     book = PeerBook(storage, "book")
     assert book.damaged
     assert len(book) == 0
+
+
+class FullDisk(MemoryStorage):
+    """Refuses to write, and counts."""
+
+    tries = 0
+
+    def write(self, name: str, data: bytes) -> None:
+        self.tries += 1
+        raise LocalProblem("the disk is full")
+
+
+def test_a_long_book_and_a_full_disk_are_not_written_at_every_turn() -> None:
+    disk = FullDisk()
+    book = PeerBook(disk, "book")
+    book.met("alice", (f"/ip4/1.1.1.1/tcp/1/p2p/{PEER}",), 0.0)
+    for now in range(100, 160):
+        try:
+            book.save(float(now))
+        except LocalProblem:
+            continue
+    assert disk.tries == 2
+    written = MemoryStorage()
+    long = PeerBook(written, "book")
+    for number in range(100):
+        long.met(f"peer {number}", (f"/ip4/1.1.1.1/tcp/1/p2p/{PEER}",), 100.0)
+    long.save(100.0)
+    before = written.read("book")
+    long.met("one more", (f"/ip4/1.1.1.1/tcp/1/p2p/{PEER}",), 101.0)
+    long.save(101.0)
+    assert written.read("book") == before
+    long.save(131.0)
+    assert written.read("book") != before
