@@ -193,7 +193,7 @@ def met_before(data_dir: Path) -> None:
     storage.write("identity.key", Identity(b"\2" * 32).to_key_file())
     book = PeerBook(storage, "book.json")
     book.met(PEER, (f"/ip4/203.0.113.7/tcp/31337/p2p/{PEER}",), time.time() - 90)
-    book.save()
+    book.save(0.0)
 
 
 def test_peers_come_from_the_store_when_no_node_runs(capsys, tmp_path):

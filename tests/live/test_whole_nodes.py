@@ -196,4 +196,4 @@ async def test_daemons_killed_again_and_again_at_any_moment_leave_the_nodes_whol
                     victim.send_signal(rng.choice([signal.SIGKILL, signal.SIGTERM]))
         await asyncio.sleep(rng.random() * 0.6)
     await swarm.until(lambda: sees(alice, bob) and sees(bob, alice), alice, bob)
-    assert alice.status().daemon_starts + bob.status().daemon_starts > 4
+    assert alice.status().daemon_starts + bob.status().daemon_starts > 2
