@@ -238,7 +238,7 @@ def _decode_payload(codec: int, payload: bytes, size: int, max_entries: int) -> 
     return CODECS[codec].decode(payload, size, max_entries)
 
 
-# An entry is checked, then applied, and in a simulation all nodes read the same ones: decode it once, in bounded memory.
+# An entry is checked, then applied, and in a simulation all nodes read the same ones: decode once, in bounded memory.
 _SMALL = 1 << 19
 _decode_small = lru_cache(maxsize=32)(_decode_payload)
 _decode_large = lru_cache(maxsize=2)(_decode_payload)
