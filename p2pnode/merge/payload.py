@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ..deltas.codec import decode, encode
-from ..deltas.delta import Indices, SparseDelta, dense_delta
-from ..deltas.quantise import quantise
-from ..weights import Floats, from_units, to_units
+from ..deltas.delta import Indices, SparseDelta
+from ..weights import Floats
 
 BITS = (32, 16, 8, 4)
 _LARGEST = 128.0  # no value is beyond it: twice what the grid holds
 _OVERHEAD = 4096
+_BLOCK = 256
 
 
 def encode_values(values: Floats, bits: int) -> bytes:
-    """All values in about `bits` each: floats as they are, fewer bits as levels per chunk on the grid."""
+    """All values in about `bits` each: floats as they are; fewer bits as even levels, scaled per block of 256."""
     if not np.isfinite(values).all():
         raise ValueError("values that are no finite numbers")
     if bits >= 16:
         return np.clip(values, -_LARGEST, _LARGEST).astype("<f4" if bits == 32 else "<f2").tobytes()
-    return encode(dense_delta(quantise(to_units(values), bits)))
+    return _encode_blocks(np.clip(values, -_LARGEST, _LARGEST), (1 << (bits - 1)) - 1)
 
 
 def decode_values(data: bytes, size: int, bits: int) -> Floats:
@@ -38,10 +38,35 @@ def decode_values(data: bytes, size: int, bits: int) -> Floats:
         if not (np.abs(values) <= _LARGEST).all():
             raise ValueError(f"a value beyond {_LARGEST}, or no number")
         return values
-    delta = decode(data, size, size)
-    if not delta.dense:
-        raise ValueError(f"{len(delta)} of {size} values")
-    return from_units(delta.values)
+    return _decode_blocks(data, size, (1 << (bits - 1)) - 1)
+
+
+def _encode_blocks(values: Floats, top: int) -> bytes:
+    """Scales (f4 per block), then whole numbers within ±top, made positive; two to a byte when top is 7."""
+    blocks = np.zeros((-(-len(values) // _BLOCK), _BLOCK), np.float32)
+    blocks.reshape(-1)[: len(values)] = values
+    scales = np.abs(blocks).max(axis=1) / np.float32(top)
+    numbers = np.rint(blocks / np.where(scales > 0, scales, 1)[:, None]).clip(-top, top) + (top + 1)
+    codes = numbers.astype(np.uint8).reshape(-1)
+    packed = codes[::2] | codes[1::2] << 4 if top == 7 else codes
+    return b"".join((scales.astype("<f4").tobytes(), packed.tobytes()))
+
+
+def _decode_blocks(data: bytes, size: int, top: int) -> Floats:
+    count = -(-size // _BLOCK)
+    due = count * (4 + (_BLOCK // 2 if top == 7 else _BLOCK))
+    if len(data) != due:
+        raise ValueError(f"{len(data)} bytes where {due} are due")
+    scales = np.frombuffer(data, "<f4", count).astype(np.float32)
+    if not ((scales >= 0) & (scales <= _LARGEST)).all():
+        raise ValueError("a scale out of range, or no number")
+    packed = np.frombuffer(data, np.uint8, offset=4 * count)
+    codes = np.stack([packed & 15, packed >> 4], axis=1).reshape(-1) if top == 7 else packed
+    if int(codes.min()) < 1:
+        raise ValueError("a level out of range")
+    numbers = codes.astype(np.float32) - np.float32(top + 1)
+    values: Floats = (numbers.reshape(count, _BLOCK) * scales[:, None]).reshape(-1)[:size]
+    return values
 
 
 def max_bytes(size: int) -> int:

@@ -1,0 +1,188 @@
+"""How accurate for how many bytes: the delta set beside alone, averaging, all-reduce, DiLoCo and gossip.
+
+    python -m benchmarks.frontier --json [--quick] [--task fashion-mnist|digits|text] [--peers 8]
+        [--split dirichlet:0.3] [--steps 2500] [--seeds 1,2] [--schemes dense,deltaset-0.5 …]
+
+One row per scheme and seed: accuracy (of the nodes' read-outs, mean), accuracy_worst, accuracy_x (of the weights right
+after training), mb_per_node (received), gap_pp (below dense fp32 pairwise averaging), bytes_ratio (dense / this). For
+`text` the figures are losses in nats per byte: loss, loss_worst, loss_x, gap_nats (above dense).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from benchmarks.common import progress
+from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
+from p2pnode.merge.deltaset import MIN_ENTRIES
+from p2pnode.merge.registry import policy_named
+from p2pnode.node.bench import Bench
+from p2pnode.node.trainer import Trainer
+from p2pnode.shards.share import parse_split, split
+from p2pnode.task import Task
+from p2pnode.tasks.find import load_task
+from p2pnode.weights import Floats
+
+Row = dict[str, float | int | str | None]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A way to learn together, with the learning rate that suits it best; `learning_rate` None: the task's own."""
+
+    policy: str
+    settings: dict[str, float] = field(default_factory=dict)
+    partners: int = 1
+    learning_rate: float | None = None
+    waits: bool = False
+    mean_steps: float = 10.0
+
+
+SCHEMES: dict[str, Scheme] = {
+    "alone": Scheme("average", partners=0),
+    "dense": Scheme("average", waits=True),
+    "dense-4bit": Scheme("average", {"bits": 4}, waits=True),
+    "all-reduce": Scheme("all-reduce"),
+    "diloco": Scheme("diloco", {"steps": 50}, partners=3),
+    "gossip": Scheme("gossip", {"density": 0.1}, waits=True),
+    "deltaset-1": Scheme("deltaset", {"density": 0.01}, partners=3),
+    "deltaset-0.5": Scheme("deltaset", {"density": 0.005}, partners=3),
+    "deltaset-0.25": Scheme("deltaset", {"density": 0.0025}, partners=3),
+}
+TEXT: dict[str, Scheme] = {
+    **SCHEMES,
+    "diloco": Scheme("diloco", {"steps": 20, "rate": 0.4}, partners=3),
+    "deltaset-4": Scheme("deltaset", {"density": 0.04, "beta": 0.95}, partners=3, learning_rate=0.006, mean_steps=5),
+    "deltaset-2": Scheme("deltaset", {"density": 0.02, "beta": 0.95, "gamma": 2}, partners=3, learning_rate=0.006),
+}
+QUICK = ("alone", "dense", "dense-4bit", "gossip", "deltaset-0.5")
+
+
+def sent_share(scheme: Scheme, size: int) -> float | None:
+    """The share of coordinates an entry of a delta set really has: small models send more than their density says."""
+    if scheme.policy != "deltaset":
+        return None
+    return round(max(MIN_ENTRIES, scheme.settings["density"] * size) / size, 5)
+
+
+def run_scheme(scheme: Scheme, bench: Bench, parts: list[np.ndarray], plan: Plan, genesis: Floats) -> list[Row]:
+    """Each node's figures."""
+    rate = (scheme.learning_rate or bench.task.learning_rate) / bench.task.learning_rate
+    plan = replace(plan, partners=scheme.partners, waits=scheme.waits, rate=rate, mean_steps=scheme.mean_steps)
+    if scheme.policy == "all-reduce":
+        peers, kept = in_step(bench, parts, plan, genesis, int(scheme.mean_steps))
+    else:
+        swarm = VirtualPeers(bench, parts, policy_named(scheme.policy), scheme.settings, plan, genesis)
+        swarm.run()
+        peers, kept = swarm.peers, [peer.policy.readout() for peer in swarm.peers]
+    return [figures(peer, weights) for peer, weights in zip(peers, kept, strict=True)]
+
+
+def figures(peer: Peer, weights: Floats) -> Row:
+    readout, x = peer.trainer.evaluate(weights), peer.trainer.evaluate(peer.trained)
+    return {
+        "accuracy": readout.accuracy,
+        "loss": readout.loss,
+        "accuracy_x": x.accuracy,
+        "loss_x": x.loss,
+        "bytes": peer.received,
+    }
+
+
+def summary(nodes: list[Row], what: str) -> Row:
+    values = [float(node[what] or 0.0) for node in nodes]
+    worst = max(values) if what == "loss" else min(values)
+    return {
+        what: round(float(np.mean(values)), 4),
+        f"{what}_worst": round(worst, 4),
+        f"{what}_x": round(float(np.mean([float(node[f"{what}_x"] or 0.0) for node in nodes])), 4),
+        "mb_per_node": round(float(np.mean([float(node["bytes"] or 0) for node in nodes])) / 1e6, 3),
+    }
+
+
+def compare(rows: list[Row], what: str) -> None:
+    """Add what each row loses against dense averaging of the same seed, and how many times fewer bytes it takes."""
+    dense = {row["seed"]: row for row in rows if row["scheme"] == "dense"}
+    for row in rows:
+        base = dense.get(row["seed"])
+        if base is None:
+            continue
+        lost = float(base[what] or 0.0) - float(row[what] or 0.0)
+        row["gap_nats" if what == "loss" else "gap_pp"] = round(-lost if what == "loss" else 100 * lost, 4)
+        taken = float(row["mb_per_node"] or 0.0)
+        row["bytes_ratio"] = round(float(base["mb_per_node"] or 0.0) / taken, 1) if taken else None
+
+
+def measure(arguments: argparse.Namespace) -> list[Row]:
+    task = load_task(arguments.task, source=arguments.data)
+    bench = Bench(task, seed=0)
+    what = "loss" if task.name == "text" else "accuracy"
+    schemes = TEXT if task.name == "text" else SCHEMES
+    rows: list[Row] = []
+    for seed in arguments.seeds:
+        parts = split(labels_of(task, bench), bench.samples, arguments.peers, parse_split(arguments.split), seed)
+        genesis = Bench(task, seed=seed).genesis
+        if arguments.warm:
+            genesis = Trainer(bench, seed=seed + 77).steps(genesis, arguments.warm).weights
+        for name in arguments.schemes:
+            begun = time.perf_counter()
+            plan = Plan(arguments.steps, seed=seed)
+            nodes = run_scheme(schemes[name], bench, parts, plan, genesis)
+            row: Row = {"scheme": name, "task": task.name, "split": arguments.split, "peers": arguments.peers}
+            rows.append({**row, "seed": seed, "steps": arguments.steps, **summary(nodes, what)})
+            rows[-1]["learning_rate"] = schemes[name].learning_rate or task.learning_rate
+            rows[-1]["sent_share"] = sent_share(schemes[name], bench.layout.size)
+            progress(f"{rows[-1]} in {time.perf_counter() - begun:.0f} s")
+    compare(rows, what)
+    return rows
+
+
+def labels_of(task: Task, bench: Bench) -> np.ndarray | None:
+    labels = task.labels(bench.data)
+    return None if labels is None else labels.numpy()
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="How accurate for how many bytes.")
+    parser.add_argument("--json", action="store_true", help="one line for machines")
+    parser.add_argument("--quick", action="store_true", help="digits and few schemes, within two minutes")
+    parser.add_argument("--task", default=None, help="fashion-mnist, digits, text or any other task")
+    parser.add_argument("--data", default=None, help="where the task's data are")
+    parser.add_argument("--peers", type=int, default=8)
+    parser.add_argument("--split", default=None, help="iid, parts, dirichlet:ALPHA or labels:K")
+    parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
+    parser.add_argument("--warm", type=int, default=0, help="steps one node does on all data before it begins")
+    parser.add_argument("--seeds", type=lambda text: [int(word) for word in text.split(",")], default=None)
+    parser.add_argument("--schemes", type=lambda text: text.split(","), default=None)
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    arguments.task = arguments.task or ("digits" if quick else "fashion-mnist")
+    arguments.split = arguments.split or ("parts" if arguments.task == "text" else "dirichlet:0.3")
+    arguments.steps = arguments.steps or (400 if quick else 2500)
+    arguments.seeds = arguments.seeds or ([1] if quick else [1, 2])
+    known = TEXT if arguments.task == "text" else SCHEMES
+    arguments.schemes = arguments.schemes or list(QUICK if quick else known)
+    if set(arguments.schemes) - set(known):
+        parser.error(f"schemes are {', '.join(known)}")
+    return arguments
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    arguments = parsed()
+    rows = measure(arguments)
+    if arguments.json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print("  ".join(f"{key} {value}" for key, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Asynchronous peers on virtual time: real training, real policies, real messages; only clock and network are not.
+
+Time is counted in local steps. A round of K ~ 1 + Poisson(λ−1) steps takes K; then the node records, publishes,
+merges what has come in by then and at once begins the next round, while its exchange is on the way: each message
+takes `latency`. With `waits` it first waits for its answers, idle, and merges these too: averaging needs that, for
+otherwise it reads out weights freshly bent towards its own data, which a delta set never does. Events happen in the
+order of their times, so nobody ever sees a partner's steps of later, nor hands on the same step twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from blake3 import blake3
+
+from p2pnode.ids import Identity
+from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
+from p2pnode.node.bench import Bench
+from p2pnode.node.trainer import Trainer
+from p2pnode.rounds import local_steps
+from p2pnode.weights import Floats, to_units
+
+CAP = 64  # steps in a round
+LINEAGE = "00" * 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all peers of a run do alike."""
+
+    steps: int  # local steps each does
+    mean_steps: float = 10.0  # λ, of a round
+    partners: int = 3
+    latency: float = 0.3  # of a message, in local steps
+    waits: bool = False  # for its answers before it merges
+    rate: float = 1.0  # factor on the task's learning rate
+    seed: int = 1
+
+
+@dataclass
+class Peer:
+    identity: Identity
+    policy: Policy
+    trainer: Trainer
+    rng: random.Random
+    done: int = 0
+    received: int = 0  # bytes
+    trained: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # x, after the last round
+
+
+class VirtualPeers:
+    """One run. `run` brings every peer to the planned number of steps."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        parts: Sequence[np.ndarray],
+        make: MakePolicy,
+        settings: Mapping[str, float],
+        plan: Plan,
+        genesis: Floats,
+    ) -> None:
+        self.plan = plan
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self.peers = []
+        for number, part in enumerate(parts):
+            identity = Identity(blake3(f"peer {number} of run {plan.seed}".encode()).digest())
+            origin = Origin(to_units(genesis), identity, LINEAGE, "main", bench.layout.hash, settings, plan.seed)
+            trainer = Trainer(bench, part, seed=plan.seed * 1000 + number)
+            self.peers.append(Peer(identity, make(origin), trainer, random.Random(plan.seed * 1000 + number)))
+
+    def run(self) -> None:
+        for peer in self.peers:
+            self._round(peer)
+        while self._events:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+
+    def _after(self, delay: float, event: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (self.now + delay, self._count, event))
+
+    def _round(self, peer: Peer) -> None:
+        """Begin a round: what is learned is known when its time has passed."""
+        count = min(local_steps(self.plan.mean_steps, peer.rng, CAP), self.plan.steps - peer.done)
+        if count <= 0:
+            return
+        begun = peer.policy.start()
+        result = peer.trainer.steps(begun, count, rate=self.plan.rate)
+        facts = Facts(count, result.loss, result.samples, len(self.peers))
+        self._after(count, lambda: self._end(peer, begun, result.weights, facts))
+
+    def _end(self, peer: Peer, begun: Floats, after: Floats, facts: Facts) -> None:
+        policy = peer.policy
+        policy.publish(policy.record(begun, after, facts))
+        peer.done += facts.steps
+        peer.trained = after
+        if not self.plan.waits:
+            policy.merge()
+        others = [other for other in self.peers if other is not peer]
+        for partner in peer.rng.sample(others, min(self.plan.partners, len(others))):
+            self._exchange(peer, partner)
+        if self.plan.waits:
+            self._after(2 * self.plan.latency, lambda: self._merge_and_go_on(peer))
+        else:
+            self._round(peer)
+
+    def _merge_and_go_on(self, peer: Peer) -> None:
+        peer.policy.merge()
+        self._round(peer)
+
+    def _exchange(self, peer: Peer, partner: Peer) -> None:
+        """Ask, answer, push: three messages, each under way for a while."""
+        mine, theirs, latency = peer.identity.peer_id, partner.identity.peer_id, self.plan.latency
+
+        def asked() -> None:
+            partner.received += len(request)
+            answer = partner.policy.answer(mine, request)
+            self._after(latency, lambda: answered(answer))
+
+        def answered(answer: bytes) -> None:
+            peer.received += len(answer)
+            push = peer.policy.take(theirs, answer)
+            if push:
+                self._after(latency, lambda: pushed(push))
+
+        def pushed(push: bytes) -> None:
+            partner.received += len(push)
+            partner.policy.take(mine, push)
+
+        request = peer.policy.ask(partner.identity.peer_id)
+        self._after(latency, asked)
+
+
+def in_step(
+    bench: Bench, parts: Sequence[np.ndarray], plan: Plan, genesis: Floats, every: int
+) -> tuple[list[Peer], list[Floats]]:
+    """Synchronous all-reduce: all do `every` steps, then take the mean. Bytes are those of a ring, in float32.
+
+    Returns the peers and, for each, the read-out (EMA 0.8/0.2 of the means).
+    """
+    peers = [
+        Peer(Identity(bytes([number]) * 32), None, Trainer(bench, part, plan.seed * 1000 + number), random.Random())  # type: ignore[arg-type]
+        for number, part in enumerate(parts)
+    ]
+    mean, readout = genesis, genesis
+    for done in range(0, plan.steps, every):
+        for peer in peers:
+            peer.trained = peer.trainer.steps(mean, min(every, plan.steps - done), rate=plan.rate).weights
+            peer.received += int(2 * (len(peers) - 1) / len(peers) * mean.nbytes)
+        mean = np.mean([peer.trained for peer in peers], axis=0, dtype=np.float64).astype(np.float32)
+        readout = (0.8 * readout + 0.2 * mean).astype(np.float32)
+    return peers, [readout] * len(peers)
