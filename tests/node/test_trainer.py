@@ -316,6 +316,19 @@ class TestBadLuck:
         with pytest.raises(Diverged, match="a weight left ±64"):
             one.steps(one.bench.genesis, 3)
 
+    def test_a_loss_that_changes_its_shape_later_is_named(self):
+        class Changes(Small):
+            calls = 0
+
+            def loss(self, model, batch):
+                self.calls += 1
+                whole = model(batch["x"]).square()
+                return whole.mean() if self.calls < 3 else whole
+
+        one = trainer(Changes())
+        with pytest.raises(TaskProblem, match=r"loss\(\) raised RuntimeError: grad can be implicitly created only for"):
+            one.steps(one.bench.genesis, 5)
+
     def test_no_samples(self):
         one = trainer(samples=np.empty(0, np.int64))
         assert one.samples == 0
@@ -405,7 +418,7 @@ class TestThreads:
             return now
 
         try:
-            assert choose_threads(Bench(Small()), cores=4, seconds=100.0, clock=clock) == best
+            assert choose_threads(Bench(Small()), cores=4, seconds=20.0, clock=clock) == best
             assert torch.get_num_threads() == best
         finally:
             torch.set_num_threads(before)
