@@ -15,6 +15,7 @@ from . import __version__
 from .errors import LocalProblem, UsageError
 from .flags import ALL, PLACE, takes
 from .load import load
+from .simcommand import sim
 
 app = typer.Typer(
     name="p2pnode",
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="The settings in force: `config show`.")
 app.add_typer(config_app, name="config")
+app.command()(sim)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")]
 

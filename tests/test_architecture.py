@@ -12,7 +12,20 @@ PACKAGE = Path(__file__).parent.parent / "p2pnode"
 
 # Top to bottom. A file may import from its own layer and from those below.
 LAYERS = [
-    {"__main__", "cli", "start", "load", "flags", "report", "doctor", "checks", "checktask", "ending", "simulate"},
+    {
+        "__main__",
+        "cli",
+        "start",
+        "load",
+        "flags",
+        "report",
+        "doctor",
+        "checks",
+        "checktask",
+        "ending",
+        "simcommand",
+        "simulate",
+    },
     {"watch"},
     {"node"},
     {"network"},

@@ -29,10 +29,11 @@ class Compute(Protocol):
 OpenBench = Callable[[TaskChoice, int], "Bench"]
 
 
-def _open_bench(choice: TaskChoice, seed: int) -> Bench:
-    from .workshop import open_bench  # torch
+def open_bench(choice: TaskChoice, seed: int) -> Bench:
+    """A bench of its own."""
+    from . import workshop  # torch
 
-    return open_bench(choice, seed)
+    return workshop.open_bench(choice, seed)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class World:
     rng: random.Random
     storage: Storage
     compute: Compute
-    open_bench: OpenBench = _open_bench
+    open_bench: OpenBench = open_bench
     speed: float | None = None  # local steps a second as a simulation declares them; None: measured
 
 

@@ -1,7 +1,8 @@
 """A whole swarm in one process, on virtual time: the unmodified node over a simulated network, clock and disk.
 
-    result = simulate(peers=16, seed=7, seconds=300, loss=0.05, churn=0.2)
-    result.rows()        # who saw how many peers when, for a plot
+    result = simulate(16, seconds=300, seed=7, loss=0.05, churn=0.2)              # meeting only
+    result = simulate(64, task="digits", split="dirichlet:0.3", rounds=100, seed=7, speeds=(1, 4), rate="20mbit")
+    result.rows()        # a row for each round of each node (who saw how many peers when, without a task), for a plot
     result.digest        # equal for equal arguments, in every process
 
 Everything is drawn from `seed`; a failing seed can be run again, and its faults shrunk (network.sim.shrink).
@@ -11,29 +12,47 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+from ..errors import UsageError
 from ..network.base import Seconds
 from ..network.sim import Fault, Links, churn_faults
 from ..network.virtual import run_virtual
-from .plan import EPOCH, Plan, identity_of
+from ..node.taskchoice import TaskChoice
+from .checking import check_plan
+from .compute import one_thread
+from .curves import Row, Summary
+from .plan import CIRCLE, EPOCH, Lesson, Plan, identity_of
 from .process import SimClock
+from .recording import Recording
 from .result import Sample, SimResult
 from .simulation import Simulation
+from .units import read_rate, read_seconds, read_speeds
+from .watching import ALONE, OnProgress, ignore
 
 __all__ = [
     "EPOCH",
+    "Lesson",
     "Plan",
+    "Row",
     "Sample",
     "SimClock",
     "SimResult",
     "Simulation",
+    "Summary",
     "identity_of",
     "run_plan",
     "run_sim",
     "simulate",
 ]
+
+MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
+LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
 
 T = TypeVar("T")
 
@@ -41,26 +60,67 @@ T = TypeVar("T")
 def simulate(
     peers: int = 16,
     *,
+    task: str | TaskChoice | None = None,
+    split: str = "iid",
+    rounds: int = 100,
     seed: int = 0,
-    seconds: Seconds = 120.0,
-    latency: Seconds = 0.05,
+    seconds: Seconds | None = None,
+    latency: Seconds | str = 0.05,
+    rate: float | str | None = None,
     loss: float = 0.0,
     duplicate: float = 0.0,
     reorder: float = 0.0,
     churn: float = 0.0,
     faults: Iterable[Fault] = (),
     skew: Mapping[int, Seconds] | None = None,
+    speeds: str | tuple[float, float] = (1.0, 1.0),
+    circle: int = CIRCLE,
+    policy: str = "deltaset",
+    settings: Mapping[str, float] | None = None,
+    record: str | Path | None = None,
+    alone: int = ALONE,
+    progress: OnProgress = ignore,
 ) -> SimResult:
-    """Run a swarm for so many virtual seconds. `churn` is the share of nodes that crash and come back on the way."""
-    links = Links(latency, 0.4 * latency, loss=loss, duplicate=duplicate, reorder=reorder)
-    rng = random.Random(f"churn {seed}")
-    drawn = churn_faults(rng, range(1, peers), churn, 0.2 * seconds, 0.4 * seconds)
-    plan = Plan(peers, seed, seconds, links, (*faults, *drawn), skew or {})
-    return run_plan(plan)
+    """Run a swarm: with a task until every node has done `rounds` (at most `seconds` of virtual time), else `seconds`.
+
+    `latency` (seconds or "50ms") and `rate` (bytes a second or "20mbit"; what one node can send) are charged for every
+    message by its size. `speeds`: each node's number of local steps a second is drawn between so many times a slow
+    one's. `churn` is the share of nodes that crash and come back on the way. Nodes learn in circles of `circle`.
+    `settings` are the merge policy's. `record` names a file to write (see recording.py). `alone` nodes are trained
+    by themselves too, for comparison. `progress` is told the share done and the virtual time.
+    """
+    lesson = None
+    if task is not None:
+        choice = task if isinstance(task, TaskChoice) else TaskChoice(task, device="cpu")
+        choice = replace(choice, policy=policy, settings=dict(settings or {}))
+        lesson = Lesson(choice, split, rounds, circle, read_speeds(speeds))
+    delay = read_seconds(latency)
+    links = Links(delay, 0.4 * delay, read_rate(rate), loss, duplicate, reorder)
+    usual = MEETING if lesson is None else lesson.usual_seconds
+    limit = seconds or (MEETING if lesson is None else LIMIT * usual)
+    crashes = _crashes(peers, seed, churn, usual if lesson is not None else limit)
+    plan = Plan(peers, seed, limit, links, (*faults, *crashes), skew or {}, lesson=lesson)
+    check_plan(plan)
+    return run_plan(plan, record, alone, progress)
 
 
-def run_plan(plan: Plan) -> SimResult:
-    return run_sim(Simulation(plan).run())
+def _crashes(peers: int, seed: int, churn: float, seconds: Seconds) -> list[Fault]:
+    if not 0.0 <= churn <= 1.0:
+        raise UsageError(f"--churn {churn:g} is no share of the nodes; it lies between 0 and 1")
+    return churn_faults(random.Random(f"churn {seed}"), range(1, peers), churn, 0.2 * seconds, 0.4 * seconds)
+
+
+def run_plan(
+    plan: Plan, record: str | Path | None = None, alone: int = ALONE, progress: OnProgress = ignore
+) -> SimResult:
+    """Run a plan to its end; raises what a node raised that no node may raise."""
+    begun = time.perf_counter()
+    with closing(Recording(record)) as recording, nullcontext() if plan.lesson is None else one_thread():
+        recording.plan(plan.facts())
+        result = run_sim(Simulation(plan, recording.round, progress, alone).run())
+        result = replace(result, real_seconds=time.perf_counter() - begun)
+        recording.end(result.summaries, result.facts())
+        return result
 
 
 def run_sim(main: Coroutine[Any, Any, T]) -> T:

@@ -9,6 +9,7 @@ from ..network.base import Seconds
 from ..network.sim import SimNetwork
 from ..node.node import Node
 from ..store.storage import MemoryStorage
+from .compute import SimCompute
 from .plan import EPOCH
 
 
@@ -61,3 +62,4 @@ class Process:
     network: SimNetwork
     disk: ProcessDisk
     task: asyncio.Task[None]
+    compute: SimCompute | None = None  # None: it only meets

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..errors import P2pnodeError
 from ..network.base import Seconds
 from ..node.status import Status
+from .curves import Row, Summary
 
 
 class Sample(NamedTuple):
@@ -32,10 +33,40 @@ class SimResult:
     message_bytes: Mapping[str, int]
     ended: Mapping[int, P2pnodeError]
     left_over: tuple[str, ...]  # tasks, operations and complaints that should not be there when all have left
+    curves: tuple[Row, ...] = ()  # what was learned, a row for each round of each node
+    summaries: tuple[Summary, ...] = ()  # and what came of it
+    finished: bool = True  # False: the time ran out before all had done their rounds
+    real_seconds: float = 0.0
 
-    def rows(self) -> list[dict[str, float | str | int]]:
-        """The samples, as a table for a notebook."""
-        return [sample._asdict() for sample in self.samples]
+    def rows(self) -> list[dict[str, float | str | int | None]]:
+        """The curves, or the samples where nothing was learned: a table for a notebook, as in DataFrame(rows())."""
+        return [row._asdict() for row in self.curves or self.samples]
+
+    def accuracies(self) -> list[float]:
+        """Of every node at the end, where the task has any."""
+        return [one.accuracy for one in self.summaries if one.accuracy is not None]
+
+    def compared(self) -> list[tuple[float, float]]:
+        """(alone, together) of the nodes that were trained alone too."""
+        return [(one.alone, one.accuracy) for one in self.summaries if None not in (one.alone, one.accuracy)]  # type: ignore[misc]
+
+    def facts(self) -> dict[str, object]:
+        """The figures of the whole."""
+        right = self.accuracies()
+        alone, together = [a for a, _ in self.compared()], [b for _, b in self.compared()]
+        return {
+            "digest": self.digest,
+            "finished": self.finished,
+            "virtual_seconds": self.seconds,
+            "real_seconds": self.real_seconds,
+            "accuracy": _mean(right),
+            "accuracy_worst": min(right, default=None),
+            "alone": _mean(alone),
+            "same_nodes_together": _mean(together),
+            "mb_received_per_node": _mean([one.mb_received for one in self.summaries]),
+            "mb_sent_per_node": _mean([one.mb_sent for one in self.summaries]),
+            "ended": {str(index): str(error) for index, error in sorted(self.ended.items())},
+        }
 
     def sees(self, index: int) -> frozenset[str]:
         """The ids of the peers that this node counts as present at the end."""
@@ -47,3 +78,7 @@ class SimResult:
         ids = [(index, status.id) for index, status in enumerate(self.statuses) if status is not None]
         seen = {index: self.sees(index) for index, _ in ids}
         return [(a, b) for a, _ in ids for b, id in ids if a != b and id not in seen[a]]
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

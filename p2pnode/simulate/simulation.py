@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 from ..addresses import Address
 from ..errors import P2pnodeError
@@ -11,11 +12,14 @@ from ..network.base import Seconds
 from ..network.sim import SimSwarm
 from ..node.node import Node, NodeSettings
 from ..node.status import Event, Status
-from ..node.world import World, inline
+from ..node.world import World, inline, open_bench
 from ..store.storage import MemoryStorage
+from .compute import Benches, SimCompute
+from .curves import Summary
 from .plan import Plan, identity_of
 from .process import Process, ProcessDisk, SimClock
 from .result import Sample, SimResult
+from .watching import ALONE, LOOK_EVERY, OnProgress, OnRow, Watch, ignore
 
 FOUNDER = 0
 LEAVE_LIMIT: Seconds = 30.0
@@ -24,15 +28,20 @@ LEAVE_LIMIT: Seconds = 30.0
 class Simulation:
     """Runs the nodes of a plan (network.sim.Runner): starts them, crashes and restarts them, watches them."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(
+        self, plan: Plan, on_row: OnRow = ignore, on_progress: OnProgress = ignore, alone: int = ALONE
+    ) -> None:
         self.plan = plan
+        self.watch = None if plan.lesson is None else Watch(self, plan.lesson, on_row, on_progress)
         self.swarm = SimSwarm(plan.seed, plan.links, plan.keep_trace)
         self.swarm.runner = self
         self.identities = [identity_of(plan.seed, index) for index in range(plan.peers)]
         self.processes: dict[int, Process] = {}
         self.ended: dict[int, P2pnodeError] = {}
+        self.starts = [0] * plan.peers
+        self._alone = alone
+        self._benches = Benches(open_bench)
         self._disks = [MemoryStorage() for _ in self.identities]
-        self._starts = [0] * plan.peers
         self._samples: list[Sample] = []
         self._complaints: list[str] = []
         self._bugs: list[Exception] = []
@@ -43,7 +52,10 @@ class Simulation:
     async def run(self) -> SimResult:
         """The whole plan; raises what a node raised that no node may raise."""
         await self.start()
-        await self.go_on(self.plan.seconds)
+        if self.watch is None:
+            await self.go_on(self.plan.seconds)
+        else:
+            await self.learn(self.watch, self.plan.seconds)
         return await self.finish()
 
     async def start(self) -> None:
@@ -66,11 +78,30 @@ class Simulation:
             if self._bugs:
                 raise self._bugs[0]
 
+    async def learn(self, watch: Watch, seconds: Seconds) -> None:
+        """Let virtual time pass until all have done their rounds, at most `seconds`; in between take down curves."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end and not watch.finished:
+            await asyncio.sleep(LOOK_EVERY)
+            watch.look(loop.time())
+            if self._bugs:
+                raise self._bugs[0]
+            if FOUNDER in self.ended:
+                raise self.ended[FOUNDER]
+
+    def rest(self) -> None:
+        """From now on nobody trains; what has been learned goes round."""
+        for process in self.processes.values():
+            if process.compute is not None:
+                process.compute.rest()
+
     async def finish(self) -> SimResult:
         """Take the final view, then let everybody leave."""
         statuses = tuple(self._status(index) for index in range(self.plan.peers))
+        summaries = () if self.watch is None else self.watch.summaries(self._alone)
         await self._leave()
-        return self._result(statuses)
+        return self._result(statuses, summaries)
 
     def _sample(self, now: Seconds) -> None:
         for index in sorted(self.processes):
@@ -88,15 +119,18 @@ class Simulation:
         if index in self.processes:
             return
         plan, identity = self.plan, self.identities[index]
-        self._starts[index] += 1
+        self.starts[index] += 1
         disk = ProcessDisk(self._disks[index])
-        rng = random.Random(f"node {plan.seed} {index} {self._starts[index]}")
-        world = World(SimClock(plan.skew.get(index, 0.0)), rng, disk, inline)
+        speed = None if plan.lesson is None else plan.lesson.speed_of(plan.seed, index)
+        compute = None if speed is None else SimCompute(speed)
+        rng = random.Random(f"node {plan.seed} {index} {self.starts[index]}")
+        clock = SimClock(plan.skew.get(index, 0.0))
+        world = World(clock, rng, disk, compute or inline, self._benches.open, speed)
         network = self.swarm.network(identity.peer_id)
         node = Node(self._settings(index), world, network, identity)
         node.on_event(lambda event: self._note(index, event))
         task = asyncio.get_running_loop().create_task(self._live(index, node), name=f"node {index}")
-        self.processes[index] = Process(node, network, disk, task)
+        self.processes[index] = Process(node, network, disk, task, compute)
 
     def crash(self, index: int) -> None:
         process = self.processes.pop(index, None)
@@ -110,7 +144,11 @@ class Simulation:
         founder = self.identities[FOUNDER].peer_id
         bootstrap = () if index == FOUNDER else (self.address(FOUNDER),)
         usual = NodeSettings(name=f"n{index}", bootstrap=bootstrap, run_name=f"sim {founder[-4:]}")
-        return self.plan.settings(usual, index, self._starts[index])
+        plan, lesson = self.plan, self.plan.lesson
+        if lesson is not None:
+            circle = lesson.circle_of(index)
+            usual = replace(usual, task=lesson.choice, share=plan.share_of(index), circle=circle)
+        return plan.settings(usual, index, self.starts[index])
 
     def address(self, index: int) -> Address:
         """Where a node listens."""
@@ -145,7 +183,7 @@ class Simulation:
             await asyncio.wait(tasks, timeout=LEAVE_LIMIT)
         await asyncio.sleep(1.0)  # what is on its way arrives
 
-    def _result(self, statuses: tuple[Status | None, ...]) -> SimResult:
+    def _result(self, statuses: tuple[Status | None, ...], summaries: tuple[Summary, ...]) -> SimResult:
         trace = self.swarm.trace
         if self._bugs:
             raise self._bugs[0]
@@ -158,6 +196,9 @@ class Simulation:
             message_bytes=dict(trace.bytes),
             ended=dict(self.ended),
             left_over=tuple(self._left_over()),
+            curves=() if self.watch is None else tuple(self.watch.curves.rows),
+            summaries=summaries,
+            finished=self.watch is None or self.watch.finished,
         )
 
     def _left_over(self) -> list[str]:

@@ -64,6 +64,8 @@ class Host:
     transport: str
     network: SimNetwork | None = None
     sending_until: Seconds = 0.0
+    sent_bytes: int = 0
+    received_bytes: int = 0
 
     @property
     def address(self) -> str:
@@ -139,6 +141,8 @@ class SimSwarm:
         """Carry one call message; it arrives once, twice or never."""
         links, rng = self.links, self.rng
         now = self.record(kind, source, target, data)
+        size = len(data)
+        source.sent_bytes += size
         loss = links.loss
         if self.active:
             loss = 1.0 - (1.0 - loss) * (1.0 - self.active.loss(source.index, target.index))
@@ -151,21 +155,23 @@ class SimSwarm:
             copies = 2
         loop = asyncio.get_running_loop()
         for _ in range(copies):
-            due = self._due(now, source, target, len(data))
+            due = self._due(now, source, target, size)
             if links.reorder and rng.random() < links.reorder:
                 self.record("late", source, target)
                 due += rng.random() * LATE_FACTOR * links.latency
-            loop.call_at(due, self._deliver, source, target, arrive)
+            loop.call_at(due, self._deliver, source, target, size, arrive)
 
     def carry(
         self, source: Host, target: Host, kind: str, data: bytes, arrive: Arrive, after: Seconds = 0.0
     ) -> Seconds:
         """Carry bytes reliably: losses only delay them. Returns when they arrive, at `after` or later."""
         now = self.record(kind, source, target, data)
-        due = max(after, self._due(now, source, target, len(data)))
+        size = len(data)
+        source.sent_bytes += size
+        due = max(after, self._due(now, source, target, size))
         while self.links.loss and self.rng.random() < self.links.loss:
             due += RETRANSMIT
-        asyncio.get_running_loop().call_at(due, self._deliver, source, target, arrive)
+        asyncio.get_running_loop().call_at(due, self._deliver, source, target, size, arrive)
         return due
 
     def latency(self, source: Host, target: Host) -> Seconds:
@@ -183,10 +189,11 @@ class SimSwarm:
         source.sending_until = max(now, source.sending_until) + slowness * size / self.links.rate
         return source.sending_until + latency
 
-    def _deliver(self, source: Host, target: Host, arrive: Arrive) -> None:
+    def _deliver(self, source: Host, target: Host, size: int, arrive: Arrive) -> None:
         if self.active and self.active.blocked(source.index, target.index):
             self.record("lost", source, target)
         else:
+            target.received_bytes += size
             arrive()
 
     def record(self, kind: str, source: Host, target: Host | None = None, data: bytes = b"") -> Seconds:

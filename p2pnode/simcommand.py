@@ -1,0 +1,102 @@
+"""`p2pnode sim`: a whole swarm on virtual time from the command line, with a progress bar, a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .errors import UsageError
+
+MAX_SETTINGS = 32
+
+
+def sim(
+    peers: Annotated[int, typer.Option(help="How many nodes.")] = 16,
+    task: Annotated[str, typer.Option(help="What they learn: a name, package.module:Class, file.py.")] = "digits",
+    option: Annotated[list[str] | None, typer.Option(help="Set an option of the task.", metavar="KEY=VALUE")] = None,
+    data: Annotated[str | None, typer.Option(help="Where the task's data are.", metavar="PATH")] = None,
+    split: Annotated[str, typer.Option(help="iid, parts, dirichlet:ALPHA or labels:K.")] = "iid",
+    rounds: Annotated[int, typer.Option(help="Until every node has done so many.")] = 50,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal simulations.")] = 0,
+    churn: Annotated[float, typer.Option(help="Share of nodes that crash and come back.")] = 0.0,
+    speeds: Annotated[str, typer.Option(help="Nodes are so many times as fast as a slow one.")] = "1",
+    latency: Annotated[str, typer.Option(help="Of each message.")] = "50ms",
+    rate: Annotated[str | None, typer.Option(help="What a node can send, as in 20mbit.")] = None,
+    loss: Annotated[float, typer.Option(help="Share of messages lost.")] = 0.0,
+    circle: Annotated[int, typer.Option(help="Nodes that share one delta set.")] = 8,
+    policy: Annotated[str, typer.Option(help="How weights are merged.")] = "deltaset",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Set something of the policy.", metavar="KEY=NUMBER")
+    ] = None,
+    alone: Annotated[int, typer.Option(help="Nodes to train alone too, for comparison.")] = 4,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")] = False,
+    record: Annotated[str | None, typer.Option(help="Write all that happens, JSON lines.", metavar="FILE")] = None,
+    picture: Annotated[str | None, typer.Option(help="Draw the curves.", metavar="FILE.png")] = None,
+) -> None:
+    """Simulate a swarm that learns: the same node on virtual time, with real training and charged links."""
+    from .node.taskchoice import TaskChoice
+    from .report import print_json
+    from .simulate import simulate
+    from .simulate.picture import draw
+    from .simulate.terminal import progress_bar, show
+
+    if picture is not None:
+        _check_picture(picture)
+    with progress_bar(quiet=json) as told:
+        result = simulate(
+            peers,
+            task=TaskChoice(task, _pairs(option or [], "--option", str), data, device="cpu"),
+            split=split,
+            rounds=rounds,
+            seed=seed,
+            latency=latency,
+            rate=rate,
+            loss=_share(loss, "--loss"),
+            churn=churn,
+            speeds=speeds,
+            circle=circle,
+            policy=policy,
+            settings=_pairs(settings or [], "--set", float),
+            record=record,
+            alone=max(0, alone),
+            progress=told,
+        )
+    if picture is not None:
+        draw(result, picture, f"{peers} nodes learn {task}, {split}, {policy}, seed {seed}")
+    if json:
+        print_json({**result.facts(), "nodes": result.summaries})
+    else:
+        show(result)
+
+
+def _check_picture(path: str) -> None:
+    from .simulate.picture import can_draw
+
+    if not can_draw():
+        raise UsageError("--picture needs matplotlib: pip install matplotlib, or leave --picture out")
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"--picture {path}: there is no directory {Path(path).parent}")
+
+
+def _share(value: float, flag: str) -> float:
+    if not 0.0 <= value < 1.0:
+        raise UsageError(f"{flag} {value:g} is no share; it lies between 0 and 1")
+    return value
+
+
+def _pairs(written: list[str], flag: str, read: Callable[[str], Any]) -> dict[str, Any]:
+    """`KEY=VALUE` words; UsageError for any other."""
+    found: dict[str, Any] = {}
+    for word in written[:MAX_SETTINGS]:
+        key, equals, value = word.partition("=")
+        try:
+            found[key.strip().replace("-", "_")] = read(value.strip())
+        except ValueError:
+            equals = ""
+        if not equals or not key.strip():
+            kind = "NUMBER" if read is float else "VALUE"
+            raise UsageError(f"{flag} {word[:60]!r} is not KEY={kind}; for example {flag} density=0.01")
+    return found

@@ -1,0 +1,72 @@
+"""Training in a simulation: real steps on one shared bench, for which each node is charged its own virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from ..node.taskchoice import TaskChoice
+from ..node.world import OpenBench
+
+if TYPE_CHECKING:
+    from ..node.bench import Bench
+
+T = TypeVar("T")
+
+
+class SimCompute:
+    """A node's compute thread in virtual time: one piece of work after the other; local steps take their time.
+
+    Work is done at its beginning, from the state of that moment, and its result is known when its time has passed:
+    what comes in meanwhile is for the next piece.
+    """
+
+    def __init__(self, steps_per_second: float) -> None:
+        self._step_seconds = 1.0 / steps_per_second
+        self._turn = asyncio.Lock()
+        self._trains = asyncio.Event()
+        self._trains.set()
+
+    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+        if steps:
+            await self._trains.wait()
+        async with self._turn:
+            try:
+                return work()
+            finally:
+                if steps:
+                    await asyncio.sleep(steps * self._step_seconds)
+
+    def rest(self) -> None:
+        """Begin no more local steps; everything else goes on."""
+        self._trains.clear()
+
+
+class Benches:
+    """One bench for all nodes that learn the same: read-only data, one model in which each puts its weights in turn."""
+
+    def __init__(self, open_bench: OpenBench) -> None:
+        self._open_bench = open_bench
+        self._benches: dict[tuple[str, str, str | None, str, int], Bench] = {}
+
+    def open(self, choice: TaskChoice, seed: int) -> Bench:
+        options = repr(sorted((key, str(value)) for key, value in choice.options.items()))
+        key = (choice.spec, options, choice.source, choice.device, seed)
+        if key not in self._benches:
+            self._benches[key] = self._open_bench(choice, seed)
+        return self._benches[key]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch with one thread, so that sums are always taken in the same order."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

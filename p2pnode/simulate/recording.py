@@ -1,0 +1,53 @@
+"""A simulation on disk: one JSON object a line, written as it happens, so that a broken-off one can be read too.
+
+{"is": "plan", …}      what was simulated
+{"is": "round", …}     a node after a round (curves.Row)
+{"is": "node", …}      a node at the end (curves.Summary)
+{"is": "end", …}       digest, virtual and real time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from ..errors import LocalProblem
+from .curves import Row, Summary
+
+
+class Recording:
+    """Writes to a file, or nowhere when there is none. LocalProblem when it cannot."""
+
+    def __init__(self, path: str | Path | None) -> None:
+        self._path = path
+        try:
+            self._file = None if path is None else Path(path).open("wb")  # noqa: SIM115
+        except OSError as error:
+            raise LocalProblem(f"cannot write the recording {path}: {error.strerror}") from None
+
+    def plan(self, facts: Mapping[str, object]) -> None:
+        self._write("plan", facts)
+
+    def round(self, row: Row) -> None:
+        self._write("round", row._asdict())
+
+    def end(self, summaries: tuple[Summary, ...], facts: Mapping[str, object]) -> None:
+        for summary in summaries:
+            self._write("node", asdict(summary))
+        self._write("end", facts)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, kind: str, content: Mapping[str, object]) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(msgspec.json.encode({"is": kind, **content}) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise LocalProblem(f"cannot write the recording {self._path}: {error.strerror}") from None

@@ -1,0 +1,101 @@
+"""Watches the nodes of a simulation learn: collects their curves, knows when all are done, sums up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..network.base import Seconds
+from .curves import MB, Curves, Row, Summary
+from .plan import Lesson
+
+if TYPE_CHECKING:
+    from ..node.learning import Learning
+    from .simulation import Simulation
+
+LOOK_EVERY: Seconds = 0.5  # below the length of a round
+ALONE = 4  # nodes that are trained alone too, for comparison
+
+OnRow = Callable[[Row], None]
+OnProgress = Callable[[float, Seconds], None]  # share of the rounds done by all, virtual time
+
+
+def ignore(*_: object) -> None:
+    """Nobody listens."""
+
+
+class Watch:
+    """The learning of one simulation."""
+
+    def __init__(self, simulation: Simulation, lesson: Lesson, on_row: OnRow, on_progress: OnProgress) -> None:
+        self.curves = Curves()
+        self.finished = False  # all nodes that can have done their rounds
+        self._simulation = simulation
+        self._lesson = lesson
+        self._on_row = on_row
+        self._on_progress = on_progress
+
+    def look(self, now: Seconds) -> None:
+        """Take down what is new."""
+        for index, learning in self._learning():
+            host = self._simulation.swarm.hosts[index]
+            row = self.curves.look(now, f"n{index}", learning, host)
+            if row is not None:
+                self._on_row(row)
+        share = self._share_done(now)
+        self.finished = share >= 1.0
+        self._on_progress(share, now)
+
+    def _share_done(self, now: Seconds) -> float:
+        simulation, rounds = self._simulation, self._lesson.rounds
+        gone = {
+            index
+            for fault in simulation.plan.faults
+            if fault.kind == "crash" and fault.seconds == inf and fault.time <= now
+            for index in fault.peers
+        }
+        awaited = simulation.plan.peers - len(gone | set(simulation.ended))
+        done = [min(rounds, learning.standings.rounds) for _, learning in self._learning()]
+        return sum(done) / max(1, awaited * rounds)
+
+    def _learning(self) -> Iterator[tuple[int, Learning]]:
+        for index in sorted(self._simulation.processes):
+            learning = self._simulation.processes[index].node.learner
+            if learning is not None:
+                yield index, learning
+
+    def summaries(self, alone: int = ALONE) -> tuple[Summary, ...]:
+        """Every running node at the end; `alone` of them, evenly chosen, are trained alone as well."""
+        learning = list(self._learning())
+        compared = {round(place * len(learning) / alone) for place in range(alone)} if alone else set()
+        return tuple(
+            self._summary(index, one, place in compared or alone >= len(learning))
+            for place, (index, one) in enumerate(learning)
+        )
+
+    def _summary(self, index: int, learning: Learning, compare: bool) -> Summary:
+        simulation, evaluation = self._simulation, learning.evaluate()
+        host = simulation.swarm.hosts[index]
+        return Summary(
+            node=f"n{index}",
+            circle=self._lesson.circle_of(index),
+            rounds=learning.standings.rounds,
+            steps=learning.trainer.steps_done,
+            samples=learning.trainer.samples,
+            speed=learning.trainer.speed,
+            test_loss=evaluation.loss,
+            accuracy=evaluation.accuracy,
+            alone=self._alone(index, learning) if compare else None,
+            mb_received=host.received_bytes / MB,
+            mb_sent=host.sent_bytes / MB,
+            starts=simulation.starts[index],
+        )
+
+    def _alone(self, index: int, learning: Learning) -> float | None:
+        from .alone import accuracy_alone  # torch
+
+        plan = self._simulation.plan
+        share = plan.share_of(index)
+        assert share is not None
+        return accuracy_alone(learning.bench, share, learning.trainer.steps_done, plan.seed)
