@@ -24,6 +24,7 @@ PAGE_RECORDS = 250
 MAX_PAGES = 4
 
 A = TypeVar("A", bound=Message)
+Pick = Callable[[list[PeerId]], list[PeerId]]
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,11 @@ class Records:
             return None
         return answer.verdicts[0] if answer.verdicts else None
 
-    async def read(self, key: str) -> dict[PeerId, SignedRecord]:
-        """Every peer's newest good record under a key, from several storers at once."""
+    async def read(self, key: str, only: Pick | None = None) -> dict[PeerId, SignedRecord]:
+        """Every peer's newest good record under a key, from several storers at once or from those `only` picks."""
         storers = await self._network.nearest(key, READERS)
+        if only is not None:
+            storers = only(storers)
         answers = await asyncio.gather(*(self._find_at(peer, key) for peer in storers))
         return self._verified.newest(key, (record for found in answers for record in found), self._now())
 

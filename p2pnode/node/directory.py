@@ -11,7 +11,7 @@ from ..errors import PeerMisbehaved
 from ..ids import PeerId
 from ..messages import Announcement, decode_announcement, encode
 from ..network.base import Seconds
-from ..network.records import Published, Records
+from ..network.records import Pick, Published, Records
 from ..peers.directory import key_at, next_depth, path_elsewhere, path_of, should_rise, tree_goes_on
 from ..records import SignedRecord
 
@@ -38,20 +38,24 @@ class Directory:
                 return published
             self.depth = deeper
 
-    async def read(self, rng: random.Random) -> dict[PeerId, tuple[SignedRecord, Announcement]]:
-        """The peers in our own part of the tree and, in a large swarm, in one part elsewhere."""
-        found = await self.read_key(self.key)
+    async def read(self, rng: random.Random, thorough: bool = True) -> dict[PeerId, tuple[SignedRecord, Announcement]]:
+        """The peers in our own part of the tree and, in a large swarm, in one part elsewhere.
+
+        Thorough: from several storers; else from one of them, which is enough while little changes.
+        """
+        only = None if thorough else lambda storers: rng.sample(storers, min(1, len(storers)))
+        found = await self.read_key(self.key, only)
         here = len(found)
         if tree_goes_on(self.depth, here):
-            found.update(await self.read_key(key_at(self._tag, path_elsewhere(self.depth, rng))))
+            found.update(await self.read_key(key_at(self._tag, path_elsewhere(self.depth, rng)), only))
         if should_rise(self.depth, here):
             self.depth -= 1
         return found
 
-    async def read_key(self, key: str) -> dict[PeerId, tuple[SignedRecord, Announcement]]:
+    async def read_key(self, key: str, only: Pick | None = None) -> dict[PeerId, tuple[SignedRecord, Announcement]]:
         """Announcements of this run under one key; records whose content is no announcement are passed over."""
         found: dict[PeerId, tuple[SignedRecord, Announcement]] = {}
-        for peer, record in (await self._records.read(key)).items():
+        for peer, record in (await self._records.read(key, only)).items():
             try:
                 announcement = decode_announcement(record.value)
             except PeerMisbehaved:

@@ -33,10 +33,10 @@ from .parts import Parts
 CONTACT_TIMEOUT: Seconds = 8.0
 SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause between rounds while nobody answers
 CONTACT_PERIOD: Seconds = 60.0  # between rounds once connected
-ANNOUNCE_PERIOD: Seconds = 60.0
-ANNOUNCE_TTL: Seconds = 240.0
+ANNOUNCE_PERIOD: Seconds = 120.0
+ANNOUNCE_TTL: Seconds = 400.0
 MOMENT: Seconds = 0.01
-READ_PAUSE: tuple[Seconds, Seconds] = (0.5, 60.0)
+READ_PAUSE: tuple[Seconds, Seconds] = (0.5, 90.0)
 PING_PERIOD: Seconds = 3.0
 PING_TIMEOUT: Seconds = 4.0
 PINGS_AT_ONCE = 2
@@ -139,7 +139,7 @@ class Membership:
         while True:
             news = False
             with contextlib.suppress(PeerError, NetworkDown):
-                news = await self.read_directory()
+                news = await self.read_directory(thorough=pause < READ_PAUSE[1])
             pause = READ_PAUSE[0] if news else min(pause * 2, READ_PAUSE[1])
             if await self._woken(self._read_now, pause):
                 pause = READ_PAUSE[0]
@@ -293,9 +293,9 @@ class Membership:
 
     # ---- hearing of others ----
 
-    async def read_directory(self) -> bool:
+    async def read_directory(self, thorough: bool = True) -> bool:
         """Read our part of the directory; True when it told of somebody new."""
-        found = await self._directory.read(self._rng)
+        found = await self._directory.read(self._rng, thorough)
         note = self._parts.acquaintances.note
         new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
         await self._greet_some(new)
