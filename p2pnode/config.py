@@ -17,21 +17,31 @@ from typing import Any, TypeVar
 from .addresses import Address
 from .errors import UsageError
 from .readers import (
+    DEVICES,
     LOG_FORMATS,
     REACHABILITY,
+    Device,
     LogFormat,
     Reachability,
     choice,
     read_announce,
     read_bootstrap,
+    read_bytes,
     read_listen,
     read_name,
+    read_numbers,
+    read_options,
+    read_part,
     read_path,
     read_run,
     read_seconds,
+    read_split,
     read_switch,
+    read_until,
+    read_word,
 )
 from .run import RunAccess
+from .until import Until
 
 PREFIX = "P2PNODE_"
 T = TypeVar("T")
@@ -77,6 +87,35 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class LearningSettings:
+    """What is learned. Who joins a run follows its plan: what is said here must go with that."""
+
+    task: str | None = _setting(
+        None, read_word, "What to learn: digits (the default), fashion-mnist, text, an installed task, "
+        "package.module:Class or file.py[:Class].", "TASK",
+    )  # fmt: skip
+    task_option: tuple[tuple[str, str], ...] = _setting(
+        (), read_options, "Set an option of the task.", "KEY=VALUE", many=True
+    )
+    data: Path | None = _setting(None, read_path, "Where the task's data are, if it needs any.", "PATH")
+    device: Device = _setting("auto", choice(DEVICES), "Where to train.", choices=DEVICES)
+    policy: str | None = _setting(None, read_word, "How a run founded here merges: deltaset (the default), …", "POLICY")
+    set: tuple[tuple[str, float], ...] = _setting(
+        (), read_numbers, "Set a number of the policy, such as density.", "KEY=VALUE", many=True
+    )
+    round_seconds: float | None = _setting(None, read_seconds, "About how long a round should take.", "SECONDS")
+    split: str | None = _setting(
+        None, read_split, "Experiments: deal the data out: iid, dirichlet:0.3, labels:2; needs --part.", "SPLIT"
+    )
+    part: tuple[int, int] | None = _setting(None, read_part, "Which part of the split is this node's.", "I/N")
+    until: Until | None = _setting(
+        None, read_until, "Leave at: converged, rounds:N, time:30m or accuracy:0.9; without it, never.", "WHEN"
+    )
+    meet_only: bool = _setting(False, read_switch, "Learn nothing: only meet the others.", switch=True)
+    max_disk: int | None = _setting(None, read_bytes, "The most disk that learning may use, such as 2GB.", "SIZE")
+
+
+@dataclass(frozen=True)
 class NetworkSettings:
     """Where this node can be reached."""
 
@@ -109,6 +148,7 @@ class Config:
     name: str | None = _setting(None, read_name, "What other peers see this node as.", "NAME")
     data_dir: Path = _setting(Path(), read_path, "Where identity, run and peer book are kept.", "DIR")
     run: RunSettings = RunSettings()
+    learning: LearningSettings = LearningSettings()
     network: NetworkSettings = NetworkSettings()
     output: OutputSettings = OutputSettings()
 
@@ -211,10 +251,12 @@ def _build(owner: T, values: Mapping[str, object]) -> T:
 
 def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     """Values that are fine one by one and contradict each other."""
-    run, network = config.run, config.network
+    run, network, learning = config.run, config.network, config.learning
     contradictions = (
         (run.found and run.run, "found", "run", "found a new run, or take part in this one"),
         (run.private and run.run, "private", "run", "whether a run is private was settled when it was founded"),
+        (learning.meet_only and learning.task, "meet-only", "task", "learn something, or only meet"),
+        (learning.meet_only and learning.until, "meet-only", "until", "a node that learns nothing never gets there"),
         (network.no_listen and network.listen, "no-listen", "listen", "remove one of them"),
         (network.no_listen and network.announce, "no-listen", "announce", "remove one of them"),
         (
@@ -225,6 +267,9 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     for contradiction, one, other, remedy in contradictions:
         if contradiction:
             raise UsageError(f"{origins[one]} contradicts {origins[other]}; {remedy}")
+    for one, other in (("split", "part"), ("part", "split")):
+        if getattr(learning, one) is not None and getattr(learning, other) is None:
+            raise UsageError(f"{origins[one]} needs --{other} too; for example --split dirichlet:0.3 --part 1/4")
     if run.private and run.bootstrap and not run.found:
         raise UsageError(f"{origins['private']} is for founding a run, and a bootstrap joins one; add --found to found")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from .config import SETTINGS, Setting
+from .config import SETTINGS, LearningSettings, Setting
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
@@ -17,7 +18,11 @@ PLACE = ("data-dir", "config")  # all that a command about a running node needs 
 _CONFIG = Setting(
     "config", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
 )
-_PANELS = {"output": ("log-format", "quiet"), "network": ("listen", "announce", "no-listen", "reachability")}
+_PANELS = {
+    "learning": tuple(field.name.replace("_", "-") for field in fields(LearningSettings)),
+    "network": ("listen", "announce", "no-listen", "reachability"),
+    "output": ("log-format", "quiet"),
+}
 
 
 def takes(keys: Iterable[str]) -> Callable[[F], F]:

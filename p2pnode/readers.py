@@ -13,14 +13,19 @@ from .addresses import Address, host_and_port, parse_address, parse_listen
 from .errors import UsageError
 from .messages import MAX_NAME_CHARS
 from .run import RunAccess
+from .until import Until, parse_until
 
 LogFormat = Literal["auto", "rich", "plain", "json"]
 Reachability = Literal["auto", "public", "private"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "rich", "plain", "json")
 REACHABILITY: tuple[Reachability, ...] = ("auto", "public", "private")
+DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda", "mps")
 MAX_LIST = 64
+MAX_WORD = 120  # of a task, a policy and the keys and values of their settings
 MAX_SECONDS = 365 * 24 * 3600.0
 
+_SIZES = {f"{letter}{b}": 1000**power for power, letter in enumerate(("", "k", "m", "g", "t")) for b in ("", "b")}
 _YES = ("1", "true", "yes", "on")
 _NO = ("0", "false", "no", "off")
 
@@ -84,6 +89,74 @@ def read_switch(raw: object) -> bool:
     if word not in _YES + _NO:
         raise UsageError(f"{raw[:40]!r} is neither true nor false")
     return word in _YES
+
+
+def read_word(raw: object) -> str:
+    """A short text, such as the name of a task or a policy."""
+    word = _text(raw).strip()
+    if not word or len(word) > MAX_WORD or not word.isprintable():
+        raise UsageError(f"{word[:40]!r} is not a name; one to {MAX_WORD} printable characters are")
+    return word
+
+
+def read_options(raw: object) -> tuple[tuple[str, str], ...]:
+    """KEY=VALUE pairs, each key once, the last one given; a TOML table will do too."""
+    pairs = [f"{key}={value}" for key, value in raw.items()] if isinstance(raw, dict) else _list(raw)
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or len(key) > MAX_WORD or len(value) > MAX_WORD:
+            raise UsageError(f"{pair[:60]!r} is not KEY=VALUE; for example density=0.01")
+        found[key] = value
+    return tuple(found.items())
+
+
+def read_numbers(raw: object) -> tuple[tuple[str, float], ...]:
+    """KEY=VALUE pairs whose values are finite numbers."""
+    return tuple((key, _number(key, value)) for key, value in read_options(raw))
+
+
+def _number(key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{key[:60]} must be a number, not {value[:40]!r}")
+    return number
+
+
+def read_split(raw: object) -> str:
+    """How an experiment deals out the data."""
+    from .shards.share import parse_split  # numpy: only where it is wanted
+
+    return str(parse_split(_text(raw)))
+
+
+def read_part(raw: object) -> tuple[int, int]:
+    """`I/N`: the I-th of N parts, counted from 1."""
+    part, slash, parts = _text(raw).strip().partition("/")
+    if not slash or not part.isdecimal() or not parts.isdecimal() or not 1 <= int(part) <= int(parts) <= 100_000:
+        raise UsageError(f"{_text(raw)[:40]!r} is not a part; 2/4 is the second of four")
+    return int(part), int(parts)
+
+
+def read_until(raw: object) -> Until:
+    return parse_until(_text(raw))
+
+
+def read_bytes(raw: object) -> int:
+    """An amount of disk: a number of bytes, or with kB, MB, GB, TB."""
+    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(raw)
+    number = text.strip().lower().rstrip("bkmgt ")
+    unit = text.strip().lower().removeprefix(number).strip()
+    try:
+        amount = float(number) * _SIZES.get(unit, math.nan)
+    except ValueError:
+        amount = math.nan
+    if not 1 <= amount <= 1e18:
+        raise UsageError(f"{text[:40]!r} is not an amount of disk; for example 500MB or 20GB")
+    return int(amount)
 
 
 def choice(allowed: tuple[Any, ...]) -> Callable[[object], Any]:

@@ -23,6 +23,7 @@ from .run import RunAccess
 from .store.book import PeerBook
 from .store.datadir import IDENTITY_FILE
 from .store.storage import DiskStorage
+from .until import Until
 from .watch.tables import peers_table
 from .watch.text import clean, duration, size, why
 
@@ -55,8 +56,14 @@ def _plain(value: object) -> object:
     if isinstance(value, RunAccess):
         return f"{value.run}.***" if value.private else str(value.run)
     if isinstance(value, tuple):
-        return [item.text if isinstance(item, Address) else item for item in value]
-    return str(value) if isinstance(value, Path) else value
+        return [_plain_item(item) for item in value]
+    return str(value) if isinstance(value, Path | Until) else value
+
+
+def _plain_item(item: object) -> str:
+    if isinstance(item, tuple):
+        return "=".join(str(part) for part in item)
+    return item.text if isinstance(item, Address) else str(item)
 
 
 def show_peers(data_dir: Path, as_json: bool) -> None:

@@ -9,10 +9,10 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .addresses import host_and_port
-from .config import Config
+from .config import Config, LearningSettings
 from .ending import Ending, end_process, run_loop
 from .errors import LocalProblem, P2pnodeError, UsageError
 from .ids import Identity
@@ -22,8 +22,10 @@ from .network.orphans import sweep_orphan
 from .network.ports import PortLease
 from .node.acquaintances import BOOK_FILE
 from .node.control import ControlServer, socket_path
+from .node.entrance import Share
 from .node.joining import load_manifest, load_saved
 from .node.node import Node, NodeSettings
+from .node.taskchoice import TaskChoice
 from .node.world import ThreadCompute, real_world
 from .run import RunAccess
 from .store.book import PeerBook
@@ -84,7 +86,33 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
         private=config.run.private,
         run_name=run_name(name),
         join_timeout=config.run.join_timeout,
+        task=None if config.learning.meet_only else _task_choice(config.learning),
+        share=_share(config.learning),
+        until=config.learning.until,
+        max_disk=config.learning.max_disk,
+        meet_only=config.learning.meet_only,
     )
+
+
+def _task_choice(learning: LearningSettings) -> TaskChoice:
+    """What was said, over the defaults."""
+    said: dict[str, Any] = {
+        "spec": learning.task,
+        "options": dict(learning.task_option),
+        "source": None if learning.data is None else str(learning.data.expanduser().absolute()),
+        "policy": learning.policy,
+        "settings": dict(learning.set),
+        "round_seconds": learning.round_seconds,
+    }
+    given = {name: value for name, value in said.items() if value}
+    return TaskChoice(device=learning.device, given=frozenset(given), **given)
+
+
+def _share(learning: LearningSettings) -> Share | None:
+    if learning.split is None or learning.part is None:
+        return None
+    part, parts = learning.part
+    return Share(learning.split, part - 1, parts)
 
 
 def _network_options(config: Config, role: str, data_dir: DataDir) -> NetworkOptions:

@@ -56,13 +56,16 @@ def test_every_setting_can_come_from_every_source():
         "name": "otter", "data-dir": "/elsewhere", "bootstrap": EXAMPLE, "run": RUN, "found": "true",
         "private": "true", "join-timeout": "2.5", "listen": "/ip4/127.0.0.1/tcp/0",
         "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "reachability": "public", "log-format": "json",
-        "quiet": "1",
+        "quiet": "1", "task": "text", "task-option": "hidden=64,depth=2", "data": "/corpus", "device": "cpu",
+        "policy": "gossip", "set": "density=0.01", "round-seconds": "0.5", "split": "dirichlet:0.3", "part": "2/4",
+        "until": "time:30m", "meet-only": "yes", "max-disk": "2GB",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
+    together = {"split": {"part": "1/2"}, "part": {"split": "iid"}}  # one needs the other
     for key, raw in given.items():
-        by_flag = resolved(flags={key: raw})
-        by_environment = resolved(environ={SETTINGS[key].variable: raw})
-        by_toml = resolved(toml={key: raw})
+        by_flag = resolved(flags={key: raw, **together.get(key, {})})
+        by_environment = resolved(flags=together.get(key, {}), environ={SETTINGS[key].variable: raw})
+        by_toml = resolved(flags=together.get(key, {}), toml={key: raw})
         assert by_flag.config == by_environment.config == by_toml.config != resolved().config
         assert by_flag.origins[key] == f"--{key}"
 

@@ -149,8 +149,16 @@ class DeltaSetPolicy:
             self.rounds += 1
             return encode_entry(change.added[0])
 
-    def _signed(self, draft: Draft) -> Entry:
+    def _chain(self) -> Chain:
+        """Our own log; a new one when the old was lost and others know more of it, or a fork of it was proved."""
         chain = Chain(self._identity.peer_id, self.incarnation)
+        while chain in self.set.log.exclusions:
+            chain = chain._replace(incarnation=chain.incarnation + 1)
+        self.incarnation = chain.incarnation
+        return chain
+
+    def _signed(self, draft: Draft) -> Entry:
+        chain = self._chain()
         seq, previous = self.set.log.next_place(chain)
         group, gamma, discount = draft.weight
         facts = draft.facts
@@ -207,7 +215,7 @@ class DeltaSetPolicy:
                 if change.verdict == "refused" and "left out" not in change.why:
                     raise ValueError(f"entry refused: {change.why}")
                 self._came_in += len(change.added)
-            self.needs_snapshot |= told.behind and not told.entries
+            self.needs_snapshot |= told.behind
             if not told.heads or told.digest == self.set.log.digest():
                 return b""
             lacks = self._for(decode_heads(told.heads), self.set.log.digest())
@@ -238,11 +246,14 @@ class DeltaSetPolicy:
             arrays = {name: _unpacked(*value) for name, value in packed.items()}
         except (msgspec.DecodeError, TypeError, ValueError) as error:
             raise ValueError(f"not a snapshot: {str(error)[:120]}") from None
-        own = list(self.set.log)
         with self._lock:
+            known = list(self.set.log)
             self._begin_at(arrays)
-            for entry in own:
+            for entry in known:
                 self.set.add(entry)
+            if not known:  # a newcomer, or one that lost its state: its log there is not known to the end
+                own = [chain.incarnation for chain in self.set.heads if chain.peer == self._identity.peer_id]
+                self.incarnation = max([self.incarnation, *(number + 1 for number in own)])
             self.needs_snapshot = False
             self._readout = self._merged_at = self.set.weights()
 

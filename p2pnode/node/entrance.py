@@ -12,6 +12,7 @@ from ..addresses import Address, parse_address
 from ..errors import LocalProblem, NetworkDown, PeerError, UsageError
 from ..network.base import Seconds
 from ..run import Plan, RunAccess
+from ..until import Until
 from .joining import Run, SavedRun, adopted_access, found_run, load_manifest, load_saved, manifest_from_any, save_run
 from .membership import Membership
 from .parts import Parts
@@ -48,6 +49,9 @@ class NodeSettings:
     join_timeout: Seconds | None = None
     task: TaskChoice | None = None  # None: a run founded here only meets
     share: Share | None = None  # a fixed part of the data, for experiments
+    until: Until | None = None  # None: learn until asked to leave
+    max_disk: int | None = None  # bytes that learning may use
+    meet_only: bool = False  # take no part in learning, whatever the run learns
     circle: str = ""  # with whom the delta set is shared, for experiments; "": with all of the run
 
 

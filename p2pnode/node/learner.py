@@ -8,17 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..merge.policy import Origin
-from ..merge.registry import POLICIES
 from ..network.base import Seconds
 from ..run import Plan, RunAccess
 from ..shards.share import parse_split, split
 from ..weights import to_units
 from .bench import Bench
-from .entrance import Share
-from .learning import MODEL, Learning
+from .entrance import NodeSettings, Share
+from .exchanging import MODEL, Exchanging
+from .learning import Learning, Terms
 from .parts import Parts
 from .taskchoice import TaskChoice
-from .workshop import follow_plan, has_genesis, make_plan
+from .threads import choose_threads
+from .workshop import follow_plan, has_genesis, known_policy, make_plan
+from .world import ThreadCompute
 
 ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
@@ -30,12 +32,12 @@ async def new_plan(choice: TaskChoice, parts: Parts) -> Plan:
     return await parts.world.compute(lambda: make_plan(parts.world.open_bench(choice, seed), choice, seed))
 
 
-async def prepare(
-    plan: Plan, choice: TaskChoice, share: Share | None, parts: Parts, access: RunAccess, circle: str = ""
-) -> Learning:
+async def prepare(plan: Plan, settings: NodeSettings, parts: Parts, access: RunAccess) -> Learning:
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
-    world = parts.world
+    world, choice, share = parts.world, settings.task or TaskChoice(), settings.share
     bench = await world.compute(lambda: follow_plan(plan, choice, world.open_bench))
+    if isinstance(world.compute, ThreadCompute):
+        await world.compute(lambda: choose_threads(bench))
     origin = Origin(
         genesis=to_units(bench.genesis),
         identity=parts.identity,
@@ -45,25 +47,31 @@ async def prepare(
         settings=plan.settings,
         seed=plan.seed,
     )
-    policy = POLICIES[plan.policy](origin)
     rows = None if share is None else fixed_rows(bench, share)
-    learning = Learning(parts, access, bench, policy, plan.round_seconds, plan.max_steps, rows, circle)
-    if await learning.resume():
-        parts.events.say("resumed learning", f"going on with {plan.task} after {learning.standings.rounds} rounds")
-        return learning
-    if await _catch_up(learning, has_genesis(plan, bench)):
-        parts.events.say("caught up", f"learning {plan.task} from where the run stands")
-    else:
-        parts.events.say("learning", f"learning {plan.task} from its beginning")
+    terms = Terms(plan.round_seconds, plan.max_steps, rows, settings.circle, settings.until, settings.max_disk)
+    learning = Learning(parts, access, bench, known_policy(plan.policy)(origin), terms)
+    await _find_start(learning, plan, parts)
     return learning
 
 
-async def _catch_up(learning: Learning, genesis: bool) -> bool:
+async def _find_start(learning: Learning, plan: Plan, parts: Parts) -> None:
+    """Put the learning where this node was, else where the run is, else at the run's beginning."""
+    if await learning.resume():
+        parts.events.say("resumed learning", f"going on with {plan.task} after {learning.standings.rounds} rounds")
+        return
+    if await _catch_up(learning.exchanging, has_genesis(plan, learning.bench)):
+        parts.events.say("caught up", f"learning {plan.task} from where the run stands")
+    else:
+        parts.events.say("learning", f"learning {plan.task} from its beginning")
+    await learning.save()  # what is published from now on has something to follow
+
+
+async def _catch_up(exchanging: Exchanging, genesis: bool) -> bool:
     """Take over a member's snapshot. Without the genesis there is no other way in, so it is tried for ever."""
     asked = 0
     while True:
-        members = learning.members()
-        if members and await learning.adopt_from(members):
+        members = exchanging.members()
+        if members and await exchanging.adopt_from(members):
             return True
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..errors import P2pnodeError
+from ..errors import P2pnodeError, UsageError
 from ..ids import Identity, PeerId
 from ..network.base import Health, Network, Seconds
 from ..peers.table import Peer
@@ -18,7 +20,6 @@ from .membership import Me, Membership
 from .parts import make_parts
 from .serve import NodeServer
 from .status import Condition, Event, PeerRow, Status
-from .taskchoice import TaskChoice
 from .world import World
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Node", "NodeSettings"]
 
 WATCH_PERIOD: Seconds = 1.0
+SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end first
 OWN_IN_INVITE = 2
 OTHERS_IN_INVITE = 2  # bootstrap addresses, for when the own ones cannot be dialled
 
@@ -78,7 +80,7 @@ class Node:
             if self._leaving.is_set():
                 await self._cancelled(living)
                 if self.learner is not None:
-                    await self.learner.save()
+                    await self.learner.save(SAVE_LIMIT)
                 await self._say_goodbye()
             else:
                 _raise_plain(living)
@@ -116,23 +118,29 @@ class Node:
 
     async def _learn(self, manifest: Manifest) -> None:
         """Learn what the run learns, if anything. UsageError when that cannot be done with what is installed."""
-        if manifest.plan is None or self.access is None:
+        task = self._settings.task
+        if manifest.plan is None and task is not None and "spec" in task.given:
+            raise UsageError(f"--task {task.spec} contradicts the run, which learns nothing; --found a new run")
+        if manifest.plan is None or self.access is None or self._settings.meet_only:
             return
-        from .learner import prepare  # torch, seconds to import: only where something is learned
+        learner = await self._learner_module()
+        self.learner = await learner.prepare(manifest.plan, self._settings, self._parts, self.access)
+        why = await self.learner.keep()
+        self._events.say("done", f"{why}; leaving")
+        self.leave()
 
-        settings = self._settings
-        choice = settings.task or TaskChoice()
-        self.learner = await prepare(manifest.plan, choice, settings.share, self._parts, self.access, settings.circle)
-        await self.learner.keep()
+    async def _learner_module(self) -> ModuleType:
+        """Needs torch, which takes seconds to import: only where something is learned, and not on the loop."""
+        return await self._world.compute(lambda: import_module(".learner", __package__))
 
     async def _make_plan(self) -> Plan | None:
         """The plan of a run founded here."""
         choice = self._settings.task
         if choice is None:
             return None
-        from .learner import new_plan
-
-        return await new_plan(choice, self._parts)
+        learner = await self._learner_module()
+        plan: Plan = await learner.new_plan(choice, self._parts)
+        return plan
 
     async def _say_goodbye(self) -> None:
         self._set_condition("leaving")

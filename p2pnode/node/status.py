@@ -53,10 +53,11 @@ class LearningStatus(msgspec.Struct, frozen=True):
     loss: float | None
     test_loss: float | None
     accuracy: float | None
-    update_norm: float
+    update_norm: float  # smoothed
     exchanges: int
     entries: int
     merged: str
+    problems: int = 0
 
 
 class Status(msgspec.Struct, frozen=True):

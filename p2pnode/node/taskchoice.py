@@ -18,3 +18,5 @@ class TaskChoice:
     round_seconds: float = 2.0
     max_steps: int = 200
     device: str = "auto"
+    given: frozenset[str] = frozenset()  # which of these the user said: a run that differs in one of them is refused
+    foreign: bool = False  # named by a run's founder, not here: only what is built in or installed may be loaded

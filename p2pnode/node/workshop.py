@@ -7,8 +7,11 @@ from blake3 import blake3
 
 from ..deltaset.accumulate import weights_hash
 from ..errors import UsageError
+from ..merge.policy import MakePolicy
+from ..merge.registry import policy_named
 from ..run import Plan
-from ..tasks.find import load_task
+from ..task import Option, Task, as_option, option_defaults
+from ..tasks.find import installed_task, load_task
 from ..weights import to_units
 from .bench import Bench
 from .taskchoice import TaskChoice
@@ -17,13 +20,15 @@ from .world import OpenBench
 
 def open_bench(choice: TaskChoice, seed: int) -> Bench:
     """Load the task and build its model and data. Takes seconds the first time: it imports torch."""
-    return Bench(load_task(choice.spec, choice.options, choice.source), choice.device, seed)
+    load = installed_task if choice.foreign else load_task
+    return Bench(load(choice.spec, choice.options, choice.source), choice.device, seed)
 
 
 def make_plan(bench: Bench, choice: TaskChoice, seed: int) -> Plan:
-    """The plan a founder signs."""
+    """The plan a founder signs. UsageError when the policy is not known here."""
+    known_policy(choice.policy)
     return Plan(
-        task=choice.spec,
+        task=bench.task.name,
         version=bench.task.version,
         options=bench.task.options,
         parameters=bench.layout.size,
@@ -38,23 +43,63 @@ def make_plan(bench: Bench, choice: TaskChoice, seed: int) -> Plan:
     )
 
 
-def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
-    """A bench for somebody else's plan; UsageError when what is installed here is not what the plan was made with.
+def known_policy(name: str) -> MakePolicy:
+    try:
+        return policy_named(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
+
+def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
+    """A bench for somebody else's plan; UsageError when what is installed or was said here does not go with it.
+
+    The task's code is what the user named, or what is installed under the plan's name: never what a founder chose.
     The genesis may differ (another torch, another device): then the weights come from a peer.
     """
-    spec = own.spec if own.source is not None and own.spec == plan.task else plan.task
-    choice = TaskChoice(spec, plan.options, own.source, device=own.device)
+    _check_wishes(plan, own)
+    named = "spec" in own.given
+    options = {**own.options, **plan.options}
+    choice = TaskChoice(own.spec if named else plan.task, options, own.source, device=own.device, foreign=not named)
     try:
         bench = open_bench(choice, plan.seed)
     except UsageError as error:
         raise UsageError(f"this run learns {plan.task!r}, which is not to be had here: {error}") from None
-    if bench.task.version != plan.version or bench.layout.hash != plan.layout:
+    _check_task(plan, own, bench)
+    return bench
+
+
+def _check_wishes(plan: Plan, own: TaskChoice) -> None:
+    """What the user said about the run against what it is."""
+    said = {"policy": (own.policy, plan.policy), "round_seconds": (own.round_seconds, plan.round_seconds)}
+    said |= {f"set {key}": (value, plan.settings.get(key)) for key, value in own.settings.items()}
+    for name, (wanted, planned) in said.items():
+        if name.split()[0].replace("set", "settings") in own.given and wanted != planned:
+            flag = name.replace("_", "-")
+            fixed = "does not set it" if planned is None else f"has {planned}"
+            raise UsageError(
+                f"--{flag} {wanted} contradicts the run, which {fixed}; leave it out, or --found a new run"
+            )
+
+
+def _check_task(plan: Plan, own: TaskChoice, bench: Bench) -> None:
+    task = bench.task
+    if task.name != plan.task:
+        raise UsageError(f"--task {own.spec} is {task.name!r}, and this run learns {plan.task!r}; leave --task out")
+    if task.version != plan.version or (task.options == plan.options and bench.layout.hash != plan.layout):
         raise UsageError(
             f"this run learns {plan.task!r} version {plan.version} with {plan.parameters:,} parameters; installed here "
-            f"is version {bench.task.version} with {bench.layout.size:,}; install the same version"
+            f"is version {task.version} with {bench.layout.size:,}; install the same version"
         )
-    return bench
+    for key, value in own.options.items():
+        if key not in task.LOCAL and as_option(task.name, key, value, getattr(task, key)) != _planned(plan, task, key):
+            planned = _planned(plan, task, key)
+            raise UsageError(
+                f"--task-option {key}={value} contradicts the run, which has {key}={planned}; leave it out"
+            )
+
+
+def _planned(plan: Plan, task: Task, key: str) -> Option:
+    return plan.options.get(key, option_defaults(type(task))[key])
 
 
 def has_genesis(plan: Plan, bench: Bench) -> bool:

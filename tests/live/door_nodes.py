@@ -37,8 +37,16 @@ class Door:
     """One process, its output, and its data directory. Its temporary files go to a directory of its own."""
 
     def __init__(
-        self, root: Path, name: str, *arguments: str, argv: list[str] | None = None, terminal: int | None = None
+        self,
+        root: Path,
+        name: str,
+        *arguments: str,
+        argv: list[str] | None = None,
+        terminal: int | None = None,
+        learns: bool = False,
     ) -> None:
+        """Start it. Most tests need no learning, and without it nodes start faster."""
+        self._learns = learns
         self.data_dir = root / name
         self.temporary = Path("/tmp", f"door-{os.getpid()}-{name}-{time.monotonic_ns() % 10**6}")
         self.temporary.mkdir(mode=0o700)
@@ -59,7 +67,8 @@ class Door:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")}
         path = f"{Path(sys.executable).parent}:{clean.get('PATH', '')}"
         mine = {"P2PNODE_DATA_DIR": str(self.data_dir), "P2PNODE_LISTEN": LOOPBACK, "TMPDIR": str(self.temporary)}
-        return {**clean, **mine, "PATH": path, "OMP_NUM_THREADS": "1"}
+        learning = {} if self._learns else {"P2PNODE_MEET_ONLY": "1"}
+        return {**clean, **mine, **learning, "PATH": path, "OMP_NUM_THREADS": "1"}
 
     @property
     def out(self) -> str:

@@ -1,0 +1,129 @@
+"""What the demo measures itself by: the same training alone, what the nodes left on disk, and a picture of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event, Thread
+
+from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
+from p2pnode.ids import Identity
+from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.policy import Origin
+from p2pnode.node.bench import Bench
+from p2pnode.node.entrance import Share
+from p2pnode.node.exchanging import MODEL
+from p2pnode.node.learner import fixed_rows
+from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.node.trainer import Trainer
+from p2pnode.node.workshop import open_bench
+from p2pnode.run import Plan, read_manifest
+from p2pnode.store.progress import Progress
+from p2pnode.store.storage import DiskStorage
+from p2pnode.weights import to_units
+
+CHUNK = 100  # local steps of the lonely training at a time
+PAUSE = 0.05
+
+
+class Alone:
+    """The same trainers on the same parts from the same first weights, as many local steps as the nodes do."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.bench: Bench = open_bench(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
+        shares = [Share(SPLIT, part, len(NAMES)) for part in range(len(NAMES))]
+        self._trainers = [Trainer(self.bench, fixed_rows(self.bench, share), seed=share.part) for share in shares]
+        self._weights = [self.bench.genesis.copy() for _ in NAMES]
+        self._stop = Event()
+        self._thread: Thread | None = None
+
+    def follow(self, nodes: list[DemoNode]) -> None:
+        """Keep up with the nodes, in the background."""
+        self._thread = Thread(target=self._keep_up, args=(nodes,), daemon=True)
+        self._thread.start()
+
+    def finish(self, nodes: list[DemoNode]) -> None:
+        """Do what is still missing, at full speed."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        for node in nodes:
+            while self._advance(node):
+                pass
+
+    def _keep_up(self, nodes: list[DemoNode]) -> None:
+        while not self._stop.is_set():
+            if not sum(self._advance(node) for node in list(nodes)):
+                self._stop.wait(PAUSE)
+
+    def _advance(self, node: DemoNode) -> int:
+        """A few steps for a node that is ahead; how many."""
+        trainer = self._trainers[node.part]
+        steps = min(CHUNK, node.steps - trainer.steps_done)
+        if steps > 0:
+            self._weights[node.part] = trainer.steps(self._weights[node.part], steps).weights
+            node.alone = trainer.evaluate(self._weights[node.part]).accuracy
+        return max(0, steps)
+
+
+def plan_of(node: DemoNode) -> Plan:
+    """The plan of the run a node is in, from its disk."""
+    assert node.status is not None
+    plan = read_manifest((node.data_dir / "runs" / node.status.run / "manifest").read_bytes()).plan
+    assert plan is not None
+    return plan
+
+
+def left_on_disk(node: DemoNode, plan: Plan, run: str, bench: Bench) -> DeltaSetPolicy:
+    """A node's delta set as it saved it on leaving."""
+    identity = Identity.from_key_file((node.data_dir / "identity.key").read_bytes())
+    genesis = to_units(bench.genesis)
+    policy = DeltaSetPolicy(Origin(genesis, identity, plan.genesis, MODEL, plan.layout, plan.settings, plan.seed))
+    saved = Progress(DiskStorage(node.data_dir), f"runs/{run}/{MODEL}").load()
+    if saved is None:
+        raise Failed(f"{node.name} left nothing on its disk")
+    policy.restore(*saved)
+    return policy
+
+
+def close_the_books(policies: list[DeltaSetPolicy]) -> None:
+    """One last exchange of all with all; Failed unless every entry is then everywhere and the weights are bit-equal."""
+    for one in policies:
+        for other in policies:
+            if one is not other:
+                asked = one.ask("")
+                other.take("", one.take("", other.answer("", asked)) or one.answer("", other.ask("")))
+    if any(policy.set.log.exclusions for policy in policies):
+        raise Failed("a node's log was left out: it contradicted itself")
+    if len({policy.set.log.digest() for policy in policies}) > 1:
+        raise Failed("the nodes do not know the same entries")
+    if len({policy.set.hash() for policy in policies}) > 1:
+        raise Failed("the nodes know the same entries and have other weights")
+
+
+def draw(nodes: list[DemoNode], marks: dict[str, float], file: Path) -> None:
+    """The curves as a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 5))
+    for number, node in enumerate(nodes):
+        colour = f"C{number}"
+        seconds = [sample.second for sample in node.samples]
+        axes.plot(seconds, [_points(sample.together) for sample in node.samples], colour, label=f"{node.name}")
+        axes.plot(seconds, [_points(sample.alone) for sample in node.samples], colour, linestyle=":", alpha=0.8)
+    for number, (words, second) in enumerate(marks.items()):
+        axes.axvline(second, color="grey", linewidth=0.8)
+        axes.text(second, 2 + 6 * number, f" {words}", color="grey", fontsize=8)
+    axes.plot([], [], "k-", label="together")
+    axes.plot([], [], "k:", label="alone, same local steps")
+    axes.set(xlabel="seconds", ylabel="accuracy on test data, %", ylim=(0, 100), title="Four nodes learn digits")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+
+
+def _points(share: float | None) -> float:
+    return float("nan") if share is None else 100 * share

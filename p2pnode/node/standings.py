@@ -1,0 +1,53 @@
+"""What a node's learning has reached: for the views, for the events that tell of it, and for `--until`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..merge.policy import Merged
+from ..network.base import Seconds
+from ..task import Evaluation
+from ..until import Monitor, Reached
+
+SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
+
+
+@dataclass
+class Standings:
+    """Counts since the node joined the run; `monitor` watches how much the shared weights still change."""
+
+    monitor: Monitor = field(default_factory=Monitor)
+    rounds: int = 0
+    loss: float | None = None
+    evaluation: Evaluation | None = None
+    update_norm: float = 0.0
+    merged: str = ""
+    exchanges: int = 0
+    entries: int = 0
+    problems: int = 0
+    begun: Seconds = 0.0
+    said: Seconds | None = None
+
+    def note(self, loss: float, merged: Merged) -> None:
+        """One round is done."""
+        self.rounds += 1
+        self.loss = loss
+        self.update_norm = merged.update_norm
+        self.merged = merged.why
+        self.entries += merged.entries
+        self.monitor.note(merged.update_norm)
+
+    def reached(self, now: Seconds) -> Reached:
+        monitor, evaluation = self.monitor, self.evaluation
+        accuracy = None if evaluation is None else evaluation.accuracy
+        return Reached(self.rounds, now - self.begun, accuracy, monitor.norm, monitor.calm_rounds)
+
+    def line(self, now: Seconds) -> str:
+        """The progress in words, or "" when it was told lately or nothing is known yet."""
+        if self.evaluation is None or (self.said is not None and now - self.said < SAY_EVERY):
+            return ""
+        self.said = now
+        loss = "" if self.loss is None else f"loss {self.loss:.4g}, "
+        accuracy = self.evaluation.accuracy
+        test = f"accuracy {accuracy:.1%}" if accuracy is not None else f"test loss {self.evaluation.loss:.4g}"
+        return f"round {self.rounds}: {loss}{test}, {self.entries} entries of others"
