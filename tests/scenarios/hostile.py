@@ -1,0 +1,93 @@
+"""A member of a simulated swarm that answers every exchange, and asks everybody, with nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+from p2pnode.addresses import Address
+from p2pnode.errors import NetworkDown, PeerError
+from p2pnode.ids import Identity, PeerId
+from p2pnode.messages import (
+    PROTOCOL,
+    Announcement,
+    Exchange,
+    Exchanged,
+    Hello,
+    Ping,
+    Pong,
+    Refused,
+    Welcome,
+    decode_request,
+    encode,
+)
+from p2pnode.network.base import Payload
+from p2pnode.records import sign_record
+from p2pnode.simulate import EPOCH, Simulation
+
+
+class Liar:
+    """Joins a run's circle as a node would, then sends garbage, and what others sent with bytes turned round."""
+
+    def __init__(self, simulation: Simulation, seed: int = 1) -> None:
+        self.identity = Identity(bytes([66]) * 32)
+        self.network = simulation.swarm.network(self.identity.peer_id)
+        self.asked = 0  # exchanges that honest nodes began with it
+        self._simulation = simulation
+        self._rng = random.Random(seed)
+        self._heard: list[bytes] = [b"nothing yet"]
+
+    async def live(self, seconds: float) -> None:
+        """Greet everybody, and pester them."""
+        await self.network.start(self)
+        tag = self._tag()
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            for index in range(self._simulation.plan.peers):
+                with contextlib.suppress(PeerError, NetworkDown):
+                    await self._pester(self._simulation.address(index), tag)
+            await asyncio.sleep(1.0)
+        await self.network.close()
+
+    async def _pester(self, address: Address, tag: str) -> None:
+        await self.network.contact(address, 2.0)
+        word = Announcement("liar", tag, (self.network.host.address,), circle="circle 0")
+        expiry = EPOCH + asyncio.get_running_loop().time() + 200.0
+        record = sign_record(self.identity, f"peers/{tag}/p", encode(word), expiry)
+        await self.network.call(address.peer, encode(Hello(PROTOCOL, tag, announcement=record)), 2.0)
+        push = self._rng.random() < 0.5
+        await self.network.call(address.peer, encode(Exchange(tag, "main", self._garbage(), push)), 2.0)
+
+    def _tag(self) -> str:
+        access = self._simulation.processes[0].node.access
+        assert access is not None
+        return access.tag
+
+    def _garbage(self) -> bytes:
+        if self._rng.random() < 0.3:
+            return self._rng.randbytes(self._rng.randrange(300))
+        copy = bytearray(self._rng.choice(self._heard))
+        for _ in range(self._rng.randrange(4)):
+            copy[self._rng.randrange(len(copy))] = self._rng.randrange(256)
+        return bytes(copy)
+
+    # ---- network.base.Server ----
+
+    async def answer(self, peer: PeerId, request: bytes) -> bytes:
+        message = decode_request(request)
+        if isinstance(message, Exchange):
+            self.asked += 1
+            self._heard = [*self._heard[-20:], message.body or b"empty"]
+            return encode(Exchanged(self._garbage()))
+        if isinstance(message, Ping):
+            return encode(Pong(EPOCH + asyncio.get_running_loop().time()))
+        if isinstance(message, Hello):
+            return encode(Welcome(PROTOCOL, EPOCH + asyncio.get_running_loop().time(), role="node", name="liar"))
+        return encode(Refused("no", "never"))
+
+    async def payload(self, peer: PeerId, request: bytes) -> Payload:
+        return Payload.of(self._rng.randbytes(1000))
+
+    def misbehaved(self, peer: PeerId, why: str) -> None:
+        pass
