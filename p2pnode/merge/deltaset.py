@@ -24,10 +24,12 @@ from ..deltas.make import make_delta, record
 from ..deltaset.accumulate import in_range
 from ..deltaset.entry import (
     Chain,
+    Claim,
     Entry,
     Mark,
     decode_entry,
     encode_entry,
+    read_claim,
     rules_for,
     sign_entry,
 )
@@ -36,6 +38,7 @@ from ..deltaset.entry import (
 )
 from ..deltaset.forks import ForkProof
 from ..deltaset.heads import decode_heads, encode_heads, mark_of, missing
+from ..deltaset.retention import droppable
 from ..deltaset.set import DeltaSet
 from ..ids import PeerId
 from ..weights import Floats, Units, norm_squared
@@ -43,6 +46,9 @@ from .policy import Arrays, Facts, Merged, Origin, relative_change
 
 MAX_BODY_BYTES = 700_000
 MAX_PROOFS = 16
+MAX_CLAIMS = 4096
+DROP_EVERY = 16  # merges
+MAX_PARTNERS = 64
 EMA = 0.8  # of the read-out, per merge
 MIN_ENTRIES = 256  # below this a message is mostly envelope
 FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
@@ -58,6 +64,7 @@ class Deltas(msgspec.Struct, frozen=True, array_like=True):
     entries: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=4096)] = ()
     proofs: Annotated[tuple[ForkProof, ...], msgspec.Meta(max_length=MAX_PROOFS)] = ()
     behind: bool = False  # you lack entries I no longer have: take a snapshot
+    claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # where equal heads hide a fork
 
 
 _decoder = msgspec.msgpack.Decoder(Deltas)
@@ -97,6 +104,8 @@ class DeltaSetPolicy:
         self._readout = self.set.weights()
         self._merged_at = self._readout
         self._came_in = 0
+        self._merges = 0
+        self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
         self._trained = mark_of(self.set.heads)
         self._lock = threading.Lock()  # light and heavy methods run in two threads
 
@@ -186,10 +195,19 @@ class DeltaSetPolicy:
         with self._lock:
             now = self.set.weights()
             came_in, self._came_in = self._came_in, 0
+            self._merges += 1
+            if self._merges % DROP_EVERY == 0:
+                self._drop_old()
         change = relative_change(self._merged_at, now)
         self._merged_at = now
         self._readout = (EMA * self._readout + (1 - EMA) * now).astype(np.float32)
         return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, change)
+
+    def _drop_old(self) -> None:
+        """Forget entries that snapshots cover; our own stay until two partners have them."""
+        heads = self.set.heads
+        known = list(self._partners_heads.values())
+        self.set.log.drop(droppable(heads, heads, self._identity.peer_id, known))
 
     # ---- exchange ----
 
@@ -202,14 +220,24 @@ class DeltaSetPolicy:
         with self._lock:
             digest = self.set.log.digest()
             if asked.digest == digest:
+                self._note_heads(partner, self.set.heads)
                 return _encode(Deltas(digest))
-            return _encode(self._for(decode_heads(asked.heads), digest))
+            theirs = decode_heads(asked.heads)
+            self._note_heads(partner, theirs)
+            return _encode(self._for(theirs, digest))
+
+    def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
+        self._partners_heads.pop(partner, None)
+        self._partners_heads[partner] = dict(heads)
+        while len(self._partners_heads) > MAX_PARTNERS:
+            del self._partners_heads[next(iter(self._partners_heads))]
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         told = _decoded(answer)
         with self._lock:
             for proof in told.proofs:
                 self.set.add_proof(proof)
+            self._find_forks(told.claims)
             for data in told.entries:
                 change = self.set.add(decode_entry(data))
                 if change.verdict == "refused" and "left out" not in change.why:
@@ -233,7 +261,18 @@ class DeltaSetPolicy:
                     break
                 entries.append(data)
         proofs = tuple(log.proofs.values())[:MAX_PROOFS]
-        return Deltas(digest, encode_heads(self.set.heads), tuple(entries), proofs, not log.can_serve(theirs))
+        heads = self.set.heads
+        claims = [claim for chain in heads for claim in log.claims(chain)] if heads == theirs else []
+        behind = not log.can_serve(theirs)
+        return Deltas(digest, encode_heads(heads), tuple(entries), proofs, behind, tuple(claims[:MAX_CLAIMS]))
+
+    def _find_forks(self, claims: tuple[Claim, ...]) -> None:
+        """Equal heads and unequal digests: somebody told us and our partner different things. Find out who."""
+        chains: dict[Chain, list[Claim]] = {}
+        for claim in claims:
+            chains.setdefault(read_claim(claim).chain, []).append(claim)
+        for chain, told in chains.items():
+            self.set.compare_claims(told, chain)
 
     # ---- starting elsewhere, and again ----
 
