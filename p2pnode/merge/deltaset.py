@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -36,39 +36,35 @@ from ..deltaset.entry import (
 from ..deltaset.entry import (
     Facts as EntryFacts,
 )
-from ..deltaset.forks import ForkProof
 from ..deltaset.heads import decode_heads, encode_heads, mark_of, missing
+from ..deltaset.heads import merge as merge_heads
+from ..deltaset.log import Change
 from ..deltaset.retention import droppable
 from ..deltaset.set import DeltaSet
 from ..ids import PeerId
 from ..weights import Floats, Units, norm_squared
+from .leftout import LeftOut
 from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .setmessages import (
+    MAX_BODY_BYTES,
+    MAX_CLAIMS,
+    MAX_PROOFS,
+    Deltas,
+    bytes_array,
+    decode_deltas,
+    encode_deltas,
+    pack_arrays,
+    unpack_arrays,
+)
 
-MAX_BODY_BYTES = 700_000
-MAX_PROOFS = 16
-MAX_CLAIMS = 4096
 DROP_EVERY = 16  # merges
 MAX_PARTNERS = 64
 EMA = 0.8  # of the read-out, per merge
+MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to have them
 MIN_ENTRIES = 256  # below this a message is mostly envelope
 FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
 
 DEFAULTS: Mapping[str, float] = {"density": 0.005, "bits": 2, "gamma": 1.0, "beta": 0.98, "norm_ratio": 0.5}
-
-
-class Deltas(msgspec.Struct, frozen=True, array_like=True):
-    """What two nodes say to each other: where I stand, and entries you lack. A question has no entries."""
-
-    digest: Annotated[bytes, msgspec.Meta(max_length=16)]
-    heads: Annotated[bytes, msgspec.Meta(max_length=200_000)] = b""
-    entries: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=4096)] = ()
-    proofs: Annotated[tuple[ForkProof, ...], msgspec.Meta(max_length=MAX_PROOFS)] = ()
-    behind: bool = False  # you lack entries I no longer have: take a snapshot
-    claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # where equal heads hide a fork
-
-
-_decoder = msgspec.msgpack.Decoder(Deltas)
-_encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True)
@@ -104,6 +100,7 @@ class DeltaSetPolicy:
         self._readout = self.set.weights()
         self._merged_at = self._readout
         self._came_in = 0
+        self._left_out = LeftOut()
         self._merges = 0
         self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
         self._trained = mark_of(self.set.heads)
@@ -114,10 +111,26 @@ class DeltaSetPolicy:
     def start(self) -> Floats:
         with self._lock:
             self._trained = mark_of(self.set.heads)
-            return self.set.weights()
+            return self._left_out.weights(self.set)
 
     def readout(self) -> Floats:
         return self._readout.copy()
+
+    def weights(self) -> Floats:
+        """A, without whom this node leaves out."""
+        with self._lock:
+            return self._left_out.weights(self.set)
+
+    def leave_out(self, peer: str) -> None:
+        """Heavy. Keep a peer's entries out of what this node trains, evaluates and exports; the set stays as it is."""
+        with self._lock:
+            self._left_out.begin(self.set, peer)
+            self._readout = self._merged_at = self._left_out.weights(self.set)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Whom this node leaves out."""
+        return self._left_out.peers
 
     def record(self, begun: Floats, after: Floats, facts: Facts) -> Draft:
         residual = record(self._residual, after - begun, self._beta)
@@ -151,7 +164,7 @@ class DeltaSetPolicy:
         with self._lock:
             if not in_range(self.set.units, draft.delta):
                 return b""  # the weights have grown to the edge of the grid: nothing more is added
-            change = self.set.add(self._signed(draft))
+            change = self._add(self.set.add(self._signed(draft)))
             if change.verdict != "added":
                 raise ValueError(f"own entry {change.verdict}: {change.why}")
             self._residual = draft.residual
@@ -193,7 +206,7 @@ class DeltaSetPolicy:
 
     def merge(self) -> Merged:
         with self._lock:
-            now = self.set.weights()
+            now = self._left_out.weights(self.set)
             came_in, self._came_in = self._came_in, 0
             self._merges += 1
             if self._merges % DROP_EVERY == 0:
@@ -207,24 +220,30 @@ class DeltaSetPolicy:
         """Forget entries that snapshots cover; our own stay until two partners have them."""
         heads = self.set.heads
         known = list(self._partners_heads.values())
-        self.set.log.drop(droppable(heads, heads, self._identity.peer_id, known))
+        until = droppable(heads, heads, self._identity.peer_id, known)
+        most = {chain: head - MOST_KEPT for chain, head in heads.items() if head > MOST_KEPT}
+        self.set.log.drop(merge_heads(until, most))
+
+    def _add(self, change: Change) -> Change:
+        self._left_out.follow(change, self.set)
+        return change
 
     # ---- exchange ----
 
     def ask(self, partner: PeerId) -> bytes:
         with self._lock:
-            return _encode(Deltas(self.set.log.digest(), encode_heads(self.set.heads)))
+            return encode_deltas(Deltas(self.set.log.digest(), encode_heads(self.set.heads)))
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
-        asked = _decoded(request)
+        asked = decode_deltas(request)
         with self._lock:
             digest = self.set.log.digest()
             if asked.digest == digest:
                 self._note_heads(partner, self.set.heads)
-                return _encode(Deltas(digest))
+                return encode_deltas(Deltas(digest))
             theirs = decode_heads(asked.heads)
             self._note_heads(partner, theirs)
-            return _encode(self._for(theirs, digest))
+            return encode_deltas(self._for(theirs, digest))
 
     def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
         self._partners_heads.pop(partner, None)
@@ -233,13 +252,13 @@ class DeltaSetPolicy:
             del self._partners_heads[next(iter(self._partners_heads))]
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
-        told = _decoded(answer)
+        told = decode_deltas(answer)
         with self._lock:
             for proof in told.proofs:
-                self.set.add_proof(proof)
+                self._add(self.set.add_proof(proof))
             self._find_forks(told.claims)
             for data in told.entries:
-                change = self.set.add(decode_entry(data))
+                change = self._add(self.set.add(decode_entry(data)))
                 if change.verdict == "refused" and "left out" not in change.why:
                     raise ValueError(f"entry refused: {change.why}")
                 self._came_in += len(change.added)
@@ -247,7 +266,7 @@ class DeltaSetPolicy:
             if not told.heads or told.digest == self.set.log.digest():
                 return b""
             lacks = self._for(decode_heads(told.heads), self.set.log.digest())
-        return _encode(Deltas(lacks.digest, b"", lacks.entries, lacks.proofs)) if lacks.entries else b""
+        return encode_deltas(Deltas(lacks.digest, b"", lacks.entries, lacks.proofs)) if lacks.entries else b""
 
     def _for(self, theirs: Mapping[Chain, int], digest: bytes) -> Deltas:
         """Where we stand and what they lack, within the size of a message; the rest comes next time."""
@@ -272,29 +291,28 @@ class DeltaSetPolicy:
         for claim in claims:
             chains.setdefault(read_claim(claim).chain, []).append(claim)
         for chain, told in chains.items():
-            self.set.compare_claims(told, chain)
+            self._add(self.set.compare_claims(told, chain))
 
     # ---- starting elsewhere, and again ----
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode({name: _packed(array) for name, array in self._shared().items()})
+        return pack_arrays(self._shared())
 
     def adopt(self, snapshot: bytes) -> None:
-        try:
-            packed = msgspec.msgpack.decode(snapshot, type=dict[str, tuple[str, tuple[int, ...], bytes]])
-            arrays = {name: _unpacked(*value) for name, value in packed.items()}
-        except (msgspec.DecodeError, TypeError, ValueError) as error:
-            raise ValueError(f"not a snapshot: {str(error)[:120]}") from None
+        arrays = unpack_arrays(snapshot)
         with self._lock:
             known = list(self.set.log)
-            self._begin_at(arrays)
+            try:
+                self._begin_at(arrays)
+            except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
+                raise ValueError(f"not a snapshot: {error!r:.120}") from None
             for entry in known:
-                self.set.add(entry)
+                self._add(self.set.add(entry))
             if not known:  # a newcomer, or one that lost its state: its log there is not known to the end
                 own = [chain.incarnation for chain in self.set.heads if chain.peer == self._identity.peer_id]
                 self.incarnation = max([self.incarnation, *(number + 1 for number in own)])
             self.needs_snapshot = False
-            self._readout = self._merged_at = self.set.weights()
+            self._readout = self._merged_at = self._left_out.weights(self.set)
 
     def _shared(self) -> Arrays:
         with self._lock:
@@ -303,11 +321,11 @@ class DeltaSetPolicy:
             kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
             return {
                 "units": self.set.units.copy(),
-                "heads": _bytes_array(encode_heads(self.set.heads)),
-                "tips": _bytes_array(tips),
-                "exclusions": _bytes_array(encode_heads(log.exclusions)),
+                "heads": bytes_array(encode_heads(self.set.heads)),
+                "tips": bytes_array(tips),
+                "exclusions": bytes_array(encode_heads(log.exclusions)),
                 "steps": np.array([self.set.steps], np.int64),
-                "entries": _bytes_array(kept),
+                "entries": bytes_array(kept),
             }
 
     def _begin_at(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -330,7 +348,7 @@ class DeltaSetPolicy:
         self.set = fresh
 
     def state(self) -> Arrays:
-        own = {"residual": self._residual, "readout": self._readout}
+        own = {"residual": self._residual, "readout": self._readout, **self._left_out.arrays()}
         numbers = np.array([self.incarnation, self.rounds], np.int64)
         return {**self._shared(), **own, "numbers": numbers}
 
@@ -342,31 +360,11 @@ class DeltaSetPolicy:
                 raise ValueError("the state is of another model")
             with self._lock:
                 self._begin_at(state)
+                self._left_out.restore(state)
                 self._residual, self._readout = residual.astype(np.int32), readout.astype(np.float32)
                 self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])
                 for data in journal:
-                    self.rounds += self.set.add(decode_entry(data)).verdict == "added"
-                self._merged_at = self.set.weights()
+                    self.rounds += self._add(self.set.add(decode_entry(data))).verdict == "added"
+                self._merged_at = self._left_out.weights(self.set)
         except (KeyError, IndexError, msgspec.DecodeError) as error:
             raise ValueError(f"the saved state is incomplete: {error}") from None
-
-
-def _decoded(data: bytes) -> Deltas:
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed exchange: {str(error)[:120]}") from None
-
-
-def _bytes_array(data: bytes) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(data, np.uint8)
-
-
-def _packed(array: npt.NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
-    return array.dtype.str, array.shape, array.tobytes()
-
-
-def _unpacked(dtype: str, shape: tuple[int, ...], data: bytes) -> npt.NDArray[Any]:
-    if dtype not in ("<i4", "<i8", "|u1"):
-        raise ValueError(f"an array of {dtype}")
-    return np.frombuffer(data, dtype).reshape(shape)
