@@ -16,7 +16,9 @@ MAX_SETTINGS = 32
 def sim(
     peers: Annotated[int, typer.Option(help="How many nodes.")] = 16,
     task: Annotated[str, typer.Option(help="What they learn: a name, package.module:Class, file.py.")] = "digits",
-    option: Annotated[list[str] | None, typer.Option(help="Set an option of the task.", metavar="KEY=VALUE")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--task-option", help="Set an option of the task.", metavar="KEY=VALUE")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Where the task's data are.", metavar="PATH")] = None,
     split: Annotated[str, typer.Option(help="iid, parts, dirichlet:ALPHA or labels:K.")] = "iid",
     rounds: Annotated[int, typer.Option(help="Until every node has done so many.")] = 50,
@@ -48,7 +50,7 @@ def sim(
     with progress_bar(quiet=json) as told:
         result = simulate(
             peers,
-            task=TaskChoice(task, _pairs(option or [], "--option", str), data, device="cpu"),
+            task=TaskChoice(task, _pairs(option or [], "--task-option", str), data, device="cpu"),
             split=split,
             rounds=rounds,
             seed=seed,
@@ -97,6 +99,6 @@ def _pairs(written: list[str], flag: str, read: Callable[[str], Any]) -> dict[st
         except ValueError:
             equals = ""
         if not equals or not key.strip():
-            kind = "NUMBER" if read is float else "VALUE"
-            raise UsageError(f"{flag} {word[:60]!r} is not KEY={kind}; for example {flag} density=0.01")
+            like = "KEY=NUMBER, as in density=0.01" if read is float else "KEY=VALUE, as in hidden=64"
+            raise UsageError(f"{flag} {word[:60]!r} is not {like}")
     return found

@@ -51,6 +51,7 @@ __all__ = [
     "simulate",
 ]
 
+NAMED = frozenset({"spec"})  # the user names the task: it may be a file of the user's own
 MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
 LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
 
@@ -92,7 +93,7 @@ def simulate(
     lesson = None
     if task is not None:
         choice = task if isinstance(task, TaskChoice) else TaskChoice(task, device="cpu")
-        choice = replace(choice, policy=policy, settings=dict(settings or {}))
+        choice = replace(choice, policy=policy, settings=dict(settings or {}), given=NAMED)
         lesson = Lesson(choice, split, rounds, circle, read_speeds(speeds))
     delay = read_seconds(latency)
     links = Links(delay, 0.4 * delay, read_rate(rate), loss, duplicate, reorder)

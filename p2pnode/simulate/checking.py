@@ -2,38 +2,71 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
+import numpy as np
+
 from ..errors import UsageError
+from ..merge.policy import MakePolicy, Origin
 from ..merge.registry import policy_named
+from ..node.taskchoice import TaskChoice
 from ..shards.share import parse_split
-from .plan import MAX_CIRCLE, Lesson, Plan
+from .plan import MAX_CIRCLE, Lesson, Plan, identity_of
 
 MAX_PEERS = 10_000
+MAX_ROUNDS = 1_000_000
 
 
 def check_plan(plan: Plan) -> None:
     """UsageError says what is wrong."""
     if not 1 <= plan.peers <= MAX_PEERS:
-        raise UsageError(f"--peers {plan.peers} must lie between 1 and {MAX_PEERS}")
+        raise UsageError(f"--peers {plan.peers} must lie between 1 and {MAX_PEERS:,}")
     if plan.lesson is not None:
-        _check_lesson(plan.lesson, plan.peers, plan.seed)
+        _check_lesson(plan.lesson)
+        _check_data(plan.lesson, plan.peers, plan.seed)
 
 
-def _check_lesson(lesson: Lesson, peers: int, seed: int) -> None:
+def _check_lesson(lesson: Lesson) -> None:
     if not 1 <= lesson.circle <= MAX_CIRCLE:
         raise UsageError(f"--circle {lesson.circle} must lie between 1 and {MAX_CIRCLE}")
-    if not 1 <= lesson.rounds <= 1_000_000:
-        raise UsageError(f"--rounds {lesson.rounds} must lie between 1 and 1,000,000")
+    if not 1 <= lesson.rounds <= MAX_ROUNDS:
+        raise UsageError(f"--rounds {lesson.rounds} must lie between 1 and {MAX_ROUNDS:,}")
+    parse_split(lesson.split)
     try:
-        policy_named(lesson.choice.policy)
+        _check_policy(policy_named(lesson.choice.policy), lesson.choice)
     except ValueError as error:
-        raise UsageError(f"--policy: {error}") from None
-    how = parse_split(lesson.split)
+        raise UsageError(f"--policy {lesson.choice.policy[:40]}: {error}") from None
+
+
+def _check_policy(make: MakePolicy, choice: TaskChoice) -> None:
+    """ValueError when the policy does not take these settings."""
+    settings = _Noting(choice.settings)
+    make(Origin(np.zeros(8, np.int32), identity_of(0, 0), "00" * 32, "main", "00" * 32, settings, 0))
+    known = settings.asked | set(getattr(sys.modules.get(make.__module__), "DEFAULTS", ()))
+    unknown = [name for name in settings if name not in known]
+    if unknown and known:
+        raise ValueError(f"no setting {unknown[0][:40]!r}; known are {', '.join(sorted(known))}")
+
+
+class _Noting(dict[str, float]):
+    """Settings that remember which of them were asked for."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.asked: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+def _check_data(lesson: Lesson, peers: int, seed: int) -> None:
     from ..shards.share import split
     from ..task import length
     from ..tasks.find import load_task  # torch
 
-    choice = lesson.choice
-    task = load_task(choice.spec, choice.options, choice.source)
+    task = load_task(lesson.choice.spec, lesson.choice.options, lesson.choice.source)
     data = task.data()
     labels = task.labels(data)
-    split(None if labels is None else labels.numpy(), length(data), peers, how, seed)
+    split(None if labels is None else labels.numpy(), length(data), peers, parse_split(lesson.split), seed)

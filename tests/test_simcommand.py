@@ -1,0 +1,96 @@
+"""`p2pnode sim`: figures for people and machines, a recording, a picture, and one line for every slip."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from p2pnode.cli import app, run
+from p2pnode.errors import UsageError
+from p2pnode.simulate.picture import accuracy_over_time, can_draw, sparkline
+from p2pnode.simulate.units import read_rate, read_seconds, read_speeds
+
+SHORT = ("sim", "--peers", "3", "--rounds", "2", "--alone", "1")
+
+
+def test_json_recording_and_picture(capsys, tmp_path: Path) -> None:
+    picture = ("--picture", str(tmp_path / "p.png")) if can_draw() else ()
+    code = run(app, [*SHORT, "--json", "--record", str(tmp_path / "r"), "--set", "density=0.02", *picture], "p2pnode")
+    told = json.loads(capsys.readouterr().out)
+    lines = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
+    assert code == 0
+    assert told["finished"] is True
+    assert [node["node"] for node in told["nodes"]] == ["n0", "n1", "n2"]
+    assert all(node["rounds"] >= 2 for node in told["nodes"])
+    assert lines[0]["is"] == "plan"
+    assert lines[0]["settings"] == {"density": 0.02}
+    assert sum(line["is"] == "round" for line in lines) >= 6
+    assert lines[-1]["digest"] == told["digest"]
+    assert not picture or (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_and_a_line_of_bars(capsys) -> None:
+    assert run(app, SHORT, "p2pnode") == 0
+    out = capsys.readouterr().out
+    assert "accuracy together" in out
+    assert "MB received" in out
+    assert "█" in out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (("--split", "foo"), "--split"),
+        (("--peers", "0"), "--peers"),
+        (("--peers", "2000"), "1437 samples"),
+        (("--rounds", "0"), "--rounds"),
+        (("--circle", "17"), "--circle"),
+        (("--task", "nope"), "nope"),
+        (("--task-option", "hiden=3"), "hidden"),
+        (("--policy", "nope"), "deltaset"),
+        (("--set", "density"), "KEY=NUMBER"),
+        (("--set", "dens=0.1"), "density"),
+        (("--policy", "average", "--set", "alpha=7"), "alpha"),
+        (("--rate", "fast"), "20mbit"),
+        (("--speeds", "4-1"), "1-4"),
+        (("--latency", "soon"), "50ms"),
+        (("--churn", "2"), "--churn"),
+        (("--loss", "1"), "--loss"),
+        (("--picture", "/nowhere/p.png"), "--picture"),
+        (("--pears", "3"), "--peers"),
+    ],
+)
+def test_a_slip_is_one_line(capsys, wrong: tuple[str, ...], says: str) -> None:
+    assert run(app, [*SHORT, *wrong], "p2pnode") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_a_recording_that_cannot_be_written_is_the_machines_fault(capsys) -> None:
+    assert run(app, [*SHORT, "--record", "/nowhere/r"], "p2pnode") == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_times_rates_and_speeds() -> None:
+    assert read_seconds("50ms") == pytest.approx(0.05)
+    assert read_seconds(0.2) == 0.2
+    assert read_rate("20mbit") == 2.5e6
+    assert read_rate("2.5MB/s") == 2.5e6
+    assert read_rate(None) == float("inf")
+    assert read_speeds("1-4") == (1.0, 4.0)
+    assert read_speeds("2") == (2.0, 2.0)
+    for wrong in ("0-4", "x", "", "-1", "4-"):
+        with pytest.raises(UsageError):
+            read_speeds(wrong)
+
+
+def test_bars() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([1.0, 1.0]) == "▁▁"
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert len(sparkline([float(n) for n in range(1000)], 60)) == 60
+    assert accuracy_over_time([]) == []
