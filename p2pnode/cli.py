@@ -13,7 +13,7 @@ import typer
 
 from . import __version__
 from .errors import LocalProblem, UsageError
-from .flags import ALL, PLACE, takes
+from .flags import ALL, PLACE, SAVED, takes
 from .load import load
 from .simcommand import sim
 
@@ -89,6 +89,33 @@ def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
     from .report import ask_to_leave
 
     ask_to_leave(load(flags, os.environ).config.data_dir)
+
+
+@app.command()
+@takes(SAVED)
+def export(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    file: Annotated[str, typer.Argument(help="Where to, for example weights.safetensors.", metavar="FILE")],
+    ema: Annotated[bool, typer.Option("--ema", help="The average over the last rounds.")] = False,
+) -> None:
+    """Write the weights as safetensors: from the running node, else from what it saved."""
+    from .ordering import export_weights
+
+    export_weights(load(flags, os.environ).config, file, ema)
+
+
+@app.command()
+@takes(PLACE)
+def revert(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    peer: Annotated[str, typer.Argument(help="Its id, the end of its id, or its name.", metavar="PEER")],
+) -> None:
+    """Leave a peer's deltas out of this node's weights, and show the loss before and after."""
+    from .ordering import revert_peer
+
+    revert_peer(load(flags, os.environ).config.data_dir, peer)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from .config import SETTINGS, LearningSettings, Setting
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
 PLACE = ("data-dir", "config")  # all that a command about a running node needs to know
+SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
 
 _CONFIG = Setting(
     "config", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"

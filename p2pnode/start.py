@@ -86,7 +86,7 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
         private=config.run.private,
         run_name=run_name(name),
         join_timeout=config.run.join_timeout,
-        task=None if config.learning.meet_only else _task_choice(config.learning),
+        task=None if config.learning.meet_only else task_choice(config.learning),
         share=_share(config.learning),
         until=config.learning.until,
         max_disk=config.learning.max_disk,
@@ -94,7 +94,7 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
     )
 
 
-def _task_choice(learning: LearningSettings) -> TaskChoice:
+def task_choice(learning: LearningSettings) -> TaskChoice:
     """What was said, over the defaults."""
     said: dict[str, Any] = {
         "spec": learning.task,
@@ -170,7 +170,7 @@ def _port_problem(listen: tuple[str, ...]) -> LocalProblem | None:
 
 @contextlib.asynccontextmanager
 async def _controlled(node: Node, data_dir: DataDir) -> AsyncIterator[None]:
-    control = ControlServer(data_dir.path, node.status, node.leave)
+    control = ControlServer(data_dir.path, node.status, node.leave, node.obey)
     try:
         await control.start()
         yield

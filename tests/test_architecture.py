@@ -23,6 +23,7 @@ LAYERS = [
         "checks",
         "checktask",
         "ending",
+        "ordering",
         "simcommand",
         "simulate",
     },

@@ -1,4 +1,4 @@
-"""The control socket: how `peers`, `status` and `leave` reach a running node on the same machine.
+"""The control socket: how `peers`, `status`, `leave`, `export` and `revert` reach a running node on the same machine.
 
 A unix socket of mode 0600 in the data directory; one JSON line asks, one JSON line answers, then the connection ends.
 """
@@ -12,13 +12,13 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from ..errors import LocalProblem
+from ..errors import LocalProblem, UsageError
 from .status import Status
 
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
@@ -26,19 +26,27 @@ MAX_REQUEST_BYTES = 4096
 MAX_ANSWER_BYTES = 32 << 20  # a status tells of at most 2,000 peers
 MAX_CONNECTIONS = 16
 TIME_LIMIT = 5.0
+WORK_LIMIT = 120.0  # for what has to wait for a round under way, or writes a large file
+
+Order = Callable[["ControlRequest"], Awaitable[str]]  # does it and says what was done; LocalProblem when it cannot
 
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked of the node."""
 
-    do: Literal["status", "leave"]
+    do: Literal["status", "leave", "export", "revert"]
+    file: str = ""  # to export to, an absolute path
+    ema: bool = False  # export the average over rounds
+    peer: str = ""  # to leave out: its id, the end of it, or its name
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
-    """`problem` says why not; else `status` is there when it was asked for."""
+    """`problem` says why not; else `status` is there when it was asked for, and `said` tells what was done."""
 
     problem: str = ""
     status: Status | None = None
+    said: str = ""
+    refused: bool = False  # the request was understood, and could not be done
 
 
 class NotRunning(LocalProblem):
@@ -75,8 +83,15 @@ def _elsewhere(data_dir: Path) -> Path:
 class ControlServer:
     """Answers for the node that holds the data directory's lock; a socket it finds there is a dead node's."""
 
-    def __init__(self, data_dir: Path, status: Callable[[], Status], leave: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        status: Callable[[], Status],
+        leave: Callable[[], None],
+        order: Order | None = None,
+    ) -> None:
         self._data_dir = data_dir
+        self._order = order
         self._status = status
         self._leave = leave
         self._server: asyncio.Server | None = None
@@ -121,7 +136,7 @@ class ControlServer:
         try:
             if self._busy.locked():
                 return
-            async with self._busy, asyncio.timeout(TIME_LIMIT):
+            async with self._busy, asyncio.timeout(WORK_LIMIT):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError):
             pass
@@ -131,9 +146,11 @@ class ControlServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         leave = False
         try:
-            request = msgspec.json.decode(await reader.readuntil(b"\n"), type=ControlRequest)
+            async with asyncio.timeout(TIME_LIMIT):
+                line = await reader.readuntil(b"\n")
+            request = msgspec.json.decode(line, type=ControlRequest)
             leave = request.do == "leave"
-            answer = ControlAnswer(status=None if leave else self._status())
+            answer = await self._done(request)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             answer = ControlAnswer(problem=f"not a request: {str(error)[:200]}")
         except asyncio.LimitOverrunError:
@@ -144,6 +161,18 @@ class ControlServer:
         await writer.drain()
         if leave:
             self._leave()
+
+    async def _done(self, request: ControlRequest) -> ControlAnswer:
+        if request.do == "status":
+            return ControlAnswer(status=self._status())
+        if request.do == "leave":
+            return ControlAnswer()
+        if self._order is None:
+            return ControlAnswer(problem="this node learns nothing", refused=True)
+        try:
+            return ControlAnswer(said=await self._order(request))
+        except (LocalProblem, UsageError) as problem:
+            return ControlAnswer(problem=str(problem), refused=True)
 
 
 def _bind(path: Path) -> socket.socket:
@@ -184,6 +213,8 @@ def ask(data_dir: Path, request: ControlRequest, timeout: float = TIME_LIMIT) ->
             raise LocalProblem(f"the node on {data_dir} does not answer; it is busy or stuck, try again") from None
         except (OSError, msgspec.DecodeError) as error:
             raise LocalProblem(f"cannot speak with the node on {data_dir} ({error}); is it another version?") from None
+    if answer.refused:
+        raise LocalProblem(answer.problem)
     if answer.problem:
         raise LocalProblem(f"the node on {data_dir} refused: {answer.problem}; is it another version?")
     return answer

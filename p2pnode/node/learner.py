@@ -7,7 +7,8 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from ..merge.policy import Origin
+from ..ids import Identity
+from ..merge.policy import Origin, Policy
 from ..network.base import Seconds
 from ..run import Plan, RunAccess
 from ..shards.share import parse_split, split
@@ -38,20 +39,25 @@ async def prepare(plan: Plan, settings: NodeSettings, parts: Parts, access: RunA
     bench = await world.compute(lambda: follow_plan(plan, choice, world.open_bench))
     if isinstance(world.compute, ThreadCompute):
         await world.compute(lambda: choose_threads(bench))
+    rows = None if share is None else fixed_rows(bench, share)
+    terms = Terms(plan.round_seconds, plan.max_steps, rows, settings.circle, settings.until, settings.max_disk)
+    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity), terms)
+    await _find_start(learning, plan, parts)
+    return learning
+
+
+def fresh_policy(plan: Plan, bench: Bench, identity: Identity) -> Policy:
+    """The plan's policy at the run's beginning."""
     origin = Origin(
         genesis=to_units(bench.genesis),
-        identity=parts.identity,
+        identity=identity,
         lineage=plan.genesis,
         model=MODEL,
         layout=plan.layout,
         settings=plan.settings,
         seed=plan.seed,
     )
-    rows = None if share is None else fixed_rows(bench, share)
-    terms = Terms(plan.round_seconds, plan.max_steps, rows, settings.circle, settings.until, settings.max_disk)
-    learning = Learning(parts, access, bench, known_policy(plan.policy)(origin), terms)
-    await _find_start(learning, plan, parts)
-    return learning
+    return known_policy(plan.policy)(origin)
 
 
 async def _find_start(learning: Learning, plan: Plan, parts: Parts) -> None:

@@ -9,12 +9,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..errors import P2pnodeError, UsageError
+from ..errors import LocalProblem, P2pnodeError, UsageError
 from ..ids import Identity, PeerId
 from ..network.base import Health, Network, Seconds
 from ..peers.table import Peer
 from ..records import SignedRecord
 from ..run import Manifest, Plan, RunAccess, invite, read_manifest
+from .control import ControlRequest
 from .entrance import Entrance, NodeSettings
 from .membership import Me, Membership
 from .parts import make_parts
@@ -70,6 +71,14 @@ class Node:
     def leave(self) -> None:
         """Ask the node to leave; `run()` then says goodbye and returns."""
         self._leaving.set()
+
+    async def obey(self, request: ControlRequest) -> str:
+        """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
+        if self.learner is None:
+            raise LocalProblem("this node does not learn, or not yet")
+        from .orders import obey  # torch, which a node that learns has imported
+
+        return await obey(request, self.learner, self._parts)
 
     async def run(self) -> None:
         """Live until asked to leave. UsageError or LocalProblem when the node cannot start or join."""

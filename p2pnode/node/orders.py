@@ -1,0 +1,73 @@
+"""What the user orders of a running node besides leaving: export the weights, leave a peer out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import LocalProblem, UsageError
+from ..ids import short
+from ..merge.deltaset import DeltaSetPolicy
+from ..store.storage import write_whole
+from ..task import Evaluation
+from .control import ControlRequest
+from .export import as_safetensors, exported
+from .learning import Learning
+from .parts import Parts
+
+FILE_MODE = 0o644
+
+
+async def obey(request: ControlRequest, learning: Learning | None, parts: Parts) -> str:
+    """Do it and say what was done; LocalProblem or UsageError when it cannot be done."""
+    if learning is None:
+        raise LocalProblem("this node does not learn, or not yet; try again when it does")
+    if request.do == "export":
+        return str(await parts.world.compute(lambda: export(learning, Path(request.file), request.ema)))
+    policy = learning.policy
+    if not isinstance(policy, DeltaSetPolicy):
+        raise UsageError("only in a run with the policy deltaset can a peer be left out")
+    peer = find_author(request.peer, policy, {known.id: known.name for known in parts.table})
+    words = str(await parts.world.compute(lambda: revert(learning, policy, peer)))
+    await learning.save()
+    parts.events.say("reverted", words)
+    return words
+
+
+def export(learning: Learning, file: Path, ema: bool) -> str:
+    """Heavy. Write the weights whole or not at all."""
+    facts = {"task": learning.bench.task.name, "rounds": str(learning.standings.rounds)}
+    layout = learning.bench.layout
+    data = as_safetensors(layout, exported(learning.policy, ema), facts)
+    write_whole(file, data, FILE_MODE)
+    return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
+
+
+def find_author(words: str, policy: DeltaSetPolicy, names: dict[str, str]) -> str:
+    """The one author of entries that is meant: by id, by the end of it, or by name. UsageError when there is none."""
+    authors = {chain.peer for chain in policy.set.heads}
+    found = [peer for peer in authors if words and (peer.endswith(words) or names.get(peer) == words)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(sorted(names.get(peer) or short(peer) for peer in authors)) or "nobody yet"
+    kind = "several authors are" if found else "no author of entries is"
+    raise UsageError(f"{kind} called {words[:60]!r}; entries are known of {known}; give the peer id")
+
+
+def revert(learning: Learning, policy: DeltaSetPolicy, peer: str) -> str:
+    """Heavy. Leave a peer out and tell what that does to the test loss."""
+    again = peer in policy.left_out
+    kept = sum(entry.peer == peer for entry in policy.set.log)
+    before = learning.trainer.evaluate(policy.weights())
+    policy.leave_out(peer)
+    after = learning.trainer.evaluate(policy.weights())
+    learning.standings.evaluation = after
+    what = "was left out already" if again else f"is left out: {kept} entries, and all that come"
+    return (
+        f"{short(peer)} {what}; test loss {before.loss:.4f} before, {after.loss:.4f} after{_accuracies(before, after)}"
+    )
+
+
+def _accuracies(before: Evaluation, after: Evaluation) -> str:
+    if before.accuracy is None or after.accuracy is None:
+        return ""
+    return f"; accuracy {before.accuracy:.1%} before, {after.accuracy:.1%} after"

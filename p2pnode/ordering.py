@@ -1,0 +1,65 @@
+"""`export` and `revert`: orders to the running node; weights also from what a node saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from .config import Config
+from .errors import LocalProblem
+from .node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
+from .node.joining import load_manifest, load_saved
+from .run import Plan, RunAccess, read_manifest
+from .store.storage import DiskStorage, write_whole
+
+
+def export_weights(config: Config, file: str, ema: bool) -> None:
+    """Write FILE whole or not at all, and say what was written."""
+    target = Path(file).expanduser().absolute()
+    try:
+        print(ask(config.data_dir, ControlRequest("export", file=str(target), ema=ema), WORK_LIMIT).said)
+    except NotRunning:
+        print(_export_saved(config, target, ema))
+
+
+def revert_peer(data_dir: Path, peer: str) -> None:
+    print(ask(data_dir, ControlRequest("revert", peer=peer), WORK_LIMIT).said)
+
+
+def _export_saved(config: Config, target: Path, ema: bool) -> str:
+    from .node.exchanging import MODEL
+    from .node.export import as_safetensors, exported
+    from .node.learner import fresh_policy
+    from .node.workshop import follow_plan, open_bench
+    from .start import task_choice
+    from .store.datadir import open_data_dir
+    from .store.progress import Progress
+
+    plan, run = _saved_plan(config.data_dir)
+    bench = follow_plan(plan, replace(task_choice(config.learning), device="cpu"), open_bench)
+    data_dir = open_data_dir(config.data_dir)
+    try:
+        policy = fresh_policy(plan, bench, data_dir.identity())
+        saved = Progress(data_dir.storage, f"runs/{run}/{MODEL}").load()
+        if saved is None:
+            raise LocalProblem(f"nothing that was learned is saved in {config.data_dir}; run the node first")
+        policy.restore(*saved)
+    except ValueError as error:
+        raise LocalProblem(f"what is saved in {config.data_dir} cannot be used: {error}") from None
+    finally:
+        data_dir.close()
+    data = as_safetensors(bench.layout, exported(policy, ema), {"task": plan.task})
+    write_whole(target, data, 0o644)
+    return f"wrote {bench.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
+
+
+def _saved_plan(data_dir: Path) -> tuple[Plan, str]:
+    """What the run saved in a data directory learns, and its id."""
+    storage = DiskStorage(data_dir)
+    saved = load_saved(storage)
+    access = None if saved is None else RunAccess.parse(saved.access)
+    signed = None if access is None else load_manifest(storage, access)
+    plan = None if signed is None else read_manifest(signed).plan
+    if access is None or plan is None:
+        raise LocalProblem(f"no run that learns is saved in {data_dir}; give the --data-dir of a node that learned")
+    return plan, access.run
