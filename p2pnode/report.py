@@ -25,7 +25,7 @@ from .store.datadir import IDENTITY_FILE
 from .store.storage import DiskStorage
 from .until import Until
 from .watch.tables import peers_table
-from .watch.text import clean, duration, size, why
+from .watch.text import clean, duration, learning_words, size, why
 
 LEAVE_LIMIT = 10.0
 
@@ -120,6 +120,7 @@ def status_lines(status: Status) -> list[str]:
         "state": f"{status.condition}{f' ({reason})' if reason else ''}",
         "up": duration(status.uptime_seconds),
         "peers": f"{here} here, {len(status.peers)} known",
+        "learning": "nothing" if status.learning is None else ", ".join(learning_words(status.learning)),
         "traffic": f"{size(traffic.sent_bytes)} sent, {size(traffic.received_bytes)} received",
         "addresses": " ".join(clean(address, 300) for address in status.addresses) or "none",
         "invite": clean(status.invite, 4000) or "none yet",

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..ids import short
-from ..node.status import Event, Status
+from ..node.status import Event, LearningStatus, Status
 from .lines import HEADINGS
 from .tables import peers_table
-from .text import clean, duration, invitation, size, why
+from .text import clean, duration, invitation, learning_words, size, why
 
 FRAMES_PER_SECOND = 4
 COLOURS = {
@@ -35,11 +35,12 @@ MAX_EVENTS = 8
 def render(status: Status, width: int, height: int) -> RenderableType:
     """The whole view of one status; a little less than `height` lines whatever the number of peers."""
     invite = _invite(status, width)
-    room = height - 13 - invite.plain.count("\n")
+    room = height - 13 - (status.learning is not None) - invite.plain.count("\n")
     events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
         peers_table(status.peers, max(2, room - events)) if status.peers else _nobody(status),
+        *([_learning(status.learning)] if status.learning is not None else []),
         _traffic(status),
         _events(status.events[-events:]),
         invite,
@@ -73,6 +74,13 @@ def _run(status: Status) -> Text:
 def _nobody(status: Status) -> Text:
     words = "nobody else yet: send a friend the invite below" if status.invite else "nobody else yet"
     return Text(f"\n  {words}\n", style="dim")
+
+
+def _learning(learning: LearningStatus) -> Text:
+    first, *others = learning_words(learning)
+    line = Text("  ", no_wrap=True, overflow="ellipsis")
+    line.append(first, style="bold green")
+    return line.append("".join(f"  ·  {words}" for words in others))
 
 
 def _traffic(status: Status) -> Text:
@@ -145,8 +153,9 @@ class TerminalView:
 
 def farewell(status: Status) -> str:
     """The last line after a live view is gone."""
-    traffic = status.traffic
+    traffic, learning = status.traffic, status.learning
+    learned = f"; {', '.join(learning_words(learning)[:2])}" if learning is not None else ""
     return (
         f"{clean(status.name)} ({short(status.id)}) left after {duration(status.uptime_seconds)}; "
-        f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}"
+        f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}{learned}"
     )

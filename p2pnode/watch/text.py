@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from ..node.status import Status
+from ..node.status import LearningStatus, Status
 
 MAX_COMMAND = 4000
 MAX_MARKS = 2  # combining signs on one letter; more only serves to paint over other lines
@@ -52,6 +52,21 @@ def duration(seconds: float) -> str:
     if left < 86400:
         return f"{left // 3600} h {left % 3600 // 60:02d} min"
     return f"{left // 86400} d {left % 86400 // 3600:02d} h"
+
+
+def learning_words(learning: LearningStatus) -> list[str]:
+    """How the learning goes, in short phrases, the most telling first."""
+    words = [f"{clean(learning.task)}, round {learning.rounds}"]
+    if learning.accuracy is not None:
+        words.append(f"accuracy {learning.accuracy:.1%}")
+    elif learning.test_loss is not None:
+        words.append(f"test loss {learning.test_loss:.4g}")
+    if learning.loss is not None:
+        words.append(f"loss {learning.loss:.4g}")
+    words.append(f"{learning.steps} steps, {learning.steps_per_second:.0f}/s on {learning.samples} samples")
+    words.append(f"updates {learning.update_norm:.2%}")
+    words.append(f"{learning.exchanges} exchanges, {learning.entries} entries of others")
+    return words
 
 
 def ago(seconds: float | None) -> str:

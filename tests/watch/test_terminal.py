@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from p2pnode.node.status import Event, PeerRow, Status, Traffic
+from p2pnode.node.status import Event, LearningStatus, PeerRow, Status, Traffic
 from p2pnode.watch.lines import json_line, line_writer, plain_line
 from p2pnode.watch.terminal import COLOURS, TerminalView, farewell, render, shell_lines
 from p2pnode.watch.text import ago, clean, duration, size
@@ -49,10 +49,31 @@ def status(**changes) -> Status:
     return replace(usual, **changes)
 
 
+LEARNING = LearningStatus(
+    task="digits", parameters=9610, rounds=12, steps=3400, samples=240, steps_per_second=412.0, loss=0.0213,
+    test_loss=0.15, accuracy=0.958, update_norm=0.0051, exchanges=45, entries=64, merged="3 entries of others",
+)  # fmt: skip
+
+
 def drawn(shown: Status, width: int = 110, height: int = 40) -> str:
     console = Console(file=io.StringIO(), force_terminal=False, width=width, height=height, no_color=True)
     console.print(render(shown, width, height))
     return console.file.getvalue()
+
+
+def test_learning_is_shown():
+    text = drawn(status(learning=LEARNING), width=160)
+    words = ["digits, round 12", "accuracy 95.8%", "loss 0.0213", "412/s on 240 samples", "updates 0.51%", "64 entries"]
+    assert [word for word in words if word not in text] == []
+    assert "accuracy 95.8%" in farewell(status(learning=LEARNING))
+    unlabelled = replace(LEARNING, accuracy=None, loss=None)
+    assert "test loss 0.15" in drawn(status(learning=unlabelled))
+
+
+@pytest.mark.parametrize("height", [24, 40])
+def test_learning_fits_too(height):
+    many = tuple(row(f"fox {number}") for number in range(100))
+    assert drawn(status(learning=LEARNING, peers=many), 80, height).count("\n") <= height
 
 
 def test_everything_is_shown():
