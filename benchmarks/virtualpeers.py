@@ -104,19 +104,26 @@ class VirtualPeers:
         if not self.plan.waits:
             policy.merge()
         others = [other for other in self.peers if other is not peer]
-        for partner in peer.rng.sample(others, min(self.plan.partners, len(others))):
-            self._exchange(peer, partner)
+        partners = peer.rng.sample(others, min(self.plan.partners, len(others)))
         if self.plan.waits:
-            self._after(2 * self.plan.latency, lambda: self._merge_and_go_on(peer))
+            self._exchange(peer, partners, lambda: self._merge_and_go_on(peer))
         else:
+            self._exchange(peer, partners, lambda: None)
             self._round(peer)
 
     def _merge_and_go_on(self, peer: Peer) -> None:
         peer.policy.merge()
         self._round(peer)
 
-    def _exchange(self, peer: Peer, partner: Peer) -> None:
-        """Ask, answer, push: three messages, each under way for a while."""
+    def _exchange(self, peer: Peer, partners: list[Peer], then: Callable[[], None]) -> None:
+        """With one partner after the other, so that nothing is fetched twice; then `then`.
+
+        Ask, answer, push: three messages, each under way for a while; the next partner is asked after the answer.
+        """
+        if not partners:
+            then()
+            return
+        partner, rest = partners[0], partners[1:]
         mine, theirs, latency = peer.identity.peer_id, partner.identity.peer_id, self.plan.latency
 
         def asked() -> None:
@@ -129,6 +136,7 @@ class VirtualPeers:
             push = peer.policy.take(theirs, answer)
             if push:
                 self._after(latency, lambda: pushed(push))
+            self._exchange(peer, rest, then)
 
         def pushed(push: bytes) -> None:
             partner.received += len(push)

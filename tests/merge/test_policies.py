@@ -24,6 +24,7 @@ VARIANTS: dict[str, tuple[str, dict[str, float]]] = {
     "average, 8 bits": ("average", {"bits": 8}),
     "average, 4 bits": ("average", {"bits": 4}),
     "gossip, 4 bits": ("gossip", {"bits": 4, "density": 0.02}),
+    "gossip, without momentum": ("gossip", {"eta": 1, "beta": 0, "gamma": 1, "density": 0.6, "bits": 32}),
     "diloco, at once": ("diloco", {"steps": 5, "wait": 0}),
     "diloco, 4 bits": ("diloco", {"steps": 5, "wait": 0, "bits": 4}),
     "diloco, sparse": ("diloco", {"steps": 5, "wait": 0, "density": 0.05}),
@@ -129,7 +130,7 @@ def test_dense_averaging_meets_in_the_middle() -> None:
     assert np.allclose(b.policy.start(), middle, atol=1e-6)
 
 
-@pytest.mark.parametrize("variant", [name for name in AVERAGING if "average" in name])
+@pytest.mark.parametrize("variant", [*(n for n in AVERAGING if "average" in n), "gossip, without momentum"])
 def test_what_is_learned_during_an_exchange_is_kept_whole(variant: str) -> None:
     """Nodes exchange while they train: the mean of two still moves by the mean of all they learned."""
     a, b = make(variant, 1), make(variant, 2)
