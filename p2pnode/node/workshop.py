@@ -58,6 +58,8 @@ def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
     """
     _check_wishes(plan, own)
     named = "spec" in own.given
+    if named:
+        _check_name(plan, own)
     options = {**own.options, **plan.options}
     choice = TaskChoice(own.spec if named else plan.task, options, own.source, device=own.device, foreign=not named)
     try:
@@ -81,10 +83,14 @@ def _check_wishes(plan: Plan, own: TaskChoice) -> None:
             )
 
 
+def _check_name(plan: Plan, own: TaskChoice) -> None:
+    name = load_task(own.spec, own.options, own.source).name
+    if name != plan.task:
+        raise UsageError(f"--task {own.spec} is {name!r}, and this run learns {plan.task!r}; leave --task out")
+
+
 def _check_task(plan: Plan, own: TaskChoice, bench: Bench) -> None:
     task = bench.task
-    if task.name != plan.task:
-        raise UsageError(f"--task {own.spec} is {task.name!r}, and this run learns {plan.task!r}; leave --task out")
     if task.version != plan.version or (task.options == plan.options and bench.layout.hash != plan.layout):
         raise UsageError(
             f"this run learns {plan.task!r} version {plan.version} with {plan.parameters:,} parameters; installed here "
