@@ -94,8 +94,12 @@ class Learning:
                 return True, words
         except (ValueError, KeyError, LocalProblem) as error:
             words.append(f"the saved progress cannot be used ({error}); starting anew")
-        if isinstance(self.policy, DeltaSetPolicy):
-            self.policy.incarnation = self._progress.begin_anew()
+        try:
+            incarnation = self._progress.begin_anew()
+            if isinstance(self.policy, DeltaSetPolicy):
+                self.policy.incarnation = incarnation
+        except LocalProblem as problem:
+            words.append(f"nothing can be saved ({problem})")
         return False, words
 
     def _restore(self, arrays: Arrays, journal: list[bytes]) -> None:
