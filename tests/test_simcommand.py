@@ -94,3 +94,10 @@ def test_bars() -> None:
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert len(sparkline([float(n) for n in range(1000)], 60)) == 60
     assert accuracy_over_time([]) == []
+
+
+def test_the_package_itself_can_be_called() -> None:
+    import p2pnode
+
+    rows = p2pnode.simulate(2, seconds=20.0).rows()
+    assert {row["node"] for row in rows} == {"n0", "n1"}

@@ -1,7 +1,7 @@
 """A whole swarm in one process, on virtual time: the unmodified node over a simulated network, clock and disk.
 
-    result = simulate(16, seconds=300, seed=7, loss=0.05, churn=0.2)              # meeting only
-    result = simulate(64, task="digits", split="dirichlet:0.3", rounds=100, seed=7, speeds=(1, 4), rate="20mbit")
+    result = p2pnode.simulate(16, seconds=300, seed=7, loss=0.05, churn=0.2)      # meeting only
+    result = p2pnode.simulate(64, task="digits", split="dirichlet:0.3", rounds=100, seed=7, rate="20mbit")
     result.rows()        # a row for each round of each node (who saw how many peers when, without a task), for a plot
     result.digest        # equal for equal arguments, in every process
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from ..errors import UsageError
@@ -132,3 +134,13 @@ def run_sim(main: Coroutine[Any, Any, T]) -> T:
         return run_virtual(main)
     finally:
         gc.set_threshold(*thresholds)
+
+
+class _Callable(ModuleType):
+    """Lets `p2pnode.simulate(...)` be called like the function in it."""
+
+    def __call__(self, *args: Any, **named: Any) -> SimResult:
+        return simulate(*args, **named)
+
+
+sys.modules[__name__].__class__ = _Callable
