@@ -16,11 +16,10 @@ def largest(units: Units, k: int) -> Indices:
     if k <= 0 or not len(units):
         return np.empty(0, np.uint32)
     magnitudes = np.abs(units).view(np.uint32)  # as unsigned, so that the most negative value counts as large
-    if k >= len(units):
+    changed = magnitudes[magnitudes > 0]  # a residual has many zeros, and numpy's partition is 50 times slower on ties
+    if k >= len(changed):
         return np.flatnonzero(magnitudes).astype(np.uint32)
-    threshold = np.partition(magnitudes, len(units) - k)[len(units) - k]
-    if threshold == 0:
-        return np.flatnonzero(magnitudes).astype(np.uint32)
+    threshold = np.partition(changed, len(changed) - k)[len(changed) - k]
     chosen = np.flatnonzero(magnitudes >= threshold)
     surplus = len(chosen) - k
     if surplus:
