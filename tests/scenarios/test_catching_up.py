@@ -1,4 +1,4 @@
-"""A node that was away for longer than entries are kept: it takes a snapshot, keeps its own log, and all agree again."""
+"""A node that was away for longer than entries are kept takes a snapshot, keeps its own log, and all agree again."""
 
 from __future__ import annotations
 
