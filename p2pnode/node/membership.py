@@ -11,31 +11,18 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field, replace
 
-from ..addresses import Address, useful
+from ..addresses import Address
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
-from ..messages import (
-    MAX_ADDRESSES,
-    MAX_PEERS_PER_ANSWER,
-    PROTOCOL,
-    Announcement,
-    GetPeers,
-    Hello,
-    Peers,
-    Welcome,
-    encode,
-)
+from ..messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Welcome
 from ..network.base import Health, Seconds
-from ..records import SignedRecord, sign_record
-from .directory import Directory
+from .announcing import Announcer, Me
 from .parts import Parts
 
 CONTACT_TIMEOUT: Seconds = 8.0
 SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause between rounds while nobody answers
 CONTACT_PERIOD: Seconds = 60.0  # between rounds once connected
 ANNOUNCE_PERIOD: Seconds = 120.0
-ANNOUNCE_TTL: Seconds = 400.0
-MOMENT: Seconds = 0.01
 READ_PAUSE: tuple[Seconds, Seconds] = (0.5, 90.0)
 PING_PERIOD: Seconds = 3.0
 PING_TIMEOUT: Seconds = 4.0
@@ -46,18 +33,6 @@ HEARD_WINDOW: Seconds = 10.0  # an answer this recent means connected
 GREET_AT_ONCE = 8
 BOOK_TRIES = 8
 GOODBYES = 16
-GOODBYE_LIMIT: Seconds = 2.0
-
-
-@dataclass(frozen=True)
-class Me:
-    """What this node says about itself."""
-
-    name: str
-    role: str
-    tag: str  # the run's name in the DHT; "" while the node does not know its run yet
-    bootstrap: tuple[Address, ...]
-    circle: str = ""
 
 
 @dataclass
@@ -72,26 +47,21 @@ class Search:
 class Membership:
     """Keeps one node in touch with its swarm."""
 
-    def __init__(self, me: Me, parts: Parts) -> None:
+    def __init__(self, me: Me, parts: Parts, addresses: tuple[str, ...] = ()) -> None:
         self.me = me
         self.search = Search()
-        self.record: SignedRecord | None = None
-        self.own_addresses: tuple[str, ...] = ()
+        self.announcer = Announcer(me, parts, addresses)
         self._parts = parts
         self._rng = parts.world.rng
         self._table = parts.table
         self._calls = parts.calls
-        self._started = parts.clock.now()
-        self._directory = Directory(parts.records, me.tag or me.role, parts.identity.peer_id)
         self._announce_now = asyncio.Event()
         self._read_now = asyncio.Event()
         self._contact_now = asyncio.Event()
 
     def in_run(self, tag: str) -> Membership:
         """The same node, now knowing its run."""
-        member = Membership(replace(self.me, tag=tag), self._parts)
-        member.own_addresses = self.own_addresses
-        return member
+        return Membership(replace(self.me, tag=tag), self._parts, self.announcer.addresses)
 
     @property
     def connected(self) -> bool:
@@ -129,7 +99,7 @@ class Membership:
         while True:
             pause = ANNOUNCE_PERIOD
             with contextlib.suppress(PeerError, NetworkDown):
-                copies = await self.announce()
+                copies = await self.announcer.announce()
                 if copies == 0 and self._table.count_present():
                     pause = ANNOUNCE_PERIOD / 10  # others are there and none of them keeps it yet
             await self._woken(self._announce_now, pause)
@@ -157,7 +127,8 @@ class Membership:
             if rounds % ASK_PEERS_EVERY == 0:
                 await self._ask_someone_for_peers()
             self._parts.acquaintances.tidy()
-            await self._notice_new_addresses()
+            if await self.announcer.refresh_addresses():
+                self._announce_now.set()
             if was_connected and not self.connected:
                 self._contact_now.set()
 
@@ -198,7 +169,7 @@ class Membership:
         if not self._parts.clock.established:
             await self._calls.ping(peer, CONTACT_TIMEOUT)
         begun = clock.monotonic()
-        welcome = await self._calls.ask(peer, self._hello(), Welcome, CONTACT_TIMEOUT)
+        welcome = await self._calls.ask(peer, self.announcer.hello(), Welcome, CONTACT_TIMEOUT)
         self._parts.clock.report(peer, welcome.time, clock.monotonic() - begun)
         if welcome.announcement is not None and welcome.announcement.peer == peer:
             self._parts.acquaintances.take_in(welcome.announcement)
@@ -231,7 +202,7 @@ class Membership:
 
     async def _greet_quietly(self, peer: PeerId) -> None:
         with contextlib.suppress(PeerError, NetworkDown):
-            await self._calls.ask(peer, self._hello(), Welcome)
+            await self._calls.ask(peer, self.announcer.hello(), Welcome)
             self._met(peer)
 
     def _met(self, peer: PeerId) -> None:
@@ -239,63 +210,15 @@ class Membership:
         if known is not None:
             self._parts.acquaintances.answered(known)
 
-    # ---- announcing ----
-
-    async def announce(self) -> int:
-        """Publish our announcement; returns how many other peers keep it."""
-        await self.refresh_addresses()
-        published = await self._directory.announce(self._announcement(), ANNOUNCE_TTL)
-        self.record = published.record
-        return published.copies
-
-    async def refresh_addresses(self) -> None:
-        with contextlib.suppress(NetworkDown):
-            self.own_addresses = useful(await self._parts.network.addresses(), MAX_ADDRESSES)
-
-    async def _notice_new_addresses(self) -> None:
-        """A node learns only after a while that it is behind NAT, and through which relays others reach it."""
-        before = self.own_addresses
-        await self.refresh_addresses()
-        if self.own_addresses != before:
-            self._announce_now.set()
-
-    def _announcement(self, left: bool = False) -> Announcement:
-        me = self.me
-        return Announcement(
-            me.name, me.tag, self.own_addresses, role=me.role, started=self._started, left=left, circle=me.circle
-        )
-
-    def _hello(self, left: bool = False) -> Hello:
-        """Our announcement for direct words, signed anew, so that it never loses against what the DHT has.
-
-        `left` outlives our last word by a moment only, so that the first word after a restart outlives it in turn.
-        """
-        expiry = self._parts.clock.now() + ANNOUNCE_TTL
-        if left and self.record is not None:
-            expiry = self.record.expiry + MOMENT
-        value = encode(self._announcement(left))
-        self.record = sign_record(self._parts.identity, self._directory.key, value, expiry)
-        return Hello(PROTOCOL, self.me.tag, announcement=self.record)
-
     async def say_goodbye(self) -> None:
-        """Withdraw: a signed `left` with a later expiry, to the directory and to some of those present. Bounded."""
-        goodbye = self._hello(left=True)
-        assert goodbye.announcement is not None
-        ttl = goodbye.announcement.expiry - self._parts.clock.now() + MOMENT
-        peers = [peer.id for peer in self._table.present()][:GOODBYES]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_LIMIT):
-                await asyncio.gather(
-                    self._directory.announce(self._announcement(left=True), ttl),
-                    *(self._calls.ask(peer, goodbye, Welcome, GOODBYE_LIMIT) for peer in peers),
-                    return_exceptions=True,
-                )
+        """Withdraw, so that the others know at once. Bounded."""
+        await self.announcer.say_goodbye([peer.id for peer in self._table.present()][:GOODBYES])
 
     # ---- hearing of others ----
 
     async def read_directory(self, thorough: bool = True) -> bool:
         """Read our part of the directory; True when it told of somebody new."""
-        found = await self._directory.read(self._rng, thorough)
+        found = await self.announcer.directory.read(self._rng, thorough)
         note = self._parts.acquaintances.note
         new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
         await self._greet_some(new)

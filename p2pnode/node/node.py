@@ -15,9 +15,10 @@ from ..network.base import Health, Network, Seconds
 from ..peers.table import Peer
 from ..records import SignedRecord
 from ..run import Manifest, Plan, RunAccess, invite, read_manifest
+from .announcing import Me
 from .control import ControlRequest
 from .entrance import Entrance, NodeSettings
-from .membership import Me, Membership
+from .membership import Membership
 from .parts import make_parts
 from .serve import NodeServer
 from .status import Condition, Event, PeerRow, Status
@@ -63,7 +64,7 @@ class Node:
 
     @property
     def record(self) -> SignedRecord | None:
-        return self._membership.record
+        return self._membership.announcer.record
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
         self._events.listen(listener)
@@ -110,7 +111,7 @@ class Node:
 
     async def _live(self) -> None:
         await self._network.start(NodeServer(self, self._parts))
-        await self._membership.refresh_addresses()
+        await self._membership.announcer.refresh_addresses()
         self._events.say("started", f"{self.name} is {self.peer_id}")
         if self._parts.acquaintances.book.damaged:
             self._events.say("book", "the peer book was damaged and starts empty", warning=True)
@@ -226,7 +227,7 @@ class Node:
     def invite(self) -> str:
         """The command a friend pastes, or "" while there is nothing to invite to."""
         meeting_points = tuple(address.text for address in self._membership.me.bootstrap)
-        addresses = (*self._membership.own_addresses[:OWN_IN_INVITE], *meeting_points[:OTHERS_IN_INVITE])
+        addresses = (*self._membership.announcer.addresses[:OWN_IN_INVITE], *meeting_points[:OTHERS_IN_INVITE])
         if self.access is None or not addresses:
             return ""
         return invite(self.access, addresses)
@@ -244,7 +245,7 @@ class Node:
             private=self.access is not None and self.access.private,
             uptime_seconds=self._world.clock.monotonic() - self._born,
             clock_offset_seconds=parts.clock.offset,
-            addresses=self._membership.own_addresses,
+            addresses=self._membership.announcer.addresses,
             invite=self.invite(),
             daemon_starts=self._network.health.generation,
             traffic=parts.calls.traffic.frozen(),
