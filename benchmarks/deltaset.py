@@ -1,0 +1,252 @@
+"""The delta set of one node: how fast, how quiet, how large; and how its event loop fares while it trains.
+
+    python -m benchmarks.deltaset [--quick] [--json]
+
+`entries_per_s` is the full way from bytes at a million parameters: decode, signature, rules, codec, addition; beside it
+the additions and the signatures alone. `idle_exchange_bytes` is question and answer when nothing is new, 16 authors.
+`snapshot_vs_raw` is a snapshot between two processes against hivemind's raw stream of as many bytes, median of
+neighbours; `snapshot_pack_share` is the part of its time that making it takes, before the first byte.
+`bytes_per_parameter` is what stays between rounds with AdamW, the EMA (4) included; `…_peak` within them.
+`disk_…` plays rounds of 2 s in a circle of four: what is written in an hour, and what is there (held).
+`loop_lag_p99_ms` and `call_p99_ms_while_training` are of real nodes on loopback, `…_idle` the same with no training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import permutations
+
+import numpy as np
+import uvloop
+
+from benchmarks.common import Figures, middle, progress, run
+from benchmarks.deltaset_nodes import measure_nodes
+from benchmarks.deltaset_peer import genesis, policy, publish
+from benchmarks.network import drain_stream, timed
+from benchmarks.peer import RAW_PROTOCOL, BenchServer, contact_all, open_network
+from p2pnode.addresses import parse_address
+from p2pnode.deltaset.accumulate import apply
+from p2pnode.deltaset.entry import decode_entry, delta_of
+from p2pnode.deltaset.set import DeltaSet
+from p2pnode.ids import Identity, PeerId, signed_by
+from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.messages import Exchange, Exchanged, encode
+from p2pnode.network.base import MemorySink, StreamLimits
+from p2pnode.node.learning import SAVE_EVERY
+from p2pnode.run import PROOF_BYTES
+from p2pnode.store.progress import Progress
+from p2pnode.store.storage import MemoryStorage
+
+SIZE = 1_000_000
+SNAPSHOT_SIZE = 5_600_000
+AUTHORS = 8
+ROUND_SECONDS = 2.0
+CIRCLE = 4
+ONE, OTHER = PeerId("one"), PeerId("other")
+
+
+# ---- entries and exchanges, in this process ----
+
+
+def measure_entries(rounds: int) -> Figures:
+    """Entries a second from bytes into A, beside what the additions and the signatures alone allow."""
+    progress(f"{AUTHORS * rounds} entries at {SIZE:,} parameters")
+    start = genesis(SIZE)
+    authors = [policy(SIZE, number + 1, start) for number in range(AUTHORS)]
+    entries = [publish(author, seed, AUTHORS) for seed in range(rounds) for author in authors]
+    rules = authors[0].set.rules
+    fresh = DeltaSet(rules, start)
+    begun = time.perf_counter()
+    verdicts = [fresh.add(decode_entry(data)).verdict for data in entries]
+    full = time.perf_counter() - begun
+    assert verdicts == ["added"] * len(entries), set(verdicts)
+    deltas = [delta_of(decode_entry(data), rules) for data in entries]
+    begun = time.perf_counter()
+    for delta in deltas:
+        apply(fresh.units, delta)
+    adding = time.perf_counter() - begun
+    return {
+        "entries_per_s": len(entries) / full,
+        "additions_alone_per_s": len(entries) / adding,
+        "signatures_alone_per_s": signatures_per_second(len(entries), len(entries[0])),
+        "entry_bytes": middle([len(data) for data in entries]),
+        "entry_coordinates": middle([len(delta.indices) for delta in deltas]),
+    }
+
+
+def signatures_per_second(count: int, size: int) -> float:
+    identity, content = Identity(bytes(32)), bytes(size)
+    signature, peer = identity.sign(content), identity.peer_id
+    begun = time.perf_counter()
+    for _ in range(count):
+        signed_by(peer, content, signature)
+    return count / (time.perf_counter() - begun)
+
+
+def measure_idle() -> Figures:
+    """Bytes of an exchange's question and answer between two that know the same, everything but the transport's own."""
+    figures: Figures = {}
+    for authors in (8, 16):
+        nodes = [policy(4096, number + 1) for number in range(authors)]
+        for seed, node in enumerate(nodes):
+            publish(node, seed, authors)
+        for _ in range(2):
+            for one, other in permutations(nodes, 2):
+                exchange(one, other)
+        question = encode(Exchange("x" * 26, "main", nodes[0].ask(OTHER), False, bytes(PROOF_BYTES)))
+        answer = encode(Exchanged(nodes[1].answer(ONE, nodes[0].ask(OTHER))))
+        figures[f"idle_exchange_bytes_{authors}"] = len(question) + len(answer)
+    return {"idle_exchange_bytes": figures["idle_exchange_bytes_16"], **figures}
+
+
+def exchange(one: DeltaSetPolicy, other: DeltaSetPolicy) -> None:
+    push = one.take(OTHER, other.answer(ONE, one.ask(OTHER)))
+    if push:
+        other.take(ONE, push)
+
+
+# ---- disk ----
+
+
+class CountingStorage(MemoryStorage):
+    """A disk that counts what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def write(self, name: str, data: bytes) -> None:
+        self.written += len(data)
+        super().write(name, data)
+
+    def append(self, name: str, data: bytes) -> None:
+        self.written += len(data)
+        super().append(name, data)
+
+    @property
+    def held(self) -> int:
+        return sum(map(len, self._files.values()))
+
+
+def measure_disk(rounds: int) -> Figures:
+    """A circle of four, in step; what one of them notes and saves. Trained weights and moments are made up."""
+    progress(f"disk over {rounds} rounds")
+    start = genesis(SIZE)
+    nodes = [policy(SIZE, number + 1, start) for number in range(CIRCLE)]
+    disk, moments = CountingStorage(), {f"moment/{name}": np.zeros(SIZE, np.float32) for name in ("first", "second")}
+    saved = Progress(disk, "runs/bench/main")
+    held: list[int] = []
+    journal = saves = 0
+    for number in range(rounds):
+        if number % max(1, round(SAVE_EVERY / ROUND_SECONDS)) == 0:
+            saved.save({**nodes[0].state(), **moments})
+            saves += 1
+            held.append(disk.held)
+        entries = [publish(node, number * CIRCLE + place, CIRCLE) for place, node in enumerate(nodes)]
+        saved.note(entries[0])
+        journal += len(entries[0])
+        for one, other in permutations(nodes, 2):
+            exchange(one, other)
+        for node in nodes:
+            node.merge()
+    hours = rounds * ROUND_SECONDS / 3600
+    return {
+        "disk_mb_per_hour": disk.written / 1e6 / hours,
+        "disk_journal_mb_per_hour": journal / 1e6 / hours,
+        "disk_held_mb": held[-1] / 1e6,
+        "disk_held_growth_mb_last_third": (held[-1] - held[-max(1, len(held) // 3)]) / 1e6,
+        "disk_state_bytes_per_parameter": held[-1] / 2 / SIZE,
+        "disk_saves_per_hour": saves / hours,
+    }
+
+
+# ---- between processes ----
+
+
+@contextlib.contextmanager
+def child(*words: str) -> Iterator[dict[str, object]]:
+    """A process that says where it is in one JSON line and ends with its standard input."""
+    process = subprocess.Popen([sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdin is not None
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+async def measure_snapshot(repeats: int) -> Figures:
+    from hivemind.p2p import P2P, PeerID
+
+    progress(f"snapshots of {SNAPSHOT_SIZE:,} parameters")
+    with child("benchmarks.deltaset_peer", str(SNAPSHOT_SIZE)) as there:
+        size, peer = int(str(there["size"])), parse_address(str(there["ours"])).peer
+        network, _ = await open_network(BenchServer())
+        await contact_all(network, [str(there["ours"])])
+        raw = await P2P.create(initial_peers=[str(there["raw"])], host_maddrs=("/ip4/127.0.0.1/tcp/0",))
+        raw_peer = PeerID.from_base58(str(there["raw"]).rpartition("/")[2])
+        sink = MemorySink()
+
+        async def ours() -> None:
+            nonlocal sink
+            sink = MemorySink()
+            await network.fetch(peer, b"snapshot", sink, StreamLimits(max_bytes=2 * size))
+
+        async def baseline() -> None:
+            _, reader, writer = await raw.call_binary_stream_handler(raw_peer, RAW_PROTOCOL)
+            await drain_stream(reader, writer, size)
+
+        try:
+            pairs = [(await timed(ours), await timed(baseline)) for _ in range(repeats + 1)][1:]
+        finally:
+            await network.close()
+            await raw.shutdown()
+    adopting = await timed(lambda: asyncio.to_thread(policy(SNAPSHOT_SIZE, 2).adopt, sink.content()))
+    return {
+        "snapshot_vs_raw": middle([other / own for own, other in pairs]),
+        "snapshot_mb_per_s": middle([size / 1e6 / own for own, _ in pairs]),
+        "snapshot_raw_mb_per_s": middle([size / 1e6 / other for _, other in pairs]),
+        "snapshot_mb": size / 1e6,
+        "snapshot_pack_share": float(str(there["pack_s"])) / middle([own for own, _ in pairs]),
+        "snapshot_adopt_s": adopting,
+    }
+
+
+def measure_memory(width: int, layers: int) -> Figures:
+    progress("memory")
+    output = subprocess.check_output([sys.executable, "-m", "benchmarks.deltaset_memory", str(width), str(layers)])
+    told = json.loads(output)
+    rows = {f"memory {name}": float(amount) for name, amount in told["arrays"].items()}
+    return {
+        "bytes_per_parameter": float(told["counted"]),
+        "bytes_per_parameter_resident": float(told["resident"]),
+        "bytes_per_parameter_peak": float(told["peak"]),
+        **rows,
+        "memory_parameters": int(told["parameters"]),
+    }
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
+    quick = arguments.quick
+    return {
+        **measure_entries(6 if quick else 40),
+        **measure_idle(),
+        **uvloop.run(measure_snapshot(3 if quick else 9)),
+        **measure_memory(256, 7),
+        **measure_disk(40 if quick else 300),
+        **measure_nodes(200 if quick else 500, with_text=not quick),
+    }
+
+
+if __name__ == "__main__":
+    run("deltaset", measure)

@@ -1,0 +1,119 @@
+"""Memory of a learning node: what its arrays hold, and how much the process grows. A process of its own.
+
+    python -m benchmarks.deltaset_memory WIDTH LAYERS
+
+Prints one JSON line: parameters, bytes per parameter of every array that stays, the growth of the resident set between
+rounds and at its peak. Samples are few and short, so that activations do not count for much.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from p2pnode.ids import Identity
+from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.policy import Facts, Origin
+from p2pnode.node.bench import Bench
+from p2pnode.node.trainer import Trainer
+from p2pnode.tasks.text import Text
+from p2pnode.weights import to_units
+
+ROUNDS = 3
+SHORT = {"batch_size": 1, "context": 8, "test_windows": 1}
+
+
+def learning(source: str, width: int, layers: int) -> dict[str, Any]:
+    """Everything a node keeps of a model."""
+    task = Text()
+    for name, value in {**SHORT, "width": width, "layers": layers, "source": source}.items():
+        setattr(task, name, value)
+    bench = Bench(task)
+    layout, lineage = bench.layout.hash, "00" * 32
+    policy = DeltaSetPolicy(Origin(to_units(bench.genesis), Identity(bytes(32)), lineage, "main", layout, {}, 0))
+    return {"bench": bench, "trainer": Trainer(bench), "policy": policy}
+
+
+def train(kept: dict[str, Any]) -> None:
+    """Rounds as `Learning` does them; between them the last round's weights are gone."""
+    policy, trainer = kept["policy"], kept["trainer"]
+    for _ in range(ROUNDS):
+        begun = policy.start()
+        result = trainer.steps(begun, 1)
+        policy.publish(policy.record(begun, result.weights, Facts(1, result.loss, 1, 2)))
+        del begun, result
+        policy.merge()
+
+
+def arrays(name: str, value: Any, seen: set[int]) -> Iterator[tuple[str, int, int]]:
+    """(name, address, bytes) of all arrays below a value."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        yield name, value.untyped_storage().data_ptr(), value.untyped_storage().nbytes()
+    elif isinstance(value, np.ndarray):
+        base = value
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        yield name, base.ctypes.data, base.nbytes
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from arrays(f"{name}.{key}", item, seen)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from arrays(name, item, seen)
+    elif hasattr(value, "__dict__") and type(value).__module__.startswith("p2pnode"):
+        for key, item in vars(value).items():
+            yield from arrays(f"{name}.{key.strip('_')}", item, seen)
+
+
+def table(kept: dict[str, Any], size: int) -> dict[str, float]:
+    """Bytes per parameter of each array that grows with the model, each counted once."""
+    rows: dict[str, float] = {}
+    places: set[int] = set()
+    for name, place, amount in arrays("", kept, set()):
+        if amount >= size and place not in places:
+            places.add(place)
+            rows[name.strip(".")] = round(amount / size, 2)
+    return rows
+
+
+def resident() -> int:
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return int(psutil.Process().memory_info().rss)
+
+
+def main(width: int, layers: int) -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="p2pnode-bench-") as directory:
+        file = Path(directory) / "text"
+        file.write_bytes(bytes(range(32, 127)) * 20)
+        small = learning(str(file), 32, 1)
+        train(small)
+        del small
+        before = resident()
+        kept = learning(str(file), width, layers)
+        train(kept)
+        size = kept["bench"].layout.size
+        growth = resident() - before
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    rows = table(kept, size)
+    counted = {"parameters": size, "arrays": rows, "counted": round(sum(rows.values()), 2)}
+    print(json.dumps({**counted, "resident": growth / size, "peak": peak / size}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

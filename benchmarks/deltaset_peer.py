@@ -1,0 +1,74 @@
+"""The other side of the delta set's benchmark, a process of its own: a real snapshot, and a raw stream beside it.
+
+    python -m benchmarks.deltaset_peer PARAMETERS
+
+Prints one JSON line with its addresses, then serves until standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+import numpy as np
+import uvloop
+
+from benchmarks.peer import BenchServer, open_network, serve_raw
+from p2pnode.ids import Identity, PeerId
+from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.policy import Facts, Origin
+from p2pnode.network.base import Payload
+from p2pnode.weights import Units
+
+LINEAGE = "00" * 32
+
+
+def genesis(size: int) -> Units:
+    return np.random.default_rng(0).normal(0, 1 << 20, size).astype(np.int32)
+
+
+def policy(size: int, number: int, start: Units | None = None) -> DeltaSetPolicy:
+    """Author `number` of a set of `size` parameters."""
+    units = genesis(size) if start is None else start
+    return DeltaSetPolicy(Origin(units, Identity(number.to_bytes(32, "big")), LINEAGE, "main", "layout", {}, 0))
+
+
+def publish(author: DeltaSetPolicy, seed: int, peers: int) -> bytes:
+    """One round of made-up progress; the entry as bytes."""
+    begun = author.start()
+    progress = np.random.default_rng(seed).standard_normal(len(begun), np.float32)
+    draft = author.record(begun, begun + np.float32(1e-3) * progress**3, Facts(10, 1.0, 320, peers))
+    return author.publish(draft)
+
+
+class SnapshotServer(BenchServer):
+    """Gives what a newcomer gets, made anew for each as a node does."""
+
+    def __init__(self, kept: DeltaSetPolicy) -> None:
+        super().__init__()
+        self._kept = kept
+
+    async def payload(self, peer: PeerId, request: bytes) -> Payload:
+        return Payload.of(await asyncio.to_thread(self._kept.snapshot))
+
+
+async def main(size: int) -> None:
+    kept = policy(size, 1)
+    for seed in range(8):
+        publish(kept, seed, 4)
+    network, _ = await open_network(SnapshotServer(kept))
+    raw, raw_address = await serve_raw()
+    begun = time.perf_counter()
+    size = Payload.of(kept.snapshot()).size
+    packing = time.perf_counter() - begun
+    there = {"ours": (await network.addresses())[0], "raw": raw_address, "size": size, "pack_s": packing}
+    print(json.dumps(there), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await network.close()
+    await raw.shutdown()  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    uvloop.run(main(int(sys.argv[1])))
