@@ -24,8 +24,8 @@ from p2pnode.messages import Announcement, Find, Store, decode_request, encode
 from p2pnode.network.base import Payload
 from p2pnode.network.records import Records
 from p2pnode.network.sim import SimNetwork, SimSwarm
-from p2pnode.node.directory import Directory
 from p2pnode.node.announcing import ANNOUNCE_TTL
+from p2pnode.node.directory import Directory
 from p2pnode.node.membership import ANNOUNCE_PERIOD
 from p2pnode.peers.directory import MAX_DEPTH, key_at, path_of
 from p2pnode.records import MAX_RECORDS_PER_KEY
