@@ -50,12 +50,12 @@ from .setmessages import (
     MAX_CLAIMS,
     MAX_PROOFS,
     Deltas,
-    bytes_array,
     decode_deltas,
     encode_deltas,
     pack_arrays,
     unpack_arrays,
 )
+from .setstate import set_arrays, set_from, tuning_of
 
 DROP_EVERY = 16  # merges
 MAX_PARTNERS = 64
@@ -63,8 +63,6 @@ EMA = 0.8  # of the read-out, per merge
 MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to have them
 MIN_ENTRIES = 256  # below this a message is mostly envelope
 FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
-
-DEFAULTS: Mapping[str, float] = {"density": 0.005, "bits": 2, "gamma": 1.0, "beta": 0.98, "norm_ratio": 0.5}
 
 
 @dataclass(frozen=True)
@@ -84,14 +82,10 @@ class DeltaSetPolicy:
     """One node's part in a delta set."""
 
     def __init__(self, origin: Origin) -> None:
-        settings = {**DEFAULTS, **origin.settings}
         self._identity = origin.identity
-        self._density = settings["density"]
-        self._bits = int(settings["bits"])
-        self._gamma = settings["gamma"]
-        self._beta = settings["beta"]
+        self._tuning = tuning_of(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
-        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, settings["norm_ratio"])
+        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, self._tuning.norm_ratio)
         self.set = DeltaSet(rules, origin.genesis)
         self.incarnation = 0
         self.rounds = 0
@@ -133,17 +127,17 @@ class DeltaSetPolicy:
         return self._left_out.peers
 
     def record(self, begun: Floats, after: Floats, facts: Facts) -> Draft:
-        residual = record(self._residual, after - begun, self._beta)
+        residual = record(self._residual, after - begun, self._tuning.beta)
         group = max(1, facts.peers)
         discount = self._discount(group)
         k = self._entries(group)
-        delta, left = make_delta(residual, k, self._bits, self._gamma / group * discount)
+        delta, left = make_delta(residual, k, self._tuning.bits, self._tuning.gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= self.set.rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
             discount *= 0.99 * self.set.rules.max_norm_units / norm
-            delta, left = make_delta(residual, k, self._bits, self._gamma / group * discount)
+            delta, left = make_delta(residual, k, self._tuning.bits, self._tuning.gamma / group * discount)
         payload = CODECS[RICE].encode(delta)
-        weight = (group, self._gamma, discount)
+        weight = (group, self._tuning.gamma, discount)
         return Draft(delta, payload, left, self._trained, facts, relative_change(begun, after), weight)
 
     def _entries(self, group: int) -> int:
@@ -151,7 +145,7 @@ class DeltaSetPolicy:
         most = self.set.rules.max_entries
         if group == 1:
             return most
-        return min(most, max(MIN_ENTRIES, round(self._density * self.set.rules.size)))
+        return min(most, max(MIN_ENTRIES, round(self._tuning.density * self.set.rules.size)))
 
     def _discount(self, group: int) -> float:
         """Less weight for what was trained from weights that are long past; decided by the author, once."""
@@ -302,10 +296,7 @@ class DeltaSetPolicy:
         arrays = unpack_arrays(snapshot)
         with self._lock:
             known = list(self.set.log)
-            try:
-                self._begin_at(arrays)
-            except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
-                raise ValueError(f"not a snapshot: {error!r:.120}") from None
+            self.set = set_from(arrays, self.set.rules)
             for entry in known:
                 self._add(self.set.add(entry))
             if not known:  # a newcomer, or one that lost its state: its log there is not known to the end
@@ -316,36 +307,7 @@ class DeltaSetPolicy:
 
     def _shared(self) -> Arrays:
         with self._lock:
-            log = self.set.log
-            tips = b"".join(log.tips[chain] for chain in sorted(log.tips))
-            kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
-            return {
-                "units": self.set.units.copy(),
-                "heads": bytes_array(encode_heads(self.set.heads)),
-                "tips": bytes_array(tips),
-                "exclusions": bytes_array(encode_heads(log.exclusions)),
-                "steps": np.array([self.set.steps], np.int64),
-                "entries": bytes_array(kept),
-            }
-
-    def _begin_at(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Put the set where somebody else's (or our own, before) was."""
-        heads = decode_heads(arrays["heads"].tobytes())
-        tips = arrays["tips"].tobytes()
-        units = arrays["units"]
-        if len(tips) != 32 * len(heads) or units.shape != self.set.units.shape or units.dtype != np.int32:
-            raise ValueError("the snapshot does not fit this model")
-        fresh = DeltaSet(self.set.rules, units)
-        fresh.steps = int(arrays["steps"][0])
-        ordered = {chain: tips[32 * place : 32 * place + 32] for place, chain in enumerate(sorted(heads))}
-        fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()))
-        chains: dict[Chain, list[Entry]] = {}
-        for data in msgspec.msgpack.decode(arrays["entries"].tobytes(), type=list[bytes]):
-            entry = decode_entry(data)
-            chains.setdefault(entry.chain, []).append(entry)
-        for entries in chains.values():
-            fresh.log.keep(entries)
-        self.set = fresh
+            return set_arrays(self.set)
 
     def state(self) -> Arrays:
         own = {"residual": self._residual, "readout": self._readout, **self._left_out.arrays()}
@@ -359,7 +321,7 @@ class DeltaSetPolicy:
             if residual.shape != self._residual.shape or readout.shape != self._readout.shape:
                 raise ValueError("the state is of another model")
             with self._lock:
-                self._begin_at(state)
+                self.set = set_from(state, self.set.rules)
                 self._left_out.restore(state)
                 self._residual, self._readout = residual.astype(np.int32), readout.astype(np.float32)
                 self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])

@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UsageError
 from ..ids import Identity
 from ..merge.policy import Origin, Policy
 from ..network.base import Seconds
@@ -30,7 +31,14 @@ ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before start
 async def new_plan(choice: TaskChoice, parts: Parts) -> Plan:
     """The plan of a run founded for a task."""
     seed = parts.world.rng.getrandbits(60)
-    return await parts.world.compute(lambda: make_plan(parts.world.open_bench(choice, seed), choice, seed))
+    return await parts.world.compute(lambda: _checked_plan(choice, seed, parts))
+
+
+def _checked_plan(choice: TaskChoice, seed: int, parts: Parts) -> Plan:
+    bench = parts.world.open_bench(choice, seed)
+    plan = make_plan(bench, choice, seed)
+    fresh_policy(plan, bench, parts.identity)  # a slip in a setting shows here, not at those who join
+    return plan
 
 
 async def prepare(plan: Plan, settings: NodeSettings, parts: Parts, access: RunAccess) -> Learning:
@@ -47,7 +55,7 @@ async def prepare(plan: Plan, settings: NodeSettings, parts: Parts, access: RunA
 
 
 def fresh_policy(plan: Plan, bench: Bench, identity: Identity) -> Policy:
-    """The plan's policy at the run's beginning."""
+    """The plan's policy at the run's beginning; UsageError when it is not known here or cannot have its settings."""
     origin = Origin(
         genesis=to_units(bench.genesis),
         identity=identity,
@@ -57,7 +65,10 @@ def fresh_policy(plan: Plan, bench: Bench, identity: Identity) -> Policy:
         settings=plan.settings,
         seed=plan.seed,
     )
-    return known_policy(plan.policy)(origin)
+    try:
+        return known_policy(plan.policy)(origin)
+    except ValueError as error:
+        raise UsageError(f"the run cannot be learned with these settings: {error}") from None
 
 
 async def _find_start(learning: Learning, plan: Plan, parts: Parts) -> None:

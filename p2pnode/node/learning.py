@@ -190,11 +190,12 @@ class Learning:
 
     def _publish(self, draft: object) -> None:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
-        journal = self.policy.publish(draft)
-        if not journal:
-            return
         try:
-            self._progress.note(journal)
+            journal = self.policy.publish(draft)
+            if journal:
+                self._progress.note(journal)
+        except ValueError as error:
+            self._warn("refused", f"this round's delta breaks the run's own rules and stays here: {error}")
         except LocalProblem as problem:
             self._warn("disk", f"what was published could not be noted: {problem}")
 

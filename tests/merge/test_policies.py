@@ -345,8 +345,6 @@ def test_the_same_seeds_give_the_same_weights(variant: str) -> None:
 @every_policy
 def test_unreasonable_settings_are_refused(variant: str) -> None:
     name, _ = VARIANTS[variant]
-    if name == "deltaset":
-        pytest.xfail("refuses them in record, not when it is made")
     origin = Origin(to_units(genesis()), make(variant, 1).identity, LINEAGE, "main", "cd" * 32, {"bits": 7}, 1)
     with pytest.raises(ValueError, match="bits"):
         policy_named(name)(origin)

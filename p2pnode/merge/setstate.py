@@ -1,0 +1,93 @@
+"""A delta set as plain arrays, for snapshots and for the disk, and back; and the numbers a run may set for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..deltas.quantise import BITS
+from ..deltaset.entry import Chain, Entry, SetRules, decode_entry, encode_entry
+from ..deltaset.heads import decode_heads, encode_heads
+from ..deltaset.set import DeltaSet
+from .payload import setting
+from .policy import Arrays
+from .setmessages import bytes_array
+
+_HASH_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a run's plan may set."""
+
+    density: float = 0.005  # share of the coordinates an entry carries
+    bits: int = 2
+    gamma: float = 1.0  # of the outer step γ/G
+    beta: float = 0.98  # what is left of the residual after a round
+    norm_ratio: float = 0.5  # an entry's largest norm, relative to the genesis
+
+
+def tuning_of(settings: Mapping[str, float]) -> Tuning:
+    """ValueError for an unknown name or a number out of range."""
+    known = [field.name for field in fields(Tuning)]
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"the policy deltaset has no setting {name[:60]!r}; known are {', '.join(known)}")
+    usual = Tuning()
+    bits = settings.get("bits", usual.bits)
+    if bits not in BITS:
+        raise ValueError(f"bits {bits}; one of {BITS} is possible")
+    return Tuning(
+        setting(settings, "density", usual.density, 1e-6, 1.0),
+        int(bits),
+        setting(settings, "gamma", usual.gamma, 1e-3, 4.0),
+        setting(settings, "beta", usual.beta, 0.0, 1.0),
+        setting(settings, "norm_ratio", usual.norm_ratio, 1e-6, 1e6),
+    )
+
+
+def set_arrays(deltas: DeltaSet) -> Arrays:
+    """All of a set, its kept entries among it."""
+    log = deltas.log
+    tips = b"".join(log.tips[chain] for chain in sorted(log.tips))
+    kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
+    return {
+        "units": deltas.units.copy(),
+        "heads": bytes_array(encode_heads(deltas.heads)),
+        "tips": bytes_array(tips),
+        "exclusions": bytes_array(encode_heads(log.exclusions)),
+        "steps": np.array([deltas.steps], np.int64),
+        "entries": bytes_array(kept),
+    }
+
+
+def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
+    """The set in arrays of our own or of a peer; ValueError when they are not such."""
+    try:
+        return _set_from(arrays, rules)
+    except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
+        raise ValueError(f"not a delta set: {error!r:.120}") from None
+
+
+def _set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
+    heads, tips, units = decode_heads(arrays["heads"].tobytes()), arrays["tips"].tobytes(), arrays["units"]
+    if len(tips) != _HASH_BYTES * len(heads) or units.shape != (rules.size,) or units.dtype != np.int32:
+        raise ValueError("it does not fit this model")
+    fresh = DeltaSet(rules, units)
+    fresh.steps = int(arrays["steps"][0])
+    ordered = {
+        chain: tips[_HASH_BYTES * place : _HASH_BYTES * (place + 1)] for place, chain in enumerate(sorted(heads))
+    }
+    fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()))
+    chains: dict[Chain, list[Entry]] = {}
+    for data in msgspec.msgpack.decode(arrays["entries"].tobytes(), type=list[bytes]):
+        entry = decode_entry(data)
+        chains.setdefault(entry.chain, []).append(entry)
+    for entries in chains.values():
+        fresh.log.keep(entries)
+    return fresh
