@@ -55,6 +55,8 @@ __all__ = [
 
 NAMED = frozenset({"spec"})  # the user names the task: it may be a file of the user's own
 MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
+SPREAD: Seconds = 10.0  # within which nodes start, where that is not too many at once
+ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of those who keep the directory
 LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
 
 T = TypeVar("T")
@@ -99,10 +101,11 @@ def simulate(
         lesson = Lesson(choice, split, rounds, circle, read_speeds(speeds))
     delay = read_seconds(latency)
     links = Links(delay, 0.4 * delay, read_rate(rate), loss, duplicate, reorder)
-    usual = MEETING if lesson is None else lesson.usual_seconds
+    spread = max(SPREAD, peers / ARRIVALS)
+    usual = MEETING if lesson is None else spread + lesson.usual_seconds
     limit = seconds or (MEETING if lesson is None else LIMIT * usual)
     crashes = _crashes(peers, seed, churn, usual if lesson is not None else limit)
-    plan = Plan(peers, seed, limit, links, (*faults, *crashes), skew or {}, lesson=lesson)
+    plan = Plan(peers, seed, limit, links, (*faults, *crashes), skew or {}, spread, lesson=lesson)
     check_plan(plan)
     return run_plan(plan, record, alone, progress)
 

@@ -32,8 +32,8 @@ class Lesson:
 
     @property
     def usual_seconds(self) -> Seconds:
-        """How long all take, give or take a little, when nothing goes wrong."""
-        return 20.0 + 1.05 * self.rounds * self.choice.round_seconds
+        """How long the rounds take once all are there, give or take a little, when nothing goes wrong."""
+        return 10.0 + 1.05 * self.rounds * self.choice.round_seconds
 
     def circle_of(self, index: int) -> str:
         return f"circle {index // self.circle}"
