@@ -1,0 +1,89 @@
+"""A peer that trains with hivemind.Optimizer: the same model, samples and learning rate as a node of benchmarks.swarm.
+
+    python -m benchmarks.swarm_hivemind '{"task": …, "status": FILE, …}'
+
+Local updates, parameters averaged in the background as fp16 every `target_batch_size` samples of all peers together:
+what hivemind has for slow links. Writes how it goes into the file `status` now and then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import hivemind
+import torch
+from hivemind.compression import Float16Compression
+
+from p2pnode.node.bench import Bench, build_model
+from p2pnode.node.entrance import Share
+from p2pnode.node.learner import fixed_rows
+from p2pnode.optimizers import AdamW, Sgd
+from p2pnode.shards.batches import Batches
+from p2pnode.task import Task
+from p2pnode.tasks.find import load_task
+
+SEED = 7  # of the first weights, the same for all
+
+
+def torch_optimizer(task: Task, parameters: Any) -> torch.optim.Optimizer:
+    """torch's own of the kind the task uses."""
+    own = task.optimizer([])
+    if isinstance(own, AdamW):
+        return torch.optim.AdamW(parameters, own.lr, own.betas, own.eps, own.weight_decay)
+    assert isinstance(own, Sgd)
+    return torch.optim.SGD(parameters, own.lr, own.momentum, weight_decay=own.weight_decay, nesterov=own.nesterov)
+
+
+def optimizer(task: Task, model: torch.nn.Module, words: dict[str, Any]) -> hivemind.Optimizer:
+    dht = hivemind.DHT(initial_peers=words["initial_peers"], host_maddrs=[words["listen"]], start=True)
+    Path(words["status"]).with_suffix(".address").write_text(str(dht.get_visible_maddrs()[0]))
+    return hivemind.Optimizer(
+        dht=dht,
+        run_id="swarm",
+        params=list(model.parameters()),
+        optimizer=lambda parameters: torch_optimizer(task, parameters),
+        scheduler=None,
+        batch_size_per_step=task.batch_size,
+        target_batch_size=words["target_batch_size"],
+        use_local_updates=True,
+        matchmaking_time=3.0,
+        averaging_timeout=60.0,
+        state_averaging_compression=Float16Compression(),
+        load_state_compression=Float16Compression(),
+    )
+
+
+def main(words: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    task = load_task(words["task"], words["options"], words["source"])
+    bench = Bench(task)
+    model = build_model(task, SEED)
+    rows = torch.from_numpy(fixed_rows(bench, Share(words["split"], words["part"], words["parts"])))
+    batches = Batches(rows, task.batch_size, words["part"])
+    averaged = optimizer(task, model, words)
+    evaluated, busy, steps = 0.0, 0.0, 0
+    while True:
+        begun = time.perf_counter()
+        model.train()
+        task.loss(model, bench.batch(batches.next())).backward()  # type: ignore[no-untyped-call]
+        busy += time.perf_counter() - begun
+        averaged.step()
+        averaged.zero_grad()
+        steps += 1
+        if time.monotonic() - evaluated > words["evaluate_every"]:
+            model.eval()
+            with torch.no_grad():
+                found = task.evaluate(model, bench.test)
+            told = {"loss": found.loss, "accuracy": found.accuracy, "epoch": averaged.local_epoch}
+            part = Path(words["status"] + ".part")
+            part.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
+            part.replace(words["status"])
+            evaluated = time.monotonic()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
