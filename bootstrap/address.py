@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from p2pnode.door.load import load
 from p2pnode.errors import LocalProblem, P2pnodeError, UsageError
-from p2pnode.load import load
 from p2pnode.node.control import ControlRequest, ask
 
 

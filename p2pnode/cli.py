@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from . import __version__
+from .door.flags import ALL, PLACE, SAVED, takes
+from .door.load import load
+from .door.simcommand import sim
 from .errors import LocalProblem, UsageError
-from .flags import ALL, PLACE, SAVED, takes
-from .load import load
-from .simcommand import sim
 
 app = typer.Typer(
     name="p2pnode",
@@ -50,7 +50,7 @@ def node(ctx: typer.Context, flags: dict[str, object], version: Version = False)
     if ctx.invoked_subcommand is not None:
         return
     config = load(flags, os.environ).config
-    from .start import run_and_exit
+    from .door.start import run_and_exit
 
     run_and_exit(config)
 
@@ -59,7 +59,7 @@ def node(ctx: typer.Context, flags: dict[str, object], version: Version = False)
 @takes(ALL)
 def config_show(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
     """Each setting's value and where it came from."""
-    from .report import show_config
+    from .door.report import show_config
 
     show_config(load(flags, os.environ), os.environ, json)
 
@@ -68,7 +68,7 @@ def config_show(ctx: typer.Context, flags: dict[str, object], json: Json = False
 @takes(PLACE)
 def peers(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
     """Who is there: asks the running node, else reads what was stored."""
-    from .report import show_peers
+    from .door.report import show_peers
 
     show_peers(load(flags, os.environ).config.data_dir, json)
 
@@ -77,7 +77,7 @@ def peers(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> N
 @takes(PLACE)
 def status(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
     """How the running node is, and its invite."""
-    from .report import show_status
+    from .door.report import show_status
 
     show_status(load(flags, os.environ).config.data_dir, json)
 
@@ -86,7 +86,7 @@ def status(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
 @takes(PLACE)
 def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Ask the running node to leave its swarm and end."""
-    from .report import ask_to_leave
+    from .door.report import ask_to_leave
 
     ask_to_leave(load(flags, os.environ).config.data_dir)
 
@@ -100,7 +100,7 @@ def export(
     ema: Annotated[bool, typer.Option("--ema", help="The average over the last rounds.")] = False,
 ) -> None:
     """Write the weights as safetensors: from the running node, else from what it saved."""
-    from .ordering import export_weights
+    from .door.ordering import export_weights
 
     export_weights(load(flags, os.environ).config, file, ema)
 
@@ -113,7 +113,7 @@ def revert(
     peer: Annotated[str, typer.Argument(help="Its id, the end of its id, or its name.", metavar="PEER")],
 ) -> None:
     """Leave a peer's deltas out of this node's weights, and show the loss before and after."""
-    from .ordering import revert_peer
+    from .door.ordering import revert_peer
 
     revert_peer(load(flags, os.environ).config.data_dir, peer)
 
@@ -123,7 +123,7 @@ def revert(
 def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
     """Check this machine, and the way to each --bootstrap; says what to do about each problem."""
     config = load(flags, os.environ).config
-    from .doctor import examine_and_print
+    from .door.doctor import examine_and_print
 
     raise typer.Exit(examine_and_print(config, json))
 
@@ -139,7 +139,7 @@ def check(
     json: Json = False,
 ) -> None:
     """Dry-run a task and say what is wrong with it, and what it costs."""
-    from .checktask import check_and_print
+    from .door.checktask import check_and_print
 
     raise typer.Exit(check_and_print(task, option or [], data, device, json))
 
@@ -176,7 +176,7 @@ def run(app: typer.Typer, arguments: Sequence[str], program: str) -> int:
 
 
 def _complain(problem: str, code: int) -> int:
-    from .ending import complain
+    from .door.ending import complain
 
     return complain(problem, code)
 

@@ -1,6 +1,6 @@
 """What a user can set: one frozen tree. Flags, environment and TOML are derived from it, and checked here only.
 
-Pure: the sources come in as mappings; `p2pnode.load` reads them. Precedence: flag > environment > TOML > default.
+Pure: the sources come in as mappings; `door.load` reads them. Precedence: flag > environment > TOML > default.
 """
 
 # ruff: noqa: RUF009  (the fields below are made by a function, which returns what `dataclasses.field` does)

@@ -12,21 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "p2pnode"
 
 # Top to bottom. A file may import from its own layer and from those below.
 LAYERS = [
-    {
-        "__main__",
-        "cli",
-        "start",
-        "load",
-        "flags",
-        "report",
-        "doctor",
-        "checks",
-        "checktask",
-        "ending",
-        "ordering",
-        "simcommand",
-        "simulate",
-    },
+    {"__main__", "cli", "door", "simulate"},
     {"watch"},
     {"node"},
     {"network"},

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from p2pnode.checktask import check_task, parse_options
 from p2pnode.cli import app, run
+from p2pnode.door.checktask import check_task, parse_options
 from p2pnode.errors import UsageError
 from p2pnode.task import Task
 

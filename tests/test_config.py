@@ -8,8 +8,8 @@ import pytest
 
 from p2pnode.addresses import EXAMPLE
 from p2pnode.config import SETTINGS, from_environment, from_flags, from_toml, resolve, unknown_variables
+from p2pnode.door.load import load
 from p2pnode.errors import UsageError
-from p2pnode.load import load
 
 RUN = "abcdefghijklmnopqrstuvwxyz"
 KEY = "abcdefghijklmnopqrstuvwxyz234567"

@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-from p2pnode.start import listening_port
+from p2pnode.door.start import listening_port
 
 PEER = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 
 SCRIPT = """
 import asyncio, os, signal, sys, threading, time
-from p2pnode.ending import Ending, end_process, run_loop
-import p2pnode.ending
-p2pnode.ending.LEAVE_LIMIT = 1.0
+from p2pnode.door.ending import Ending, end_process, run_loop
+import p2pnode.door.ending
+p2pnode.door.ending.LEAVE_LIMIT = 1.0
 how, swept = sys.argv[1], sys.argv[2]
 
 async def work():

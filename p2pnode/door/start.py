@@ -11,26 +11,26 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .addresses import host_and_port
-from .config import Config, LearningSettings
+from ..addresses import host_and_port
+from ..config import Config, LearningSettings
+from ..errors import LocalProblem, P2pnodeError, UsageError
+from ..ids import Identity
+from ..names import friendly_name, run_name
+from ..network.hivemind import HivemindNetwork, NetworkOptions
+from ..network.orphans import sweep_orphan
+from ..network.ports import PortLease
+from ..node.acquaintances import BOOK_FILE
+from ..node.control import ControlServer, socket_path
+from ..node.entrance import Share
+from ..node.joining import load_manifest, load_saved
+from ..node.node import Node, NodeSettings
+from ..node.taskchoice import TaskChoice
+from ..node.world import ThreadCompute, real_world
+from ..run import RunAccess
+from ..store.book import PeerBook
+from ..store.datadir import DataDir, open_data_dir
+from ..watch.show import shown
 from .ending import Ending, end_process, run_loop
-from .errors import LocalProblem, P2pnodeError, UsageError
-from .ids import Identity
-from .names import friendly_name, run_name
-from .network.hivemind import HivemindNetwork, NetworkOptions
-from .network.orphans import sweep_orphan
-from .network.ports import PortLease
-from .node.acquaintances import BOOK_FILE
-from .node.control import ControlServer, socket_path
-from .node.entrance import Share
-from .node.joining import load_manifest, load_saved
-from .node.node import Node, NodeSettings
-from .node.taskchoice import TaskChoice
-from .node.world import ThreadCompute, real_world
-from .run import RunAccess
-from .store.book import PeerBook
-from .store.datadir import DataDir, open_data_dir
-from .watch.show import shown
 
 ANY_PORT = "/ip4/0.0.0.0/tcp/{port}"
 POLL = 0.25

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..deltas.codec import encode
+from ..deltas.make import make_delta, record
+from ..errors import Diverged, LocalProblem, TaskProblem, UsageError
+from ..node.bench import BYTES_PER_PARAMETER, Bench, Vector, blame, build_model, checked_layout
+from ..node.threads import choose_threads
+from ..node.trainer import Trainer
+from ..task import Evaluation, Samples, Task, length, rows
+from ..tasks.find import load_task
+from ..watch.text import size
+from ..weights import MAX_UNITS, UNIT, layout_of, read_weights
 from .checks import Finding
-from .deltas.codec import encode
-from .deltas.make import make_delta, record
 from .doctor import finding_line
-from .errors import Diverged, LocalProblem, TaskProblem, UsageError
-from .node.bench import BYTES_PER_PARAMETER, Bench, Vector, blame, build_model, checked_layout
-from .node.threads import choose_threads
-from .node.trainer import Trainer
 from .report import print_json
-from .task import Evaluation, Samples, Task, length, rows
-from .tasks.find import load_task
-from .watch.text import size
-from .weights import MAX_UNITS, UNIT, layout_of, read_weights
 
 DENSITY = 0.005
 SMALL_BATCH_STEPS = 30

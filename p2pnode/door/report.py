@@ -13,19 +13,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .addresses import Address
-from .config import Resolved, unknown_variables
-from .errors import LocalProblem
-from .node.acquaintances import BOOK_FILE
-from .node.control import ControlRequest, NotRunning, ask
-from .node.status import PeerRow, Status
-from .run import RunAccess
-from .store.book import PeerBook
-from .store.datadir import IDENTITY_FILE
-from .store.storage import DiskStorage
-from .until import Until
-from .watch.tables import peers_table
-from .watch.text import clean, duration, learning_words, size, why
+from ..addresses import Address
+from ..config import Resolved, unknown_variables
+from ..errors import LocalProblem
+from ..node.acquaintances import BOOK_FILE
+from ..node.control import ControlRequest, NotRunning, ask
+from ..node.status import PeerRow, Status
+from ..run import RunAccess
+from ..store.book import PeerBook
+from ..store.datadir import IDENTITY_FILE
+from ..store.storage import DiskStorage
+from ..until import Until
+from ..watch.tables import peers_table
+from ..watch.text import clean, duration, learning_words, size, why
 
 LEAVE_LIMIT = 10.0
 
@@ -101,7 +101,7 @@ def show_status(data_dir: Path, as_json: bool) -> None:
     if as_json:
         print_json(status)
     elif sys.stdout.isatty():
-        from .watch.terminal import render
+        from ..watch.terminal import render
 
         console = _console()
         console.print(render(status, console.width, max(console.height, 40)))

@@ -15,20 +15,20 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .addresses import Address, host_and_port, parse_address
+from ..addresses import Address, host_and_port, parse_address
+from ..config import Config
+from ..errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, UsageError
+from ..ids import Identity, PeerId
+from ..messages import Ping, Pong, decode_answer, encode
+from ..network.base import Payload
+from ..network.hivemind import HivemindNetwork, NetworkOptions
+from ..node.joining import load_saved
+from ..peers.swarmtime import FAR_OFF
+from ..store.storage import DiskStorage, write_whole
+from ..watch.text import clean, one_line
 from .checks import Finding, check_disk, check_hivemind, check_port, check_python, check_torch, running_node
-from .config import Config
 from .ending import INTERRUPTED, run_loop
-from .errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, UsageError
-from .ids import Identity, PeerId
-from .messages import Ping, Pong, decode_answer, encode
-from .network.base import Payload
-from .network.hivemind import HivemindNetwork, NetworkOptions
-from .node.joining import load_saved
-from .peers.swarmtime import FAR_OFF
 from .report import print_json
-from .store.storage import DiskStorage, write_whole
-from .watch.text import clean, one_line
 
 START_LIMIT = 60.0  # the first import of hivemind on a cold disk is slow
 CONTACT_LIMIT = 10.0

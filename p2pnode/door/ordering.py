@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from .config import Config
-from .errors import LocalProblem
-from .node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
-from .node.joining import load_manifest, load_saved
-from .run import Plan, RunAccess, read_manifest
-from .store.storage import DiskStorage, write_whole
+from ..config import Config
+from ..errors import LocalProblem
+from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
+from ..node.joining import load_manifest, load_saved
+from ..run import Plan, RunAccess, read_manifest
+from ..store.storage import DiskStorage, write_whole
 
 
 def export_weights(config: Config, file: str, ema: bool) -> None:
@@ -27,13 +27,13 @@ def revert_peer(data_dir: Path, peer: str) -> None:
 
 
 def _export_saved(config: Config, target: Path, ema: bool) -> str:
-    from .node.exchanging import MODEL
-    from .node.export import as_safetensors, exported
-    from .node.learner import fresh_policy
-    from .node.workshop import follow_plan, open_bench
+    from ..node.exchanging import MODEL
+    from ..node.export import as_safetensors, exported
+    from ..node.learner import fresh_policy
+    from ..node.workshop import follow_plan, open_bench
+    from ..store.datadir import open_data_dir
+    from ..store.progress import Progress
     from .start import task_choice
-    from .store.datadir import open_data_dir
-    from .store.progress import Progress
 
     plan, run = _saved_plan(config.data_dir)
     bench = follow_plan(plan, replace(task_choice(config.learning), device="cpu"), open_bench)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from .config import SETTINGS, LearningSettings, Setting
+from ..config import SETTINGS, LearningSettings, Setting
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")

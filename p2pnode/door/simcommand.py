@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .errors import UsageError
+from ..errors import UsageError
 
 MAX_SETTINGS = 32
 
@@ -39,11 +39,11 @@ def sim(
     picture: Annotated[str | None, typer.Option(help="Draw the curves.", metavar="FILE.png")] = None,
 ) -> None:
     """Simulate a swarm that learns: the same node on virtual time, with real training and charged links."""
-    from .node.taskchoice import TaskChoice
+    from ..node.taskchoice import TaskChoice
+    from ..simulate import simulate
+    from ..simulate.picture import draw
+    from ..simulate.terminal import progress_bar, show
     from .report import print_json
-    from .simulate import simulate
-    from .simulate.picture import draw
-    from .simulate.terminal import progress_bar, show
 
     if picture is not None:
         _check_picture(picture)
@@ -75,7 +75,7 @@ def sim(
 
 
 def _check_picture(path: str) -> None:
-    from .simulate.picture import can_draw
+    from ..simulate.picture import can_draw
 
     if not can_draw():
         raise UsageError("--picture needs matplotlib: pip install matplotlib, or leave --picture out")
