@@ -27,7 +27,7 @@ MAX_REQUEST_BYTES = 64 * 1024
 MAX_REASON_BYTES = 400
 DIGEST_BYTES = 32
 SEND_BUFFER_BYTES = 2 * CHUNK_BYTES  # what a writer may hold unsent: enough to read the next chunk meanwhile
-SEND_GRACE: Seconds = 30.0  # a receiver that takes longer than this for that much (17 kB/s) is given up
+SEND_GRACE: Seconds = 60.0  # a receiver that takes longer than this for that much (17 kB/s) is given up
 
 logger = logging.getLogger(__name__)
 
