@@ -24,7 +24,6 @@ class DataDir:
         self.path = path
         self.storage = DiskStorage(path)
         self.key_file = path / IDENTITY_FILE
-        self.control_socket = path / "control.sock"
         self._lock = lock
 
     def identity(self) -> Identity:

@@ -77,7 +77,7 @@ def task_class(spec: str) -> type[Task]:
         return _pick(_run_file(Path(path)), name, path)
     if path and name and all(word.isidentifier() for word in [*path.split("."), name]):
         return _from_module(spec)
-    raise UsageError(f"no task {spec[:60]!r}; {suggestion(spec, known)} A file.py or package.module:Class will do too")
+    raise UsageError(f"no task {spec[:60]!r}; {suggestion(spec, known)} (or give file.py or package.module:Class)")
 
 
 def _from_module(spec: str) -> type[Task]:
