@@ -125,7 +125,7 @@ async def serve_tcp() -> int:
 @functools.cache
 def content(size: int) -> bytes:
     """What all of them send: the baselines too take it from memory, not from a block that stays in the cache."""
-    return bytes(range(256)) * (size // 256)
+    return (bytes(range(256)) * (size // 256 + 1))[:size]
 
 
 async def send_blocks(size: int, writer: asyncio.StreamWriter) -> None:
