@@ -21,8 +21,8 @@ import torch
 
 from benchmarks.common import progress
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
-from p2pnode.merge.deltaset import MIN_ENTRIES
 from p2pnode.merge.registry import policy_named
+from p2pnode.merge.setauthor import MIN_ENTRIES
 from p2pnode.node.bench import Bench
 from p2pnode.node.trainer import Trainer
 from p2pnode.shards.share import parse_split, split

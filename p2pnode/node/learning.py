@@ -97,7 +97,7 @@ class Learning:
         try:
             incarnation = self._progress.begin_anew()
             if isinstance(self.policy, DeltaSetPolicy):
-                self.policy.incarnation = incarnation
+                self.policy.author.incarnation = incarnation
         except LocalProblem as problem:
             words.append(f"nothing can be saved ({problem})")
         return False, words

@@ -223,14 +223,14 @@ def test_a_fork_of_ones_own_is_survived() -> None:
     )
     assert setup.policy.set.log.exclusions
     publish(setup.policy, setup.learning.bench)
-    assert setup.policy.incarnation == 1
+    assert setup.policy.author.incarnation == 1
     assert list(setup.policy.set.log)[-1].incarnation == 1
 
 
 def publish(policy: DeltaSetPolicy, bench: Bench) -> Entry:
     """A round of a node that sees two members."""
     begun = policy.start()
-    after = begun + np.random.default_rng(policy.rounds).normal(0, 0.1, begun.shape).astype(np.float32)
+    after = begun + np.random.default_rng(policy.author.rounds).normal(0, 0.1, begun.shape).astype(np.float32)
     return decode_entry(policy.publish(policy.record(begun, after, Facts(3, 0.5, 24, 2))))
 
 

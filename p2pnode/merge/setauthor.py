@@ -1,0 +1,113 @@
+"""One author of a delta set: its residual, what a round adds to it, and the entries it signs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+from ..deltas.codec import CODECS, RICE
+from ..deltas.delta import SparseDelta
+from ..deltas.make import make_delta, record
+from ..deltaset.entry import Chain, Entry, Mark, sign_entry
+from ..deltaset.entry import Facts as EntryFacts
+from ..deltaset.heads import mark_of
+from ..deltaset.set import DeltaSet
+from ..ids import Identity
+from ..weights import Floats, Units, norm_squared
+from .policy import Facts, relative_change
+from .setstate import Tuning
+
+MIN_ENTRIES = 256  # below this a message is mostly envelope
+FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An entry to be: its delta, and what the residual is once it is published."""
+
+    delta: SparseDelta
+    payload: bytes
+    residual: Units
+    trained: Mark
+    facts: Facts
+    progress: float
+    weight: tuple[int, float, float]  # G, γ, discount
+
+
+class Author:
+    """This node's own log in a set, and the progress it has not told yet."""
+
+    def __init__(self, identity: Identity, tuning: Tuning, size: int) -> None:
+        self.identity = identity
+        self.tuning = tuning
+        self.residual: Units = np.zeros(size, np.int32)
+        self.incarnation = 0
+        self.rounds = 0
+
+    def draft(self, deltas: DeltaSet, begun: Floats, after: Floats, facts: Facts, trained: Mark, now: Mark) -> Draft:
+        """Heavy. What a round from `begun` to `after` has to say; the set stood at `trained` then and does at `now`."""
+        tuning, rules = self.tuning, deltas.rules
+        residual = record(self.residual, after - begun, tuning.beta)
+        group = max(1, facts.peers)
+        discount = discount_for(now.entries - trained.entries, group)
+        k = self._entries(group, rules.size, rules.max_entries)
+        delta, left = make_delta(residual, k, tuning.bits, tuning.gamma / group * discount)
+        norm = max(1, isqrt(norm_squared(delta.values)))
+        if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
+            discount *= 0.99 * rules.max_norm_units / norm
+            delta, left = make_delta(residual, k, tuning.bits, tuning.gamma / group * discount)
+        payload = CODECS[RICE].encode(delta)
+        weight = (group, tuning.gamma, discount)
+        return Draft(delta, payload, left, trained, facts, relative_change(begun, after), weight)
+
+    def _entries(self, group: int, size: int, most: int) -> int:
+        """How many coordinates to send: the density's share, as many as allowed while nobody is there to send to."""
+        if group == 1:
+            return most
+        return min(most, max(MIN_ENTRIES, round(self.tuning.density * size)))
+
+    def chain(self, deltas: DeltaSet) -> Chain:
+        """Our own log; a new one when the old was lost and others know more of it, or a fork of it was proved."""
+        chain = Chain(self.identity.peer_id, self.incarnation)
+        while chain in deltas.log.exclusions:
+            chain = chain._replace(incarnation=chain.incarnation + 1)
+        self.incarnation = chain.incarnation
+        return chain
+
+    def sign(self, draft: Draft, deltas: DeltaSet) -> Entry:
+        """A draft as the next entry of our log."""
+        chain = self.chain(deltas)
+        seq, previous = deltas.log.next_place(chain)
+        group, gamma, discount = draft.weight
+        facts = draft.facts
+        return sign_entry(
+            self.identity,
+            Entry(
+                lineage=deltas.rules.lineage,
+                model=deltas.rules.model,
+                peer=chain.peer,
+                incarnation=chain.incarnation,
+                seq=seq,
+                previous=previous,
+                trained=draft.trained,
+                published=mark_of(deltas.heads),
+                steps=facts.steps,
+                group=group,
+                gamma=gamma,
+                discount=discount,
+                facts=EntryFacts(facts.loss, facts.samples, draft.progress, round=self.rounds),
+                payload=draft.payload,
+            ),
+        )
+
+    def published(self, draft: Draft) -> None:
+        """The draft is an entry of the set now."""
+        self.residual = draft.residual
+        self.rounds += 1
+
+
+def discount_for(staleness: int, group: int) -> float:
+    """Less weight for what was trained from weights that are long past; decided by the author, once."""
+    return min(1.0, FRESH * group / max(1, staleness))
