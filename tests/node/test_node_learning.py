@@ -278,7 +278,7 @@ def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
         setup = Setup()
         bench = setup.learning.bench
         one, two = policy_of(bench, OTHER), policy_of(bench, OTHER)
-        two.rounds = 5  # other noise
+        two.author.rounds = 5  # other noise
         entries = [publish(one, bench) for _ in range(3)]
         forked = publish(two, bench)
 
