@@ -1,18 +1,20 @@
-"""Exchanges with partners: asking, answering, snapshots for newcomers. Beside training, which never waits for them."""
+"""Exchanges with partners: asking and answering. Beside training, which never waits for them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 
-from ..errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
+from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
-from ..messages import Exchange, Exchanged, GetSnapshot, encode
-from ..network.base import MemorySink, Payload, Seconds, StreamLimits
+from ..messages import Exchange, Exchanged
+from ..network.base import Seconds
 from ..run import RunAccess
+from .admission import Admission
 from .parts import Parts
+from .snapshots import Snapshots
 from .standings import Standings
 
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several
@@ -20,7 +22,6 @@ PARTNERS = 3
 CIRCLE = 16
 EXCHANGE_TIMEOUT: Seconds = 10.0
 EXCHANGE_PERIOD: Seconds = 5.0
-SNAPSHOT_OVERHEAD = 64 << 20
 
 
 class Exchanging:
@@ -31,6 +32,8 @@ class Exchanging:
         self._access = access
         self._policy = policy
         self._standings = standings
+        self._admission = Admission(access, parts.identity.peer_id, MODEL)
+        self.snapshots = Snapshots(parts, self._admission, policy)
         self._circle_name = circle
         self._now = asyncio.Event()
 
@@ -66,7 +69,7 @@ class Exchanging:
         partners = self._parts.world.rng.sample(circle, min(PARTNERS, len(circle)))
         await asyncio.gather(*(self._exchange(partner) for partner in partners))
         policy = self._policy
-        if isinstance(policy, DeltaSetPolicy) and policy.needs_snapshot and await self.adopt_from(partners):
+        if isinstance(policy, DeltaSetPolicy) and policy.needs_snapshot and await self.snapshots.adopt_from(partners):
             self._parts.events.say("caught up", "too far behind for entries; took a snapshot instead")
 
     async def _exchange(self, partner: PeerId) -> None:
@@ -83,30 +86,8 @@ class Exchanging:
             pass
 
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
-        proof = self._access.proof(self._parts.identity.peer_id, partner)
-        request = Exchange(self._access.tag, MODEL, body, push, proof)
+        request = Exchange(self._access.tag, MODEL, body, push, self._admission.proof(partner))
         return (await self._parts.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
-
-    async def adopt_from(self, peers: list[PeerId]) -> bool:
-        """Start where the first member that can say is; False when none can."""
-        for peer in peers:
-            try:
-                content = await self._fetch_snapshot(peer)
-                await self._parts.world.compute(lambda content=content: self._policy.adopt(content))  # type: ignore[misc]
-            except (PeerError, NetworkDown):
-                continue
-            except ValueError as error:
-                self._fault(peer, f"snapshot: {error}")
-                continue
-            return True
-        return False
-
-    async def _fetch_snapshot(self, peer: PeerId) -> bytes:
-        limits = StreamLimits(max_bytes=8 * len(self._policy.readout()) + SNAPSHOT_OVERHEAD)
-        proof = self._access.proof(self._parts.identity.peer_id, peer)
-        sink = MemorySink()
-        await self._parts.network.fetch(peer, encode(GetSnapshot(self._access.tag, MODEL, proof)), sink, limits)
-        return sink.content()
 
     def _fault(self, peer: PeerId, why: str) -> None:
         self._parts.standing.fault(peer, why, self._parts.world.clock.monotonic())
@@ -115,7 +96,7 @@ class Exchanging:
 
     def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
         """What a partner gets that asks or pushes; PeerRefused or PeerMisbehaved when it may not, or talks nonsense."""
-        self._admit(peer, request.run, request.model, request.proof)
+        self._admission.check(peer, request.run, request.model, request.proof)
         try:
             if request.push:
                 self._policy.take(peer, request.body)
@@ -123,14 +104,3 @@ class Exchanging:
             return Exchanged(self._policy.answer(peer, request.body))
         except ValueError as fault:
             raise PeerMisbehaved(f"exchange: {fault}") from None
-
-    async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload:
-        """The snapshot a newcomer asked for."""
-        self._admit(peer, request.run, request.model, request.proof)
-        return Payload.of(await self._parts.world.compute(self._policy.snapshot))
-
-    def _admit(self, peer: PeerId, run: str, model: str, proof: bytes) -> None:
-        if run != self._access.tag or model != MODEL:
-            raise PeerRefused("unknown run", "this node does not learn that")
-        if not self._access.admits(proof, peer, self._parts.identity.peer_id):
-            raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")

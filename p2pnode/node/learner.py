@@ -88,7 +88,7 @@ async def _catch_up(exchanging: Exchanging, genesis: bool) -> bool:
     asked = 0
     while True:
         members = exchanging.members()
-        if members and await exchanging.adopt_from(members):
+        if members and await exchanging.snapshots.adopt_from(members):
             return True
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):

@@ -231,7 +231,7 @@ class Learning:
         return self.exchanging.answer(peer, request)
 
     async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload:
-        return await self.exchanging.payload(peer, request)
+        return await self.exchanging.snapshots.payload(peer, request)
 
     def status(self) -> LearningStatus:
         standings, evaluation = self.standings, self.standings.evaluation
