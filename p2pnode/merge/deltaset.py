@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..deltaset.accumulate import in_range
-from ..deltaset.entry import Chain, decode_entry, encode_entry, rules_for
+from ..deltaset.entry import UPDATE, Chain, decode_entry, encode_entry, rules_for
+from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import decode_heads, mark_of
 from ..deltaset.heads import merge as merge_heads
 from ..deltaset.log import Change
@@ -52,6 +53,7 @@ class DeltaSetPolicy:
         self._merged_at = self._readout
         self._came_in = 0
         self._left_out = LeftOut()
+        self.told: dict[str, EntryFacts] = {}  # what each author said of its latest round
         self._merges = 0
         self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
         self._trained = mark_of(self.set.heads)
@@ -121,6 +123,7 @@ class DeltaSetPolicy:
 
     def _follow(self, change: Change) -> Change:
         self._left_out.follow(change, self.set)
+        self.told.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
         return change
 
     # ---- exchange ----

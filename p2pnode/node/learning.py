@@ -13,6 +13,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from ..deltaset.entry import Facts as EntryFacts
 from ..errors import Diverged, LocalProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
@@ -232,6 +233,10 @@ class Learning:
 
     async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload:
         return await self.exchanging.snapshots.payload(peer, request)
+
+    def told(self, peer: PeerId) -> EntryFacts | None:
+        """What a peer said of its latest round."""
+        return self.policy.told.get(peer) if isinstance(self.policy, DeltaSetPolicy) else None
 
     def status(self) -> LearningStatus:
         standings, evaluation = self.standings, self.standings.evaluation

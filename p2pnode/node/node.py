@@ -256,6 +256,7 @@ class Node:
 
     def _row(self, peer: Peer) -> PeerRow:
         now = self._world.clock.monotonic()
+        told = None if self.learner is None else self.learner.told(peer.id)
         return PeerRow(
             id=peer.id,
             name=peer.name,
@@ -265,6 +266,9 @@ class Node:
             heard_seconds_ago=None if peer.heard is None else now - peer.heard,
             latency_ms=None if peer.latency is None else peer.latency * 1000,
             faults=self._parts.standing.faults_of(peer.id),
+            round=None if told is None else told.round,
+            loss=None if told is None else told.loss,
+            update_norm=None if told is None else told.update_norm,
         )
 
 

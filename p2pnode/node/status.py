@@ -20,6 +20,9 @@ class PeerRow(msgspec.Struct, frozen=True):
     heard_seconds_ago: float | None  # since a call to it last succeeded; None = never yet
     latency_ms: float | None
     faults: int
+    round: int | None = None  # this and the next two: as it published them, to be shown and never trusted
+    loss: float | None = None
+    update_norm: float | None = None
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -85,6 +85,9 @@ def test_equal_heads_are_equal_weights() -> None:
     check_one_set(found, 8)
     assert result.left_over == ()
     assert sum(found[0].set.heads.values()) >= 8 * 15
+    told = found[0].told  # what every author published of its latest round is known to each
+    assert len(told) == 8
+    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in told.values())
 
 
 def test_time_is_charged() -> None:

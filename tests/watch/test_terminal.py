@@ -70,6 +70,13 @@ def test_learning_is_shown():
     assert "test loss 0.15" in drawn(status(learning=unlabelled))
 
 
+def test_what_peers_say_of_their_rounds_is_shown_once_anyone_says_something():
+    assert "updates" not in drawn(status())
+    said = row("owl", round=7, loss=0.4321, update_norm=0.0123)
+    text = drawn(status(peers=(row(), said)), width=140)
+    assert [word for word in ("round", "7", "0.432", "1.23%", "–") if word not in text] == []
+
+
 @pytest.mark.parametrize("height", [24, 40])
 def test_learning_fits_too(height):
     many = tuple(row(f"fox {number}") for number in range(100))
