@@ -75,11 +75,12 @@ class Exchanging:
     async def _exchange(self, partner: PeerId) -> None:
         """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""
         try:
-            body = await self._ask(partner, self._policy.ask(partner), push=False)
+            question = self._policy.ask(partner)
+            body = await self._ask(partner, question, push=False)
             push = self._policy.take(partner, body)
             if push:
                 await self._ask(partner, push, push=True)
-            self._standings.exchanges += 1
+            self._standings.note_exchange(partner, len(question) + len(push), len(body), self._parts.world.clock.time())
         except ValueError as fault:
             self._fault(partner, f"exchange: {fault}")
         except (PeerError, NetworkDown):

@@ -255,6 +255,7 @@ class Learning:
             entries=standings.entries,
             merged=standings.merged,
             problems=standings.problems,
+            circle=self._terms.circle,
         )
 
 

@@ -252,6 +252,7 @@ class Node:
             peers=tuple(self._row(peer) for peer in parts.table if not peer.announcement.left),
             events=self._events.latest(),
             learning=None if self.learner is None else self.learner.status(),
+            exchanges=() if self.learner is None else tuple(self.learner.standings.partners.values()),
         )
 
     def _row(self, peer: Peer) -> PeerRow:
@@ -269,6 +270,7 @@ class Node:
             round=None if told is None else told.round,
             loss=None if told is None else told.loss,
             update_norm=None if told is None else told.update_norm,
+            circle=peer.announcement.circle,
         )
 
 

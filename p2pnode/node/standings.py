@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..ids import PeerId
 from ..merge.policy import Merged
 from ..network.base import Seconds
 from ..task import Evaluation
 from ..until import Monitor, Reached
+from .status import ExchangeRow
 
+MAX_PARTNERS = 256
 SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
 
 
@@ -27,6 +30,16 @@ class Standings:
     problems: int = 0
     begun: Seconds = 0.0
     said: Seconds | None = None
+    partners: dict[PeerId, ExchangeRow] = field(default_factory=dict)  # the latest last
+
+    def note_exchange(self, partner: PeerId, sent_bytes: int, received_bytes: int, now: float) -> None:
+        """One exchange with a partner went well. Only the MAX_PARTNERS met last are remembered one by one."""
+        self.exchanges += 1
+        before = self.partners.pop(partner, ExchangeRow(partner, now, 0, 0, 0))
+        sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
+        self.partners[partner] = ExchangeRow(partner, now, before.count + 1, sent, received)
+        if len(self.partners) > MAX_PARTNERS:
+            del self.partners[next(iter(self.partners))]
 
     def note(self, loss: float, merged: Merged) -> None:
         """One round is done."""

@@ -23,6 +23,7 @@ class PeerRow(msgspec.Struct, frozen=True):
     round: int | None = None  # this and the next two: as it published them, to be shown and never trusted
     loss: float | None = None
     update_norm: float | None = None
+    circle: str = ""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -44,6 +45,16 @@ class Traffic(msgspec.Struct, frozen=True):
     refused: int = 0
 
 
+class ExchangeRow(msgspec.Struct, frozen=True):
+    """All exchanges this node began with one partner."""
+
+    peer: str
+    last: float  # when the latest was
+    count: int
+    sent_bytes: int
+    received_bytes: int
+
+
 class LearningStatus(msgspec.Struct, frozen=True):
     """How the learning goes; `accuracy` and `test_loss` are those of the read-out on the task's test data."""
 
@@ -61,6 +72,7 @@ class LearningStatus(msgspec.Struct, frozen=True):
     entries: int
     merged: str
     problems: int = 0
+    circle: str = ""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -82,3 +94,4 @@ class Status(msgspec.Struct, frozen=True):
     peers: tuple[PeerRow, ...]
     events: tuple[Event, ...]
     learning: LearningStatus | None = None
+    exchanges: tuple[ExchangeRow, ...] = ()
