@@ -1,4 +1,4 @@
-"""Where a delta set comes from: the run's genesis, or a circle that split off. Its hash names the lineage."""
+"""Where a delta set comes from: the run's genesis, a circle declared in it, or one that split off. A hash names it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from .entry import MARK_BYTES, Hash, ModelText, PeerText
 MAX_MEMBERS = 64
 
 
-class Genesis(msgspec.Struct, frozen=True, array_like=True):
-    """The first weights of a model in a run."""
+def circle_lineage(genesis: bytes, circle: str) -> bytes:
+    """The lineage of a declared circle: all begin at the run's genesis, and each goes its own way from there.
 
-    run: Annotated[str, msgspec.Meta(max_length=64)]
-    model: ModelText
-    layout: Annotated[str, msgspec.Meta(max_length=64)]
-    weights: Hash
+    Without a name the circle is the whole run, and its lineage the genesis itself.
+    """
+    return blake3(b"p2pnode circle 1\0" + msgspec.msgpack.encode((genesis, circle))).digest() if circle else genesis
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True):
@@ -33,9 +32,9 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     signature: Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)] = b""
 
 
-def lineage_of(origin: Genesis | Found) -> bytes:
-    """The 32 bytes a lineage is known by."""
-    return blake3(_content(origin)).digest()
+def lineage_of(found: Found) -> bytes:
+    """The 32 bytes the new circle's lineage is known by."""
+    return blake3(_content(found)).digest()
 
 
 def sign_found(identity: Identity, found: Found) -> Found:
@@ -53,7 +52,5 @@ def check_found(found: Found) -> str:
     return ""
 
 
-def _content(origin: Genesis | Found) -> bytes:
-    if isinstance(origin, Found):
-        return b"p2pnode found 1\0" + msgspec.msgpack.encode(msgspec.structs.replace(origin, signature=b""))
-    return b"p2pnode genesis 1\0" + msgspec.msgpack.encode(origin)
+def _content(found: Found) -> bytes:
+    return b"p2pnode found 1\0" + msgspec.msgpack.encode(msgspec.structs.replace(found, signature=b""))

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..deltaset.accumulate import in_range
-from ..deltaset.entry import UPDATE, Chain, decode_entry, encode_entry, rules_for
+from ..deltaset.bridge import bridged_lately, sample
+from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, encode_entry, rules_for
 from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import decode_heads, mark_of
 from ..deltaset.heads import merge as merge_heads
@@ -26,9 +27,11 @@ from ..deltaset.retention import droppable
 from ..deltaset.set import DeltaSet
 from ..ids import PeerId
 from ..weights import Floats
+from . import setbridge
 from .leftout import LeftOut
 from .policy import Arrays, Facts, Merged, Origin, relative_change
 from .setauthor import Author, Draft
+from .setbridge import Asked, BridgeDraft, Bridges
 from .setexchange import changes, question, reply
 from .setmessages import Deltas, decode_deltas, encode_deltas, pack_arrays, unpack_arrays
 from .setstate import set_arrays, set_from, tuning_of
@@ -53,6 +56,7 @@ class DeltaSetPolicy:
         self._merged_at = self._readout
         self._came_in = 0
         self._left_out = LeftOut()
+        self._bridges = Bridges()
         self.told: dict[str, EntryFacts] = {}  # what each author said of its latest round
         self._merges = 0
         self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
@@ -91,15 +95,22 @@ class DeltaSetPolicy:
         return self.author.draft(self.set, begun, after, facts, self._trained, now)
 
     def publish(self, draft: object) -> bytes:
-        assert isinstance(draft, Draft)
+        assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
             if not in_range(self.set.units, draft.delta):
                 return b""  # the weights have grown to the edge of the grid: nothing more is added
-            change = self._follow(self.set.add(self.author.sign(draft, self.set)))
-            if change.verdict != "added":
-                raise ValueError(f"own entry {change.verdict}: {change.why}")
+            if isinstance(draft, BridgeDraft):
+                late = bridged_lately(self.set.log, draft.other, draft.group)
+                return b"" if late else self._add_own(setbridge.sign_bridge(self.author, self.set, draft))
+            journal = self._add_own(self.author.sign(draft, self.set))
             self.author.published(draft)
-            return encode_entry(change.added[0])
+            return journal
+
+    def _add_own(self, entry: Entry) -> bytes:
+        change = self._follow(self.set.add(entry))
+        if change.verdict != "added":
+            raise ValueError(f"own entry {change.verdict}: {change.why}")
+        return encode_entry(entry)
 
     def merge(self) -> Merged:
         with self._lock:
@@ -123,6 +134,7 @@ class DeltaSetPolicy:
 
     def _follow(self, change: Change) -> Change:
         self._left_out.follow(change, self.set)
+        self._bridges.follow(change, self.set)
         self.told.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
         return change
 
@@ -159,6 +171,27 @@ class DeltaSetPolicy:
                 return b""
             lacks = reply(self.set, decode_heads(told.heads))
         return encode_deltas(Deltas(lacks.digest, b"", lacks.entries, lacks.proofs)) if lacks.entries else b""
+
+    # ---- bridges to other circles ----
+
+    def ask_beyond(self, other: bytes, group: int, seed: int) -> Asked | None:
+        """Heavy. What to ask a node of lineage `other`; None when one of our circle of `group` has bridged lately."""
+        with self._lock:
+            if bridged_lately(self.set.log, other, group):
+                return None
+            since = self._bridges.since(self.set, other)
+        return setbridge.ask(self.set.rules, since, other, group, seed)
+
+    def answer_beyond(self, request: bytes) -> bytes:
+        """Light. What a node of another circle gets that asks; ValueError when it does not ask sensibly."""
+        with self._lock:
+            return setbridge.answer(self.set, request)
+
+    def bridge(self, asked: Asked, told: bytes) -> BridgeDraft | None:
+        """Heavy. What to publish after the answer `told`; None when there is nothing. ValueError for nonsense."""
+        with self._lock:
+            mine = sample(self.set.units, asked.places)
+        return setbridge.draft(self.set.rules, mine, asked, told)
 
     # ---- starting elsewhere, and again ----
 
@@ -200,7 +233,8 @@ class DeltaSetPolicy:
                 author.residual, self._readout = residual.astype(np.int32), readout.astype(np.float32)
                 author.incarnation, author.rounds = int(numbers[0]), int(numbers[1])
                 for data in journal:
-                    author.rounds += self._follow(self.set.add(decode_entry(data))).verdict == "added"
+                    change = self._follow(self.set.add(decode_entry(data)))
+                    author.rounds += sum(entry.kind == UPDATE for entry in change.added)
                 self._merged_at = self._left_out.weights(self.set)
         except (KeyError, IndexError, msgspec.DecodeError) as error:
             raise ValueError(f"the saved state is incomplete: {error}") from None

@@ -30,6 +30,7 @@ class Tuning:
     gamma: float = 1.0  # of the outer step γ/G
     beta: float = 0.98  # what is left of the residual after a round
     norm_ratio: float = 0.5  # an entry's largest norm, relative to the genesis
+    bridge: float = 0.1  # how often, per exchange, a partner of another circle is asked
 
 
 def tuning_of(settings: Mapping[str, float]) -> Tuning:
@@ -48,6 +49,7 @@ def tuning_of(settings: Mapping[str, float]) -> Tuning:
         setting(settings, "gamma", usual.gamma, 1e-3, 4.0),
         setting(settings, "beta", usual.beta, 0.0, 1.0),
         setting(settings, "norm_ratio", usual.norm_ratio, 1e-6, 1e6),
+        setting(settings, "bridge", usual.bridge, 0.0, 1.0),
     )
 
 

@@ -6,11 +6,23 @@ import numpy as np
 import pytest
 from chains import entry, set_of
 
-from p2pnode.deltas.codec import decode, encode
+from p2pnode.deltas.delta import SparseDelta
 from p2pnode.deltaset.accumulate import apply
-from p2pnode.deltaset.bridge import bridge_delta, bridged_lately, index_set, sample, union_delta
+from p2pnode.deltaset.bridge import (
+    COARSE,
+    bridge_delta,
+    bridged_lately,
+    coarse,
+    count_of,
+    drawn,
+    index_set,
+    most_changed,
+    sample,
+    union_delta,
+)
 from p2pnode.deltaset.correction import TAU, WINDOW, Keep, Restart, RunningMedian, corrected
 from p2pnode.deltaset.entry import BRIDGE
+from p2pnode.weights import MAX_UNITS, Units
 
 RNG = np.random.default_rng(8)
 THEN = RNG.integers(-(1 << 20), 1 << 20, 10_000).astype(np.int32)
@@ -18,27 +30,53 @@ NOW = (THEN + RNG.integers(-900, 900, 10_000)).astype(np.int32)
 THEIRS = (NOW + RNG.integers(-5000, 5000, 10_000)).astype(np.int32)
 
 
+def places_of(seed: int) -> np.ndarray:
+    return index_set(most_changed(len(NOW), deltas(NOW - THEN), 100), drawn(len(NOW), seed, 100), 200)
+
+
+def deltas(change: Units) -> list[SparseDelta]:
+    """A change as two entries that overlap."""
+    half = change // 2
+    every = np.arange(len(change), dtype=np.uint32)
+    return [SparseDelta(len(change), every, half), SparseDelta(len(change), every[5:], (change - half)[5:])]
+
+
 def test_the_index_set_has_what_changed_most_and_as_many_by_chance() -> None:
-    places = index_set(NOW, THEN, seed=4)
-    most = np.argsort(-np.abs(NOW - THEN), kind="stable")[:100]
+    places = places_of(seed=4)
+    change = NOW - THEN
+    change[:5] //= 2
+    most = np.argsort(-np.abs(change), kind="stable")[:100]
     assert np.isin(most, places).all()
     assert 150 < len(places) <= 200
     assert places.dtype == np.uint32
     assert (np.diff(places.astype(np.int64)) > 0).all()
-    assert np.array_equal(places, index_set(NOW, THEN, seed=4))
-    assert not np.array_equal(places, index_set(NOW, THEN, seed=5))
+    assert np.array_equal(places, places_of(seed=4))
+    assert not np.array_equal(places, places_of(seed=5))
+
+
+@pytest.mark.parametrize(("size", "most", "count"), [(6, 1, 1), (5_000, 500, 128), (10**6, 10**5, 10**4)])
+def test_an_index_set_is_a_share_of_the_model_and_fits_an_entry_and_a_call(size: int, most: int, count: int) -> None:
+    assert count_of(size, most) == count
+    assert count_of(10**9, 10**8) * 2 * 4 < 1 << 20
+    assert len(index_set(drawn(6, 1, 1), drawn(6, 2, 1), 1)) == 1
 
 
 def test_a_bridge_goes_about_half_the_way_where_it_was_asked() -> None:
-    places = index_set(NOW, THEN, seed=4)
-    answer = sample(THEIRS, places)
-    assert decode(encode(answer), len(NOW), 200) == answer
+    places = places_of(seed=4)
     mine = NOW.copy()
-    apply(mine, bridge_delta(mine, answer))
+    apply(mine, bridge_delta(sample(NOW, places), coarse(THEIRS[places])))
     before = np.linalg.norm((THEIRS - NOW)[places].astype(float))
     assert 0.45 < np.linalg.norm((THEIRS - mine)[places].astype(float)) / before < 0.55
     elsewhere = np.setdiff1d(np.arange(len(NOW)), places)
     assert np.array_equal(mine[elsewhere], NOW[elsewhere])
+
+
+def test_what_is_told_of_weights_is_near_them_and_within_the_grid() -> None:
+    edge = np.array([MAX_UNITS, -MAX_UNITS, MAX_UNITS - 1, 0, 127, -129], np.int32)
+    told = coarse(edge)
+    assert (np.abs(told - edge) <= COARSE // 2).all()
+    assert not (told % COARSE).any()
+    assert np.abs(told).max() == MAX_UNITS
 
 
 def test_a_union_moves_the_larger_circle_by_the_smaller_ones_share() -> None:

@@ -29,7 +29,7 @@ from p2pnode.deltaset.entry import (
     rules_for,
 )
 from p2pnode.deltaset.forks import ForkProof, prove, read_proof
-from p2pnode.deltaset.lineage import Found, Genesis, check_found, lineage_of, sign_found
+from p2pnode.deltaset.lineage import Found, check_found, circle_lineage, lineage_of, sign_found
 
 WHOLE = entry(0, None, 3, facts=Facts(0.5, 640, 0.01, 0.9, 1.5, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
 
@@ -102,10 +102,11 @@ def test_mutated_entries_and_proofs_never_crash_and_never_count() -> None:
             continue
 
 
-def test_a_lineage_is_named_by_where_it_began() -> None:
-    genesis = Genesis("run", "digits", "layout", b"w" * 32)
-    assert len(lineage_of(genesis)) == 32
-    assert lineage_of(genesis) != lineage_of(msgspec.structs.replace(genesis, weights=b"v" * 32))
+def test_a_declared_circle_has_a_lineage_of_its_own_and_the_whole_run_that_of_its_genesis() -> None:
+    named = [circle_lineage(genesis, circle) for genesis in (LINEAGE, b"w" * 32) for circle in ("", "a", "b")]
+    assert len(set(named)) == 6
+    assert {len(lineage) for lineage in named} == {32}
+    assert named[0] == LINEAGE
 
 
 def test_a_split_is_signed_by_the_smallest_of_its_members() -> None:
