@@ -84,10 +84,11 @@ def test_bridges_are_made_again_after_a_circles_rounds_and_ask_for_what_changed_
     then = one.weights()
     assert one.ask_beyond(THERE, 1, 7) is None
     learn(one, 3)
-    changed = np.argsort(-np.abs(one.weights() - then))[:100]
-    again = asked(one, THERE, seed=7)
-    assert np.isin(changed, again.places).all()
-    assert not np.isin(changed, first.places).all()
+    change = np.abs(one.weights() - then)
+    large = np.sort(change)[-200]  # many are as large as each other: there are few levels
+    assert np.delete(change, asked(one, THERE, seed=7).places).max() <= large
+    assert (change[asked(one, THERE, seed=7).places] >= large).sum() >= 200
+    assert (change[first.places] >= large).sum() < 100
 
 
 def test_two_at_once_count_once() -> None:
