@@ -1,12 +1,13 @@
 """How accurate for how many bytes: the delta set beside alone, averaging, all-reduce, DiLoCo and gossip.
 
     python -m benchmarks.frontier --json [--quick] [--task fashion-mnist|digits|text] [--peers 8]
-        [--split dirichlet:0.3] [--steps 2500] [--seeds 1,2] [--schemes dense,deltaset-0.5 …]
+        [--split dirichlet:0.3] [--steps 2500] [--seeds 1,2] [--schemes dense,deltaset-0.5 …] [--circle 8]
 
 One row per scheme and seed: accuracy (of the nodes' read-outs, mean), accuracy_worst, accuracy_x (of the weights right
 after training), mb_per_node (received), gap_pp (below dense fp32 pairwise averaging), gap_all_reduce_pp, bytes_ratio
 (dense / this), learning_rate, sent_share (of the coordinates, in an entry). For `text` the figures are losses in nats
-per byte: loss, loss_worst, loss_x, gap_nats (above dense).
+per byte: loss, loss_worst, loss_x, gap_nats (above dense). With `--circle N` peers share delta sets by N, with bridges
+between them (`deltaset-0.5-islands` has none); `bridges` is how many each peer made.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def schemes(learning_rate: float | None) -> dict[str, Scheme]:
         "deltaset-1": deltaset(0.01),
         "deltaset-0.5": deltaset(0.005),
         "deltaset-0.25": deltaset(0.0025),
+        "deltaset-0.5-islands": Scheme("deltaset", {"density": 0.005, "bridge": 0.0}, 3, learning_rate),
     }
 
 
@@ -105,6 +107,7 @@ def figures(peer: Peer, weights: Floats) -> Row:
         "accuracy_x": x.accuracy,
         "loss_x": x.loss,
         "bytes": peer.received,
+        "bridges": peer.bridges,
     }
 
 
@@ -116,6 +119,7 @@ def summary(nodes: list[Row], what: str) -> Row:
         f"{what}_worst": round(worst, 4),
         f"{what}_x": round(float(np.mean([float(node[f"{what}_x"] or 0.0) for node in nodes])), 4),
         "mb_per_node": round(float(np.mean([float(node["bytes"] or 0) for node in nodes])) / 1e6, 3),
+        "bridges": round(float(np.mean([float(node["bridges"] or 0) for node in nodes])), 2),
     }
 
 
@@ -149,9 +153,10 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
             genesis = Trainer(bench, seed=seed + 77).steps(genesis, arguments.warm).weights
         for name in arguments.schemes:
             begun = time.perf_counter()
-            plan = Plan(arguments.steps, seed=seed)
+            plan = Plan(arguments.steps, circle=arguments.circle, seed=seed)
             nodes = run_scheme(known[name], bench, parts, plan, genesis)
             row: Row = {"scheme": name, "task": task.name, "split": arguments.split, "peers": arguments.peers}
+            row["circle"] = arguments.circle or arguments.peers
             rows.append({**row, "seed": seed, "steps": arguments.steps, **summary(nodes, what)})
             rows[-1]["learning_rate"] = known[name].learning_rate or task.learning_rate
             rows[-1]["sent_share"] = sent_share(known[name], bench.layout.size)
@@ -172,6 +177,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--task", default=None, help="fashion-mnist, digits, text or any other task")
     parser.add_argument("--data", default=None, help="where the task's data are")
     parser.add_argument("--peers", type=int, default=8)
+    parser.add_argument("--circle", type=int, default=0, help="peers that share a delta set; all when left out")
     parser.add_argument("--split", default=None, help="iid, parts, dirichlet:ALPHA or labels:K")
     parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
     parser.add_argument("--warm", type=int, default=0, help="steps one node does on all data before it begins")
@@ -184,7 +190,8 @@ def parsed() -> argparse.Namespace:
     arguments.steps = arguments.steps or (400 if quick else 2500)
     arguments.seeds = arguments.seeds or ([1] if quick else [1, 2])
     known = TEXT if arguments.task == "text" else SCHEMES
-    arguments.schemes = arguments.schemes or list(QUICK if quick else known)
+    usual = [name for name in known if arguments.circle or "islands" not in name]
+    arguments.schemes = arguments.schemes or list(QUICK if quick else usual)
     if set(arguments.schemes) - set(known):
         parser.error(f"schemes are {', '.join(known)}")
     return arguments

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from blake3 import blake3
 
+from p2pnode.deltaset.lineage import circle_lineage
 from p2pnode.ids import Identity
+from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
 from p2pnode.node.bench import Bench
 from p2pnode.node.trainer import Trainer
@@ -25,7 +27,7 @@ from p2pnode.rounds import local_steps
 from p2pnode.weights import Floats, to_units
 
 CAP = 64  # steps in a round
-LINEAGE = "00" * 32
+GENESIS = bytes(32)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Plan:
     latency: float = 0.3  # of a message, in local steps
     waits: bool = False  # for its answers before it merges
     rate: float = 1.0  # factor on the task's learning rate
+    circle: int = 0  # peers that share a delta set; 0: all do
     seed: int = 1
 
 
@@ -47,8 +50,10 @@ class Peer:
     policy: Policy
     trainer: Trainer
     rng: random.Random
+    circle: str = ""
     done: int = 0
     received: int = 0  # bytes
+    bridges: int = 0
     trained: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # x, after the last round
 
 
@@ -71,9 +76,11 @@ class VirtualPeers:
         self.peers = []
         for number, part in enumerate(parts):
             identity = Identity(blake3(f"peer {number} of run {plan.seed}".encode()).digest())
-            origin = Origin(to_units(genesis), identity, LINEAGE, "main", bench.layout.hash, settings, plan.seed)
+            circle = f"circle {number // plan.circle}" if plan.circle else ""
+            lineage = circle_lineage(GENESIS, circle).hex()
+            origin = Origin(to_units(genesis), identity, lineage, "main", bench.layout.hash, settings, plan.seed)
             trainer = Trainer(bench, part, seed=plan.seed * 1000 + number)
-            self.peers.append(Peer(identity, make(origin), trainer, random.Random(plan.seed * 1000 + number)))
+            self.peers.append(Peer(identity, make(origin), trainer, random.Random(plan.seed * 1000 + number), circle))
 
     def run(self) -> None:
         for peer in self.peers:
@@ -93,7 +100,7 @@ class VirtualPeers:
             return
         begun = peer.policy.start()
         result = peer.trainer.steps(begun, count, rate=self.plan.rate)
-        facts = Facts(count, result.loss, result.samples, len(self.peers))
+        facts = Facts(count, result.loss, result.samples, len(self._mates(peer)) + 1)
         self._after(count, lambda: self._end(peer, begun, result.weights, facts))
 
     def _end(self, peer: Peer, begun: Floats, after: Floats, facts: Facts) -> None:
@@ -103,13 +110,46 @@ class VirtualPeers:
         peer.trained = after
         if not self.plan.waits:
             policy.merge()
-        others = [other for other in self.peers if other is not peer]
-        partners = peer.rng.sample(others, min(self.plan.partners, len(others)))
+        mates = self._mates(peer)
+        partners = peer.rng.sample(mates, min(self.plan.partners, len(mates)))
+        if self._bridges(peer):
+            partners = partners[: self.plan.partners - 1]
         if self.plan.waits:
             self._exchange(peer, partners, lambda: self._merge_and_go_on(peer))
         else:
             self._exchange(peer, partners, lambda: None)
             self._round(peer)
+
+    def _mates(self, peer: Peer) -> list[Peer]:
+        """The others of a peer's circle."""
+        return [other for other in self.peers if other is not peer and other.circle == peer.circle]
+
+    def _bridges(self, peer: Peer) -> bool:
+        """Now and then a peer of another circle is asked instead of one of the own."""
+        beyond = [other for other in self.peers if other.circle != peer.circle]
+        policy, latency = peer.policy, self.plan.latency
+        if not beyond or not isinstance(policy, DeltaSetPolicy) or peer.rng.random() >= policy.author.tuning.bridge:
+            return False
+        other = peer.rng.choice(beyond)
+        lineage = circle_lineage(GENESIS, other.circle)
+        asked = policy.ask_beyond(lineage, len(self._mates(peer)) + 1, peer.rng.getrandbits(32))
+        if asked is None:
+            return True
+
+        def arrived() -> None:
+            other.received += len(asked.body)
+            told = other.policy.answer_beyond(asked.body)
+            self._after(latency, lambda: answered(told))
+
+        def answered(told: bytes) -> None:
+            peer.received += len(told)
+            peer.bridges += 1
+            draft = policy.bridge(asked, told)
+            if draft is not None:
+                policy.publish(draft)
+
+        self._after(latency, arrived)
+        return True
 
     def _merge_and_go_on(self, peer: Peer) -> None:
         peer.policy.merge()
