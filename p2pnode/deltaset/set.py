@@ -7,9 +7,12 @@ Law: equal digests ⇒ bit-equal A, whatever the order, the duplicates and the d
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..weights import Floats, Units, from_units
+from . import checksum
 from .accumulate import apply, unapply, weights_hash
 from .entry import Chain, Claim, Entry, SetRules, delta_of
 from .forks import ForkProof
@@ -17,7 +20,10 @@ from .log import Change, EntrySet
 
 
 class DeltaSet:
-    """A circle's shared weights. `units` is A on the grid: read it, never write to it."""
+    """A circle's shared weights. `units` is A on the grid: read it, never write to it.
+
+    `checksum` is what A's entries add up to (checksum.py); `units` that give another one are damaged.
+    """
 
     def __init__(self, rules: SetRules, genesis: Units) -> None:
         if genesis.shape != (rules.size,) or genesis.dtype != np.int32:
@@ -26,6 +32,8 @@ class DeltaSet:
         self.log = EntrySet(rules)
         self.units = genesis.copy()
         self.steps = 0  # Σ K of the entries that count: what learning-rate schedules follow, divided by G
+        self.checksum_key = checksum.key_of(rules.lineage)
+        self.checksum = checksum.of_weights(self.units, self.checksum_key)
 
     @property
     def heads(self) -> dict[Chain, int]:
@@ -54,8 +62,23 @@ class DeltaSet:
     def _follow(self, change: Change) -> Change:
         for entry in change.added:
             apply(self.units, delta_of(entry, self.rules))
+            self.checksum = checksum.added(self.checksum, _checksum_of(entry, self.rules, self.checksum_key))
             self.steps += entry.steps
         for entry in change.removed:
             unapply(self.units, delta_of(entry, self.rules))
+            self.checksum = checksum.less(self.checksum, _checksum_of(entry, self.rules, self.checksum_key))
             self.steps -= entry.steps
         return change
+
+
+def _checksum_of(entry: Entry, rules: SetRules, key: int) -> checksum.Checksum:
+    compute = _cached_checksum if len(entry.payload) <= _SMALL_BYTES else _compute_checksum
+    return compute(entry, rules, key)
+
+
+def _compute_checksum(entry: Entry, rules: SetRules, key: int) -> checksum.Checksum:
+    return checksum.of_delta(delta_of(entry, rules), key)
+
+
+_SMALL_BYTES = 1 << 14
+_cached_checksum = lru_cache(maxsize=64)(_compute_checksum)  # in a simulation all nodes add the same entries
