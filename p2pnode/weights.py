@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 UNIT = 2.0**-24
 MAX_UNITS = 1 << 30  # the largest magnitude of a weight, a level or a residual, in units: 64.0
 MAX_SIZE = 1 << 31  # parameters; indices fit 32 bits with room to spare
+BLOCK = 1 << 18  # coordinates handled at a time where temporary copies of a whole vector would cost too much
 
 Floats = npt.NDArray[np.float32]
 Units = npt.NDArray[np.int32]
@@ -108,6 +109,11 @@ def _parameters(model: torch.nn.Module, layout: Layout) -> Iterator[tuple[torch.
             has = "is missing" if parameter is None else f"has shape {tuple(parameter.shape)}"
             raise ValueError(f"the model does not fit the layout: {name} {has}, {shape} expected")
         yield parameter, place
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """A vector's parts, one after the other."""
+    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
 
 
 def to_units(values: npt.NDArray[np.floating]) -> Units:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..weights import MAX_UNITS, Units, to_units
+from ..weights import MAX_UNITS, Units, blocks, to_units
 from .delta import Indices, SparseDelta
 from .quantise import quantise
 from .select import largest
 
 _BETA_BITS = 16
-_BLOCK = 1 << 18  # coordinates handled at a time, so that the wide intermediates stay small
 
 
 def record(residual: Units, progress: npt.NDArray[np.float32], beta: float) -> Units:
@@ -26,8 +25,7 @@ def record(residual: Units, progress: npt.NDArray[np.float32], beta: float) -> U
         raise ValueError(f"a residual of shape {residual.shape} and progress of shape {progress.shape}")
     factor = round(beta * (1 << _BETA_BITS))
     after = np.empty_like(residual)
-    for start in range(0, len(residual), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for block in blocks(len(residual)):  # so that the wide intermediates stay small
         kept = residual[block].astype(np.int64) * factor
         kept += (kept < 0) * ((1 << _BETA_BITS) - 1)  # an arithmetic shift cuts downwards
         kept >>= _BETA_BITS

@@ -15,14 +15,15 @@ def largest(units: Units, k: int) -> Indices:
     """
     if k <= 0 or not len(units):
         return np.empty(0, np.uint32)
-    magnitudes = np.abs(units).view(np.uint32)  # as unsigned, so that the most negative value counts as large
-    changed = magnitudes[magnitudes > 0]  # a residual has many zeros, and numpy's partition is 50 times slower on ties
+    changed = units[units != 0]  # a residual has many zeros, and numpy's partition is 50 times slower on ties
     if k >= len(changed):
-        return np.flatnonzero(magnitudes).astype(np.uint32)
-    threshold = np.partition(changed, len(changed) - k)[len(changed) - k]
-    chosen = np.flatnonzero(magnitudes >= threshold)
+        return np.flatnonzero(units).astype(np.uint32)
+    magnitudes = np.abs(changed, out=changed).view(np.uint32)  # unsigned, so that the most negative counts as large
+    magnitudes.partition(len(changed) - k)
+    threshold = int(magnitudes[len(changed) - k])
+    chosen = np.flatnonzero((units >= threshold) | (units <= -threshold)).astype(np.uint32)
     surplus = len(chosen) - k
     if surplus:
-        ties = np.flatnonzero(magnitudes[chosen] == threshold)
+        ties = np.flatnonzero(np.abs(units[chosen]).view(np.uint32) == threshold)
         chosen = np.delete(chosen, ties[len(ties) - surplus :])
-    return chosen.astype(np.uint32)
+    return chosen

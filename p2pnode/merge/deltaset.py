@@ -9,7 +9,8 @@ alone (docs/design.md).
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import sqrt
 from typing import Any
 
 import msgspec
@@ -26,10 +27,10 @@ from ..deltaset.log import Change
 from ..deltaset.retention import droppable
 from ..deltaset.set import DeltaSet
 from ..ids import PeerId
-from ..weights import Floats
+from ..weights import Floats, blocks
 from . import setbridge
 from .leftout import LeftOut
-from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .policy import Arrays, Facts, Merged, Origin
 from .setauthor import Author, Draft
 from .setbridge import Asked, BridgeDraft, Bridges
 from .setexchange import changes, question, reply
@@ -53,7 +54,6 @@ class DeltaSetPolicy:
         self.author = Author(origin.identity, tuning, len(origin.genesis))
         self.needs_snapshot = False
         self._readout = self.set.weights()
-        self._merged_at = self._readout
         self._came_in = 0
         self._left_out = LeftOut()
         self._bridges = Bridges()
@@ -68,7 +68,17 @@ class DeltaSetPolicy:
     def start(self) -> Floats:
         with self._lock:
             self._trained = mark_of(self.set.heads)
-            return self._left_out.weights(self.set)
+        weights = np.empty_like(self._readout)
+        for block, values in self._weights_in_blocks():
+            weights[block] = values
+        return weights
+
+    def _weights_in_blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """A, block by block, so that no light method waits for all of it; what comes in between is in the rest."""
+        for block in blocks(len(self._readout)):
+            with self._lock:
+                weights = self._left_out.weights(self.set, block)
+            yield block, weights
 
     def readout(self) -> Floats:
         return self._readout.copy()
@@ -82,7 +92,7 @@ class DeltaSetPolicy:
         """Heavy. Keep a peer's entries out of what this node trains, evaluates and exports; the set stays as it is."""
         with self._lock:
             self._left_out.begin(self.set, peer)
-            self._readout = self._merged_at = self._left_out.weights(self.set)
+            self._readout = self._left_out.weights(self.set)
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -114,15 +124,22 @@ class DeltaSetPolicy:
 
     def merge(self) -> Merged:
         with self._lock:
-            now = self._left_out.weights(self.set)
             came_in, self._came_in = self._came_in, 0
             self._merges += 1
             if self._merges % DROP_EVERY == 0:
                 self._drop_old()
-        change = relative_change(self._merged_at, now)
-        self._merged_at = now
-        self._readout = (EMA * self._readout + (1 - EMA) * now).astype(np.float32)
-        return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, change)
+        return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, self._move_readout())
+
+    def _move_readout(self) -> float:
+        """Let the read-out follow A; returns how far it moved, relative to its norm."""
+        moved = size = 0.0
+        for block, weights in self._weights_in_blocks():
+            readout = self._readout[block]
+            step = np.float32(1 - EMA) * (weights - readout)
+            readout += step
+            moved += float(step @ step)
+            size += float(readout @ readout)
+        return sqrt(moved / max(size, 1e-24))
 
     def _drop_old(self) -> None:
         """Forget entries that snapshots cover; our own stay until two partners have them."""
@@ -209,14 +226,14 @@ class DeltaSetPolicy:
                 own = [chain.incarnation for chain in self.set.heads if chain.peer == self.author.identity.peer_id]
                 self.author.incarnation = max([self.author.incarnation, *(number + 1 for number in own)])
             self.needs_snapshot = False
-            self._readout = self._merged_at = self._left_out.weights(self.set)
+            self._readout = self._left_out.weights(self.set)
 
     def _shared(self) -> Arrays:
         with self._lock:
             return set_arrays(self.set)
 
     def state(self) -> Arrays:
-        own = {"residual": self.author.residual, "readout": self._readout, **self._left_out.arrays()}
+        own = {"residual": self.author.residual, "readout": self.readout(), **self._left_out.arrays()}
         numbers = np.array([self.author.incarnation, self.author.rounds], np.int64)
         return {**self._shared(), **own, "numbers": numbers}
 
@@ -235,6 +252,5 @@ class DeltaSetPolicy:
                 for data in journal:
                     change = self._follow(self.set.add(decode_entry(data)))
                     author.rounds += sum(entry.kind == UPDATE for entry in change.added)
-                self._merged_at = self._left_out.weights(self.set)
         except (KeyError, IndexError, msgspec.DecodeError) as error:
             raise ValueError(f"the saved state is incomplete: {error}") from None

@@ -22,6 +22,7 @@ from ..weights import Floats, Units, from_units
 from .policy import Arrays
 from .setmessages import bytes_array
 
+EVERYTHING = slice(None)
 _PEERS, _OFFSET = "left out/peers", "left out/offset"
 
 
@@ -51,9 +52,10 @@ class LeftOut:
             if entry.peer in self.peers:
                 unapply(self._offset, delta_of(entry, deltas.rules))
 
-    def weights(self, deltas: DeltaSet) -> Floats:
-        """A without them."""
-        return deltas.weights() if self._offset is None else from_units(deltas.units - self._offset)
+    def weights(self, deltas: DeltaSet, part: slice = EVERYTHING) -> Floats:
+        """A without them, or a part of it."""
+        units = deltas.units[part]
+        return from_units(units if self._offset is None else units - self._offset[part])
 
     def arrays(self) -> Arrays:
         if self._offset is None:

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..ids import Identity, PeerId
-from ..weights import Floats
+from ..weights import Floats, blocks
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -121,4 +122,5 @@ MakePolicy = Callable[[Origin], Policy]
 def relative_change(before: Floats, after: Floats) -> float:
     """Norm of a change relative to the norm of what changed."""
     size = float(np.linalg.norm(before))
-    return float(np.linalg.norm(after - before)) / max(size, 1e-12)
+    parts = (after[block] - before[block] for block in blocks(len(before)))
+    return sqrt(sum(float(part @ part) for part in parts)) / max(size, 1e-12)

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import LocalProblem, TaskProblem, UsageError
 from ..task import Evaluation, Samples, Task, length
-from ..weights import Layout, layout_of
+from ..weights import Layout, layout_of, read_weights
 from .stepper import FlatStepper, Stepper, TorchStepper
 
 Vector = NDArray[np.float32]
@@ -39,6 +39,7 @@ class Bench:
         self.task = task
         self.device = choose_device(device)
         self.lock = threading.RLock()
+        self._seed = seed
         check_memory(task)
         with blame(task, "data"):
             self.data = _checked(task, "data", task.data())
@@ -50,7 +51,15 @@ class Bench:
         self.weights, self.gradient = _bind(self.parts, self.device)
         self.buffers = list(self.model.buffers())
         self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
-        self.genesis: Vector = self.take()
+
+    @property
+    def genesis(self) -> Vector:
+        """The weights as the seed initialises them; built anew each time, since only the start needs them."""
+        model = build_model(self.task, self._seed)
+        try:
+            return read_weights(model, self.layout)
+        except ValueError as error:
+            raise TaskProblem(f"task {self.task.name}: {error}") from None
 
     @property
     def samples(self) -> int:

@@ -44,10 +44,11 @@ def thread_counts(cores: int) -> list[int]:
 def _speed(bench: Bench, seconds: float, clock: Callable[[], float]) -> float:
     """Steps a second of a trainer that is thrown away; the first step, to warm up, counts only if it takes all."""
     trainer = Trainer(bench, clock=clock)
-    warm = trainer.steps(bench.genesis, 1).seconds
+    weights = bench.take()
+    warm = trainer.steps(weights, 1).seconds
     begun, steps = clock(), 0
     while clock() - begun < seconds - warm:
-        trainer.steps(bench.genesis, 1)
+        trainer.steps(weights, 1)
         steps += 1
     return steps / max(clock() - begun, 1e-9) if steps else 1.0 / max(warm, 1e-9)
 
