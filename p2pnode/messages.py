@@ -137,6 +137,15 @@ class Exchanged(Message, frozen=True):
     body: bytes = b""
 
 
+class Bridge(Message, frozen=True):
+    """A question to a node of another circle about its weights; answered with Exchanged."""
+
+    run: RunText
+    model: Name
+    body: bytes
+    proof: Proof = b""
+
+
 class Refused(Message, frozen=True):
     """The answer no, to any request."""
 
@@ -144,7 +153,7 @@ class Refused(Message, frozen=True):
     why: Text = ""
 
 
-Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange
+Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge
 Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | Refused
 
 

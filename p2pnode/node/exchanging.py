@@ -9,10 +9,11 @@ from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
-from ..messages import Exchange, Exchanged
+from ..messages import Bridge, Exchange, Exchanged
 from ..network.base import Seconds
 from ..run import RunAccess
 from .admission import Admission
+from .bridging import Bridging
 from .parts import Parts
 from .snapshots import Snapshots
 from .standings import Standings
@@ -27,7 +28,9 @@ EXCHANGE_PERIOD: Seconds = 5.0
 class Exchanging:
     """One model's talk with the others of its circle."""
 
-    def __init__(self, parts: Parts, access: RunAccess, policy: Policy, standings: Standings, circle: str = "") -> None:
+    def __init__(
+        self, parts: Parts, access: RunAccess, policy: Policy, standings: Standings, circle: str, bridging: Bridging
+    ) -> None:
         self._parts = parts
         self._access = access
         self._policy = policy
@@ -35,6 +38,7 @@ class Exchanging:
         self._admission = Admission(access, parts.identity.peer_id, MODEL)
         self.snapshots = Snapshots(parts, self._admission, policy)
         self._circle_name = circle
+        self.bridging = bridging
         self._now = asyncio.Event()
 
     # ---- who ----
@@ -64,9 +68,11 @@ class Exchanging:
             await self.once()
 
     async def once(self) -> None:
-        """One exchange with each of up to three partners."""
+        """One exchange with each of up to three partners; now and then one of them is of another circle."""
         circle = self.circle()
         partners = self._parts.world.rng.sample(circle, min(PARTNERS, len(circle)))
+        if self.bridging.choose(self._circle_name, len(circle) + 1):
+            partners = partners[: PARTNERS - 1]
         await asyncio.gather(*(self._exchange(partner) for partner in partners))
         policy = self._policy
         if isinstance(policy, DeltaSetPolicy) and policy.needs_snapshot and await self.snapshots.adopt_from(partners):
@@ -95,8 +101,10 @@ class Exchanging:
 
     # ---- answering ----
 
-    def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
+    def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged:
         """What a partner gets that asks or pushes; PeerRefused or PeerMisbehaved when it may not, or talks nonsense."""
+        if isinstance(request, Bridge):
+            return self.bridging.answer(peer, request)
         self._admission.check(peer, request.run, request.model, request.proof)
         try:
             if request.push:

@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from ..deltaset.lineage import circle_lineage
 from ..errors import UsageError
 from ..ids import Identity
 from ..merge.policy import Origin, Policy
@@ -48,18 +49,20 @@ async def prepare(plan: Plan, settings: NodeSettings, parts: Parts, access: RunA
     if isinstance(world.compute, ThreadCompute):
         await world.compute(lambda: choose_threads(bench))
     rows = None if share is None else fixed_rows(bench, share)
-    terms = Terms(plan.round_seconds, plan.max_steps, rows, settings.circle, settings.until, settings.max_disk)
-    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity), terms)
+    circle, genesis = settings.circle, bytes.fromhex(plan.genesis)
+    terms = Terms(plan.round_seconds, plan.max_steps, rows, circle, genesis, settings.until, settings.max_disk)
+    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle), terms)
     await _find_start(learning, plan, parts)
     return learning
 
 
-def fresh_policy(plan: Plan, bench: Bench, identity: Identity) -> Policy:
+def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "") -> Policy:
     """The plan's policy at the run's beginning; UsageError when it is not known here or cannot have its settings."""
+    lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
     origin = Origin(
         genesis=to_units(bench.genesis),
         identity=identity,
-        lineage=plan.genesis,
+        lineage=lineage.hex(),
         model=MODEL,
         layout=plan.layout,
         settings=plan.settings,

@@ -13,12 +13,13 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from ..deltaset.entry import NO_HASH
 from ..deltaset.entry import Facts as EntryFacts
 from ..errors import Diverged, LocalProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Arrays, Facts, Policy
-from ..messages import Exchange, Exchanged, GetSnapshot
+from ..messages import Bridge, Exchange, Exchanged, GetSnapshot
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps
 from ..run import RunAccess
@@ -28,7 +29,9 @@ from ..store.progress import Progress
 from ..task import Evaluation
 from ..until import THRESHOLD, Monitor, Until, reached
 from ..weights import Floats
+from .admission import Admission
 from .bench import Bench
+from .bridging import Bridging
 from .exchanging import MODEL, Exchanging
 from .parts import Parts
 from .standings import Standings
@@ -51,6 +54,7 @@ class Terms:
     max_steps: int
     rows: NDArray[np.int64] | None = None  # of the data; None: this node's shards among those present
     circle: str = ""
+    genesis: bytes = NO_HASH  # the run's lineage
     until: Until | None = None
     max_disk: int | None = None
 
@@ -64,7 +68,9 @@ class Learning:
         self.policy = policy
         self.bench = bench
         self.standings = Standings(Monitor(threshold), begun=parts.world.clock.monotonic())
-        self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle)
+        admission = Admission(access, parts.identity.peer_id, MODEL)
+        bridging = Bridging(parts, admission, policy, self.standings, terms.genesis, self._publish)
+        self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging)
         self.trainer = Trainer(bench, np.empty(0, np.int64), _own_seed(parts, access), declared_speed=parts.world.speed)
         self._parts = parts
         self._terms = terms
@@ -108,16 +114,17 @@ class Learning:
         self._choose_rows()
         self.trainer.restore({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
         self.policy.restore(arrays, journal)
-        self.standings.rounds = int(arrays["rounds"][0]) + len(journal)
+        self.standings.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
 
     async def keep(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.standings.begun = self._parts.world.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            exchanging = group.create_task(self.exchanging.keep())
+            beside = [group.create_task(kept()) for kept in (self.exchanging.keep, self.exchanging.bridging.keep)]
             why = await self._keep_training()
             await self.exchanging.once()  # the last entry too should get around
-            exchanging.cancel()
+            for task in beside:
+                task.cancel()
         return why
 
     async def save(self, limit: Seconds | None = None) -> None:
@@ -228,7 +235,7 @@ class Learning:
 
     # ---- for peers and views ----
 
-    def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
+    def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged:
         return self.exchanging.answer(peer, request)
 
     async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload:
@@ -256,6 +263,7 @@ class Learning:
             merged=standings.merged,
             problems=standings.problems,
             circle=self._terms.circle,
+            bridges=standings.bridges,
         )
 
 

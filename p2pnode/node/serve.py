@@ -11,6 +11,7 @@ from ..messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
     Answer,
+    Bridge,
     Exchange,
     Exchanged,
     Find,
@@ -39,7 +40,7 @@ from .parts import Parts
 class Learner(Protocol):
     """The part of learning that peers ask. PeerRefused to say no, PeerMisbehaved when they ask nonsense."""
 
-    def answer(self, peer: PeerId, request: Exchange) -> Exchanged: ...
+    def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged: ...
     async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload: ...
 
 
@@ -83,6 +84,7 @@ class NodeServer:
             GetPeers: self._peers,
             GetManifest: self._manifest,
             Exchange: self._exchange,
+            Bridge: self._exchange,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -126,7 +128,7 @@ class NodeServer:
         return self._host.learner
 
     def _exchange(self, peer: PeerId, request: Request) -> Exchanged:
-        assert isinstance(request, Exchange)
+        assert isinstance(request, Exchange | Bridge)
         return self._learner().answer(peer, request)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:

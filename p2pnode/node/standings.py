@@ -27,6 +27,7 @@ class Standings:
     merged: str = ""
     exchanges: int = 0
     entries: int = 0
+    bridges: int = 0  # own, to other circles
     problems: int = 0
     begun: Seconds = 0.0
     said: Seconds | None = None

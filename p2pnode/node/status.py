@@ -73,6 +73,7 @@ class LearningStatus(msgspec.Struct, frozen=True):
     merged: str
     problems: int = 0
     circle: str = ""
+    bridges: int = 0
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -95,3 +96,4 @@ class Status(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     learning: LearningStatus | None = None
     exchanges: tuple[ExchangeRow, ...] = ()
+    page: str = ""  # where it can be looked at; with the token that steering needs
