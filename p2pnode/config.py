@@ -27,6 +27,7 @@ from .readers import (
     read_announce,
     read_bootstrap,
     read_bytes,
+    read_dashboard,
     read_listen,
     read_name,
     read_numbers,
@@ -139,6 +140,12 @@ class OutputSettings:
         "auto", choice(LOG_FORMATS), "auto: a live view in a terminal, lines elsewhere.", choices=LOG_FORMATS
     )
     quiet: bool = _setting(False, read_switch, "Show warnings only.", switch=True)
+    dashboard: tuple[str, int] | None = _setting(
+        None,
+        read_dashboard,
+        "Serve a page to look at the swarm, on this machine unless a host is given.",
+        "[HOST:]PORT",
+    )
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,17 @@ def read_announce(raw: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_dialable(text) for text in _list(raw)))
 
 
+def read_dashboard(raw: object) -> tuple[str, int]:
+    """Where the page is served: a port, on loopback unless a host stands before it; port 0 takes any free one."""
+    if isinstance(raw, bool) or not isinstance(raw, str | int):
+        raise UsageError(f"a port is needed, not {_kind(raw)}; for example 8080 or 0.0.0.0:8080")
+    host, _, port = str(raw).strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not (port.isascii() and port.isdigit() and int(port) < 65536) or any(sign in host for sign in "/@ "):
+        raise UsageError(f"{str(raw)[:60]!r} is not a port, or a host and a port; for example 8080 or 0.0.0.0:8080")
+    return host, int(port)
+
+
 def read_seconds(raw: object) -> float | None:
     """A time to wait: seconds, above zero and finite."""
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):

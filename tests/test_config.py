@@ -58,7 +58,7 @@ def test_every_setting_can_come_from_every_source():
         "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "reachability": "public", "log-format": "json",
         "quiet": "1", "task": "text", "task-option": "hidden=64,depth=2", "data": "/corpus", "device": "cpu",
         "policy": "gossip", "set": "density=0.01", "round-seconds": "0.5", "split": "dirichlet:0.3", "part": "2/4",
-        "until": "time:30m", "meet-only": "yes", "max-disk": "2GB",
+        "until": "time:30m", "meet-only": "yes", "max-disk": "2GB", "dashboard": "8080",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
     together = {"split": {"part": "1/2"}, "part": {"split": "iid"}}  # one needs the other
@@ -74,6 +74,26 @@ def test_values_list_every_setting_in_order():
     values = resolved(flags={"name": "x"}).values()
     assert [key for key, _, _ in values] == list(SETTINGS)
     assert ("name", "x", "--name") in values
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("8080", ("127.0.0.1", 8080)),
+        ("0", ("127.0.0.1", 0)),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("[::1]:8080", ("::1", 8080)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_the_page_is_on_loopback_unless_a_host_is_given(text, place):
+    assert resolved(flags={"dashboard": text}).config.output.dashboard == place
+
+
+@pytest.mark.parametrize("text", ["", "x", "65536", "-1", "host:", "http://127.0.0.1:80", "a b:80", "me@host:80", "²"])
+def test_a_page_that_cannot_be_is_one_clear_line(text):
+    with pytest.raises(UsageError, match="8080"):
+        resolved(flags={"dashboard": text})
 
 
 @pytest.mark.parametrize("separator", [",", " ", ", ", "\n"])

@@ -22,7 +22,7 @@ _CONFIG = Setting(
 _PANELS = {
     "learning": tuple(field.name.replace("_", "-") for field in fields(LearningSettings)),
     "network": ("listen", "announce", "no-listen", "reachability"),
-    "output": ("log-format", "quiet"),
+    "output": ("log-format", "quiet", "dashboard"),
 }
 
 

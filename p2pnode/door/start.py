@@ -67,12 +67,30 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
     node = Node(_node_settings(config, role, identity), world, network, identity)
     Ending(node.leave, lambda: _sweep(data_dir.path))
     try:
-        async with _controlled(node, data_dir), shown(node, config.output, sys.stdout), _port_kept(node, data_dir):
+        async with (
+            _controlled(node, data_dir),
+            shown(node, config.output, sys.stdout),
+            _port_kept(node, data_dir),
+            _page(node, config.output.dashboard),
+        ):
             await node.run()
     finally:
         if isinstance(world.compute, ThreadCompute):
             world.compute.close()
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _page(node: Node, place: tuple[str, int] | None) -> AsyncIterator[None]:
+    """The page to look at the swarm, where the user wants one."""
+    if place is None:
+        yield
+        return
+    from ..watch.dashboard.server import served
+
+    async with served(node, *place) as page:
+        node.has_page(page.link)
+        yield
 
 
 def _node_settings(config: Config, role: str, identity: Identity) -> NodeSettings:

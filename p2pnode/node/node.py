@@ -51,6 +51,7 @@ class Node:
         self._events = self._parts.events
         self._born = world.clock.monotonic()
         self._leaving = asyncio.Event()
+        self._page = ""
         me = Me(self.name, self.role, "", settings.bootstrap, settings.circle)
         self._membership = Membership(me, self._parts)
         self._condition: Condition = "starting"
@@ -68,6 +69,10 @@ class Node:
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
         self._events.listen(listener)
+
+    def has_page(self, link: str) -> None:
+        """Tell views where the page is. No event: the page shows those, and the link carries its secret."""
+        self._page = link
 
     def leave(self) -> None:
         """Ask the node to leave; `run()` then says goodbye and returns."""
@@ -252,6 +257,7 @@ class Node:
             peers=tuple(self._row(peer) for peer in parts.table if not peer.announcement.left),
             events=self._events.latest(),
             learning=None if self.learner is None else self.learner.status(),
+            page=self._page,
             exchanges=() if self.learner is None else tuple(self.learner.standings.partners.values()),
         )
 

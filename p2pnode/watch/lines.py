@@ -11,7 +11,11 @@ from ..node.status import Event
 from .text import MAX_COMMAND, clean
 
 MAX_TEXT = 600
-HEADINGS = {"invite": "invite a friend with this command:", "address": "others join through this address:"}
+HEADINGS = {
+    "invite": "invite a friend with this command:",
+    "address": "others join through this address:",
+    "page": "look at the swarm here:",
+}
 
 
 def plain_line(event: Event) -> str:

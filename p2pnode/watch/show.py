@@ -23,6 +23,7 @@ class Watched(Protocol):
 
     def status(self) -> Status: ...
     def on_event(self, listener: Callable[[Event], None]) -> None: ...
+    def leave(self) -> None: ...
 
 
 def view_kind(output: OutputSettings, stream: TextIO) -> Literal["live", "plain", "json"]:
@@ -43,7 +44,7 @@ async def shown(node: Watched, output: OutputSettings, stream: TextIO) -> AsyncI
         write = line_writer(stream, kind, output.quiet)
         node.on_event(write)
         _log_to(write)
-        drawing = asyncio.create_task(_say_invites(node, write))
+        drawing = asyncio.create_task(_say_to_copy(node, write))
     try:
         yield
     finally:
@@ -66,14 +67,15 @@ async def _live(node: Watched, stream: TextIO) -> None:
         console.print(farewell(node.status()), markup=False, highlight=False)
 
 
-async def _say_invites(node: Watched, write: Callable[[Event], None]) -> None:
-    """The invite (a meeting point's address) as an event of its own, whenever it changes."""
-    said = ""
+async def _say_to_copy(node: Watched, write: Callable[[Event], None]) -> None:
+    """The invite (a meeting point's address) and the page's link as lines of their own, whenever they change."""
+    said: set[str] = set()
     while True:
-        kind, words = invitation(node.status())
-        if words and words != said:
-            said = words
-            write(Event(time.time(), kind, words))
+        status = node.status()
+        for kind, words in (invitation(status), ("page", status.page)):
+            if words and words not in said:
+                said.add(words)
+                write(Event(time.time(), kind, words))
         await asyncio.sleep(POLL)
 
 

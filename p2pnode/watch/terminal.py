@@ -35,7 +35,7 @@ MAX_EVENTS = 8
 def render(status: Status, width: int, height: int) -> RenderableType:
     """The whole view of one status; a little less than `height` lines whatever the number of peers."""
     invite = _invite(status, width)
-    room = height - 13 - (status.learning is not None) - invite.plain.count("\n")
+    room = height - 13 - (status.learning is not None) - bool(status.page) - invite.plain.count("\n")
     events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
@@ -58,6 +58,8 @@ def _header(status: Status) -> Panel:
     facts.add_row("state", condition)
     facts.add_row("run", _run(status))
     facts.add_row("node", Text(f"{clean(status.id, 64)}  up {duration(status.uptime_seconds)}"))
+    if status.page:
+        facts.add_row("page", Text(status.page, style=f"link {status.page}"))
     title = Text(clean(status.name), style="bold")
     if status.role != "node":
         title.append(f" ({clean(status.role, 12)})", style="dim")

@@ -1,0 +1,75 @@
+"""A node's figures for Prometheus, and whether it is well. Names and meanings are in METRICS, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+from ...node.status import Status
+
+WELL = ("connected", "alone")
+
+
+class Metric(NamedTuple):
+    """`path` leads from a Status to the value; a part of it that is None means that nothing is known yet."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    path: str
+    help: str
+
+
+METRICS = (
+    Metric("p2pnode_up_seconds", "gauge", "uptime_seconds", "Seconds since the node started."),
+    Metric("p2pnode_daemon_starts_total", "counter", "daemon_starts", "Starts of the libp2p daemon."),
+    Metric("p2pnode_sent_bytes_total", "counter", "traffic.sent_bytes", "Bytes sent in calls and streams."),
+    Metric("p2pnode_received_bytes_total", "counter", "traffic.received_bytes", "Bytes received in them."),
+    Metric("p2pnode_calls_made_total", "counter", "traffic.calls_made", "Calls to peers."),
+    Metric("p2pnode_calls_served_total", "counter", "traffic.calls_served", "Calls of peers that were answered."),
+    Metric("p2pnode_calls_refused_total", "counter", "traffic.refused", "Calls of peers that were refused."),
+    Metric("p2pnode_rounds_total", "counter", "learning.rounds", "Rounds of local steps."),
+    Metric("p2pnode_steps_total", "counter", "learning.steps", "Local steps."),
+    Metric("p2pnode_steps_per_second", "gauge", "learning.steps_per_second", "Local steps a second."),
+    Metric("p2pnode_samples", "gauge", "learning.samples", "Samples this node trains on."),
+    Metric("p2pnode_loss", "gauge", "learning.loss", "Mean training loss of the latest round."),
+    Metric("p2pnode_test_loss", "gauge", "learning.test_loss", "Loss of the read-out on the test data."),
+    Metric("p2pnode_accuracy", "gauge", "learning.accuracy", "Accuracy of the read-out on the test data."),
+    Metric("p2pnode_update_norm", "gauge", "learning.update_norm", "Relative change of the shared weights a round."),
+    Metric("p2pnode_exchanges_total", "counter", "learning.exchanges", "Exchanges that went well."),
+    Metric("p2pnode_entries_total", "counter", "learning.entries", "Entries of others that came in."),
+    Metric("p2pnode_problems_total", "counter", "learning.problems", "Things that went wrong in learning."),
+)
+PEERS = Metric("p2pnode_peers", "gauge", "", "Peers, by whether they are there.")
+
+
+def metrics(status: Status) -> bytes:
+    """All that is known, in Prometheus' text format."""
+    lines = []
+    for metric in METRICS:
+        value = _value(status, metric.path)
+        if value is not None and math.isfinite(value):
+            lines += [*_head(metric), f"{metric.name} {value:.10g}"]
+    present = sum(row.present for row in status.peers)
+    lines += _head(PEERS)
+    for word, count in (("true", present), ("false", len(status.peers) - present)):
+        lines.append(f'{PEERS.name}{{present="{word}"}} {count}')
+    return ("\n".join(lines) + "\n").encode()
+
+
+def health(status: Status) -> str:
+    """Why the node is not well, or ""."""
+    return "" if status.condition in WELL else f"{status.condition}: {status.why}"
+
+
+def _head(metric: Metric) -> list[str]:
+    return [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+
+
+def _value(status: Status, path: str) -> float | None:
+    value: object = status
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = getattr(value, name)
+    assert value is None or isinstance(value, int | float)
+    return value

@@ -1,0 +1,142 @@
+"""The page's server: static files, the newest picture, the past, a stream of server-sent events; in the node's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from importlib import resources
+
+from aiohttp import web
+
+from ...errors import LocalProblem
+from ..show import Watched
+from .feed import Feed
+from .guard import HEADERS, known_hosts, refusal
+from .metrics import health, metrics
+
+STATIC = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
+TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+MAX_WATCHERS = 32
+BEAT = 15.0  # seconds without news after which a comment shows that the node is there
+MAX_BODY = 4096
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the page is. The address without the token reads; with it, it also steers."""
+
+    address: str
+    token: str
+
+    @property
+    def link(self) -> str:
+        return f"{self.address}#token={self.token}"
+
+
+class Page:
+    """One node's page."""
+
+    def __init__(self, node: Watched) -> None:
+        self._node = node
+        self.feed = Feed(node.status)
+        self._watchers = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        static = [web.get(path, _static(name)) for path, name in STATIC.items()]
+        return [
+            *static,
+            web.get("/api/view", self._view),
+            web.get("/api/past", self._past),
+            web.get("/api/live", self._live),
+            web.get("/metrics", self._metrics),
+            web.get("/health", self._health),
+            web.post("/api/leave", self._leave),
+        ]
+
+    async def _view(self, request: web.Request) -> web.Response:
+        self.feed.look()
+        return web.Response(body=self.feed.newest, content_type="application/json")
+
+    async def _past(self, request: web.Request) -> web.Response:
+        return web.Response(body=await asyncio.to_thread(self.feed.past), content_type="application/json")
+
+    async def _live(self, request: web.Request) -> web.StreamResponse:
+        if self._watchers >= MAX_WATCHERS:
+            raise web.HTTPServiceUnavailable(text="too many are watching this node; close a page")
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        self._watchers += 1
+        try:
+            await response.prepare(request)
+            async for picture in self.feed.pictures():
+                await response.write(b"event: view\ndata: " + picture + b"\n\n")
+        except ConnectionError:
+            pass  # the page was closed
+        finally:
+            self._watchers -= 1
+        return response
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=metrics(self._node.status()), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        why = health(self._node.status())
+        return web.Response(status=503 if why else 200, text=f"{why or 'well'}\n")
+
+    async def _leave(self, request: web.Request) -> web.Response:
+        self._node.leave()
+        return web.json_response({"said": "leaving"})
+
+
+def _static(name: str) -> Handler:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        content = await asyncio.to_thread(lambda: resources.files(__package__).joinpath("static", name).read_bytes())
+        return web.Response(body=content, content_type=TYPES[name.rpartition(".")[2]], charset="utf-8")
+
+    return serve
+
+
+def _guarded(place: Callable[[], tuple[frozenset[str], str]]) -> Callable[..., Awaitable[web.StreamResponse]]:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        why = refusal(request.method, request.headers, *place())
+        if why:
+            return web.Response(status=403, text=f"{why}\n", headers=HEADERS)
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    return guard
+
+
+@contextlib.asynccontextmanager
+async def served(node: Watched, host: str, port: int) -> AsyncIterator[Place]:
+    """Serve the node's page while the block runs. LocalProblem when it cannot listen there."""
+    page, token = Page(node), secrets.token_urlsafe(18)
+    hosts: frozenset[str] = frozenset()
+    app = web.Application(middlewares=[_guarded(lambda: (hosts, token))], client_max_size=MAX_BODY)
+    app.add_routes(page.routes())
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise LocalProblem(f"the page cannot be served on {host}:{port}: {error.strerror or error}") from None
+        bound = runner.addresses[0][1]
+        hosts = known_hosts(host, bound)
+        shown = f"[{host}]" if ":" in host else host
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(page.feed.run())
+            try:
+                yield Place(f"http://{shown}:{bound}/", token)
+            finally:
+                looking.cancel()
+    finally:
+        await runner.cleanup()

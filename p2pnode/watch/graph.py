@@ -1,0 +1,125 @@
+"""The peer graph: one frozen picture of a swarm at one moment, whoever drew it; pages and notebooks show it.
+
+A field that its source does not know is None: a node knows its own exchanges, a simulation everybody's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..node.status import Event, LearningStatus, PeerRow, Status, Traffic
+
+
+class PeerView(msgspec.Struct, frozen=True):
+    """One peer, the node that looks among them."""
+
+    id: str
+    name: str
+    role: str
+    present: bool
+    me: bool = False
+    circle: str = ""
+    community: int | None = None
+    similarity: float | None = None  # to the node that looks
+    round: int | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    update_norm: float | None = None
+    steps_per_second: float | None = None
+    shards: int | None = None
+    faults: int = 0
+    heard_seconds_ago: float | None = None
+    latency_ms: float | None = None
+    reached: str = ""  # directly, through a relay
+    why: str = ""  # it was last chosen as a partner
+
+
+class ExchangeView(msgspec.Struct, frozen=True):
+    """All that went between two peers lately, in one line: an edge."""
+
+    one: str
+    other: str
+    last: float  # time of the latest
+    count: int
+    sent_bytes: int  # by `one`
+    received_bytes: int
+    similarity: float | None = None
+
+
+class PeerGraph(msgspec.Struct, frozen=True):
+    """A swarm as somebody saw it at `time`."""
+
+    time: float
+    me: str
+    run: str
+    condition: str
+    why: str
+    peers: tuple[PeerView, ...]
+    exchanges: tuple[ExchangeView, ...] = ()
+    learning: LearningStatus | None = None
+    traffic: Traffic = Traffic()
+    events: tuple[Event, ...] = ()
+    invite: str = ""
+
+
+def graph_of(status: Status, now: float) -> PeerGraph:
+    """What a node knows, at `now` by its own clock."""
+    return PeerGraph(
+        time=now,
+        me=status.id,
+        run=status.run,
+        condition=status.condition,
+        why=status.why,
+        peers=(_me(status), *map(_peer, status.peers)),
+        exchanges=tuple(
+            ExchangeView(status.id, row.peer, row.last, row.count, row.sent_bytes, row.received_bytes)
+            for row in status.exchanges
+        ),
+        learning=status.learning,
+        traffic=status.traffic,
+        events=status.events,
+        invite="" if status.private else status.invite,  # a private run's carries its key
+    )
+
+
+def _me(status: Status) -> PeerView:
+    learning = status.learning
+    if learning is None:
+        return PeerView(status.id, status.name, status.role, present=True, me=True)
+    return PeerView(
+        id=status.id,
+        name=status.name,
+        role=status.role,
+        present=True,
+        me=True,
+        circle=learning.circle,
+        similarity=1.0,
+        round=learning.rounds,
+        loss=learning.loss,
+        accuracy=learning.accuracy,
+        update_norm=learning.update_norm,
+        steps_per_second=learning.steps_per_second,
+    )
+
+
+def _peer(row: PeerRow) -> PeerView:
+    return PeerView(
+        id=row.id,
+        name=row.name,
+        role=row.role,
+        present=row.present,
+        circle=row.circle,
+        round=row.round,
+        loss=row.loss,
+        update_norm=row.update_norm,
+        faults=row.faults,
+        heard_seconds_ago=row.heard_seconds_ago,
+        latency_ms=row.latency_ms,
+        reached=_reached(row.addresses),
+    )
+
+
+def _reached(addresses: tuple[str, ...]) -> str:
+    if not addresses:
+        return ""
+    return "through a relay" if all("/p2p-circuit" in address for address in addresses) else "directly"

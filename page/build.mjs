@@ -1,0 +1,31 @@
+// Bundles the page into what the node serves: three files, no request to anywhere else.
+import { build } from "esbuild";
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+
+const out = "../p2pnode/watch/dashboard/static";
+mkdirSync(out, { recursive: true });
+
+await build({
+  entryPoints: { page: "src/main.js" },
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: "es2022",
+  legalComments: "none",
+  outdir: out,
+});
+await build({ entryPoints: { page: "src/page.css" }, bundle: true, minify: true, outdir: out });
+for (const name of ["index.html", "icon.svg"]) copyFileSync(`src/${name}`, `${out}/${name}`);
+
+const licences = ["d3-force", "d3-dispatch", "d3-quadtree", "d3-timer", "uplot", "qrcode-generator"].map((name) => {
+  const about = JSON.parse(readFileSync(`node_modules/${name}/package.json`, "utf8"));
+  let text = "";
+  for (const file of ["LICENSE", "LICENSE.md", "LICENSE.txt"]) {
+    try {
+      text = readFileSync(`node_modules/${name}/${file}`, "utf8").trim();
+      break;
+    } catch {}
+  }
+  return `${name} ${about.version} (${about.license})\n\n${text}\n`;
+});
+writeFileSync(`${out}/LICENCES.txt`, licences.join("\n----\n\n"));

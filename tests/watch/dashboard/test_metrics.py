@@ -1,0 +1,50 @@
+"""Every figure has one documented line; what is not known has none."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from p2pnode.watch.dashboard.metrics import METRICS, health, metrics
+from tests.watch.test_terminal import LEARNING, row, status
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    value: float
+
+
+def lines(text: str) -> list[Line]:
+    found = [
+        re.fullmatch(r"([a-z0-9_]+)(?:\{[a-z]+=\"[a-z]+\"\})? (\S+)", line)
+        for line in text.splitlines()
+        if line[0] != "#"
+    ]
+    return [Line(match[1], float(match[2])) for match in found if match]
+
+
+def test_everything_known_is_there_once_with_help_and_type() -> None:
+    text = metrics(status(learning=LEARNING, peers=(row(), row("owl", present=False)))).decode()
+    found = {line.name: line.value for line in lines(text)}
+    assert set(found) == {metric.name for metric in METRICS} | {"p2pnode_peers"}
+    assert found["p2pnode_accuracy"] == LEARNING.accuracy
+    assert 'p2pnode_peers{present="true"} 1' in text and 'p2pnode_peers{present="false"} 1' in text
+    for name in found:
+        assert text.count(f"# HELP {name} ") == text.count(f"# TYPE {name} ") == 1
+
+
+@pytest.mark.parametrize("loss", [None, math.nan, math.inf])
+def test_what_is_not_known_has_no_line(loss: float | None) -> None:
+    text = metrics(status(learning=replace(LEARNING, loss=loss))).decode()
+    assert "p2pnode_loss" not in text
+    assert "p2pnode_rounds_total" not in metrics(status(learning=None)).decode()
+
+
+def test_health_says_why() -> None:
+    assert health(status()) == ""
+    assert health(status(condition="network down", why="no daemon")) == "network down: no daemon"

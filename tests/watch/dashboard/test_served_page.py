@@ -1,0 +1,121 @@
+"""The page's server, asked over real sockets: pictures, past, live stream, health, metrics, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+
+from p2pnode.errors import LocalProblem
+from p2pnode.node.status import Event, Status
+from p2pnode.watch.dashboard.server import MAX_WATCHERS, Place, served
+from tests.watch.test_terminal import LEARNING, row, status
+
+
+class FakeNode:
+    def __init__(self, **changes: object) -> None:
+        self.shown = status(**{"learning": LEARNING, **changes})
+        self.left = False
+
+    def status(self) -> Status:
+        return self.shown
+
+    def on_event(self, listener: Callable[[Event], None]) -> None: ...
+
+    def leave(self) -> None:
+        self.left = True
+
+
+async def get(place: Place, path: str, **headers: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(place.address + path, headers=headers) as answer:
+        return answer.status, await answer.text()
+
+
+async def post(place: Place, path: str, **headers: str) -> int:
+    async with aiohttp.ClientSession() as session, session.post(place.address + path, headers=headers) as answer:
+        return answer.status
+
+
+async def test_the_page_and_its_files_come_with_the_strict_headers() -> None:
+    async with served(FakeNode(), "127.0.0.1", 0) as place, aiohttp.ClientSession() as session:
+        for path in ("", "page.js", "page.css", "icon.svg"):
+            async with session.get(place.address + path) as answer:
+                assert answer.status == 200
+                assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert (await get(place, "../guard.py"))[0] == 404
+        assert (await get(place, "LICENCES.txt"))[0] == 404
+
+
+async def test_a_picture_the_past_and_the_live_stream_say_the_same() -> None:
+    node = FakeNode(peers=(row("<script>alert(1)</script>", round=7),))
+    async with served(node, "127.0.0.1", 0) as place:
+        code, text = await get(place, "api/view")
+        picture = json.loads(text)
+        assert code == 200
+        assert [peer["me"] for peer in picture["peers"]] == [True, False]
+        assert picture["peers"][1]["round"] == 7
+        assert picture["learning"]["accuracy"] == LEARNING.accuracy
+        past = json.loads((await get(place, "api/past"))[1])
+        assert [one["peers"] for one in past] == [picture["peers"]] * len(past)
+        assert len(past) >= 1
+        async with aiohttp.ClientSession() as session, session.get(place.address + "api/live") as stream:
+            assert (await stream.content.readline()) == b"event: view\n"
+            assert json.loads((await stream.content.readline()).removeprefix(b"data: "))["me"] == picture["me"]
+            await stream.content.readline()
+            node.shown = status(peers=(), learning=None)
+            await stream.content.readline()
+            later = json.loads((await stream.content.readline()).removeprefix(b"data: "))
+            assert len(later["peers"]) == 1
+
+
+async def test_no_secret_is_in_what_anyone_may_read() -> None:
+    node = FakeNode(private=True)
+    async with served(node, "127.0.0.1", 0) as place:
+        for path in ("", "page.js", "api/view", "api/past", "metrics", "health"):
+            text = (await get(place, path))[1]
+            assert place.token not in text
+            assert node.shown.invite not in text
+
+
+async def test_strangers_are_refused_and_the_token_steers() -> None:
+    node = FakeNode()
+    async with served(node, "127.0.0.1", 0) as place:
+        assert (await get(place, "api/view", Host="evil.example"))[0] == 403
+        assert (await get(place, "api/view", Origin="http://evil.example"))[0] == 403
+        assert await post(place, "api/leave") == 403
+        assert not node.left
+        assert await post(place, "api/leave", Authorization=f"Bearer {place.token}") == 200
+        assert node.left
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"), [("connected", 200), ("alone", 200), ("searching", 503), ("network down", 503)]
+)
+async def test_health_is_good_only_when_the_node_is_well(condition: str, code: int) -> None:
+    async with served(FakeNode(condition=condition), "127.0.0.1", 0) as place:
+        assert (await get(place, "health"))[0] == code
+
+
+async def test_too_many_watchers_are_turned_away_and_leavers_make_room() -> None:
+    async with served(FakeNode(), "127.0.0.1", 0) as place, aiohttp.ClientSession() as session:
+        watching = [await session.get(place.address + "api/live") for _ in range(MAX_WATCHERS)]
+        assert (await get(place, "api/live"))[0] == 503
+        for stream in watching:
+            stream.close()
+        async with asyncio.timeout(20):
+            while True:
+                async with session.get(place.address + "api/live") as again:
+                    if again.status == 200:
+                        break
+                await asyncio.sleep(0.1)
+
+
+async def test_a_taken_port_is_one_clear_line() -> None:
+    async with served(FakeNode(), "127.0.0.1", 0) as place:
+        port = int(place.address.rstrip("/").rpartition(":")[2])
+        with pytest.raises(LocalProblem, match=f"127.0.0.1:{port}"):
+            async with served(FakeNode(), "127.0.0.1", port):
+                pass
