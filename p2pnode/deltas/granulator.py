@@ -18,6 +18,7 @@ from .granularity import (
     Blocks,
     Choice,
     Score,
+    best,
     coarse,
     fine,
     granularity_for,
@@ -46,18 +47,19 @@ class Granulator:
         self._rounds = 0
         self._first_loss = self._loss = self._smooth = 0.0
 
-    def places(self, residual: Units, k: int, bits: int, loss: float, score: Score) -> Indices:
-        """Heavy. The coordinates of this round's delta."""
+    def places(self, residual: Units, k: int, most: int, bits: int, loss: float, score: Score) -> Indices:
+        """Heavy. The coordinates of this round's delta, at most `most`."""
         self._follow(loss)
         self.granularity = self._next()
         self._rounds += 1
-        self._k = k if self.bandit is None else max(1, round(k * self.bandit.arm.share))
+        self._k = min(most, k if self.bandit is None else max(1, round(k * self.bandit.arm.share)))
         if self.granularity == FINE:
             return fine(residual, self._k, score)
-        budget = max(1, round(self._k * self._more[self.granularity]))
+        budget = min(most, max(1, round(self._k * self._more[self.granularity])))
         if self.granularity == COARSE:
             return coarse(residual, budget, score, self._coarse)
-        return hybrid(residual, budget, score, self._hybrid, bits, self._fine_bits)
+        chosen = hybrid(residual, budget, score, self._hybrid, bits, self._fine_bits)
+        return chosen if len(chosen) <= most else best(chosen, score(chosen), most)
 
     def sent(self, entries: int, payload_bytes: int) -> None:
         """How the delta of these places turned out."""

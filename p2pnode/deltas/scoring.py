@@ -48,15 +48,20 @@ class Scorer:
         self.layer_bytes = b""  # own scores of layers, of the last round
         self.granulator = Granulator(scoring.granularity, layers)
 
-    def places(self, residual: Units, progress: Floats, k: int, bits: int, loss: float) -> Indices:
-        """Heavy. Which coordinates to send after a round: k single ones, or what costs as many bytes."""
+    def places(self, residual: Units, progress: Floats, k: int, most: int, bits: int, loss: float) -> Indices:
+        """Heavy. Which coordinates to send after a round: k single ones, or what costs as many bytes, up to `most`."""
         if self.importance is not None:
             self.importance.note(progress)
-        return self.granulator.places(residual, k, bits, loss, lambda places: self._score(residual, places))
+        return self.granulator.places(residual, k, most, bits, loss, lambda places: self._score(residual, places))
 
     def sent(self, entries: int, payload_bytes: int) -> None:
         """What became of the places: how many entries, in how many bytes."""
         self.granulator.sent(entries, payload_bytes)
+
+    def hear(self, layers: bytes) -> None:
+        """Light. A partner's scores of layers, if it tells any."""
+        if self.partners is not None:
+            self.partners.hear(layers)
 
     def _score(self, residual: Units, places: Indices) -> Floats:
         """Scores of increasing places; 0 for what is not to be sent."""

@@ -17,6 +17,7 @@ from blake3 import blake3
 
 from ..deltas.codec import CODECS, RICE
 from ..deltas.delta import SparseDelta
+from ..deltas.layerscores import MAX_LAYERS
 from ..ids import SIGNATURE_BYTES, Identity, signed_by
 from ..weights import Units, norm_squared
 
@@ -49,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, array_like=True):
     accuracy: float | None = None
     seconds: float = 0.0  # the training took
     round: Count = 0
+    layers: Annotated[bytes, msgspec.Meta(max_length=MAX_LAYERS)] = b""  # scores, where a run's members tell them
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
@@ -151,7 +153,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode_entry(entry: Entry) -> bytes:
-    return _encoder.encode(entry)
+    return _encoder.encode(_as_sent(entry))
 
 
 def decode_entry(data: bytes) -> Entry:
@@ -246,7 +248,14 @@ _decode_large = lru_cache(maxsize=2)(_decode_payload)
 
 def _content(entry: Entry) -> bytes:
     hashed = blake3(entry.payload).digest()
-    return _DOMAIN + _encoder.encode(msgspec.structs.replace(entry, payload=hashed, signature=b""))
+    return _DOMAIN + _encoder.encode(_as_sent(msgspec.structs.replace(entry, payload=hashed, signature=b"")))
+
+
+def _as_sent(entry: Entry) -> Entry:
+    """Facts without layer scores go without that field: entries from before it keep their bytes and their ids."""
+    if entry.facts.layers:
+        return entry
+    return msgspec.structs.replace(entry, facts=msgspec.structs.astuple(entry.facts)[:-1])
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Entry], data: bytes) -> Entry:

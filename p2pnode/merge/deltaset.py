@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
+from ..deltas.scoring import Scorer
 from ..deltaset.accumulate import in_range
 from ..deltaset.bridge import bridged_lately, sample
 from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, encode_entry, rules_for
@@ -35,7 +37,7 @@ from .setauthor import Author, Draft
 from .setbridge import Asked, BridgeDraft, Bridges
 from .setexchange import changes, question, reply
 from .setmessages import Deltas, decode_deltas, encode_deltas, pack_arrays, unpack_arrays
-from .setstate import set_arrays, set_from, tuning_of
+from .setstate import Tuning, set_arrays, set_from, tuning_of
 
 DROP_EVERY = 16  # merges
 MAX_PARTNERS = 64
@@ -51,7 +53,7 @@ class DeltaSetPolicy:
         lineage = bytes.fromhex(origin.lineage)
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, tuning.norm_ratio)
         self.set = DeltaSet(rules, origin.genesis)
-        self.author = Author(origin.identity, tuning, len(origin.genesis))
+        self.author = Author(origin.identity, tuning, len(origin.genesis), _scorer(tuning, origin))
         self.needs_snapshot = False
         self._readout = self.set.weights()
         self._came_in = 0
@@ -153,6 +155,10 @@ class DeltaSetPolicy:
         self._left_out.follow(change, self.set)
         self._bridges.follow(change, self.set)
         self.told.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
+        scorer = self.author.scorer
+        for entry in change.added:
+            if scorer is not None and entry.peer != self.author.identity.peer_id:
+                scorer.hear(entry.facts.layers)
         return change
 
     # ---- exchange ----
@@ -254,3 +260,11 @@ class DeltaSetPolicy:
                     author.rounds += sum(entry.kind == UPDATE for entry in change.added)
         except (KeyError, IndexError, msgspec.DecodeError) as error:
             raise ValueError(f"the saved state is incomplete: {error}") from None
+
+
+def _scorer(tuning: Tuning, origin: Origin) -> Scorer | None:
+    """Whoever judges what to send; None where the largest magnitudes go."""
+    if tuning.scoring.plain:
+        return None
+    seed = int.from_bytes(blake3(f"{origin.seed}/{origin.identity.peer_id}".encode()).digest(8))
+    return Scorer(tuning.scoring, origin.layers or (len(origin.genesis),), seed, origin.beside)

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..deltas.importance import Beside, inline
 from ..ids import Identity, PeerId
 from ..weights import Floats, blocks
 
@@ -114,6 +115,8 @@ class Origin:
     layout: str  # hash of the weights' layout
     settings: Mapping[str, float]
     seed: int
+    layers: tuple[int, ...] = ()  # sizes of the layers; empty: one
+    beside: Beside = inline  # runs small work for which training does not wait
 
 
 MakePolicy = Callable[[Origin], Policy]

@@ -8,8 +8,10 @@ from math import isqrt
 import numpy as np
 
 from ..deltas.codec import CODECS, RICE
-from ..deltas.delta import SparseDelta
-from ..deltas.make import make_delta, record
+from ..deltas.delta import Indices, SparseDelta
+from ..deltas.make import make_delta, record, weighted
+from ..deltas.quantise import quantise
+from ..deltas.scoring import Scorer
 from ..deltaset.entry import Chain, Entry, Mark, sign_entry
 from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import mark_of
@@ -39,9 +41,10 @@ class Draft:
 class Author:
     """This node's own log in a set, and the progress it has not told yet."""
 
-    def __init__(self, identity: Identity, tuning: Tuning, size: int) -> None:
+    def __init__(self, identity: Identity, tuning: Tuning, size: int, scorer: Scorer | None = None) -> None:
         self.identity = identity
         self.tuning = tuning
+        self.scorer = scorer  # None: the largest magnitudes go
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
         self.rounds = 0
@@ -49,16 +52,21 @@ class Author:
     def draft(self, deltas: DeltaSet, begun: Floats, after: Floats, facts: Facts, trained: Mark, now: Mark) -> Draft:
         """Heavy. What a round from `begun` to `after` has to say; the set stood at `trained` then and does at `now`."""
         tuning, rules = self.tuning, deltas.rules
-        residual = record(self.residual, after - begun, tuning.beta)
+        progress = after - begun
+        residual = record(self.residual, progress, tuning.beta)
         group = max(1, facts.peers)
         discount = discount_for(now.entries - trained.entries, group)
         k = self._entries(group, rules.size, rules.max_entries)
-        delta, left = make_delta(residual, k, tuning.bits, tuning.gamma / group * discount)
+        scorer, most = self.scorer, rules.max_entries
+        places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
+        delta, left = _delta(residual, places, k, tuning.bits, tuning.gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
             discount *= 0.99 * rules.max_norm_units / norm
-            delta, left = make_delta(residual, k, tuning.bits, tuning.gamma / group * discount)
+            delta, left = _delta(residual, places, k, tuning.bits, tuning.gamma / group * discount)
         payload = CODECS[RICE].encode(delta)
+        if scorer is not None:
+            scorer.sent(len(delta), len(payload))
         weight = (group, tuning.gamma, discount)
         return Draft(delta, payload, left, trained, facts, relative_change(begun, after), weight)
 
@@ -97,7 +105,13 @@ class Author:
                 group=group,
                 gamma=gamma,
                 discount=discount,
-                facts=EntryFacts(facts.loss, facts.samples, draft.progress, round=self.rounds),
+                facts=EntryFacts(
+                    facts.loss,
+                    facts.samples,
+                    draft.progress,
+                    round=self.rounds,
+                    layers=b"" if self.scorer is None else self.scorer.layer_bytes,
+                ),
                 payload=draft.payload,
             ),
         )
@@ -106,6 +120,15 @@ class Author:
         """The draft is an entry of the set now."""
         self.residual = draft.residual
         self.rounds += 1
+
+
+def _delta(residual: Units, places: Indices | None, k: int, bits: int, weight: float) -> tuple[SparseDelta, Units]:
+    """What goes out of a residual, and what is left: at these places, or of the k largest."""
+    if places is None:
+        return make_delta(residual, k, bits, weight)
+    levels, left = quantise(residual[places], bits), residual.copy()
+    left[places] -= levels
+    return weighted(len(residual), places, levels, weight), left
 
 
 def discount_for(staleness: int, group: int) -> float:

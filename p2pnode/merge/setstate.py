@@ -10,7 +10,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ..deltas.granularity import NAMES as GRANULARITIES
 from ..deltas.quantise import BITS
+from ..deltas.scoring import Scoring
 from ..deltaset.entry import Chain, Entry, SetRules, decode_entry, encode_entry
 from ..deltaset.heads import decode_heads, encode_heads
 from ..deltaset.set import DeltaSet
@@ -31,6 +33,15 @@ class Tuning:
     beta: float = 0.98  # what is left of the residual after a round
     norm_ratio: float = 0.5  # an entry's largest norm, relative to the genesis
     bridge: float = 0.1  # how often, per exchange, a partner of another circle is asked
+    influence: float = 0.0  # power of a coordinate's influence on the loss in its score; 0: left out
+    importance: float = 0.0  # power of its learned importance; 0: left out
+    layer_scores: float = 0.0  # power of the scores that partners tell of each layer; 0: none are told
+    least_influence: float = 0.0  # of the mean; coordinates with less are not sent
+    granularity: int = 0  # fine, hybrid, coarse, by rule, learned (deltas/granularity.py)
+
+    @property
+    def scoring(self) -> Scoring:
+        return Scoring(self.influence, self.importance, self.layer_scores, self.least_influence, self.granularity)
 
 
 def tuning_of(settings: Mapping[str, float]) -> Tuning:
@@ -43,6 +54,10 @@ def tuning_of(settings: Mapping[str, float]) -> Tuning:
     bits = settings.get("bits", usual.bits)
     if bits not in BITS:
         raise ValueError(f"bits {bits}; one of {BITS} is possible")
+    granularity = settings.get("granularity", usual.granularity)
+    if granularity not in range(len(GRANULARITIES)):
+        words = ", ".join(f"{number} {name}" for number, name in enumerate(GRANULARITIES))
+        raise ValueError(f"granularity {granularity}; one of {words} is possible")
     return Tuning(
         setting(settings, "density", usual.density, 1e-6, 1.0),
         int(bits),
@@ -50,6 +65,11 @@ def tuning_of(settings: Mapping[str, float]) -> Tuning:
         setting(settings, "beta", usual.beta, 0.0, 1.0),
         setting(settings, "norm_ratio", usual.norm_ratio, 1e-6, 1e6),
         setting(settings, "bridge", usual.bridge, 0.0, 1.0),
+        setting(settings, "influence", usual.influence, 0.0, 2.0),
+        setting(settings, "importance", usual.importance, 0.0, 2.0),
+        setting(settings, "layer_scores", usual.layer_scores, 0.0, 2.0),
+        setting(settings, "least_influence", usual.least_influence, 0.0, 10.0),
+        int(granularity),
     )
 
 

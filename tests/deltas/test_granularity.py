@@ -185,7 +185,7 @@ def test_every_granularity_comes_to_the_bytes_of_single_coordinates(setting: int
     plain = payload(residual, largest(residual, k))
     granulator, spent, entries = Granulator(setting, [30_000, 10_000]), [], []
     for _ in range(15):
-        places = granulator.places(residual, k, 2, 1.0, magnitude(residual))
+        places = granulator.places(residual, k, 4000, 2, 1.0, magnitude(residual))
         data = payload(residual, places)
         granulator.sent(len(places), len(data))
         spent.append(len(data))
@@ -199,7 +199,7 @@ def test_the_bandit_spends_its_share() -> None:
     granulator = Granulator(LEARNED, [20_000])
     counts = set()
     for round_ in range(60):
-        places = granulator.places(residual, 300, 2, 2.0 / (1 + round_), magnitude(residual))
+        places = granulator.places(residual, 300, 2000, 2, 2.0 / (1 + round_), magnitude(residual))
         counts.add(len(places))
         granulator.sent(len(places), len(payload(residual, places)))
     assert min(counts) <= 150
