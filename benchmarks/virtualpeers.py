@@ -22,6 +22,7 @@ from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
 from p2pnode.node.bench import Bench
+from p2pnode.node.looking import look
 from p2pnode.node.trainer import Trainer
 from p2pnode.rounds import local_steps
 from p2pnode.weights import Floats, to_units
@@ -78,7 +79,16 @@ class VirtualPeers:
             identity = Identity(blake3(f"peer {number} of run {plan.seed}".encode()).digest())
             circle = f"circle {number // plan.circle}" if plan.circle else ""
             lineage = circle_lineage(GENESIS, circle).hex()
-            origin = Origin(to_units(genesis), identity, lineage, "main", bench.layout.hash, settings, plan.seed)
+            origin = Origin(
+                to_units(genesis),
+                identity,
+                lineage,
+                "main",
+                bench.layout.hash,
+                settings,
+                plan.seed,
+                bench.layout.layer_sizes,
+            )
             trainer = Trainer(bench, part, seed=plan.seed * 1000 + number)
             self.peers.append(Peer(identity, make(origin), trainer, random.Random(plan.seed * 1000 + number), circle))
 
@@ -100,6 +110,7 @@ class VirtualPeers:
             return
         begun = peer.policy.start()
         result = peer.trainer.steps(begun, count, rate=self.plan.rate)
+        look(peer.policy, peer.trainer, result.weights)
         facts = Facts(count, result.loss, result.samples, len(self._mates(peer)) + 1)
         self._after(count, lambda: self._end(peer, begun, result.weights, facts))
 

@@ -45,6 +45,11 @@ class Layout:
         """Hex blake3 of the canonical description; what a manifest names."""
         return blake3(msgspec.msgpack.encode(("p2pnode layout 1", self.parameters))).hexdigest()
 
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """How many coordinates each parameter has."""
+        return tuple(prod(shape) for _, shape in self.parameters)
+
     def layers(self) -> dict[str, slice]:
         """Each parameter's place in the vector."""
         places, start = {}, 0

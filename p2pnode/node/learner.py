@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from ..deltas.importance import Beside, inline
 from ..deltaset.lineage import circle_lineage
 from ..errors import UsageError
 from ..ids import Identity
@@ -19,6 +20,7 @@ from .bench import Bench
 from .entrance import NodeSettings, Share
 from .exchanging import MODEL, Exchanging
 from .learning import Learning, Terms
+from .looking import BesideThread
 from .parts import Parts
 from .taskchoice import TaskChoice
 from .threads import choose_threads
@@ -51,12 +53,13 @@ async def prepare(plan: Plan, settings: NodeSettings, parts: Parts, access: RunA
     rows = None if share is None else fixed_rows(bench, share)
     circle, genesis = settings.circle, bytes.fromhex(plan.genesis)
     terms = Terms(plan.round_seconds, plan.max_steps, rows, circle, genesis, settings.until, settings.max_disk)
-    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle), terms)
+    beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
+    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)
     await _find_start(learning, plan, parts)
     return learning
 
 
-def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "") -> Policy:
+def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "", beside: Beside = inline) -> Policy:
     """The plan's policy at the run's beginning; UsageError when it is not known here or cannot have its settings."""
     lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
     origin = Origin(
@@ -67,6 +70,8 @@ def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "")
         layout=plan.layout,
         settings=plan.settings,
         seed=plan.seed,
+        layers=bench.layout.layer_sizes,
+        beside=beside,
     )
     try:
         return known_policy(plan.policy)(origin)

@@ -33,6 +33,7 @@ from .admission import Admission
 from .bench import Bench
 from .bridging import Bridging
 from .exchanging import MODEL, Exchanging
+from .looking import look
 from .parts import Parts
 from .standings import Standings
 from .status import LearningStatus
@@ -67,7 +68,7 @@ class Learning:
         threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
         self.bench = bench
-        self.standings = Standings(Monitor(threshold), begun=parts.world.clock.monotonic())
+        self.standings = Standings(Monitor(threshold), parts.identity.peer_id, begun=parts.world.clock.monotonic())
         admission = Admission(access, parts.identity.peer_id, MODEL)
         bridging = Bridging(parts, admission, policy, self.standings, terms.genesis, self._publish)
         self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging)
@@ -194,6 +195,7 @@ class Learning:
         if not np.isfinite(result.weights).all():
             self.trainer.reset_optimizer()
             raise Diverged(f"weights were no finite numbers after {self.trainer.steps_done} local steps", steps, 0.0)
+        look(self.policy, self.trainer, result.weights)
         return begun, result
 
     def _publish(self, draft: object) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -133,11 +134,35 @@ class Trainer:
 
         Where the model keeps statistics of its inputs (BatchNorm), they are taken anew from own batches.
         """
-        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "evaluate")):
-            self._borrow(weights)
+        with self.borrowed(weights):
             if self.bench.has_statistics and self._batches is not None:
                 self._recalibrate(self._batches)
             return self.bench.evaluate(self.bench.test if samples is None else samples)
+
+    @contextlib.contextmanager
+    def borrowed(self, weights: Vector) -> Iterator[None]:
+        """The bench with `weights` and this trainer's buffers on it, for looking; changes nothing of the training."""
+        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "evaluate")):
+            self._borrow(weights)
+            yield
+
+    def slopes(self, points: Sequence[Vector]) -> list[Vector]:
+        """The gradients at some weights, all on the batch that comes next. Changes nothing of the training."""
+        if self._batches is None:
+            raise LocalProblem("this node has no samples to look at")
+        with self.bench.lock:
+            indices = self._batches.next()
+            self._batches.position -= 1
+            return [self._slope(weights, indices) for weights in points]
+
+    def _slope(self, weights: Vector, indices: torch.Tensor) -> Vector:
+        bench = self.bench
+        with bench.randomness(seed_from(self._seed, "slopes", self.steps_done)), blame(bench.task, "loss"):
+            self._borrow(weights)
+            bench.model.train()
+            bench.gradient.zero_()
+            bench.loss(bench.batch(indices)).backward()  # type: ignore[no-untyped-call]
+            return np.array(bench.gradient.cpu().numpy(), np.float32, copy=True)
 
     def _recalibrate(self, batches: Batches) -> None:
         kept = [module for module in self.bench.model.modules() if getattr(module, "running_mean", None) is not None]
