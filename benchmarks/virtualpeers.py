@@ -22,7 +22,7 @@ from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
 from p2pnode.node.bench import Bench
-from p2pnode.node.looking import look
+from p2pnode.node.beside import measure_influence
 from p2pnode.node.trainer import Trainer
 from p2pnode.rounds import local_steps
 from p2pnode.weights import Floats, to_units
@@ -110,7 +110,7 @@ class VirtualPeers:
             return
         begun = peer.policy.start()
         result = peer.trainer.steps(begun, count, rate=self.plan.rate)
-        look(peer.policy, peer.trainer, result.weights)
+        measure_influence(peer.policy, peer.trainer, result.weights)
         facts = Facts(count, result.loss, result.samples, len(self._mates(peer)) + 1)
         self._after(count, lambda: self._end(peer, begun, result.weights, facts))
 

@@ -17,10 +17,10 @@ from ..run import Plan, RunAccess
 from ..shards.share import parse_split, split
 from ..weights import to_units
 from .bench import Bench
+from .beside import BesideThread
 from .entrance import NodeSettings, Share
 from .exchanging import MODEL, Exchanging
 from .learning import Learning, Terms
-from .looking import BesideThread
 from .parts import Parts
 from .taskchoice import TaskChoice
 from .threads import choose_threads

@@ -31,9 +31,9 @@ from ..until import THRESHOLD, Monitor, Until, reached
 from ..weights import Floats
 from .admission import Admission
 from .bench import Bench
+from .beside import measure_influence
 from .bridging import Bridging
 from .exchanging import MODEL, Exchanging
-from .looking import look
 from .parts import Parts
 from .standings import Standings
 from .status import LearningStatus
@@ -195,7 +195,7 @@ class Learning:
         if not np.isfinite(result.weights).all():
             self.trainer.reset_optimizer()
             raise Diverged(f"weights were no finite numbers after {self.trainer.steps_done} local steps", steps, 0.0)
-        look(self.policy, self.trainer, result.weights)
+        measure_influence(self.policy, self.trainer, result.weights)
         return begun, result
 
     def _publish(self, draft: object) -> None:
