@@ -40,10 +40,10 @@ from p2pnode.ids import PeerId, signed_by
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.messages import Exchange, Exchanged, encode
 from p2pnode.network.base import MemorySink, StreamLimits
-from p2pnode.node.learning import SAVE_EVERY
+from p2pnode.node.saving import save_pause
 from p2pnode.run import PROOF_BYTES
 from p2pnode.store.progress import Progress
-from p2pnode.store.storage import MemoryStorage
+from p2pnode.store.storage import MemoryStorage, Part
 
 SIZE = 1_000_000
 SNAPSHOT_SIZE = 5_600_000
@@ -132,9 +132,9 @@ class CountingStorage(MemoryStorage):
         super().__init__()
         self.written = 0
 
-    def write(self, name: str, data: bytes) -> None:
-        self.written += len(data)
-        super().write(name, data)
+    def write(self, name: str, *parts: Part) -> None:
+        self.written += sum(map(len, parts))
+        super().write(name, *parts)
 
     def append(self, name: str, data: bytes) -> None:
         self.written += len(data)
@@ -154,9 +154,11 @@ def measure_disk(rounds: int) -> Figures:
     saved = Progress(disk, "runs/bench/main")
     held: list[int] = []
     journal = saves = 0
+    next_save = 0.0
     for number in range(rounds):
-        if number % max(1, round(SAVE_EVERY / ROUND_SECONDS)) == 0:
+        if number * ROUND_SECONDS >= next_save or saved.due:
             saved.save({**nodes[0].state(), **moments})
+            next_save = number * ROUND_SECONDS + save_pause(saved.state_bytes)
             saves += 1
             held.append(disk.held)
         entries = [publish(node, number * CIRCLE + place, CIRCLE) for place, node in enumerate(nodes)]

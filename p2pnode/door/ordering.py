@@ -49,7 +49,7 @@ def _export_saved(config: Config, target: Path, ema: bool) -> str:
     finally:
         data_dir.close()
     data = as_safetensors(bench.layout, exported(policy, ema), {"task": plan.task})
-    write_whole(target, data, 0o644)
+    write_whole(target, data, mode=0o644)
     return f"wrote {bench.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
 
 

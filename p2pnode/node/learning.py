@@ -18,7 +18,7 @@ from ..deltaset.entry import Facts as EntryFacts
 from ..errors import Diverged, LocalProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
-from ..merge.policy import Arrays, Facts, Policy
+from ..merge.policy import Facts, Policy
 from ..messages import Bridge, Exchange, Exchanged, GetSnapshot
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps
@@ -35,12 +35,12 @@ from .beside import measure_influence
 from .bridging import Bridging
 from .exchanging import MODEL, Exchanging
 from .parts import Parts
+from .saving import Pace, Saving
 from .standings import Standings
 from .status import LearningStatus
 from .trainer import Trainer, TrainResult
 
-EVALUATE_EVERY = 2.5  # rounds, at their intended length
-SAVE_EVERY: Seconds = 10.0
+EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
 WARN_EVERY: Seconds = 30.0
 SHORTEST_ROUND: Seconds = 0.1  # from publishing to publishing
 FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
@@ -76,8 +76,10 @@ class Learning:
         self._parts = parts
         self._terms = terms
         self._shards: list[Shard] = []
-        self._progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
-        self._evaluated_at = self._saved_at = parts.world.clock.monotonic()
+        now = parts.world.clock.monotonic()
+        progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
+        self._saving = Saving(progress, policy, self.trainer, self.standings, now)
+        self._evaluating = Pace(now, 0.0)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
 
@@ -85,37 +87,11 @@ class Learning:
 
     async def resume(self) -> bool:
         """Go on from what was saved; False when there is nothing, and then this node's log begins anew."""
-        resumed, words = await self._parts.world.compute(self._resume)
+        await self._parts.world.compute(self._choose_rows)
+        resumed, words = await self._parts.world.compute(self._saving.resume)
         for text in words:
             self._parts.events.say("state", text, warning=True)
         return resumed
-
-    def _resume(self) -> tuple[bool, list[str]]:
-        words: list[str] = []
-        try:
-            saved = self._progress.load()
-            if self._progress.damaged:
-                what = "nothing else was saved" if saved is None else "going on from the one before"
-                words.append(f"the newest saved progress was damaged; {what}")
-            if saved is not None:
-                self._restore(*saved)
-                return True, words
-        except (ValueError, KeyError, LocalProblem) as error:
-            words.append(f"the saved progress cannot be used ({error}); starting anew")
-        try:
-            incarnation = self._progress.begin_anew()
-            if isinstance(self.policy, DeltaSetPolicy):
-                self.policy.author.incarnation = incarnation
-        except LocalProblem as problem:
-            words.append(f"nothing can be saved ({problem})")
-        return False, words
-
-    def _restore(self, arrays: Arrays, journal: list[bytes]) -> None:
-        begin = "trainer/"
-        self._choose_rows()
-        self.trainer.restore({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
-        self.policy.restore(arrays, journal)
-        self.standings.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
 
     async def keep(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
@@ -130,16 +106,14 @@ class Learning:
 
     async def save(self, limit: Seconds | None = None) -> None:
         """Put everything on disk; a full disk costs the saving, not the training."""
+        clock = self._parts.world.clock
+        begun = clock.monotonic()
         try:
             async with asyncio.timeout(limit):
-                await self._parts.world.compute(lambda: self._progress.save(self._state()))
+                await self._parts.world.compute(self._saving.save)
         except (LocalProblem, TimeoutError) as problem:
             self._warn("disk", f"progress was not saved: {problem or 'training took too long to end'}")
-        self._saved_at = self._parts.world.clock.monotonic()
-
-    def _state(self) -> Arrays:
-        trainer = {f"trainer/{name}": array for name, array in self.trainer.state().items()}
-        return {**self.policy.state(), **trainer, "rounds": np.array([self.standings.rounds], np.int64)}
+        self._saving.done(begun, clock.monotonic())
 
     def _warn(self, kind: str, text: str) -> None:
         """Say what went wrong, each kind of thing now and then only."""
@@ -203,7 +177,7 @@ class Learning:
         try:
             journal = self.policy.publish(draft)
             if journal:
-                self._progress.note(journal)
+                self._saving.note(journal)
         except ValueError as error:
             self._warn("refused", f"this round's delta breaks the run's own rules and stays here: {error}")
         except LocalProblem as problem:
@@ -221,14 +195,15 @@ class Learning:
         self.trainer.use(indices_of(claimed(self._shards, [me, *self.exchanging.circle()], me)))
 
     async def _now_and_then(self) -> None:
-        now = self._parts.world.clock.monotonic()
-        if now - self._evaluated_at >= EVALUATE_EVERY * self._terms.round_seconds or self.standings.evaluation is None:
-            self._evaluated_at = now
+        clock = self._parts.world.clock
+        begun = clock.monotonic()
+        if self._evaluating.due(begun):
             self.standings.evaluation = await self._parts.world.compute(self.evaluate)
-            line = self.standings.line(now)
+            self._evaluating.done(begun, clock.monotonic(), EVALUATE_EVERY * self._terms.round_seconds)
+            line = self.standings.line(begun)
             if line:
                 self._parts.events.say("progress", line)
-        if now - self._saved_at >= SAVE_EVERY:
+        if self._saving.due(clock.monotonic()):
             await self.save()
 
     def evaluate(self) -> Evaluation:

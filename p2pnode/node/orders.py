@@ -38,7 +38,7 @@ def export(learning: Learning, file: Path, ema: bool) -> str:
     facts = {"task": learning.bench.task.name, "rounds": str(learning.standings.rounds)}
     layout = learning.bench.layout
     data = as_safetensors(layout, exported(learning.policy, ema), facts)
-    write_whole(file, data, FILE_MODE)
+    write_whole(file, data, mode=FILE_MODE)
     return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
 
 

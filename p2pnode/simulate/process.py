@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..network.base import Seconds
 from ..network.sim import SimNetwork
 from ..node.node import Node
-from ..store.storage import MemoryStorage
+from ..store.storage import MemoryStorage, Part
 from .compute import SimCompute
 from .plan import EPOCH
 
@@ -37,9 +37,9 @@ class ProcessDisk:
     def read(self, name: str) -> bytes | None:
         return self._disk.read(name)
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, *parts: Part) -> None:
         if not self.gone:
-            self._disk.write(name, data)
+            self._disk.write(name, *parts)
 
     def append(self, name: str, data: bytes) -> None:
         if not self.gone:
@@ -52,6 +52,9 @@ class ProcessDisk:
     def delete(self, name: str) -> None:
         if not self.gone:
             self._disk.delete(name)
+
+    def used(self, folder: str) -> int:
+        return self._disk.used(folder)
 
 
 @dataclass

@@ -73,6 +73,7 @@ def open_data_dir(path: Path) -> DataDir:
             f"another node (process {holder}) uses the data directory {path}; "
             "stop it, or give this one its own --data-dir"
         ) from None
+    DiskStorage(path).sweep()
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return DataDir(path, lock)

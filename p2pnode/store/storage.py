@@ -10,6 +10,9 @@ from typing import Protocol
 
 from ..errors import LocalProblem
 
+Part = bytes | memoryview
+UNFINISHED = ".part"
+
 
 class Storage(Protocol):
     """Named byte strings. Names are relative paths such as `book` or `runs/RUN/manifest`."""
@@ -18,8 +21,8 @@ class Storage(Protocol):
         """The content, or None when there is none."""
         ...
 
-    def write(self, name: str, data: bytes) -> None:
-        """Replace the content; after a crash at any point the old or the new is there, whole."""
+    def write(self, name: str, *parts: Part) -> None:
+        """Replace the content by parts, one after the other; after a crash the old or the new is there, whole."""
         ...
 
     def append(self, name: str, data: bytes) -> None:
@@ -32,6 +35,10 @@ class Storage(Protocol):
 
     def delete(self, name: str) -> None: ...
 
+    def used(self, folder: str) -> int:
+        """Bytes of all that is in a folder."""
+        ...
+
 
 class MemoryStorage:
     """Storage that lives as long as the object: a simulated disk."""
@@ -42,8 +49,8 @@ class MemoryStorage:
     def read(self, name: str) -> bytes | None:
         return self._files.get(name)
 
-    def write(self, name: str, data: bytes) -> None:
-        self._files[name] = data
+    def write(self, name: str, *parts: Part) -> None:
+        self._files[name] = b"".join(parts)
 
     def append(self, name: str, data: bytes) -> None:
         self._files[name] = self._files.get(name, b"") + data
@@ -54,6 +61,9 @@ class MemoryStorage:
 
     def delete(self, name: str) -> None:
         self._files.pop(name, None)
+
+    def used(self, folder: str) -> int:
+        return sum(len(data) for name, data in self._files.items() if name.startswith(f"{folder}/"))
 
 
 class DiskStorage:
@@ -70,8 +80,8 @@ class DiskStorage:
         except OSError as error:
             raise _problem(self._root / name, error) from None
 
-    def write(self, name: str, data: bytes) -> None:
-        write_whole(self._root / name, data)
+    def write(self, name: str, *parts: Part) -> None:
+        write_whole(self._root / name, *parts)
 
     def append(self, name: str, data: bytes) -> None:
         path = self._root / name
@@ -95,16 +105,25 @@ class DiskStorage:
         with contextlib.suppress(FileNotFoundError):
             (self._root / name).unlink()
 
+    def used(self, folder: str) -> int:
+        return sum(path.stat().st_size for path in (self._root / folder).rglob("*") if path.is_file())
 
-def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    def sweep(self) -> None:
+        """Take away what a killed process left half-written. Only its owner may, before it writes."""
+        for litter in self._root.rglob(f".*{UNFINISHED}"):
+            with contextlib.suppress(OSError):
+                litter.unlink()
+
+
+def write_whole(path: Path, *parts: Part, mode: int = 0o600) -> None:
     """Replace a file atomically and durably; LocalProblem when the disk will not have it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
         try:
             with os.fdopen(handle, "wb") as file:
                 os.fchmod(file.fileno(), mode)
-                file.write(data)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

@@ -25,11 +25,12 @@ from p2pnode.network.virtual import run_virtual
 from p2pnode.node.bench import Bench
 from p2pnode.node.learning import Learning, Terms
 from p2pnode.node.parts import Parts, make_parts
+from p2pnode.node.saving import SAVE_EVERY, SAVE_RATE, SHARE, Pace, save_pause
 from p2pnode.node.status import Event
 from p2pnode.node.world import World, inline
 from p2pnode.run import KEY_BYTES, RunAccess
 from p2pnode.simulate import SimClock
-from p2pnode.store.storage import MemoryStorage
+from p2pnode.store.storage import MemoryStorage, Part
 from p2pnode.task import Samples, Task
 from p2pnode.until import Until
 from p2pnode.weights import MAX_UNITS, to_units
@@ -80,10 +81,10 @@ class FullDisk(MemoryStorage):
 
     full = False
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, *parts: Part) -> None:
         if self.full:
             raise LocalProblem("No space left on device")
-        super().write(name, data)
+        super().write(name, *parts)
 
     def append(self, name: str, data: bytes) -> None:
         if self.full:
@@ -183,6 +184,45 @@ def test_a_full_disk_costs_the_saving_only() -> None:
     assert why == "6 rounds are done"
     assert len(setup.said("disk")) == 1  # not at every round
     assert "No space left" in setup.said("disk")[0]
+
+
+def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
+    """The state before it is gone on from, under a new log."""
+    disk = FullDisk()
+
+    def fills_up() -> Setup:
+        made = Setup(storage=disk)
+        made.parts.events.listen(lambda event: setattr(disk, "full", True))
+        return made
+
+    first, _ = learned(fills_up)
+    assert "could not be noted: No space left" in first.said("disk")[0]
+    disk.full = False
+    again, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 12))))
+    assert "going on under a new log" in again.said("state")[0]
+    signed: dict[tuple[int, int], Entry] = {}
+    for entry in (*first.policy.set.log, *again.policy.set.log):
+        assert signed.setdefault((entry.incarnation, entry.seq), entry) == entry
+    assert {incarnation for incarnation, _ in signed} == {0, 1}
+    third, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 14))))
+    assert third.said("state") == []
+
+
+def test_evaluating_takes_a_small_share_of_the_time() -> None:
+    pace = Pace(now=0.0, first=0.0)
+    assert pace.due(0.0)
+    pace.done(begun=10.0, now=11.0, least=5.0)
+    assert not pace.due(11.0 + 1.0 / SHARE - 0.1)
+    assert pace.due(11.0 + 1.0 / SHARE)
+    pace.done(begun=100.0, now=100.01, least=5.0)
+    assert not pace.due(104.9)
+    assert pace.due(105.02)
+
+
+def test_large_states_are_saved_more_seldom() -> None:
+    """So that no more is written than SAVE_RATE, whatever the model."""
+    assert save_pause(1000) == SAVE_EVERY
+    assert 21_000_000 / save_pause(21_000_000) <= SAVE_RATE
 
 
 def test_max_disk_is_kept() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from p2pnode.errors import LocalProblem
-from p2pnode.store.progress import Progress
-from p2pnode.store.storage import MemoryStorage
+from p2pnode.store.progress import STATES, Progress
+from p2pnode.store.storage import MemoryStorage, Part
 
 
 def state(number: int) -> dict[str, np.ndarray]:
@@ -34,9 +38,9 @@ class Cut(MemoryStorage):
         if self.left < 0:
             raise KeyboardInterrupt
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, *parts: Part) -> None:
         self._change()
-        super().write(name, data)
+        super().write(name, *parts)
 
     def append(self, name: str, data: bytes) -> None:
         self._change()
@@ -112,10 +116,10 @@ def test_a_full_disk_leaves_the_state_before():
     class Full(MemoryStorage):
         full = False
 
-        def write(self, name: str, data: bytes) -> None:
+        def write(self, name: str, *parts: Part) -> None:
             if self.full:
                 raise LocalProblem("no space left")
-            super().write(name, data)
+            super().write(name, *parts)
 
     storage = Full()
     progress = Progress(storage, "model")
@@ -129,3 +133,85 @@ def test_a_full_disk_leaves_the_state_before():
     storage.full = False
     progress.save(state(3))
     assert again(storage) == (3, [], False)
+
+
+class NoNotes(MemoryStorage):
+    """A disk that is too full to append to."""
+
+    full = True
+
+    def append(self, name: str, data: bytes) -> None:
+        if self.full:
+            raise LocalProblem("no space left")
+        super().append(name, data)
+
+
+def with_a_gap() -> tuple[NoNotes, Progress]:
+    storage = NoNotes()
+    progress = Progress(storage, "model")
+    progress.save(state(1))
+    with pytest.raises(LocalProblem):
+        progress.note(b"lost")
+    return storage, progress
+
+
+def found_gap(storage: MemoryStorage) -> bool:
+    progress = Progress(storage, "model")
+    assert progress.load() is not None
+    return progress.gap
+
+
+def test_what_could_not_be_noted_leaves_a_gap_that_a_restart_sees():
+    storage, _ = with_a_gap()
+    assert again(storage) == (1, [], False)
+    assert found_gap(storage)
+
+
+def test_after_a_gap_nothing_is_noted_until_a_state_is_saved():
+    storage, progress = with_a_gap()
+    storage.full = False
+    progress.note(b"after the gap")
+    assert again(storage) == (1, [], False)
+    progress.save(state(2))
+    progress.note(b"after the state")
+    assert again(storage) == (2, [b"after the state"], False)
+    assert not found_gap(storage)
+
+
+def test_a_gap_is_seen_when_the_state_after_it_is_damaged():
+    storage, progress = with_a_gap()
+    progress.save(state(2))
+    storage.write("model/state.0", b"damaged")
+    assert again(storage) == (1, [], True)
+    assert found_gap(storage)
+
+
+def test_without_a_state_nothing_is_noted():
+    storage = MemoryStorage()
+    Progress(storage, "model").note(b"follows nothing")
+    assert storage.used("model") == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(notes=st.lists(st.integers(0, 400), max_size=60), most=st.integers(0, 4000))
+def test_max_disk_bounds_all_that_is_written(notes: list[int], most: int):
+    """States, journals and what other runs hold together; a state being written counts too."""
+    storage = MemoryStorage()
+    storage.write("runs/other/main/state.0", bytes(300))
+    progress = Progress(storage, "runs/own/main", most)
+    sizes = []
+    for length in notes:
+        with contextlib.suppress(LocalProblem):
+            if progress.due or not progress.state_bytes:
+                progress.save(state(1))
+                sizes.append(storage.used("runs/own"))
+            progress.note(bytes(length))
+        assert storage.used("runs") + progress.state_bytes <= max(most, 300)
+    assert bool(sizes) == (bool(notes) and most >= 300 + STATES * state_size())
+
+
+def state_size() -> int:
+    """Of a state on disk."""
+    storage = MemoryStorage()
+    Progress(storage, "model").save(state(1))
+    return storage.used("model")

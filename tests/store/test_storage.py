@@ -12,7 +12,7 @@ from p2pnode.errors import LocalProblem
 from p2pnode.ids import Identity
 from p2pnode.store.book import MAX_ENTRIES, PeerBook
 from p2pnode.store.datadir import open_data_dir
-from p2pnode.store.storage import DiskStorage, MemoryStorage, Storage, write_whole
+from p2pnode.store.storage import DiskStorage, MemoryStorage, Part, Storage, write_whole
 
 PEER = Identity(b"a" * 32).peer_id
 
@@ -30,6 +30,26 @@ def test_what_is_written_is_read(storage: Storage) -> None:
     storage.delete("runs/x/manifest")
     storage.delete("runs/x/manifest")
     assert storage.read("runs/x/manifest") is None
+
+
+def test_parts_become_one_content_and_a_folder_knows_its_size(storage: Storage) -> None:
+    storage.write("runs/x/state", b"one", memoryview(b" and two"))
+    storage.append("runs/x/journal", b"more")
+    storage.write("book", b"not in runs")
+    assert storage.read("runs/x/state") == b"one and two"
+    assert storage.used("runs") == len(b"one and two" + b"more")
+    assert storage.used("elsewhere") == 0
+
+
+def test_what_a_killed_node_left_half_written_goes_at_the_next_start(tmp_path: Path, monkeypatch) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: names.extend(os.listdir(tmp_path)))
+    write_whole(tmp_path / "state", b"whole")
+    half = names[0]
+    (tmp_path / half).write_bytes(b"half")
+    open_data_dir(tmp_path).close()
+    assert half not in os.listdir(tmp_path)
+    assert (tmp_path / "state").read_bytes() == b"whole"
 
 
 def test_a_failed_write_leaves_the_old_content_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +138,7 @@ class FullDisk(MemoryStorage):
 
     tries = 0
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, *parts: Part) -> None:
         self.tries += 1
         raise LocalProblem("the disk is full")
 
