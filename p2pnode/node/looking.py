@@ -6,6 +6,8 @@ What they say is shown and never trusted: nothing this node does depends on it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import TYPE_CHECKING
 
 from ..errors import NetworkDown, PeerError
 from ..ids import PeerId
@@ -13,8 +15,10 @@ from ..messages import GetView, ViewExchange, ViewIs
 from ..network.base import Seconds
 from ..run import RunAccess
 from .parts import Parts
-from .standings import Standings
 from .status import LearningStatus
+
+if TYPE_CHECKING:  # what learns needs numpy; who only watches does not
+    from .standings import Standings
 
 AT_ONCE = 8  # peers asked at a time
 AGAIN_AFTER: Seconds = 5.0  # until the same peer is asked again
@@ -43,10 +47,8 @@ class Looking:
     async def _ask(self, peer: PeerId, access: RunAccess, now: Seconds) -> None:
         self._asked[peer] = now
         request = GetView(access.tag, access.proof(self._parts.identity.peer_id, peer))
-        try:
+        with contextlib.suppress(PeerError, NetworkDown):  # an older node does not know the question
             self.views[peer] = await self._parts.calls.ask(peer, request, ViewIs, LOOK_TIMEOUT)
-        except (PeerError, NetworkDown):
-            pass  # an older node does not know the question
 
 
 def view_of(learning: LearningStatus | None, standings: Standings | None) -> ViewIs:

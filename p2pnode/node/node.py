@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import LocalProblem, P2pnodeError, UsageError
 from ..ids import Identity, PeerId
+from ..messages import ViewIs
 from ..network.base import Health, Network, Seconds
 from ..peers.table import Peer
 from ..records import SignedRecord
@@ -18,9 +19,11 @@ from ..run import Manifest, Plan, RunAccess, invite, read_manifest
 from .announcing import Me
 from .control import ControlRequest
 from .entrance import Entrance, NodeSettings
+from .looking import Looking, view_of
 from .membership import Membership
 from .parts import make_parts
 from .serve import NodeServer
+from .showing import exchange_rows, peer_row
 from .status import Condition, Event, PeerRow, Status
 from .world import World
 
@@ -52,6 +55,7 @@ class Node:
         self._born = world.clock.monotonic()
         self._leaving = asyncio.Event()
         self._page = ""
+        self._looking = Looking(self._parts)
         me = Me(self.name, self.role, "", settings.bootstrap, settings.circle)
         self._membership = Membership(me, self._parts)
         self._condition: Condition = "starting"
@@ -239,6 +243,7 @@ class Node:
 
     def status(self) -> Status:
         parts = self._parts
+        standings = None if self.learner is None else self.learner.standings
         condition = self.condition() if self._condition != "starting" else self._condition
         return Status(
             id=self.peer_id,
@@ -258,26 +263,22 @@ class Node:
             events=self._events.latest(),
             learning=None if self.learner is None else self.learner.status(),
             page=self._page,
-            exchanges=() if self.learner is None else tuple(self.learner.standings.partners.values()),
+            exchanges=exchange_rows(self.peer_id, standings, self._looking.views),
         )
 
     def _row(self, peer: Peer) -> PeerRow:
-        now = self._world.clock.monotonic()
-        told = None if self.learner is None else self.learner.told(peer.id)
-        return PeerRow(
-            id=peer.id,
-            name=peer.name,
-            role=peer.announcement.role,
-            addresses=peer.announcement.addresses,
-            present=not peer.silent,
-            heard_seconds_ago=None if peer.heard is None else now - peer.heard,
-            latency_ms=None if peer.latency is None else peer.latency * 1000,
-            faults=self._parts.standing.faults_of(peer.id),
-            round=None if told is None else told.round,
-            loss=None if told is None else told.loss,
-            update_norm=None if told is None else told.update_norm,
-            circle=peer.announcement.circle,
-        )
+        published = None if self.learner is None else self.learner.told(peer.id)
+        return peer_row(peer, self._parts, published, self._looking.views.get(peer.id))
+
+    def view(self) -> ViewIs:
+        """What this node says of its learning to who watches."""
+        learner = self.learner
+        return view_of(None, None) if learner is None else view_of(learner.status(), learner.standings)
+
+    async def look_around(self) -> None:
+        """Ask a few peers how they are doing, for `status`. Worth its calls only while somebody watches."""
+        if self.access is not None and self._network.health.state == "up":
+            await self._looking.once(self.access)
 
 
 def _raise_plain(task: asyncio.Task[None]) -> None:

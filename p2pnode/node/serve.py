@@ -18,6 +18,7 @@ from ..messages import (
     GetManifest,
     GetPeers,
     GetSnapshot,
+    GetView,
     Hello,
     ManifestIs,
     Peers,
@@ -26,6 +27,7 @@ from ..messages import (
     Refused,
     Request,
     Store,
+    ViewIs,
     Welcome,
     decode_request,
     decode_stream_request,
@@ -57,6 +59,10 @@ class Host(Protocol):
         """Whatever learns here, once it does."""
         ...
 
+    def view(self) -> ViewIs:
+        """What we say of our learning to who watches."""
+        ...
+
     @property
     def record(self) -> SignedRecord | None:
         """Our own latest announcement."""
@@ -85,6 +91,7 @@ class NodeServer:
             GetManifest: self._manifest,
             Exchange: self._exchange,
             Bridge: self._exchange,
+            GetView: self._view,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -176,9 +183,18 @@ class NodeServer:
 
     def _manifest(self, peer: PeerId, request: Request) -> ManifestIs:
         assert isinstance(request, GetManifest)
+        self._admit(peer, request)
+        return ManifestIs(self._host.manifest)
+
+    def _view(self, peer: PeerId, request: Request) -> ViewIs:
+        assert isinstance(request, GetView)
+        self._admit(peer, request)
+        return self._host.view()
+
+    def _admit(self, peer: PeerId, request: GetManifest | GetView) -> None:
+        """PeerRefused unless the peer asks about our run and may."""
         access = self._host.access
         if access is None or not self._host.manifest or request.run != access.tag:
             raise PeerRefused("unknown run", "this node is not in that run")
         if not access.admits(request.proof, peer, self._own):
             raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")
-        return ManifestIs(self._host.manifest)

@@ -12,6 +12,7 @@ from ..until import Monitor, Reached
 from .status import ExchangeRow
 
 MAX_PARTNERS = 256
+NOBODY = PeerId("")
 SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
 
 
@@ -20,6 +21,7 @@ class Standings:
     """Counts since the node joined the run; `monitor` watches how much the shared weights still change."""
 
     monitor: Monitor = field(default_factory=Monitor)
+    me: PeerId = NOBODY
     rounds: int = 0
     loss: float | None = None
     evaluation: Evaluation | None = None
@@ -36,9 +38,9 @@ class Standings:
     def note_exchange(self, partner: PeerId, sent_bytes: int, received_bytes: int, now: float) -> None:
         """One exchange with a partner went well. Only the MAX_PARTNERS met last are remembered one by one."""
         self.exchanges += 1
-        before = self.partners.pop(partner, ExchangeRow(partner, now, 0, 0, 0))
+        before = self.partners.pop(partner, ExchangeRow(self.me, partner, now, 0, 0, 0))
         sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
-        self.partners[partner] = ExchangeRow(partner, now, before.count + 1, sent, received)
+        self.partners[partner] = ExchangeRow(self.me, partner, now, before.count + 1, sent, received)
         if len(self.partners) > MAX_PARTNERS:
             del self.partners[next(iter(self.partners))]
 

@@ -20,9 +20,11 @@ class PeerRow(msgspec.Struct, frozen=True):
     heard_seconds_ago: float | None  # since a call to it last succeeded; None = never yet
     latency_ms: float | None
     faults: int
-    round: int | None = None  # this and the next two: as it published them, to be shown and never trusted
+    round: int | None = None  # this and the rest, as it says itself, to be shown and never trusted
     loss: float | None = None
     update_norm: float | None = None
+    accuracy: float | None = None
+    steps_per_second: float | None = None
     circle: str = ""
 
 
@@ -46,9 +48,10 @@ class Traffic(msgspec.Struct, frozen=True):
 
 
 class ExchangeRow(msgspec.Struct, frozen=True):
-    """All exchanges this node began with one partner."""
+    """All exchanges one peer began with another."""
 
-    peer: str
+    one: str
+    other: str
     last: float  # when the latest was
     count: int
     sent_bytes: int

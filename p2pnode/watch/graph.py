@@ -1,13 +1,15 @@
 """The peer graph: one frozen picture of a swarm at one moment, whoever drew it; pages and notebooks show it.
 
-A field that its source does not know is None: a node knows its own exchanges, a simulation everybody's.
+A field that its source does not know is None.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from ..node.status import Event, LearningStatus, PeerRow, Status, Traffic
+from ..node.status import Event, ExchangeRow, LearningStatus, PeerRow, Status, Traffic
 
 
 class PeerView(msgspec.Struct, frozen=True):
@@ -71,15 +73,31 @@ def graph_of(status: Status, now: float) -> PeerGraph:
         condition=status.condition,
         why=status.why,
         peers=(_me(status), *map(_peer, status.peers)),
-        exchanges=tuple(
-            ExchangeView(status.id, row.peer, row.last, row.count, row.sent_bytes, row.received_bytes)
-            for row in status.exchanges
-        ),
+        exchanges=edges(status.exchanges),
         learning=status.learning,
         traffic=status.traffic,
         events=status.events,
         invite="" if status.private else status.invite,  # a private run's carries its key
     )
+
+
+def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:
+    """One edge for each pair, from the rows of both ends."""
+    pairs: dict[tuple[str, str], ExchangeView] = {}
+    for row in rows:
+        forward = row.one < row.other
+        one, other = (row.one, row.other) if forward else (row.other, row.one)
+        sent, received = (row.sent_bytes, row.received_bytes) if forward else (row.received_bytes, row.sent_bytes)
+        known = pairs.get((one, other), ExchangeView(one, other, row.last, 0, 0, 0))
+        pairs[one, other] = ExchangeView(
+            one,
+            other,
+            max(known.last, row.last),
+            known.count + row.count,
+            known.sent_bytes + sent,
+            known.received_bytes + received,
+        )
+    return tuple(pairs.values())
 
 
 def _me(status: Status) -> PeerView:
@@ -111,7 +129,9 @@ def _peer(row: PeerRow) -> PeerView:
         circle=row.circle,
         round=row.round,
         loss=row.loss,
+        accuracy=row.accuracy,
         update_norm=row.update_norm,
+        steps_per_second=row.steps_per_second,
         faults=row.faults,
         heard_seconds_ago=row.heard_seconds_ago,
         latency_ms=row.latency_ms,

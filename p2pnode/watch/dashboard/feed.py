@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator
 
 import msgspec
 
-from ...node.status import Status
 from ..graph import PeerGraph, graph_of
 from ..history import History
+from ..show import Watched
 
 EVERY = 1.0  # seconds
 
@@ -18,35 +18,42 @@ EVERY = 1.0  # seconds
 class Feed:
     """Looks at a node while `run` runs. What it shows is made once, however many look."""
 
-    def __init__(self, status: Callable[[], Status]) -> None:
-        self._status = status
+    def __init__(self, node: Watched) -> None:
+        self._node = node
         self._changed = asyncio.Condition()
         self._encode = msgspec.json.Encoder().encode
         self.history = History()
         self.newest: bytes = b""
+        self.watchers = 0
 
     def look(self) -> PeerGraph:
-        graph = graph_of(self._status(), time.time())
+        graph = graph_of(self._node.status(), time.time())
         self.history.add(graph)
         self.newest = self._encode(graph)
         return graph
 
     async def run(self) -> None:
-        """A picture every second until cancelled."""
+        """A picture every second until cancelled; others are asked how they are doing only while somebody watches."""
         while True:
+            if self.watchers:
+                await self._node.look_around()
             self.look()
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(EVERY)
 
-    async def pictures(self) -> AsyncIterator[bytes]:
+    async def pictures(self) -> AsyncGenerator[bytes, None]:
         """Each new picture as JSON, beginning with the newest there is."""
-        if self.newest:
-            yield self.newest
-        while True:
-            async with self._changed:
-                await self._changed.wait()
-            yield self.newest
+        self.watchers += 1
+        try:
+            if self.newest:
+                yield self.newest
+            while True:
+                async with self._changed:
+                    await self._changed.wait()
+                yield self.newest
+        finally:
+            self.watchers -= 1
 
     def past(self) -> bytes:
         """All that is remembered, as a JSON list."""

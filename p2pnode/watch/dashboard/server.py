@@ -20,7 +20,6 @@ from .metrics import health, metrics
 STATIC = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 MAX_WATCHERS = 32
-BEAT = 15.0  # seconds without news after which a comment shows that the node is there
 MAX_BODY = 4096
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -43,8 +42,7 @@ class Page:
 
     def __init__(self, node: Watched) -> None:
         self._node = node
-        self.feed = Feed(node.status)
-        self._watchers = 0
+        self.feed = Feed(node)
 
     def routes(self) -> list[web.RouteDef]:
         static = [web.get(path, _static(name)) for path, name in STATIC.items()]
@@ -66,18 +64,14 @@ class Page:
         return web.Response(body=await asyncio.to_thread(self.feed.past), content_type="application/json")
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        if self._watchers >= MAX_WATCHERS:
+        if self.feed.watchers >= MAX_WATCHERS:
             raise web.HTTPServiceUnavailable(text="too many are watching this node; close a page")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-        self._watchers += 1
-        try:
-            await response.prepare(request)
-            async for picture in self.feed.pictures():
-                await response.write(b"event: view\ndata: " + picture + b"\n\n")
-        except ConnectionError:
-            pass  # the page was closed
-        finally:
-            self._watchers -= 1
+        await response.prepare(request)
+        async with contextlib.aclosing(self.feed.pictures()) as pictures:
+            with contextlib.suppress(ConnectionError):  # the page was closed
+                async for picture in pictures:
+                    await response.write(b"event: view\ndata: " + picture + b"\n\n")
         return response
 
     async def _metrics(self, request: web.Request) -> web.Response:

@@ -19,6 +19,7 @@ class FakeNode:
     def __init__(self, **changes: object) -> None:
         self.shown = status(**{"learning": LEARNING, **changes})
         self.left = False
+        self.looked = 0
 
     def status(self) -> Status:
         return self.shown
@@ -27,6 +28,9 @@ class FakeNode:
 
     def leave(self) -> None:
         self.left = True
+
+    async def look_around(self) -> None:
+        self.looked += 1
 
 
 async def get(place: Place, path: str, **headers: str) -> tuple[int, str]:
@@ -69,6 +73,7 @@ async def test_a_picture_the_past_and_the_live_stream_say_the_same() -> None:
             await stream.content.readline()
             later = json.loads((await stream.content.readline()).removeprefix(b"data: "))
             assert len(later["peers"]) == 1
+            assert node.looked >= 1
 
 
 async def test_no_secret_is_in_what_anyone_may_read() -> None:

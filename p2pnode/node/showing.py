@@ -1,0 +1,58 @@
+"""Rows for the views: who is there, and what went between whom; from own knowledge, else from what peers say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ..ids import PeerId
+from ..messages import ViewIs
+from ..peers.table import Peer
+from .parts import Parts
+from .status import ExchangeRow, PeerRow
+
+if TYPE_CHECKING:
+    from ..deltaset.entry import Facts
+    from .standings import Standings
+
+MAX_EXCHANGE_ROWS = 2000
+
+
+def peer_row(peer: Peer, parts: Parts, published: Facts | None, view: ViewIs | None) -> PeerRow:
+    """One peer. What it published in its entries is newer than what it said when last asked."""
+    now = parts.world.clock.monotonic()
+    said = view or ViewIs()
+    return PeerRow(
+        id=peer.id,
+        name=peer.name,
+        role=peer.announcement.role,
+        addresses=peer.announcement.addresses,
+        present=not peer.silent,
+        heard_seconds_ago=None if peer.heard is None else now - peer.heard,
+        latency_ms=None if peer.latency is None else peer.latency * 1000,
+        faults=parts.standing.faults_of(peer.id),
+        circle=peer.announcement.circle,
+        round=said.round if published is None else published.round,
+        loss=_finite(said.loss if published is None else published.loss),
+        update_norm=_finite(said.update_norm if published is None else published.update_norm),
+        accuracy=_finite(said.accuracy),
+        steps_per_second=_finite(said.steps_per_second),
+    )
+
+
+def exchange_rows(me: PeerId, standings: Standings | None, views: Mapping[PeerId, ViewIs]) -> tuple[ExchangeRow, ...]:
+    """Who exchanged with whom: this node's own, and what peers say of theirs. The latest, when there are too many."""
+    own = [] if standings is None else list(standings.partners.values())
+    rows = [*own, *(row for peer, view in views.items() for row in _told(peer, view, me))]
+    return tuple(sorted(rows, key=lambda row: row.last)[-MAX_EXCHANGE_ROWS:])
+
+
+def _told(peer: PeerId, view: ViewIs, me: PeerId) -> Iterator[ExchangeRow]:
+    for told in view.exchanges:
+        if told.peer not in (peer, me) and math.isfinite(told.last):
+            yield ExchangeRow(peer, told.peer, told.last, told.count, told.sent_bytes, told.received_bytes)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
