@@ -123,7 +123,7 @@ def run_plan(
     begun = time.perf_counter()
     with closing(Recording(record)) as recording, nullcontext() if plan.lesson is None else one_thread():
         recording.plan(plan.facts())
-        result = run_sim(Simulation(plan, recording.round, progress, alone).run())
+        result = run_sim(Simulation(plan, recording, progress, alone).run())
         result = replace(result, real_seconds=time.perf_counter() - begun)
         recording.end(result.summaries, result.facts())
         return result

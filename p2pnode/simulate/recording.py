@@ -2,6 +2,7 @@
 
 {"is": "plan", …}      what was simulated
 {"is": "round", …}     a node after a round (curves.Row)
+{"is": "view", …}      the peer graph at a moment (watch.graph.PeerGraph)
 {"is": "node", …}      a node at the end (curves.Summary)
 {"is": "end", …}       digest, virtual and real time
 """
@@ -15,6 +16,8 @@ from pathlib import Path
 import msgspec
 
 from ..errors import LocalProblem
+from ..watch.graph import PeerGraph
+from ..watch.recorded import view_line
 from .curves import Row, Summary
 
 
@@ -34,6 +37,9 @@ class Recording:
     def round(self, row: Row) -> None:
         self._write("round", row._asdict())
 
+    def view(self, graph: PeerGraph) -> None:
+        self._put(view_line(graph))
+
     def end(self, summaries: tuple[Summary, ...], facts: Mapping[str, object]) -> None:
         for summary in summaries:
             self._write("node", asdict(summary))
@@ -44,10 +50,16 @@ class Recording:
             self._file.close()
 
     def _write(self, kind: str, content: Mapping[str, object]) -> None:
+        self._put(msgspec.json.encode({"is": kind, **content}) + b"\n")
+
+    def _put(self, line: bytes) -> None:
         if self._file is None:
             return
         try:
-            self._file.write(msgspec.json.encode({"is": kind, **content}) + b"\n")
+            self._file.write(line)
             self._file.flush()
         except OSError as error:
             raise LocalProblem(f"cannot write the recording {self._path}: {error.strerror}") from None
+
+
+NOWHERE = Recording(None)

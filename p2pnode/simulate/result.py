@@ -9,6 +9,8 @@ from typing import NamedTuple
 from ..errors import P2pnodeError
 from ..network.base import Seconds
 from ..node.status import Status
+from ..watch.graph import PeerGraph
+from ..watch.view import SwarmView
 from .curves import Row, Summary
 
 
@@ -37,10 +39,15 @@ class SimResult:
     summaries: tuple[Summary, ...] = ()  # and what came of it
     finished: bool = True  # False: the time ran out before all had done their rounds
     real_seconds: float = 0.0
+    pictures: tuple[PeerGraph, ...] = ()  # the peer graph over time, where something was learned
 
     def rows(self) -> list[dict[str, float | str | int | None]]:
         """The curves, or the samples where nothing was learned: a table for a notebook, as in DataFrame(rows())."""
         return [row._asdict() for row in self.curves or self.samples]
+
+    def view(self) -> SwarmView:
+        """The swarm to look at: peers, graphs and figures of any moment (watch.view)."""
+        return SwarmView(lambda: self.pictures)
 
     def accuracies(self) -> list[float]:
         """Of every node at the end, where the task has any."""

@@ -18,8 +18,9 @@ from .compute import Benches, SimCompute
 from .curves import Summary
 from .plan import Plan, identity_of
 from .process import Process, ProcessDisk, SimClock
+from .recording import NOWHERE, Recording
 from .result import Sample, SimResult
-from .watching import ALONE, LOOK_EVERY, OnProgress, OnRow, Watch, ignore
+from .watching import ALONE, LOOK_EVERY, OnProgress, Watch, ignore
 
 FOUNDER = 0
 LEAVE_LIMIT: Seconds = 30.0
@@ -29,10 +30,10 @@ class Simulation:
     """Runs the nodes of a plan (network.sim.Runner): starts them, crashes and restarts them, watches them."""
 
     def __init__(
-        self, plan: Plan, on_row: OnRow = ignore, on_progress: OnProgress = ignore, alone: int = ALONE
+        self, plan: Plan, recording: Recording = NOWHERE, on_progress: OnProgress = ignore, alone: int = ALONE
     ) -> None:
         self.plan = plan
-        self.watch = None if plan.lesson is None else Watch(self, plan.lesson, on_row, on_progress)
+        self.watch = None if plan.lesson is None else Watch(self, plan.lesson, recording, on_progress)
         self.swarm = SimSwarm(plan.seed, plan.links, plan.keep_trace)
         self.swarm.runner = self
         self.identities = [identity_of(plan.seed, index) for index in range(plan.peers)]
@@ -197,6 +198,7 @@ class Simulation:
             ended=dict(self.ended),
             left_over=tuple(self._left_over()),
             curves=() if self.watch is None else tuple(self.watch.curves.rows),
+            pictures=() if self.watch is None else self.watch.pictures.all(),
             summaries=summaries,
             finished=self.watch is None or self.watch.finished,
         )

@@ -7,8 +7,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..network.base import Seconds
-from .curves import MB, Curves, Row, Summary
+from ..watch.graph import PeerGraph, edges, peer_of
+from ..watch.history import History
+from .curves import MB, Curves, Summary
 from .plan import Lesson
+from .recording import Recording
 
 if TYPE_CHECKING:
     from ..node.learning import Learning
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 LOOK_EVERY: Seconds = 0.5  # below the length of a round
 ALONE = 4  # nodes that are trained alone too, for comparison
 
-OnRow = Callable[[Row], None]
+VIEWS = 120  # pictures of the whole swarm, over the usual length of a simulation
 OnProgress = Callable[[float, Seconds], None]  # share of the rounds done by all, virtual time
 
 
@@ -28,12 +31,14 @@ def ignore(*_: object) -> None:
 class Watch:
     """The learning of one simulation."""
 
-    def __init__(self, simulation: Simulation, lesson: Lesson, on_row: OnRow, on_progress: OnProgress) -> None:
+    def __init__(self, simulation: Simulation, lesson: Lesson, recording: Recording, on_progress: OnProgress) -> None:
         self.curves = Curves()
+        self.pictures = History()
         self.finished = False  # all nodes that can have done their rounds
         self._simulation = simulation
         self._lesson = lesson
-        self._on_row = on_row
+        self._recording = recording
+        self._next_picture: Seconds = 0.0
         self._on_progress = on_progress
 
     def look(self, now: Seconds) -> None:
@@ -42,10 +47,22 @@ class Watch:
             host = self._simulation.swarm.hosts[index]
             row = self.curves.look(now, f"n{index}", learning, host)
             if row is not None:
-                self._on_row(row)
+                self._recording.round(row)
+        if now >= self._next_picture:
+            self._next_picture = now + self._lesson.usual_seconds / VIEWS
+            self._take_picture(now)
         share = self._share_done(now)
         self.finished = share >= 1.0
         self._on_progress(share, now)
+
+    def _take_picture(self, now: Seconds) -> None:
+        """The whole swarm as its nodes know it themselves: nobody needs to ask anybody."""
+        nodes = [(self._simulation.processes[index].node, learning) for index, learning in self._learning()]
+        peers = tuple(peer_of(node.peer_id, node.name, node.role, learning.status()) for node, learning in nodes)
+        rows = [row for _, learning in nodes for row in learning.standings.partners.values()]
+        graph = PeerGraph(now, "", "simulation", "connected", f"{len(peers)} nodes", peers, edges(rows))
+        self.pictures.add(graph)
+        self._recording.view(graph)
 
     def _share_done(self, now: Seconds) -> float:
         simulation, rounds = self._simulation, self._lesson.rounds

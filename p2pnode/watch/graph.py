@@ -48,7 +48,7 @@ class ExchangeView(msgspec.Struct, frozen=True):
     similarity: float | None = None
 
 
-class PeerGraph(msgspec.Struct, frozen=True):
+class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
     """A swarm as somebody saw it at `time`."""
 
     time: float
@@ -100,24 +100,27 @@ def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:
     return tuple(pairs.values())
 
 
-def _me(status: Status) -> PeerView:
-    learning = status.learning
+def peer_of(id: str, name: str, role: str, learning: LearningStatus | None) -> PeerView:
+    """A node as it knows itself."""
     if learning is None:
-        return PeerView(status.id, status.name, status.role, present=True, me=True)
+        return PeerView(id, name, role, present=True)
     return PeerView(
-        id=status.id,
-        name=status.name,
-        role=status.role,
+        id=id,
+        name=name,
+        role=role,
         present=True,
-        me=True,
         circle=learning.circle,
-        similarity=1.0,
         round=learning.rounds,
         loss=learning.loss,
         accuracy=learning.accuracy,
         update_norm=learning.update_norm,
         steps_per_second=learning.steps_per_second,
     )
+
+
+def _me(status: Status) -> PeerView:
+    own = peer_of(status.id, status.name, status.role, status.learning)
+    return msgspec.structs.replace(own, me=True, similarity=1.0)
 
 
 def _peer(row: PeerRow) -> PeerView:

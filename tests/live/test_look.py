@@ -1,0 +1,59 @@
+"""A look at a real swarm: an observer with a daemon of its own sees who is there, and takes no part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import p2pnode
+from p2pnode.errors import LocalProblem, UsageError
+from tests.live.door_nodes import Door, pasted, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+LIMIT = 90.0
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[tuple[Door, Door]]:
+    founder = Door(tmp_path, "founder", "--round-seconds", "0.5", learns=True)
+    friend = Door(tmp_path, "friend", *pasted(founder.invite())[3:], learns=True)
+    yield founder, friend
+    friend.stop()
+    founder.stop()
+
+
+def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(two: tuple[Door, Door], tmp_path: Path) -> None:
+    founder, _ = two
+    words = pasted(founder.invite())
+    address, run = words[words.index("--bootstrap") + 1], words[words.index("--run") + 1]
+
+    async def notebook() -> p2pnode.watch.swarm.Look:  # type: ignore[name-defined]
+        return await p2pnode.Swarm.look(address)
+
+    view = asyncio.run(notebook())
+    try:
+        wait_for(
+            "both nodes", lambda: sum(row["role"] == "node" and row["present"] for row in view.peers()) == 2, LIMIT
+        )
+        wait_for("their rounds", lambda: sum(row["round"] is not None for row in view.peers()) == 2, LIMIT)
+        wait_for("their exchange", lambda: len(view.exchanges()) == 1, LIMIT)
+        assert [row["role"] for row in view.peers() if row["me"]] == ["observer"]
+        assert founder.status()["learning"]["samples"] > 0
+        assert view.graph().number_of_edges() == 1
+    finally:
+        view.close()
+    view.record(tmp_path / "look.jsonl")
+    assert p2pnode.Swarm.replay(tmp_path / "look.jsonl").peers() == view.peers()
+    with p2pnode.Swarm.look(address, run) as again:
+        assert len(again.peers()) >= 2
+
+
+def test_nobody_there_is_said_and_ends(tmp_path: Path) -> None:
+    nobody = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWNkBvbteZaWsKRGQMCoBFohHHMoPGTMHiQRubRdZNnMd7"
+    with pytest.raises(LocalProblem, match="nobody answered"):
+        p2pnode.Swarm.look(nobody, timeout=6.0).open()
+    with pytest.raises(UsageError):
+        p2pnode.Swarm.look("not an address")

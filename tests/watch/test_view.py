@@ -1,0 +1,108 @@
+"""Looking at a swarm from Python: rows, graphs, figures and recordings, of a real simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import p2pnode
+from p2pnode.errors import LocalProblem, UsageError
+from p2pnode.node.status import ExchangeRow
+from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, edges
+from p2pnode.watch.recorded import read_views, write_views
+from p2pnode.watch.view import SwarmView
+
+NASTY = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[p2pnode.simulate.SimResult, Path]:  # type: ignore[name-defined]
+    path = tmp_path_factory.mktemp("look") / "run.jsonl"
+    return p2pnode.simulate(6, task="digits", rounds=6, seed=3, circle=3, alone=0, record=path), path
+
+
+def test_a_simulation_can_be_looked_at_and_its_recording_says_the_same(recorded) -> None:
+    result, path = recorded
+    view, again = result.view(), p2pnode.Swarm.replay(path)
+    assert len(view.pictures) > 5
+    assert list(again.pictures) == list(view.pictures)
+    assert view.peers() == again.peers()
+    assert {row["circle"] for row in view.peers()} == {"circle 0", "circle 1"}
+    assert all(row["round"] >= 6 and row["accuracy"] > 0.2 for row in view.peers())
+    assert max(row["time"] for row in view.history()) <= result.seconds
+
+
+def test_earlier_moments_can_be_seen(recorded) -> None:
+    view = recorded[0].view()
+    middle = view.pictures[len(view.pictures) // 2]
+    assert view.picture(middle.time) == middle
+    assert view.picture(-1.0) == view.pictures[0]
+    assert sum(row["round"] or 0 for row in view.peers(middle.time)) < sum(row["round"] for row in view.peers())
+
+
+def test_the_graph_has_everybody_and_exchanges_within_circles(recorded) -> None:
+    graph = recorded[0].view().graph()
+    assert graph.number_of_nodes() == 6
+    inside = [(graph.nodes[a]["circle"], graph.nodes[b]["circle"]) for a, b in graph.edges]
+    assert sum(a == b for a, b in inside) == 6, "two circles of three, each fully connected"
+    assert all(graph.edges[edge]["sent_bytes"] > 0 for edge in graph.edges)
+
+
+def test_rows_are_what_data_frames_take(recorded) -> None:
+    pandas = pytest.importorskip("pandas")
+    view = recorded[0].view()
+    frame = pandas.DataFrame(view.peers())
+    assert len(frame) == 6
+    assert frame["accuracy"].mean() > 0.2
+    assert {"one", "other", "count", "sent_bytes"} <= set(pandas.DataFrame(view.exchanges()).columns)
+
+
+def test_figures_show_peers_and_curves(recorded, tmp_path: Path) -> None:
+    view = recorded[0].view()
+    graph, history = view.plot(), view.plot_history()
+    for name, figure in (("graph", graph), ("history", history)):
+        figure.savefig(tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    assert "6 peers" in graph.axes[0].get_title()
+    assert [axes.get_ylabel() for axes in history.axes] == ["accuracy", "training loss", "peers"]
+
+
+def picture(name: str) -> PeerGraph:
+    return PeerGraph(1.0, "a", "run", "connected", "", (PeerView("a", name, "node", True),))
+
+
+def test_what_a_peer_can_set_is_no_markup() -> None:
+    shown = SwarmView(lambda: [picture(NASTY)])._repr_html_()
+    assert NASTY not in shown
+    assert "&lt;script&gt;" in shown
+
+
+def test_nothing_seen_is_said() -> None:
+    with pytest.raises(UsageError, match="nothing has been seen"):
+        SwarmView(list).peers()
+
+
+def test_recordings_that_are_none_are_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(LocalProblem, match="cannot read"):
+        read_views(tmp_path / "missing")
+    for content in (b"", b'{"is":"plan"}\n', b"\xff\xfe"):
+        (tmp_path / "file").write_bytes(content)
+        with pytest.raises(UsageError, match="no pictures"):
+            read_views(tmp_path / "file")
+    (tmp_path / "file").write_bytes(b'{"is":"view","time":"x"}\n')
+    with pytest.raises(UsageError, match="not a recording"):
+        read_views(tmp_path / "file")
+    with pytest.raises(LocalProblem, match="cannot write"):
+        write_views(tmp_path / "no" / "such", [])
+
+
+def test_written_pictures_are_read_again_in_order(tmp_path: Path) -> None:
+    second = PeerGraph(2.0, "a", "run", "connected", "", (), (ExchangeView("a", "b", 1.5, 1, 2, 3),))
+    write_views(tmp_path / "file", [second, picture("fox")])
+    assert [one.time for one in read_views(tmp_path / "file")] == [1.0, 2.0]
+
+
+def test_both_ends_of_an_exchange_are_one_edge() -> None:
+    rows = [ExchangeRow("b", "a", 5.0, 1, 10, 20), ExchangeRow("a", "b", 7.0, 2, 100, 200)]
+    assert edges(rows) == (ExchangeView("a", "b", 7.0, 3, 120, 210),)
