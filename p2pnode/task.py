@@ -55,6 +55,7 @@ class Task:
     batch_size: int = 32
     learning_rate: float = 0.05
     evaluation_batch: int = 1024  # samples scored at a time
+    fingerprint_layers: tuple[str, ...] = ()  # compared on the probe; none named: the last hidden one
     LOCAL: ClassVar[frozenset[str]] = frozenset({"source"})  # options that are a node's own, not the run's
 
     def __init__(self, **options: Option) -> None:

@@ -1,0 +1,1 @@
+"""Whom to learn with: fingerprints, communities, circles, partners, and how similar peers are found. Pure."""
