@@ -17,6 +17,7 @@ MAX_CALL_BYTES = 1 << 20  # a request or an answer; hivemind breaks above 4 MiB
 MAX_NAME_CHARS = 40
 MAX_ADDRESSES = 8
 MAX_PEERS_PER_ANSWER = 64
+MAX_PLACE_BYTES = 60_000  # of a snapshot that others are asked about: some 800 chains of a delta set
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
@@ -24,6 +25,7 @@ AddressText = Annotated[str, msgspec.Meta(max_length=300)]
 Addresses = Annotated[tuple[AddressText, ...], msgspec.Meta(max_length=MAX_ADDRESSES)]
 RunText = Annotated[str, msgspec.Meta(max_length=64)]
 Proof = Annotated[bytes, msgspec.Meta(max_length=32)]
+SnapshotName = Annotated[bytes, msgspec.Meta(max_length=16)]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
@@ -146,6 +148,34 @@ class Bridge(Message, frozen=True):
     proof: Proof = b""
 
 
+class GetView(Message, frozen=True):
+    """How are you doing? For who watches; answered by members of the run alone."""
+
+    run: RunText
+    proof: Proof = b""
+
+
+class ViewExchange(msgspec.Struct, frozen=True, array_like=True):
+    """All exchanges a node began with one partner."""
+
+    peer: Annotated[str, msgspec.Meta(max_length=64)]
+    last: float  # when the latest was
+    count: Annotated[int, msgspec.Meta(ge=0)]
+    sent_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    received_bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ViewIs(Message, frozen=True):
+    """What a node says of its learning; None where it has nothing to say."""
+
+    round: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    update_norm: float | None = None
+    steps_per_second: float | None = None
+    exchanges: Annotated[tuple[ViewExchange, ...], msgspec.Meta(max_length=64)] = ()
+
+
 class Refused(Message, frozen=True):
     """The answer no, to any request."""
 
@@ -153,28 +183,54 @@ class Refused(Message, frozen=True):
     why: Text = ""
 
 
-Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge
-Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | Refused
+Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge | GetView
+Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | ViewIs | Refused
 
 
-class GetSnapshot(msgspec.Struct, frozen=True):
-    """Asks in a stream for all a newcomer to one model of a run needs."""
+# ---- requests answered by a stream ----
+
+
+class StreamRequest(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
+    """About one model of a run; the tag is the class name."""
 
     run: RunText
     model: Name
-    proof: Proof = b""
+    proof: Proof
+
+
+class GetSnapshot(StreamRequest, frozen=True):
+    """The outline of what a newcomer needs: of where the asked node is, or was `at` the place of another's snapshot."""
+
+    at: Annotated[bytes, msgspec.Meta(max_length=MAX_PLACE_BYTES)] = b""
+
+
+class GetChunks(StreamRequest, frozen=True):
+    """Chunks in a row of the snapshot whose outline has this name."""
+
+    snapshot: SnapshotName
+    first: Annotated[int, msgspec.Meta(ge=0)]
+    stop: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class GetKept(StreamRequest, frozen=True):
+    """What comes along with a snapshot."""
+
+    snapshot: SnapshotName
+
+
+AnyStreamRequest = GetSnapshot | GetChunks | GetKept
 
 
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-_stream_request_decoder = msgspec.msgpack.Decoder(GetSnapshot)
+_stream_request_decoder: msgspec.msgpack.Decoder[AnyStreamRequest] = msgspec.msgpack.Decoder(AnyStreamRequest)
 _announcement_decoder = msgspec.msgpack.Decoder(Announcement)
 _encoder = msgspec.msgpack.Encoder()
 
 A = TypeVar("A", bound=Message)
 
 
-def encode(message: Message | Announcement | GetSnapshot) -> bytes:
+def encode(message: Message | Announcement | StreamRequest) -> bytes:
     return _encoder.encode(message)
 
 
@@ -183,7 +239,7 @@ def decode_request(data: bytes) -> Request:
     return _decode(_request_decoder, data)
 
 
-def decode_stream_request(data: bytes) -> GetSnapshot:
+def decode_stream_request(data: bytes) -> AnyStreamRequest:
     return _decode(_stream_request_decoder, data)
 
 

@@ -34,12 +34,13 @@ def key_of(lineage: bytes) -> int:
     return int.from_bytes(blake3(b"p2pnode checksum 1\0" + lineage).digest(8), "little")
 
 
-def of_weights(units: Units, key: int) -> Checksum:
-    """Of all of A, a part at a time."""
+def of_weights(units: Units, key: int, first: int = 0) -> Checksum:
+    """Of A, or of a part of it that begins at coordinate `first`."""
     total = 0
     for start in range(0, len(units), _CHUNK):
         part = units[start : start + _CHUNK]
-        total = added(total, _of_part(np.arange(start, start + len(part), dtype=np.uint64), part, key))
+        places = np.arange(first + start, first + start + len(part), dtype=np.uint64)
+        total = added(total, _of_part(places, part, key))
     return total
 
 

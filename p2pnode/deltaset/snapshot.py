@@ -1,33 +1,30 @@
-"""Snapshots: A at given heads, cut into chunks that anyone can serve and everyone can check.
+"""Snapshots: A at a place, and a set that goes on from there.
 
-The snapshot itself is small: heads, tips, exclusions and the hashes of the chunks. Chunks are hashed uncompressed, so
-they can come from several peers at once, in any order, and a wrong one is found by itself. What the hash of A should be
-is asked of other members at the same digest.
+A place is heads, tips, exclusions and steps: small, and every member that keeps the entries after it can say what A was
+there. So a snapshot's weights can be asked of several members at once, and its truth of members that have moved on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 import numpy as np
-from blake3 import blake3
 
-from ..deltas.sections import Reader, section
 from ..weights import MAX_SIZE, Units
-from .accumulate import CHUNK_UNITS, chunk_hashes, hash_of_chunks
-from .entry import HASH_BYTES, Chain, Count, Entry, Hash, ModelText, SetRules
+from .entry import HASH_BYTES, Chain, Count, Entry, Hash, ModelText, SetRules, decode_entry, delta_of, encode_entry
 from .heads import Span, decode_heads, encode_heads
 from .log import digest_of
 from .set import DeltaSet
 
 _MAX_HEADS_BYTES = 1 << 18
-_PLANES = 4
+KEPT_LEAST_BYTES = 1 << 17
+KEPT_SHARE = 0.125  # of the weights' own bytes
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """Where a set stood, and what its weights hash to."""
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a set stood."""
 
     lineage: Hash
     model: ModelText
@@ -37,29 +34,10 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     tips: Annotated[bytes, msgspec.Meta(max_length=_MAX_HEADS_BYTES)]  # one hash for each head, in their order
     exclusions: Annotated[bytes, msgspec.Meta(max_length=_MAX_HEADS_BYTES)]
     steps: Count
-    chunks: Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES * (MAX_SIZE // CHUNK_UNITS))]  # their hashes
-
-    @property
-    def count(self) -> int:
-        """How many chunks there are."""
-        return -(-self.size // CHUNK_UNITS)
-
-    def weights_hash(self) -> bytes:
-        """The hash of A."""
-        return hash_of_chunks(self.size, [self.chunk_hash(number) for number in range(self.count)])
 
     def digest(self) -> bytes:
-        """Where the set stood, as `EntrySet.digest` says it."""
+        """As `EntrySet.digest` says it."""
         return digest_of(self.read_heads(), self.read_tips(), decode_heads(self.exclusions))
-
-    def chunk_hash(self, number: int) -> bytes:
-        return self.chunks[number * HASH_BYTES : (number + 1) * HASH_BYTES]
-
-    def chunk_units(self, number: int) -> int:
-        """How many coordinates a chunk has; ValueError when there is no such chunk."""
-        if not 0 <= number < self.count:
-            raise ValueError(f"chunk {number} of {self.count}")
-        return min(CHUNK_UNITS, self.size - number * CHUNK_UNITS)
 
     def read_heads(self) -> dict[Chain, int]:
         return decode_heads(self.heads)
@@ -69,108 +47,150 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
         return {chain: self.tips[at * HASH_BYTES : (at + 1) * HASH_BYTES] for at, chain in enumerate(chains)}
 
 
-_decoder = msgspec.msgpack.Decoder(Snapshot)
+_decoder = msgspec.msgpack.Decoder(Place)
 
 
-def encode_snapshot(snapshot: Snapshot) -> bytes:
-    return msgspec.msgpack.encode(snapshot)
+def encode_place(place: Place) -> bytes:
+    return msgspec.msgpack.encode(place)
 
 
-def decode_snapshot(data: bytes) -> Snapshot:
-    """The snapshot in `data`; ValueError for anything else."""
+def decode_place(data: bytes, rules: SetRules) -> Place:
+    """The place in `data`, one of this lineage; ValueError for anything else."""
     try:
-        return _decoder.decode(data)
+        place = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed snapshot: {str(error)[:120]}") from None
+        raise ValueError(f"malformed place: {str(error)[:120]}") from None
+    why = check_place(place, rules)
+    if why:
+        raise ValueError(f"snapshot refused: {why}")
+    return place
 
 
-def take_snapshot(deltas: DeltaSet) -> Snapshot:
-    """Of a set as it is now. Its chunks are those of `deltas.units` (`encode_chunk`) until the set changes."""
-    rules, log = deltas.rules, deltas.log
-    tips = log.tips
-    return Snapshot(
-        rules.lineage,
-        rules.model,
-        rules.layout_hash,
-        rules.size,
-        encode_heads(log.heads),
-        b"".join(tips[chain] for chain in sorted(tips)),
-        encode_heads(log.exclusions),
-        deltas.steps,
-        b"".join(chunk_hashes(deltas.units)),
-    )
-
-
-def check_snapshot(snapshot: Snapshot, rules: SetRules) -> str:
-    """Why a snapshot is not one of this lineage, or ""."""
-    if snapshot.lineage != rules.lineage or snapshot.model != rules.model:
+def check_place(place: Place, rules: SetRules) -> str:
+    """Why a place is not one of this lineage, or ""."""
+    if place.lineage != rules.lineage or place.model != rules.model:
         return "another lineage or model"
-    if snapshot.size != rules.size or snapshot.layout != rules.layout_hash:
+    if place.size != rules.size or place.layout != rules.layout_hash:
         return "another layout"
-    if len(snapshot.chunks) != snapshot.count * HASH_BYTES:
-        return "not one hash for each chunk"
     try:
-        heads, exclusions = snapshot.read_heads(), decode_heads(snapshot.exclusions)
+        heads, exclusions = place.read_heads(), decode_heads(place.exclusions)
     except ValueError as error:
         return f"heads: {error}"
-    if len(snapshot.tips) != len(heads) * HASH_BYTES:
+    if len(place.tips) != len(heads) * HASH_BYTES:
         return "not one tip for each head"
     if any(heads.get(chain, 0) >= seq for chain, seq in exclusions.items()):
         return "counts entries that it leaves out"
     return ""
 
 
-def encode_chunk(units: Units, number: int) -> bytes:
-    """A chunk as bytes: four byte planes, each compressed where that helps."""
-    part = units[number * CHUNK_UNITS : (number + 1) * CHUNK_UNITS].astype("<i4")
-    planes = np.ascontiguousarray(part.view(np.uint8).reshape(-1, _PLANES).T)
-    return b"".join(section(plane.tobytes()) for plane in planes)
+# ---- giving ----
 
 
-def decode_chunk(data: bytes, snapshot: Snapshot, number: int) -> Units:
-    """The units in a chunk, its hash checked; ValueError for anything else."""
-    count, reader = snapshot.chunk_units(number), Reader(data)
-    planes = [np.frombuffer(reader.exactly(count), np.uint8) for _ in range(_PLANES)]
-    reader.end()
-    units = np.ascontiguousarray(np.stack(planes).T).view("<i4").ravel()
-    if blake3(units.view(np.uint8).data).digest() != snapshot.chunk_hash(number):
-        raise ValueError(f"chunk {number} does not have the hash the snapshot names")
-    return units.astype(np.int32, copy=False)
+def place_of(deltas: DeltaSet) -> Place:
+    """Where a set stands now."""
+    return _place(deltas, deltas.heads, deltas.log.tips, deltas.steps)
 
 
-def take_over(snapshot: Snapshot, units: Units, rules: SetRules, before: DeltaSet | None = None) -> DeltaSet:
-    """A set that goes on from a snapshot whose chunks made up `units`.
+def passed(deltas: DeltaSet, place: Place) -> tuple[Place, list[Entry]] | None:
+    """An earlier place as this set knows it, and the entries since; None when it cannot say.
 
-    With a set from `before`, its entries after the snapshot are added again (one's own among them), those just before
-    it stay to be served, and its proofs of forks stay. ValueError when the snapshot does not fit, its hash is not that
-    of `units`, or it counts entries that are left out here.
+    It cannot when it has not all of that place's entries, or no longer all since, or leaves out others.
     """
-    why = check_snapshot(snapshot, rules)
+    then, dropped = place.read_heads(), deltas.log.dropped()
+    if encode_heads(deltas.log.exclusions) != place.exclusions or not then.keys() <= deltas.heads.keys():
+        return None
+    later: list[Entry] = []
+    tips = {}
+    for chain, head in deltas.heads.items():
+        seq = then.get(chain, 0)
+        if not dropped.get(chain, 0) <= seq <= head:
+            return None
+        since = deltas.log.entries(Span(chain, seq + 1, head))
+        later += since
+        if seq:
+            tips[chain] = since[0].previous if since else deltas.log.tips[chain]
+    if tips != place.read_tips():
+        return None
+    return _place(deltas, then, tips, deltas.steps - sum(entry.steps for entry in later)), later
+
+
+def take_off(part: Units, first: int, later: Iterable[Entry], rules: SetRules) -> None:
+    """Turn the part of A that begins at coordinate `first` into what it was before some entries."""
+    for entry in later:
+        delta = delta_of(entry, rules)
+        here = slice(*np.searchsorted(delta.indices, (first, first + len(part))))
+        part[delta.indices[here] - np.uint32(first)] -= delta.values[here]
+
+
+def encode_kept(chains: Iterable[list[Entry]], rules: SetRules) -> bytes:
+    """The newest entries of each chain, within a bound: what a newcomer can serve, and take back after a fork."""
+    chains = list(chains)
+    most = max(KEPT_LEAST_BYTES, int(KEPT_SHARE * 4 * rules.size)) // max(1, len(chains))
+    return msgspec.msgpack.encode([_newest(entries, most) for entries in chains])
+
+
+def _newest(entries: list[Entry], most_bytes: int) -> list[bytes]:
+    newest: list[bytes] = []
+    for entry in reversed(entries):
+        data = encode_entry(entry)
+        most_bytes -= len(data)
+        if most_bytes < 0:
+            break
+        newest.insert(0, data)
+    return newest
+
+
+def _place(deltas: DeltaSet, heads: dict[Chain, int], tips: dict[Chain, bytes], steps: int) -> Place:
+    rules = deltas.rules
+    ordered = b"".join(tips[chain] for chain in sorted(tips))
+    exclusions = encode_heads(deltas.log.exclusions)
+    return Place(
+        rules.lineage, rules.model, rules.layout_hash, rules.size, encode_heads(heads), ordered, exclusions, steps
+    )
+
+
+# ---- taking ----
+
+
+class Unsuited(ValueError):
+    """A proper snapshot that this set cannot go on from: no fault of its giver."""
+
+
+def take_over(
+    place: Place, units: Units, rules: SetRules, before: DeltaSet | None = None, kept: bytes = b""
+) -> DeltaSet:
+    """A set that goes on from a place where A was `units`.
+
+    With a set from `before`, its entries after the place are added again (one's own among them), those just before it
+    stay to be served, and its proofs of forks stay. Of `kept` (`encode_kept`) only what leads up to the place
+    counts. ValueError when the place does not fit, Unsuited when it counts entries that are left out here.
+    """
+    why = check_place(place, rules)
     if why:
         raise ValueError(f"snapshot refused: {why}")
-    if chunk_hashes(units) != [snapshot.chunk_hash(number) for number in range(snapshot.count)]:
-        raise ValueError("snapshot refused: the weights do not have the hash it names")
-    heads = snapshot.read_heads()
+    heads = place.read_heads()
     excluded = before.log.exclusions if before is not None else {}
     if any(heads.get(chain, 0) >= seq for chain, seq in excluded.items()):
-        raise ValueError("snapshot refused: it counts entries that are left out here after a fork")
+        raise Unsuited("snapshot refused: it counts entries that are left out here after a fork")
     after = DeltaSet(rules, units)
-    after.steps = snapshot.steps
-    after.log.start_at(heads, snapshot.read_tips(), decode_heads(snapshot.exclusions))
+    after.steps = place.steps
+    after.log.start_at(heads, place.read_tips(), decode_heads(place.exclusions))
+    known = [before.log.entries(Span(chain, 1, head)) for chain, head in heads.items()] if before is not None else []
+    for entries in (*known, *_read_kept(kept)):
+        after.log.keep(entries)
     if before is not None:
-        _carry_over(before, after)
+        for entry in before.log:
+            after.add(entry)
+        for proof in before.log.proofs.values():
+            after.add_proof(proof)
     return after
 
 
-def _carry_over(before: DeltaSet, after: DeltaSet) -> None:
-    for chain, head in after.heads.items():
-        after.log.keep(before.log.entries(Span(chain, 1, head)))
-    for entry in _later(list(before.log), after):
-        after.add(entry)
-    for proof in before.log.proofs.values():
-        after.add_proof(proof)
-
-
-def _later(entries: Sequence[Entry], deltas: DeltaSet) -> list[Entry]:
-    heads = deltas.heads
-    return [entry for entry in entries if entry.seq > heads.get(entry.chain, 0)]
+def _read_kept(kept: bytes) -> list[list[Entry]]:
+    if not kept:
+        return []
+    try:
+        chains = msgspec.msgpack.decode(kept, type=list[list[bytes]])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"malformed entries of a snapshot: {str(error)[:120]}") from None
+    return [[decode_entry(data) for data in chain] for chain in chains]

@@ -75,8 +75,9 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
         ):
             await node.run()
     finally:
-        if isinstance(world.compute, ThreadCompute):
-            world.compute.close()
+        for thread in (world.compute, world.aside):
+            if isinstance(thread, ThreadCompute):
+                thread.close()
     return 0
 
 

@@ -33,6 +33,7 @@ from .payload import (
     unpack_counts,
 )
 from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .snapshot import Snapshot
 
 _JOURNAL = struct.Struct("<Q")
 _ASK = struct.Struct("<QQ")  # the newest of yours that I have, our reference
@@ -207,11 +208,11 @@ class Average:
         self._readout = mixed(self._readout, self._weights)
         return Merged(f"averaged with {entries}, alpha {self.alpha:.2f}", entries, change)
 
-    def snapshot(self) -> bytes:
-        return encode_values(self._weights, 32)
+    def snapshot(self, at: bytes = b"") -> Snapshot | None:
+        return None if at else Snapshot(b"", encode_values(self._weights, 32))
 
-    def adopt(self, snapshot: bytes) -> None:
-        weights = decode_values(snapshot, len(self._genesis), 32)
+    def adopt(self, snapshot: Snapshot) -> None:
+        weights = decode_values(bytes(snapshot.content), len(self._genesis), 32)
         self._weights = self._last = self._readout = weights
         self._view = self._seen(self._view.number + 1)
 

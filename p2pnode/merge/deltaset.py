@@ -19,8 +19,9 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from ..deltas.scoring import Scorer
+from ..deltas.codec import encode
 from ..deltaset.accumulate import in_range
-from ..deltaset.bridge import bridged_lately, sample
+from ..deltaset.bridge import latest, rounds_since, sample
 from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, encode_entry, rules_for
 from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import decode_heads, mark_of
@@ -34,12 +35,16 @@ from . import setbridge
 from .leftout import LeftOut
 from .policy import Arrays, Facts, Merged, Origin
 from .setauthor import Author, Draft
-from .setbridge import Asked, BridgeDraft, Bridges
-from .setexchange import changes, question, reply
-from .setmessages import Deltas, decode_deltas, encode_deltas, pack_arrays, unpack_arrays
+from .setbridge import BridgeDraft
+from .setcheck import Agreement, Behind
+from .setexchange import agreed, changes, push, question, reply
+from .setmessages import Deltas, decode_deltas, encode_deltas
+from .setsnapshot import Past, adopted, first_free_incarnation
 from .setstate import Tuning, set_arrays, set_from, tuning_of
+from .snapshot import Snapshot
 
 DROP_EVERY = 16  # merges
+LOOK_EVERY = 32  # merges, at which A in memory is compared with what its entries make
 MAX_PARTNERS = 64
 EMA = 0.8  # of the read-out, per merge
 MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to have them
@@ -54,16 +59,17 @@ class DeltaSetPolicy:
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, tuning.norm_ratio)
         self.set = DeltaSet(rules, origin.genesis)
         self.author = Author(origin.identity, tuning, len(origin.genesis), _scorer(tuning, origin))
-        self.needs_snapshot = False
+        self.agreement = Agreement()
+        self._behind = Behind()
         self._readout = self.set.weights()
         self._came_in = 0
         self._left_out = LeftOut()
-        self._bridges = Bridges()
         self.told: dict[str, EntryFacts] = {}  # what each author said of its latest round
         self._merges = 0
         self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
         self._trained = mark_of(self.set.heads)
         self._lock = threading.Lock()  # light and heavy methods run in two threads
+        self._past = Past(lambda: self.set, self._lock)
 
     # ---- the round ----
 
@@ -112,8 +118,8 @@ class DeltaSetPolicy:
             if not in_range(self.set.units, draft.delta):
                 return b""  # the weights have grown to the edge of the grid: nothing more is added
             if isinstance(draft, BridgeDraft):
-                late = bridged_lately(self.set.log, draft.other, draft.group)
-                return b"" if late else self._add_own(setbridge.sign_bridge(self.author, self.set, draft))
+                lately = rounds_since(self.set.log, draft.other) < draft.pause
+                return b"" if lately else self._add_own(setbridge.sign_bridge(self.author, self.set, draft))
             journal = self._add_own(self.author.sign(draft, self.set))
             self.author.published(draft)
             return journal
@@ -130,6 +136,8 @@ class DeltaSetPolicy:
             self._merges += 1
             if self._merges % DROP_EVERY == 0:
                 self._drop_old()
+        if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
+            self._look()
         return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, self._move_readout())
 
     def _move_readout(self) -> float:
@@ -153,7 +161,6 @@ class DeltaSetPolicy:
 
     def _follow(self, change: Change) -> Change:
         self._left_out.follow(change, self.set)
-        self._bridges.follow(change, self.set)
         self.told.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
         scorer = self.author.scorer
         for entry in change.added:
@@ -167,13 +174,18 @@ class DeltaSetPolicy:
         with self._lock:
             return encode_deltas(question(self.set))
 
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether partners have gone on beyond what entries can bring, or our own weights are wrong."""
+        return self._behind.due or self.agreement.damaged
+
     def answer(self, partner: PeerId, request: bytes) -> bytes:
         asked = decode_deltas(request)
         with self._lock:
-            digest = self.set.log.digest()
-            if asked.digest == digest:
+            if asked.digest == self.set.log.digest():
+                self._compare(partner, asked)
                 self._note_heads(partner, self.set.heads)
-                return encode_deltas(Deltas(digest))
+                return encode_deltas(agreed(self.set))
             theirs = decode_heads(asked.heads)
             self._note_heads(partner, theirs)
             return encode_deltas(reply(self.set, theirs))
@@ -189,49 +201,68 @@ class DeltaSetPolicy:
         with self._lock:
             for change in changes(self.set, told):
                 self._came_in += len(self._follow(change).added)
-            self.needs_snapshot |= told.behind
-            if not told.heads or told.digest == self.set.log.digest():
+            self._compare(partner, told)
+            if not told.heads:
                 return b""
-            lacks = reply(self.set, decode_heads(told.heads))
-        return encode_deltas(Deltas(lacks.digest, b"", lacks.entries, lacks.proofs)) if lacks.entries else b""
+            theirs = decode_heads(told.heads)
+            self._behind.note(told.behind, theirs, self.set.heads)
+            lacks = push(self.set, theirs)
+        return b"" if lacks is None else encode_deltas(lacks)
+
+    def _compare(self, partner: PeerId, told: Deltas) -> None:
+        theirs = told.checksum_of(self.set.log.digest())
+        if theirs is not None:
+            self.agreement.compare(partner, self.set.checksum, theirs)
 
     # ---- bridges to other circles ----
 
-    def ask_beyond(self, other: bytes, group: int, seed: int) -> Asked | None:
-        """Heavy. What to ask a node of lineage `other`; None when one of our circle of `group` has bridged lately."""
+    def ask_beyond(self, other: bytes, pause: int) -> bytes:
+        """Light. What to ask a node of lineage `other`; nothing when our circle has bridged there `pause` rounds ago."""
         with self._lock:
-            if bridged_lately(self.set.log, other, group):
-                return None
-            since = self._bridges.since(self.set, other)
-        return setbridge.ask(self.set.rules, since, other, group, seed)
+            return setbridge.question(self.set, other, pause)
 
     def answer_beyond(self, request: bytes) -> bytes:
-        """Light. What a node of another circle gets that asks; ValueError when it does not ask sensibly."""
+        """Heavy. What a node of another circle gets; nothing when it means another one. ValueError for nonsense."""
+        asked = setbridge.read_question(request)
+        rules = self.set.rules
+        if asked.lineage != rules.lineage:
+            return b""
         with self._lock:
-            return setbridge.answer(self.set, request)
+            lately = latest(self.set.log, asked.rounds)
+        places = setbridge.places(rules, lately)
+        with self._lock:
+            return encode(sample(self.set.units, places))
 
-    def bridge(self, asked: Asked, told: bytes) -> BridgeDraft | None:
-        """Heavy. What to publish after the answer `told`; None when there is nothing. ValueError for nonsense."""
+    def bridge(self, other: bytes, told: bytes, pause: int) -> BridgeDraft | None:
+        """Heavy. What to publish after the answer `told`; None when that is nothing. ValueError for nonsense."""
+        theirs = setbridge.read_answer(told, self.set.rules)
+        if not len(theirs):
+            return None
         with self._lock:
-            mine = sample(self.set.units, asked.places)
-        return setbridge.draft(self.set.rules, mine, asked, told)
+            mine = self.set.units[theirs.indices]
+        return setbridge.draft(self.set.rules, mine, theirs, other, pause)
 
     # ---- starting elsewhere, and again ----
 
-    def snapshot(self) -> bytes:
-        return pack_arrays(self._shared())
+    def snapshot(self, at: bytes = b"") -> Snapshot | None:
+        """May run beside heavy methods too: a newcomer does not wait for a round to end."""
+        return None if self.agreement.damaged else self._past.snapshot(at)
 
-    def adopt(self, snapshot: bytes) -> None:
-        arrays = unpack_arrays(snapshot)
+    def _look(self) -> None:
+        """Whether A in memory is what its entries make."""
+        found = self._past.checksums()
+        if found is not None:
+            self.agreement.look(*found)
+
+    def adopt(self, snapshot: Snapshot) -> None:
+        me = self.author.identity.peer_id
         with self._lock:
-            known = list(self.set.log)
-            self.set = set_from(arrays, self.set.rules)
-            for entry in known:
-                self._follow(self.set.add(entry))
-            if not known:  # a newcomer, or one that lost its state: its log there is not known to the end
-                own = [chain.incarnation for chain in self.set.heads if chain.peer == self.author.identity.peer_id]
-                self.author.incarnation = max([self.author.incarnation, *(number + 1 for number in own)])
-            self.needs_snapshot = False
+            after = adopted(snapshot, self.set, me)
+            if not list(self.set.log):
+                self.author.incarnation = max(self.author.incarnation, first_free_incarnation(after, me))
+            self.set = after
+            self._behind.caught_up()
+            self.agreement.mended()
             self._readout = self._left_out.weights(self.set)
 
     def _shared(self) -> Arrays:

@@ -33,6 +33,7 @@ from .payload import (
     unpack_counts,
 )
 from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .snapshot import Snapshot
 
 AVERAGE_EVERY = 10  # outer steps
 _KEPT = 3  # own words that can still be asked for
@@ -215,12 +216,16 @@ class DiLoCo:
 
     # ---- starting elsewhere, and again ----
 
-    def snapshot(self) -> bytes:
-        return self._outer.to_bytes(8, "little") + encode_values(np.concatenate([self._phi, self._momentum]), 32)
+    def snapshot(self, at: bytes = b"") -> Snapshot | None:
+        if at:
+            return None
+        values = encode_values(np.concatenate([self._phi, self._momentum]), 32)
+        return Snapshot(b"", self._outer.to_bytes(8, "little") + values)
 
-    def adopt(self, snapshot: bytes) -> None:
-        values = decode_values(snapshot[8:], 2 * len(self._genesis), 32)
-        self._outer = int.from_bytes(snapshot[:8], "little") & ((1 << 62) - 1)
+    def adopt(self, snapshot: Snapshot) -> None:
+        content = bytes(snapshot.content)
+        values = decode_values(content[8:], 2 * len(self._genesis), 32)
+        self._outer = int.from_bytes(content[:8], "little") & ((1 << 62) - 1)
         self._phi, self._momentum = values[: len(self._genesis)].copy(), values[len(self._genesis) :].copy()
         self._weights = self._readout = self._phi
         self._said, self._done, self._waited = None, 0, 0

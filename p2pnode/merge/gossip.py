@@ -38,6 +38,7 @@ from .payload import (
     stored_vector,
 )
 from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .snapshot import Snapshot
 
 _ASK = struct.Struct("<QQ")  # token, seed of the coordinates taken by lot
 _HEADER = struct.Struct("<BQ")  # kind, token
@@ -184,11 +185,11 @@ class Gossip:
         delta[at] -= met.mine[fresh]
         self._merged[at] = number
 
-    def snapshot(self) -> bytes:
-        return encode_values(self.start(), 32)
+    def snapshot(self, at: bytes = b"") -> Snapshot | None:
+        return None if at else Snapshot(b"", encode_values(self.start(), 32))
 
-    def adopt(self, snapshot: bytes) -> None:
-        weights = decode_values(snapshot, len(self._genesis), 32)
+    def adopt(self, snapshot: Snapshot) -> None:
+        weights = decode_values(bytes(snapshot.content), len(self._genesis), 32)
         self._phi, self._delta = weights, np.zeros_like(weights)
         self._momentum = np.zeros_like(weights)
         self._readout = self._last = weights

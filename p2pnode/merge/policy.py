@@ -29,6 +29,7 @@ import numpy.typing as npt
 from ..deltas.importance import Beside, inline
 from ..ids import Identity, PeerId
 from ..weights import Floats, blocks
+from .snapshot import Snapshot
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -87,11 +88,14 @@ class Policy(Protocol):
         """Heavy. Let what came in count."""
         ...
 
-    def snapshot(self) -> bytes:
-        """Heavy. All that a newcomer needs to start where this node is."""
+    def snapshot(self, at: bytes = b"") -> Snapshot | None:
+        """Heavy. What a newcomer needs to start where this node is, or was `at` the place of another's snapshot.
+
+        None when this node cannot say. ValueError when `at` is no place of this model.
+        """
         ...
 
-    def adopt(self, snapshot: bytes) -> None:
+    def adopt(self, snapshot: Snapshot) -> None:
         """Heavy. Start where another node is; ValueError when that is not a snapshot of this model."""
         ...
 

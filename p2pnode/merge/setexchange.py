@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from ..deltaset.entry import Chain, Claim, decode_entry, encode_entry, read_claim
 from ..deltaset.heads import encode_heads, missing
 from ..deltaset.log import Change
@@ -13,7 +15,18 @@ from .setmessages import MAX_BODY_BYTES, MAX_CLAIMS, MAX_PROOFS, Deltas
 
 def question(deltas: DeltaSet) -> Deltas:
     """Where we stand."""
-    return Deltas(deltas.log.digest(), encode_heads(deltas.heads))
+    return Deltas(deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas))
+
+
+def agreed(deltas: DeltaSet) -> Deltas:
+    """The reply to one that stands where we do."""
+    return Deltas(deltas.log.digest(), checksum=checksum_bytes(deltas))
+
+
+def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas | None:
+    """What one that stands at `theirs` lacks; None when that is nothing."""
+    lacks = reply(deltas, theirs)
+    return msgspec.structs.replace(lacks, heads=b"", behind=False, claims=()) if lacks.entries else None
 
 
 def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
@@ -30,7 +43,19 @@ def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
     proofs = tuple(log.proofs.values())[:MAX_PROOFS]
     claims = [claim for chain in heads for claim in log.claims(chain)] if heads == theirs else []
     behind = not log.can_serve(theirs)
-    return Deltas(log.digest(), encode_heads(heads), tuple(entries), proofs, behind, tuple(claims[:MAX_CLAIMS]))
+    return Deltas(
+        log.digest(),
+        encode_heads(heads),
+        tuple(entries),
+        proofs,
+        behind,
+        tuple(claims[:MAX_CLAIMS]),
+        checksum_bytes(deltas),
+    )
+
+
+def checksum_bytes(deltas: DeltaSet) -> bytes:
+    return deltas.checksum.to_bytes(8, "little")
 
 
 def changes(deltas: DeltaSet, told: Deltas) -> Iterator[Change]:

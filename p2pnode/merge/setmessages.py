@@ -1,17 +1,16 @@
-"""What two nodes with a delta set say to each other, as bytes; and arrays as bytes, for snapshots. Pure."""
+"""What two nodes with a delta set say to each other, as bytes. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ..deltaset.checksum import Checksum
 from ..deltaset.entry import Claim
 from ..deltaset.forks import ForkProof
-from .policy import Arrays
 
 MAX_BODY_BYTES = 700_000
 MAX_PROOFS = 16
@@ -27,6 +26,11 @@ class Deltas(msgspec.Struct, frozen=True, array_like=True):
     proofs: Annotated[tuple[ForkProof, ...], msgspec.Meta(max_length=MAX_PROOFS)] = ()
     behind: bool = False  # you lack entries I no longer have: take a snapshot
     claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # where equal heads hide a fork
+    checksum: Annotated[bytes, msgspec.Meta(max_length=8)] = b""  # of A; equal wherever digests are
+
+    def checksum_of(self, digest: bytes) -> Checksum | None:
+        """The checksum at `digest`, if that is where the speaker stands."""
+        return int.from_bytes(self.checksum, "little") if self.checksum and self.digest == digest else None
 
 
 _decoder = msgspec.msgpack.Decoder(Deltas)
@@ -47,22 +51,3 @@ def decode_deltas(data: bytes) -> Deltas:
 
 def bytes_array(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
-
-
-def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    return _encoder.encode({name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()})
-
-
-def unpack_arrays(data: bytes) -> Arrays:
-    """The arrays a peer packed; ValueError for anything else."""
-    try:
-        packed = msgspec.msgpack.decode(data, type=dict[str, tuple[str, tuple[int, ...], bytes]])
-        return {name: _unpacked(*value) for name, value in packed.items()}
-    except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"not a snapshot: {str(error)[:120]}") from None
-
-
-def _unpacked(dtype: str, shape: tuple[int, ...], data: bytes) -> npt.NDArray[Any]:
-    if dtype not in ("<i4", "<i8", "|u1"):
-        raise ValueError(f"an array of {dtype}")
-    return np.frombuffer(data, dtype).reshape(shape)

@@ -85,11 +85,12 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
         "exclusions": bytes_array(encode_heads(log.exclusions)),
         "steps": np.array([deltas.steps], np.int64),
         "entries": bytes_array(kept),
+        "checksum": np.array([deltas.checksum], np.uint64),
     }
 
 
 def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
-    """The set in arrays of our own or of a peer; ValueError when they are not such."""
+    """The set in arrays of our own; ValueError when they are not such."""
     try:
         return _set_from(arrays, rules)
     except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
@@ -102,6 +103,8 @@ def _set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaS
         raise ValueError("it does not fit this model")
     fresh = DeltaSet(rules, units)
     fresh.steps = int(arrays["steps"][0])
+    if "checksum" in arrays:
+        fresh.checksum = int(arrays["checksum"][0])  # what the entries made; damage since shows when it is compared
     ordered = {
         chain: tips[_HASH_BYTES * place : _HASH_BYTES * (place + 1)] for place, chain in enumerate(sorted(heads))
     }

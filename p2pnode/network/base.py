@@ -59,13 +59,20 @@ class StreamLimits:
     expected_digest: bytes = b""  # refuse at once what announces another content hash
 
 
+class Hasher(Protocol):
+    def digest(self) -> bytes: ...
+
+
 class Sink(Protocol):
-    """Where a stream goes. `offset` bytes are there already, hashed into `hasher`; `write` appends and hashes."""
+    """Where a stream goes. `offset` bytes are there already, hashed into `hasher`; `write` appends and hashes.
+
+    `write` may raise PeerMisbehaved when it sees that a piece is wrong.
+    """
 
     @property
     def offset(self) -> int: ...
     @property
-    def hasher(self) -> blake3: ...
+    def hasher(self) -> Hasher: ...
     def write(self, piece: bytes) -> None: ...
 
 

@@ -7,7 +7,6 @@ import contextlib
 
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
-from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
 from ..messages import Bridge, Exchange, Exchanged
 from ..network.base import Seconds
@@ -74,9 +73,7 @@ class Exchanging:
         if self.bridging.choose(self._circle_name, len(circle) + 1):
             partners = partners[: PARTNERS - 1]
         await asyncio.gather(*(self._exchange(partner) for partner in partners))
-        policy = self._policy
-        if isinstance(policy, DeltaSetPolicy) and policy.needs_snapshot and await self.snapshots.adopt_from(partners):
-            self._parts.events.say("caught up", "too far behind for entries; took a snapshot instead")
+        await self.snapshots.catch_up(circle)
 
     async def _exchange(self, partner: PeerId) -> None:
         """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""

@@ -19,7 +19,8 @@ from ..errors import Diverged, LocalProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Facts, Policy
-from ..messages import Bridge, Exchange, Exchanged, GetSnapshot
+from ..merge.setcheck import Agreement
+from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps
 from ..run import RunAccess
@@ -215,7 +216,7 @@ class Learning:
     def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged:
         return self.exchanging.answer(peer, request)
 
-    async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload:
+    async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
         return await self.exchanging.snapshots.payload(peer, request)
 
     def told(self, peer: PeerId) -> EntryFacts | None:
@@ -224,6 +225,7 @@ class Learning:
 
     def status(self) -> LearningStatus:
         standings, evaluation = self.standings, self.standings.evaluation
+        agreement = self.policy.agreement if isinstance(self.policy, DeltaSetPolicy) else Agreement()
         return LearningStatus(
             task=self.bench.task.name,
             parameters=self.bench.layout.size,
@@ -241,6 +243,8 @@ class Learning:
             problems=standings.problems,
             circle=self._terms.circle,
             bridges=standings.bridges,
+            hash_checks=agreement.checks,
+            hash_mismatches=agreement.mismatches,
         )
 
 

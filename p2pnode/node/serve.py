@@ -11,13 +11,13 @@ from ..messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
     Answer,
+    AnyStreamRequest,
     Bridge,
     Exchange,
     Exchanged,
     Find,
     GetManifest,
     GetPeers,
-    GetSnapshot,
     GetView,
     Hello,
     ManifestIs,
@@ -43,7 +43,7 @@ class Learner(Protocol):
     """The part of learning that peers ask. PeerRefused to say no, PeerMisbehaved when they ask nonsense."""
 
     def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged: ...
-    async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload: ...
+    async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
 
 
 class Host(Protocol):
@@ -123,8 +123,11 @@ class NodeServer:
         return refusal
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        """What a newcomer to a model needs; PeerRefused for anything else."""
+        """What a newcomer to a model asks for; PeerRefused for anything else."""
         self._traffic.calls_served += 1
+        now = self._clock.monotonic()
+        if self._standing.ignored(peer, now) or not self._standing.admit_call(peer, now):
+            raise PeerRefused("busy", "too many faults or calls lately")
         payload = await self._learner().payload(peer, decode_stream_request(request))
         self._traffic.sent_bytes += payload.size
         return payload

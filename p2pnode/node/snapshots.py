@@ -1,16 +1,51 @@
-"""Snapshots: taking over where another member is, and giving a newcomer what it needs for that."""
+"""Snapshots: taking over where another member is, and giving newcomers what they need for that.
+
+outline    from one member: where it is, and the hash of each chunk of its weights
+truth      two others say what they have at that place; they need not be there any more
+chunks     from all who have the same, at once when they are many; one that is wrong comes from elsewhere
+adopt      and go on from there; entries after it come by exchanges
+"""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
+
+from ..deltaset.snapshot import Unsuited
 from ..errors import NetworkDown, PeerError
-from ..ids import PeerId
+from ..ids import PeerId, short
+from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
-from ..messages import GetSnapshot, encode
-from ..network.base import MemorySink, Payload, StreamLimits
+from ..merge.snapshot import Assembly, Outline, Snapshot, Verdict, judge
+from ..messages import MAX_PLACE_BYTES, AnyStreamRequest
+from ..network.base import Payload, Seconds
 from .admission import Admission
+from .fetching import Fetching
+from .offers import Offers
 from .parts import Parts
 
-SNAPSHOT_OVERHEAD = 64 << 20
+OPINIONS = 2  # other members that a snapshot's truth is asked of
+MOST_ASKED = 6  # for them, since not all may know that place
+ASKED_AGAIN = 2  # times, while they do not have all of its entries yet
+ASK_PAUSE: Seconds = 0.5
+UNCONFIRMED = 3  # snapshots that nobody confirms, before one of them is taken
+MEND_PAUSE: Seconds = 20.0  # between snapshots taken while learning, and between words about one thing
+_OVERHEAD = 1 << 20
+
+
+@dataclass
+class _Found:
+    """One member's snapshot, and what others say of it."""
+
+    giver: PeerId
+    outline: Outline
+    same: list[PeerId] = field(default_factory=list)
+    other: list[PeerId] = field(default_factory=list)
+    silent: list[PeerId] = field(default_factory=list)  # members that could not say, or were not asked
+
+    @property
+    def verdict(self) -> Verdict:
+        return judge(len(self.same), len(self.other))
 
 
 class Snapshots:
@@ -20,29 +55,138 @@ class Snapshots:
         self._parts = parts
         self._admission = admission
         self._policy = policy
+        self._offers = Offers(policy, parts.world)
+        self._fetching = Fetching(parts.network, admission, parts.calls.traffic, self._blame)
+        self._max_size = 8 * len(policy.readout()) + _OVERHEAD
+        self._assembly: Assembly | None = None  # of a snapshot that did not come whole
+        self._mended = self._told = -MEND_PAUSE
 
-    async def adopt_from(self, peers: list[PeerId]) -> bool:
-        """Start where the first member that can say is; False when none can."""
-        for peer in peers:
-            try:
-                content = await self._fetch(peer)
-                await self._parts.world.compute(lambda content=content: self._policy.adopt(content))  # type: ignore[misc]
-            except (PeerError, NetworkDown):
+    # ---- giving ----
+
+    async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
+        """What a newcomer asked for."""
+        self._admission.check(peer, request.run, request.model, request.proof)
+        return await self._offers.payload(request)
+
+    # ---- taking ----
+
+    async def catch_up(self, partners: list[PeerId]) -> None:
+        """Take a snapshot when entries are not enough: too many are missing, or our own weights are wrong."""
+        self._offers.forget_old()
+        policy, now = self._policy, self._parts.world.clock.monotonic()
+        if not isinstance(policy, DeltaSetPolicy):
+            return
+        self._tell_of_mismatches(policy, now)
+        if not policy.needs_snapshot or not partners or now - self._mended < MEND_PAUSE:
+            return
+        self._mended = now
+        damaged = policy.agreement.damaged
+        if damaged:
+            text = "this node's weights are not what its entries make; taking those of others. "
+            self._say(text + "If this comes again, check the machine's memory")
+        if await self.adopt_from(partners):
+            why = "the weights are those of the others again" if damaged else "too far behind for entries"
+            self._parts.events.say("caught up", f"{why}; took a snapshot")
+
+    async def adopt_from(self, members: list[PeerId]) -> bool:
+        """Start where a member is whose snapshot others confirm, or one that nobody can say anything of; else False."""
+        unconfirmed: list[_Found] = []
+        for giver in self._parts.world.rng.sample(members, len(members)):
+            found = await self._find(giver, [member for member in members if member != giver])
+            if found is None:
                 continue
-            except ValueError as error:
-                self._parts.standing.fault(peer, f"snapshot: {error}", self._parts.world.clock.monotonic())
-                continue
-            return True
+            if found.verdict == "unknown" and found.outline.place and len(members) > 1:
+                unconfirmed.append(found)
+                if len(unconfirmed) < UNCONFIRMED:
+                    continue
+                break
+            if found.verdict != "denied" and await self._adopt(found):
+                return True
+        for found in unconfirmed:
+            if await self._adopt(found):
+                return True
         return False
 
-    async def _fetch(self, peer: PeerId) -> bytes:
-        limits = StreamLimits(max_bytes=8 * len(self._policy.readout()) + SNAPSHOT_OVERHEAD)
-        request = GetSnapshot(self._admission.access.tag, self._admission.model, self._admission.proof(peer))
-        sink = MemorySink()
-        await self._parts.network.fetch(peer, encode(request), sink, limits)
-        return sink.content()
+    async def _find(self, giver: PeerId, others: list[PeerId]) -> _Found | None:
+        """A member's snapshot and what others say of it; None when it has none to give."""
+        try:
+            found = _Found(giver, await self._fetching.outline(giver, self._max_size), silent=others)
+        except (PeerError, NetworkDown):
+            return None
+        await self._ask_others(found)
+        if found.verdict == "denied":
+            wrong = " and ".join(map(short, found.other))
+            if len(found.other) >= OPINIONS:
+                self._blame(giver, "snapshot: others have other weights there")
+            self._say(f"the snapshot of {short(giver)} is not what {wrong} have at its place; not taken")
+        return found
 
-    async def payload(self, peer: PeerId, request: GetSnapshot) -> Payload:
-        """The snapshot a newcomer asked for."""
-        self._admission.check(peer, request.run, request.model, request.proof)
-        return Payload.of(await self._parts.world.compute(self._policy.snapshot))
+    async def _ask_others(self, found: _Found) -> None:
+        """Until enough have an opinion. One that lacks an entry now may have it in a moment."""
+        if not 0 < len(found.outline.place) <= MAX_PLACE_BYTES:
+            return
+        for again in range(1 + ASKED_AGAIN):
+            for place in range(0, min(len(found.silent), MOST_ASKED), OPINIONS):
+                await asyncio.gather(*(self._opinion(peer, found) for peer in found.silent[place : place + OPINIONS]))
+                if len(found.same) + len(found.other) >= OPINIONS:
+                    break
+            told = {*found.same, *found.other}
+            found.silent = [peer for peer in found.silent if peer not in told]
+            if told or not found.silent or again == ASKED_AGAIN:
+                return
+            await asyncio.sleep(ASK_PAUSE)
+
+    async def _opinion(self, peer: PeerId, found: _Found) -> None:
+        """What another member has at a snapshot's place, if it can say."""
+        try:
+            theirs = await self._fetching.outline(peer, self._max_size, found.outline.place)
+        except (PeerError, NetworkDown):
+            return
+        (found.same if theirs == found.outline else found.other).append(peer)
+
+    async def _adopt(self, found: _Found) -> bool:
+        """Fetch the content of a snapshot and go on from it."""
+        snapshot = await self._fetch(found)
+        if snapshot is None:
+            return False
+        try:
+            await self._parts.world.compute(lambda: self._policy.adopt(snapshot))
+        except Unsuited as error:
+            self._say(f"the snapshot of {short(found.giver)} cannot be used: {error}")
+            return False
+        except ValueError as error:
+            self._blame(found.giver, f"snapshot: {error}")
+            return False
+        if found.outline.place and not found.same:
+            self._say(f"no other member could confirm the snapshot of {short(found.giver)}; it was taken on its word")
+        return True
+
+    async def _fetch(self, found: _Found) -> Snapshot | None:
+        """The content from all who have it; when they are gone, others that can make the same go on where they were."""
+        self._assembly = assembly = Assembly(found.outline, self._assembly)
+        sources = await self._fetching.fill(assembly, [found.giver, *found.same])
+        if not assembly.complete:
+            found.same = []
+            await self._ask_others(found)
+            sources = await self._fetching.fill(assembly, found.same)
+        if not assembly.complete:
+            return None
+        self._assembly = None
+        kept = await self._fetching.kept(sources[0], found.outline) if sources else b""
+        return Snapshot(found.outline.place, assembly.content, kept)
+
+    # ---- saying ----
+
+    def _tell_of_mismatches(self, policy: DeltaSetPolicy, now: Seconds) -> None:
+        differs = sorted(policy.agreement.differs)
+        if differs and now - self._told >= MEND_PAUSE:
+            self._told = now
+            who = " and ".join(map(short, differs))
+            text = f"{who} and this node have the same entries but different weights; checking our own. "
+            self._say(text + "If it stays so, one of the machines computes wrongly: compare `p2pnode export` of both")
+
+    def _say(self, text: str) -> None:
+        self._parts.events.say("snapshot", text, warning=True)
+
+    def _blame(self, peer: PeerId, why: str) -> None:
+        self._parts.standing.fault(peer, why, self._parts.world.clock.monotonic())

@@ -75,6 +75,8 @@ class LearningStatus(msgspec.Struct, frozen=True):
     entries: int
     merged: str
     problems: int = 0
+    hash_checks: int = 0  # comparisons of weights with partners that have the same entries
+    hash_mismatches: int = 0  # of them, those that differed: should be none
     circle: str = ""
     bridges: int = 0
 

@@ -36,6 +36,11 @@ def open_bench(choice: TaskChoice, seed: int) -> Bench:
     return workshop.open_bench(choice, seed)
 
 
+async def inline(work: Callable[[], T], steps: int = 0) -> T:
+    """Compute for simulations: at once, in place."""
+    return work()
+
+
 @dataclass(frozen=True)
 class World:
     """Everything a node takes from outside, besides the network."""
@@ -46,6 +51,7 @@ class World:
     compute: Compute
     open_bench: OpenBench = open_bench
     speed: float | None = None  # local steps a second as a simulation declares them; None: measured
+    aside: Compute = inline  # for short work that does not wait for training to end
 
 
 class SystemClock:
@@ -64,8 +70,8 @@ class SystemClock:
 class ThreadCompute:
     """One thread for training and other long work, so that the event loop stays free."""
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute")
+    def __init__(self, name: str = "compute") -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -74,11 +80,7 @@ class ThreadCompute:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-async def inline(work: Callable[[], T], steps: int = 0) -> T:
-    """Compute for simulations: at once, in place."""
-    return work()
-
-
 def real_world(storage: Storage, skew: float = 0.0) -> World:
     """The machine itself. Randomness comes from the system, because keys of private runs are drawn from it."""
-    return World(SystemClock(skew), random.SystemRandom(), storage, ThreadCompute())
+    compute, aside = ThreadCompute("compute"), ThreadCompute("aside")
+    return World(SystemClock(skew), random.SystemRandom(), storage, compute, aside=aside)

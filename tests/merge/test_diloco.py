@@ -8,6 +8,7 @@ from blake3 import blake3
 from p2pnode.ids import Identity
 from p2pnode.merge.diloco import AVERAGE_EVERY, DiLoCo
 from p2pnode.merge.policy import Facts, Origin
+from p2pnode.merge.snapshot import Snapshot
 from p2pnode.weights import Floats, to_units
 
 SIZE, PEERS, STEPS, OUTER = 40, 3, 10, 25
@@ -94,8 +95,8 @@ def test_outer_weights_that_drifted_apart_are_averaged() -> None:
     assert np.allclose(b[1].start(), 0.25, atol=1e-5)
 
 
-def snapshot_at(phi: Floats) -> bytes:
-    return bytes(8) + np.concatenate([phi, np.zeros_like(phi)]).astype("<f4").tobytes()
+def snapshot_at(phi: Floats) -> Snapshot:
+    return Snapshot(b"", bytes(8) + np.concatenate([phi, np.zeros_like(phi)]).astype("<f4").tobytes())
 
 
 def test_dense_bytes_are_those_of_the_numbers() -> None:

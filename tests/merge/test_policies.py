@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -261,13 +261,15 @@ def test_a_newcomer_starts_where_the_others_are(variant: str) -> None:
     nodes = [make(variant, 1), make(variant, 2)]
     rounds(nodes, 6)
     newcomer = make(variant, 3)
-    newcomer.policy.adopt(nodes[0].policy.snapshot())
+    given = nodes[0].policy.snapshot()
+    assert given is not None
+    newcomer.policy.adopt(given)
     assert apart(newcomer, nodes[0]) < 0.9 * float(np.linalg.norm(nodes[0].policy.start() - genesis()))
     rounds([*nodes, newcomer], 3, first_seed=4000)
-    for broken in (b"", b"x" * 50, nodes[0].policy.snapshot()[:-3]):
+    for broken in (b"", b"x" * 50, bytes(given.content)[:-3]):
         before = newcomer.policy.start()
         with pytest.raises(ValueError):  # noqa: PT011
-            newcomer.policy.adopt(broken)
+            newcomer.policy.adopt(replace(given, content=broken))
         assert np.array_equal(newcomer.policy.start(), before)
 
 

@@ -1,0 +1,96 @@
+"""Fetching a snapshot: its outline, its chunks from every member that has the same one, and what comes along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..errors import NetworkDown, PeerError, PeerMisbehaved
+from ..ids import PeerId
+from ..merge.snapshot import Assembly, ChunkSink, Outline, decode_outline
+from ..messages import GetChunks, GetKept, GetSnapshot, StreamRequest, encode
+from ..network.base import MemorySink, Network, Sink, StreamLimits
+from .admission import Admission
+from .calls import TrafficCount
+
+LARGE = 4 << 20  # bytes from which on several members are asked at once
+PIECE = 4  # chunks that one of several is asked for at a time
+_MAX_OUTLINE_BYTES = 4 << 20
+_MAX_KEPT_SHARE = 4  # times less than the content, and at least
+_MAX_KEPT_BYTES = 1 << 20
+
+
+class Fetching:
+    """Asks members for one model's snapshots. A member whose content is wrong is reported to `blame`."""
+
+    def __init__(
+        self, network: Network, admission: Admission, traffic: TrafficCount, blame: Callable[[PeerId, str], None]
+    ) -> None:
+        self._traffic = traffic
+        self._network = network
+        self._admission = admission
+        self._blame = blame
+
+    async def outline(self, peer: PeerId, max_size: int, at: bytes = b"") -> Outline:
+        """Of where a member is, or was at a place. PeerError or NetworkDown when there is none to be had."""
+        sink = MemorySink()
+        limits = StreamLimits(_MAX_OUTLINE_BYTES)
+        try:
+            await self._fetch(peer, GetSnapshot(*self._who(peer), at), sink, limits)
+            return decode_outline(sink.content(), max_size)
+        except ValueError as error:
+            self._blame(peer, f"snapshot: {error}")
+            raise PeerMisbehaved(str(error)) from None
+        except PeerMisbehaved as fault:
+            self._blame(peer, f"snapshot: {fault}")
+            raise
+
+    async def fill(self, assembly: Assembly, sources: list[PeerId]) -> list[PeerId]:
+        """Fetch what is missing, from all sources at once when it is much; returns those that still serve."""
+        while sources and not assembly.complete:
+            most = PIECE if assembly.outline.size > LARGE and len(sources) > 1 else assembly.outline.count
+            at_once = sources if most == PIECE else sources[:1]
+            served = await asyncio.gather(*(self._fill_from(peer, assembly, most) for peer in at_once))
+            failed = {peer for peer, well in zip(at_once, served, strict=True) if not well}
+            sources = [peer for peer in sources if peer not in failed]
+        return sources
+
+    async def kept(self, peer: PeerId, outline: Outline) -> bytes:
+        """What comes along with a snapshot; nothing when that is not to be had."""
+        sink = MemorySink()
+        limits = StreamLimits(max(_MAX_KEPT_BYTES, outline.size // _MAX_KEPT_SHARE))
+        try:
+            await self._fetch(peer, GetKept(*self._who(peer), outline.name), sink, limits)
+        except (PeerError, NetworkDown):
+            return b""
+        return sink.content()
+
+    async def _fill_from(self, peer: PeerId, assembly: Assembly, most: int) -> bool:
+        """Fetch from one member until nothing is left to claim; False when it fails."""
+        while (span := assembly.claim(most)) is not None:
+            try:
+                await self._chunks(peer, assembly, span)
+            except PeerMisbehaved as fault:
+                self._blame(peer, f"snapshot: {fault}")
+                return False
+            except (PeerError, NetworkDown):
+                return False
+            finally:
+                assembly.give_back(span)
+        return True
+
+    async def _chunks(self, peer: PeerId, assembly: Assembly, span: range) -> None:
+        outline = assembly.outline
+        place = outline.place_of(span)
+        limits = StreamLimits(place.stop - place.start, expected_digest=outline.digest(span))
+        request = GetChunks(*self._who(peer), outline.name, span.start, span.stop)
+        await self._fetch(peer, request, ChunkSink(assembly, span), limits)
+
+    async def _fetch(self, peer: PeerId, request: StreamRequest, sink: Sink, limits: StreamLimits) -> None:
+        try:
+            await self._network.fetch(peer, encode(request), sink, limits)
+        finally:
+            self._traffic.received_bytes += sink.offset
+
+    def _who(self, peer: PeerId) -> tuple[str, str, bytes]:
+        return self._admission.access.tag, self._admission.model, self._admission.proof(peer)
