@@ -7,13 +7,23 @@ PY := $(VENV)/bin/python
 # Installed once; a change of the project's requirements installs again.
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fast lint types setup clean
+.PHONY: demo test browser page fast lint types setup clean
 
 demo: $(STAMP)
 	$(PY) -m examples.demo
 
-test: $(STAMP)
+test: $(STAMP) browser
 	$(PY) -m pytest -n 2 --dist loadgroup
+
+# The page is tested in a real browser.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	|| (apt-get update -q && apt-get install -q -y chromium) >/dev/null 2>&1 \
+	|| echo "no Chromium here, and it cannot be installed: the tests of the page are skipped"
+
+# What every node serves: page/src bundled into p2pnode/watch/dashboard/static, which is committed.
+page:
+	cd page && npm ci && npm run build
 
 fast: $(STAMP)
 	$(PY) -m pytest -n 2 --dist loadgroup -m "not live and not slow"

@@ -45,7 +45,7 @@ export class LearningView {
   draw(name, series, data, distribution = 1) {
     const place = document.getElementById(`chart-${name}`);
     const width = place.clientWidth;
-    if (!width) return;
+    if (!width || data[0].length < 2) return;
     const theme = document.documentElement.dataset.theme;
     const known = this.charts[name];
     if (known && known.theme === theme) {
