@@ -25,7 +25,7 @@ from .granularity import (
     hybrid,
 )
 
-PRICE_EVERY = 16  # rounds after which one goes out fine, to know what single coordinates cost by now
+PRICE_EVERY = 8  # rounds after which one goes out fine, to know what single coordinates cost by now
 MOST = 6.0  # times the coordinates of fine
 _MEMORY = 0.8  # of rolling averages, per round
 
@@ -41,7 +41,7 @@ class Granulator:
         self._setting = setting
         self._coarse = Blocks(layers, COARSE_BLOCK)
         self._hybrid = [Blocks(layers, length) for length in HYBRID_BLOCKS]
-        self._fine_bits = 0.0  # a single coordinate takes, rolling; 0 before the first
+        self._fine_bits = 0.0  # a single coordinate took when last one went out; 0 before the first
         self._more = {COARSE: 2.0, HYBRID: 1.0}  # times k, so that the bytes are those of k single ones
         self._k = 0
         self._rounds = 0
@@ -65,8 +65,7 @@ class Granulator:
         """How the delta of these places turned out."""
         bits = 8.0 * payload_bytes
         if entries and self.granularity == FINE:
-            now = bits / entries
-            self._fine_bits = _MEMORY * self._fine_bits + (1 - _MEMORY) * now if self._fine_bits else now
+            self._fine_bits = bits / entries
         elif entries:
             more = self._more[self.granularity] * (self._k * self._fine_bits / bits) ** 0.5
             self._more[self.granularity] = min(MOST, max(1 / MOST, more))

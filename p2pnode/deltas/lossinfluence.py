@@ -17,8 +17,8 @@ import numpy.typing as npt
 from ..weights import Floats
 from .delta import Indices
 
-SHARE = 0.03  # of the local steps that looking may cost; a look is two gradients, a step is one and an update
-LOOK_STEPS = 2
+SHARE = 0.03  # of the local steps that looks may cost
+LOOK_STEPS = 3  # what a look costs, in local steps: two gradients, and its own arithmetic
 EPSILON = 0.01  # of the weights' root mean square
 MEMORY = 0.7  # of the rolling averages, per look
 

@@ -1,0 +1,239 @@
+"""What to send: scoring rules and granularities beside plain magnitude, at the same bytes.
+
+    python -m benchmarks.importance --json [--quick] [--tasks fashion-mnist,text,digits] [--peers 8] [--steps 500]
+        [--seeds 1,2,3] [--variants magnitude,influence …]
+
+One row per variant, task and seed: `scoring`, `granularity` and `k_policy` (what the variant is), accuracy or loss of
+the nodes' read-outs (mean, worst), `gain` over plain magnitude of the same seed (in points of accuracy, or in
+thousandths of a nat), mb_per_node (received), entries (coordinates an entry carries, mean), added_compute (time beyond
+what plain magnitude takes, as a share of the training; looks and scoring), beside (the networks' learning, in a thread
+of its own in a node, as a share of the training), looks and lessons (how many).
+`fashion-mnist` is a perceptron with SGD; `text` a small transformer with AdamW on text that comes with Python, `digits`
+a wide perceptron.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import progress
+from benchmarks.frontier import BEST, Row, figures, labels_of, summary
+from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
+from p2pnode.deltas.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
+from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.node.bench import Bench
+from p2pnode.shards.share import parse_split, split
+from p2pnode.tasks.find import load_task
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task as it is measured here."""
+
+    spec: str
+    steps: int
+    options: dict[str, float | int | str] = field(default_factory=dict)
+    source: str | None = None
+    split: str = "dirichlet:0.3"
+    learning_rate: float | None = None
+    mean_steps: float = 10.0
+    settings: dict[str, float] = field(default_factory=dict)
+
+
+def topics() -> str:
+    """The largest text that every Python brings along."""
+    import pydoc_data.topics
+
+    return str(Path(pydoc_data.topics.__file__))
+
+
+SMALL = {"width": 64, "layers": 2, "context": 64, "test_windows": 128}
+CASES = {
+    "fashion-mnist": Case("fashion-mnist", 500, learning_rate=BEST, settings={"density": 0.005}),
+    "text": Case(
+        "text", 300, SMALL, topics(), "iid", 0.006, 5.0, {"density": 0.02, "beta": 0.95},
+    ),
+    "digits": Case("digits", 400, {"hidden": 1024}, settings={"density": 0.005}),
+}  # fmt: skip
+
+VARIANTS: dict[str, dict[str, float]] = {
+    "magnitude": {},
+    "influence": {"influence": 1.0},
+    "root influence": {"influence": 0.5},
+    "importance": {"importance": 1.0},
+    "both": {"influence": 1.0, "importance": 1.0},
+    "layer scores": {"layer_scores": 0.5},
+    "least influence": {"least_influence": 0.3},
+    "hybrid": {"granularity": HYBRID},
+    "coarse": {"granularity": COARSE},
+    "rule": {"granularity": RULE},
+    "bandit": {"granularity": LEARNED},
+}
+QUICK = ("magnitude", "influence", "importance", "both", "hybrid", "coarse", "rule", "bandit")
+
+
+class Stopwatch:
+    """Processor time spent in methods of objects, by name, and how many calls that were."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.calls: dict[str, int] = {}
+
+    def watch(self, owner: Any, method: str, name: str) -> None:
+        inner: Callable[..., Any] = getattr(owner, method)
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            begun = time.thread_time()
+            try:
+                return inner(*arguments, **named)
+            finally:
+                self.seconds[name] = self.seconds.get(name, 0.0) + time.thread_time() - begun
+                self.calls[name] = self.calls.get(name, 0) + 1
+
+        setattr(owner, method, timed)
+
+    def watch_peer(self, peer: Peer) -> None:
+        assert isinstance(peer.policy, DeltaSetPolicy)
+        self.watch(peer.trainer, "steps", "train")
+        self.watch(peer.trainer, "slopes", "look")
+        self.watch(peer.policy, "record", "record")
+        scorer = peer.policy.author.scorer
+        if scorer is not None and scorer.influence is not None:
+            self.watch(scorer.influence, "points", "points")
+            self.watch(scorer.influence, "note", "note")
+        if scorer is not None and scorer.importance is not None:
+            self.watch(scorer.importance, "learn", "learn")
+
+    def of(self, *names: str) -> float:
+        return sum(self.seconds.get(name, 0.0) for name in names)
+
+
+def run_variant(name: str, case: Case, bench: Bench, parts: list[np.ndarray], seed: int, steps: int) -> Row:
+    rate = (case.learning_rate or bench.task.learning_rate) / bench.task.learning_rate
+    plan = Plan(steps, mean_steps=case.mean_steps, rate=rate, seed=seed)
+    genesis = Bench(bench.task, seed=seed).genesis
+    watch, entries = Stopwatch(), []
+    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, {**case.settings, **VARIANTS[name]}, plan, genesis)
+    for peer in swarm.peers:
+        watch.watch_peer(peer)
+        _count_entries(peer, entries)
+    swarm.run()
+    nodes = [figures(peer, peer.policy.readout()) for peer in swarm.peers]
+    train = watch.of("train")
+    return {
+        **_described(name),
+        **summary(nodes, "loss" if bench.task.name == "text" else "accuracy"),
+        "entries": round(float(np.mean(entries))),
+        "record_ms": round(1000 * watch.of("record") / watch.calls["record"], 3),
+        "record_share": (watch.of("record") - watch.of("learn")) / train,
+        "look_share": watch.of("look", "points", "note") / train,
+        "beside": round(watch.of("learn") / train, 4),
+        "looks": watch.calls.get("look", 0),
+        "lessons": watch.calls.get("learn", 0),
+    }
+
+
+def _count_entries(peer: Peer, entries: list[int]) -> None:
+    inner = peer.policy.publish
+
+    def publish(draft: Any) -> bytes:
+        entries.append(len(draft.delta))
+        return inner(draft)
+
+    peer.policy.publish = publish  # type: ignore[method-assign]
+
+
+def _described(name: str) -> Row:
+    settings = VARIANTS[name]
+    factors = [f"{key}^{value:g}" for key, value in settings.items() if key != "granularity"]
+    granularity = int(settings.get("granularity", FINE))
+    return {
+        "variant": name,
+        "scoring": " × ".join(["magnitude", *factors]),
+        "granularity": NAMES[granularity],
+        "k_policy": "learned" if granularity == LEARNED else "fixed",
+    }
+
+
+def compare(rows: list[Row]) -> None:
+    """Each row beside plain magnitude of its task and seed."""
+    for row in rows:
+        plain = next(one for one in rows if one["variant"] == "magnitude" and _same_run(one, row))
+        what, factor = ("loss", -1000.0) if "loss" in row else ("accuracy", 100.0)
+        row["gain"] = round(factor * (_number(row, what) - _number(plain, what)), 2)
+        extra = _number(row, "record_share") - _number(plain, "record_share")
+        row["added_compute"] = round(_number(row, "look_share") + extra, 4)
+    for row in rows:
+        row["look_share"] = round(_number(row, "look_share"), 4)
+        del row["record_share"]
+
+
+def _same_run(one: Row, other: Row) -> bool:
+    return one["task"] == other["task"] and one["seed"] == other["seed"]
+
+
+def _number(row: Row, key: str) -> float:
+    return float(row[key] or 0.0)
+
+
+def measure(arguments: argparse.Namespace) -> list[Row]:
+    rows: list[Row] = []
+    for task_name in arguments.tasks:
+        case = CASES[task_name]
+        task = load_task(case.spec, case.options, case.source)
+        bench, steps = Bench(task, seed=0), arguments.steps or case.steps
+        for seed in arguments.seeds:
+            parts = split(labels_of(task, bench), bench.samples, arguments.peers, parse_split(case.split), seed)
+            for name in arguments.variants:
+                begun = time.perf_counter()
+                run: Row = {"task": task_name, "seed": seed, "peers": arguments.peers, "steps": steps}
+                rows.append({**run, **run_variant(name, case, bench, parts, seed, steps)})
+                progress(f"{rows[-1]} in {time.perf_counter() - begun:.0f} s")
+    compare(rows)
+    return rows
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What to send, at the same bytes.")
+    parser.add_argument("--json", action="store_true", help="one line for machines")
+    parser.add_argument("--quick", action="store_true", help="digits and few steps, within two minutes")
+    parser.add_argument("--tasks", type=lambda text: text.split(","), default=None)
+    parser.add_argument("--peers", type=int, default=None)
+    parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
+    parser.add_argument("--seeds", type=lambda text: [int(word) for word in text.split(",")], default=None)
+    parser.add_argument("--variants", type=lambda text: text.split(","), default=None)
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    arguments.tasks = arguments.tasks or (["digits"] if quick else ["fashion-mnist", "text"])
+    arguments.peers = arguments.peers or (4 if quick else 8)
+    arguments.steps = arguments.steps or (200 if quick else None)
+    arguments.seeds = arguments.seeds or ([1] if quick else [1, 2, 3])
+    arguments.variants = arguments.variants or list(QUICK if quick else VARIANTS)
+    if set(arguments.variants) - set(VARIANTS) or "magnitude" not in arguments.variants:
+        parser.error(f"variants are {', '.join(VARIANTS)}; magnitude must be among them")
+    if set(arguments.tasks) - set(CASES):
+        parser.error(f"tasks are {', '.join(CASES)}")
+    return arguments
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rows = measure(parsed_arguments := parsed())
+    if parsed_arguments.json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print("  ".join(f"{key} {value}" for key, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()
