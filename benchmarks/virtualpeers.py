@@ -142,24 +142,21 @@ class VirtualPeers:
         if not beyond or not isinstance(policy, DeltaSetPolicy) or peer.rng.random() >= policy.author.tuning.bridge:
             return False
         other = peer.rng.choice(beyond)
-        lineage = circle_lineage(GENESIS, other.circle)
-        asked = policy.ask_beyond(lineage, len(self._mates(peer)) + 1, peer.rng.getrandbits(32))
-        if asked is None:
-            return True
+        lineage, pause = circle_lineage(GENESIS, other.circle), len(self._mates(peer)) + 1
+        question = policy.ask_beyond(lineage, pause)
 
-        def arrived() -> None:
-            other.received += len(asked.body)
-            told = other.policy.answer_beyond(asked.body)
-            self._after(latency, lambda: answered(told))
+        def asked() -> None:
+            other.received += len(question)
+            answer = other.policy.answer_beyond(question)
+            self._after(latency, lambda: answered(answer))
 
-        def answered(told: bytes) -> None:
-            peer.received += len(told)
-            peer.bridges += 1
-            draft = policy.bridge(asked, told)
-            if draft is not None:
-                policy.publish(draft)
+        def answered(answer: bytes) -> None:
+            peer.received += len(answer)
+            draft = policy.bridge(lineage, answer, pause)
+            peer.bridges += draft is not None and bool(policy.publish(draft))
 
-        self._after(latency, arrived)
+        if question:
+            self._after(latency, asked)
         return True
 
     def _merge_and_go_on(self, peer: Peer) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from ..deltas.scoring import Scorer
 from ..deltas.codec import encode
+from ..deltas.scoring import Scorer
 from ..deltaset.accumulate import in_range
 from ..deltaset.bridge import latest, rounds_since, sample
 from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, encode_entry, rules_for
@@ -217,7 +217,7 @@ class DeltaSetPolicy:
     # ---- bridges to other circles ----
 
     def ask_beyond(self, other: bytes, pause: int) -> bytes:
-        """Light. What to ask a node of lineage `other`; nothing when our circle has bridged there `pause` rounds ago."""
+        """Light. What to ask a node of lineage `other`; nothing when our circle bridged there within `pause` rounds."""
         with self._lock:
             return setbridge.question(self.set, other, pause)
 

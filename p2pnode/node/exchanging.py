@@ -8,7 +8,7 @@ import contextlib
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
 from ..merge.policy import Policy
-from ..messages import Bridge, Exchange, Exchanged
+from ..messages import Exchange, Exchanged
 from ..network.base import Seconds
 from ..run import RunAccess
 from .admission import Admission
@@ -70,9 +70,12 @@ class Exchanging:
         """One exchange with each of up to three partners; now and then one of them is of another circle."""
         circle = self.circle()
         partners = self._parts.world.rng.sample(circle, min(PARTNERS, len(circle)))
-        if self.bridging.choose(self._circle_name, len(circle) + 1):
-            partners = partners[: PARTNERS - 1]
-        await asyncio.gather(*(self._exchange(partner) for partner in partners))
+        beyond = self.bridging.choose(self._circle_name)
+        if beyond is None:
+            await asyncio.gather(*(self._exchange(partner) for partner in partners))
+        else:
+            bridge = self.bridging.ask(beyond, len(circle) + 1)
+            await asyncio.gather(bridge, *(self._exchange(partner) for partner in partners[: PARTNERS - 1]))
         await self.snapshots.catch_up(circle)
 
     async def _exchange(self, partner: PeerId) -> None:
@@ -98,10 +101,8 @@ class Exchanging:
 
     # ---- answering ----
 
-    def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged:
+    def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
         """What a partner gets that asks or pushes; PeerRefused or PeerMisbehaved when it may not, or talks nonsense."""
-        if isinstance(request, Bridge):
-            return self.bridging.answer(peer, request)
         self._admission.check(peer, request.run, request.model, request.proof)
         try:
             if request.push:

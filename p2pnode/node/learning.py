@@ -71,7 +71,7 @@ class Learning:
         self.bench = bench
         self.standings = Standings(Monitor(threshold), parts.identity.peer_id, begun=parts.world.clock.monotonic())
         admission = Admission(access, parts.identity.peer_id, MODEL)
-        bridging = Bridging(parts, admission, policy, self.standings, terms.genesis, self._publish)
+        bridging = Bridging(parts, admission, policy, terms.genesis)
         self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging)
         self.trainer = Trainer(bench, np.empty(0, np.int64), _own_seed(parts, access), declared_speed=parts.world.speed)
         self._parts = parts
@@ -98,11 +98,10 @@ class Learning:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.standings.begun = self._parts.world.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(kept()) for kept in (self.exchanging.keep, self.exchanging.bridging.keep)]
+            exchanging = group.create_task(self.exchanging.keep())
             why = await self._keep_training()
             await self.exchanging.once()  # the last entry too should get around
-            for task in beside:
-                task.cancel()
+            exchanging.cancel()
         return why
 
     async def save(self, limit: Seconds | None = None) -> None:
@@ -161,6 +160,8 @@ class Learning:
         facts = Facts(result.steps, result.loss, result.samples, peers)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
         self._publish(await world.compute(lambda: self.policy.record(begun, result.weights, facts)))
+        bridge = await self.exchanging.bridging.draft()
+        self.standings.bridges += bridge is not None and self._publish(bridge)
         self.standings.note(result.loss, await world.compute(self.policy.merge))
         self.exchanging.soon()
 
@@ -173,8 +174,9 @@ class Learning:
         measure_influence(self.policy, self.trainer, result.weights)
         return begun, result
 
-    def _publish(self, draft: object) -> None:
+    def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
+        journal = b""
         try:
             journal = self.policy.publish(draft)
             if journal:
@@ -183,6 +185,7 @@ class Learning:
             self._warn("refused", f"this round's delta breaks the run's own rules and stays here: {error}")
         except LocalProblem as problem:
             self._warn("disk", f"what was published could not be noted: {problem}")
+        return bool(journal)
 
     def _choose_rows(self) -> None:
         """This node's share of the data: its shards by rendezvous hashing among those present, unless it is fixed."""
@@ -213,8 +216,11 @@ class Learning:
 
     # ---- for peers and views ----
 
-    def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged:
+    def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
         return self.exchanging.answer(peer, request)
+
+    async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged:
+        return await self.exchanging.bridging.answer(peer, request)
 
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
         return await self.exchanging.snapshots.payload(peer, request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ..errors import PeerMisbehaved, PeerRefused
@@ -42,7 +42,8 @@ from .parts import Parts
 class Learner(Protocol):
     """The part of learning that peers ask. PeerRefused to say no, PeerMisbehaved when they ask nonsense."""
 
-    def answer(self, peer: PeerId, request: Exchange | Bridge) -> Exchanged: ...
+    def answer(self, peer: PeerId, request: Exchange) -> Exchanged: ...
+    async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged: ...
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
 
 
@@ -82,7 +83,7 @@ class NodeServer:
         self._standing = parts.standing
         self._traffic = parts.calls.traffic
         self._take_in = parts.acquaintances.take_in
-        self._answers: dict[type, Callable[[PeerId, Request], Answer]] = {
+        self._answers: dict[type, Callable[[PeerId, Request], Answer | Awaitable[Answer]]] = {
             Ping: self._pong,
             Hello: self._welcome,
             Store: self._store,
@@ -90,7 +91,7 @@ class NodeServer:
             GetPeers: self._peers,
             GetManifest: self._manifest,
             Exchange: self._exchange,
-            Bridge: self._exchange,
+            Bridge: self._bridge,
             GetView: self._view,
         }
 
@@ -98,11 +99,11 @@ class NodeServer:
         """The answer to one call, whatever was in it."""
         self._traffic.calls_served += 1
         self._traffic.received_bytes += len(request)
-        answer = encode(self._answer(peer, request))
+        answer = encode(await self._answer(peer, request))
         self._traffic.sent_bytes += len(answer)
         return answer
 
-    def _answer(self, peer: PeerId, request: bytes) -> Answer:
+    async def _answer(self, peer: PeerId, request: bytes) -> Answer:
         now = self._clock.monotonic()
         if self._standing.ignored(peer, now):
             return self._refuse(Refused("ignored", "too many faults lately"))
@@ -111,7 +112,8 @@ class NodeServer:
             return self._refuse(Refused("busy", "too many calls; slow down"))
         try:
             message = decode_request(request)
-            return self._answers[type(message)](peer, message)
+            answer = self._answers[type(message)](peer, message)
+            return await answer if isinstance(answer, Awaitable) else answer
         except PeerMisbehaved as fault:
             self.misbehaved(peer, str(fault))
             return self._refuse(Refused("malformed", str(fault)[:200]))
@@ -138,8 +140,12 @@ class NodeServer:
         return self._host.learner
 
     def _exchange(self, peer: PeerId, request: Request) -> Exchanged:
-        assert isinstance(request, Exchange | Bridge)
+        assert isinstance(request, Exchange)
         return self._learner().answer(peer, request)
+
+    async def _bridge(self, peer: PeerId, request: Request) -> Exchanged:
+        assert isinstance(request, Bridge)
+        return await self._learner().answer_beyond(peer, request)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._standing.fault(peer, why, self._clock.monotonic())

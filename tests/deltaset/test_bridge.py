@@ -11,27 +11,22 @@ from p2pnode.deltaset.accumulate import apply
 from p2pnode.deltaset.bridge import (
     COARSE,
     bridge_delta,
-    bridged_lately,
-    coarse,
     count_of,
-    drawn,
-    index_set,
+    latest,
     most_changed,
+    rounds_since,
     sample,
     union_delta,
 )
 from p2pnode.deltaset.correction import TAU, WINDOW, Keep, Restart, RunningMedian, corrected
 from p2pnode.deltaset.entry import BRIDGE
+from p2pnode.deltaset.retention import KEPT
 from p2pnode.weights import MAX_UNITS, Units
 
 RNG = np.random.default_rng(8)
 THEN = RNG.integers(-(1 << 20), 1 << 20, 10_000).astype(np.int32)
 NOW = (THEN + RNG.integers(-900, 900, 10_000)).astype(np.int32)
 THEIRS = (NOW + RNG.integers(-5000, 5000, 10_000)).astype(np.int32)
-
-
-def places_of(seed: int) -> np.ndarray:
-    return index_set(most_changed(len(NOW), deltas(NOW - THEN), 100), drawn(len(NOW), seed, 100), 200)
 
 
 def deltas(change: Units) -> list[SparseDelta]:
@@ -41,30 +36,23 @@ def deltas(change: Units) -> list[SparseDelta]:
     return [SparseDelta(len(change), every, half), SparseDelta(len(change), every[5:], (change - half)[5:])]
 
 
-def test_the_index_set_has_what_changed_most_and_as_many_by_chance() -> None:
-    places = places_of(seed=4)
+def test_what_changed_most_is_told() -> None:
+    places = most_changed(len(NOW), deltas(NOW - THEN), 100)
     change = NOW - THEN
-    change[:5] //= 2
-    most = np.argsort(-np.abs(change), kind="stable")[:100]
-    assert np.isin(most, places).all()
-    assert 150 < len(places) <= 200
-    assert places.dtype == np.uint32
-    assert (np.diff(places.astype(np.int64)) > 0).all()
-    assert np.array_equal(places, places_of(seed=4))
-    assert not np.array_equal(places, places_of(seed=5))
+    change[:5] //= 2  # of which the second entry has nothing
+    assert np.array_equal(places, np.sort(np.argsort(-np.abs(change), kind="stable")[:100]))
 
 
-@pytest.mark.parametrize(("size", "most", "count"), [(6, 1, 1), (5_000, 500, 128), (10**6, 10**5, 10**4)])
-def test_an_index_set_is_a_share_of_the_model_and_fits_an_entry_and_a_call(size: int, most: int, count: int) -> None:
+@pytest.mark.parametrize(("size", "most", "count"), [(6, 1, 1), (5_000, 500, 256), (10**6, 10**5, 2 * 10**4)])
+def test_a_bridge_is_a_share_of_the_model_and_fits_an_entry_and_a_call(size: int, most: int, count: int) -> None:
     assert count_of(size, most) == count
-    assert count_of(10**9, 10**8) * 2 * 4 < 1 << 20
-    assert len(index_set(drawn(6, 1, 1), drawn(6, 2, 1), 1)) == 1
+    assert count_of(10**9, 10**8) * 6 < 1 << 20
 
 
-def test_a_bridge_goes_about_half_the_way_where_it_was_asked() -> None:
-    places = places_of(seed=4)
+def test_a_bridge_goes_about_half_the_way_where_they_changed() -> None:
+    places = most_changed(len(NOW), deltas(NOW - THEN), 200)
     mine = NOW.copy()
-    apply(mine, bridge_delta(sample(NOW, places), coarse(THEIRS[places])))
+    apply(mine, bridge_delta(NOW[places], sample(THEIRS, places)))
     before = np.linalg.norm((THEIRS - NOW)[places].astype(float))
     assert 0.45 < np.linalg.norm((THEIRS - mine)[places].astype(float)) / before < 0.55
     elsewhere = np.setdiff1d(np.arange(len(NOW)), places)
@@ -73,7 +61,7 @@ def test_a_bridge_goes_about_half_the_way_where_it_was_asked() -> None:
 
 def test_what_is_told_of_weights_is_near_them_and_within_the_grid() -> None:
     edge = np.array([MAX_UNITS, -MAX_UNITS, MAX_UNITS - 1, 0, 127, -129], np.int32)
-    told = coarse(edge)
+    told = sample(edge, np.arange(6, dtype=np.uint32)).values
     assert (np.abs(told - edge) <= COARSE // 2).all()
     assert not (told % COARSE).any()
     assert np.abs(told).max() == MAX_UNITS
@@ -86,14 +74,17 @@ def test_a_union_moves_the_larger_circle_by_the_smaller_ones_share() -> None:
     np.testing.assert_allclose(step.values, (THEIRS - NOW) / 4, atol=120)
 
 
-def test_one_bridge_in_a_while_is_enough() -> None:
+def test_the_log_knows_how_long_ago_the_last_bridge_was() -> None:
     other = b"o" * 32
     first = entry(0, None, 1, kind=BRIDGE, other=other)
     then = entry(0, first, 2)
-    log = set_of([first, then]).log
-    assert bridged_lately(log, other, rounds=2)
-    assert not bridged_lately(log, other, rounds=1)
-    assert not bridged_lately(log, b"p" * 32, rounds=2)
+    third = entry(1, None, 3)
+    log = set_of([first, then, third]).log
+    assert rounds_since(log, other) == 1
+    assert rounds_since(log, b"p" * 32) == KEPT
+    assert rounds_since(set_of([first]).log, other) == 0
+    assert latest(log, 1) == [then, third] or latest(log, 1) == [third, then]
+    assert len(latest(log, 9)) == 3
 
 
 # ---- correction ----
