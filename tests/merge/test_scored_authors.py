@@ -1,0 +1,76 @@
+"""Authors that judge what to send: sets stay equal, the same seed gives the same, settings are checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
+from p2pnode.deltas.granularity import COARSE, HYBRID, LEARNED, RULE
+from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.setstate import Tuning, tuning_of
+from p2pnode.node.bench import Bench
+from p2pnode.shards.share import parse_split, split
+from p2pnode.tasks.find import load_task
+
+VARIANTS = [
+    {"influence": 1.0, "importance": 0.5, "layer_scores": 0.5},
+    {"least_influence": 0.3, "granularity": HYBRID},
+    {"granularity": COARSE},
+    {"granularity": RULE},
+    {"granularity": LEARNED},
+]
+
+
+def run(settings: dict[str, float]) -> list[Peer]:
+    bench = Bench(load_task("digits"), seed=0)
+    parts = split(None, bench.samples, 3, parse_split("iid"), 1)
+    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, settings, Plan(120, seed=1), bench.genesis)
+    swarm.run()
+    return swarm.peers
+
+
+@pytest.mark.parametrize(
+    "settings", VARIANTS, ids=lambda settings: "+".join(settings) + str(settings.get("granularity", ""))
+)
+def test_the_same_seed_gives_the_same_and_everybody_learns(settings: dict[str, float]) -> None:
+    first, again = run(settings), run(settings)
+    for one, other in zip(first, again, strict=True):
+        assert np.array_equal(one.policy.readout(), other.policy.readout())
+        assert one.received == other.received > 0
+        assert one.trainer.evaluate(one.policy.readout()).accuracy > 0.5
+
+
+def test_partners_hear_each_others_scores_of_layers() -> None:
+    for peer in run(VARIANTS[0]):
+        assert isinstance(peer.policy, DeltaSetPolicy)
+        scorer = peer.policy.author.scorer
+        assert scorer is not None
+        assert scorer.partners is not None
+        assert scorer.partners.heard > 10
+        assert len(scorer.layer_bytes) == 4
+        assert scorer.influence is not None
+        assert scorer.influence.looks == 1
+        assert scorer.importance is not None
+        assert scorer.importance.lessons > 10
+
+
+def test_the_default_is_plain_magnitude() -> None:
+    assert Tuning().scoring.plain
+    assert tuning_of({}).scoring.plain
+    assert not tuning_of({"granularity": 1}).scoring.plain
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"granularity": 5},
+        {"granularity": 0.5},
+        {"influence": -1},
+        {"importance": float("nan")},
+        {"least_influence": 11},
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        tuning_of(settings)
