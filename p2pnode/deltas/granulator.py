@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from ..weights import Units
 from .bandit import Bandit
@@ -39,8 +40,7 @@ class Granulator:
         self.choice = Choice(COARSE, COARSE, "the beginning")
         self.bandit = Bandit() if setting == LEARNED else None
         self._setting = setting
-        self._coarse = Blocks(layers, COARSE_BLOCK)
-        self._hybrid = [Blocks(layers, length) for length in HYBRID_BLOCKS]
+        self._layers = tuple(layers)
         self._fine_bits = 0.0  # a single coordinate took when last one went out; 0 before the first
         self._more = {COARSE: 2.0, HYBRID: 1.0}  # times k, so that the bytes are those of k single ones
         self._k = 0
@@ -71,6 +71,14 @@ class Granulator:
             self._more[self.granularity] = min(MOST, max(1 / MOST, more))
         if self.bandit is not None:
             self.bandit.note(self._loss, payload_bytes)
+
+    @cached_property
+    def _coarse(self) -> Blocks:
+        return Blocks(self._layers, COARSE_BLOCK)
+
+    @cached_property
+    def _hybrid(self) -> list[Blocks]:
+        return [Blocks(self._layers, length) for length in HYBRID_BLOCKS]
 
     def _next(self) -> int:
         if not self._fine_bits or (self._setting != FINE and self._rounds % PRICE_EVERY == 0):
