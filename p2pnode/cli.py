@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from . import __version__
-from .door.flags import ALL, PLACE, SAVED, takes
+from .door.flags import ALL, PLACE, SAVED, WATCHING, takes
 from .door.load import load
 from .door.simcommand import sim
 from .errors import LocalProblem, UsageError
@@ -116,6 +116,19 @@ def revert(
     from .door.ordering import revert_peer
 
     revert_peer(load(flags, os.environ).config.data_dir, peer)
+
+
+@app.command()
+@takes(WATCHING)
+def watch(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    address: Annotated[str, typer.Argument(help="Of any of its nodes, as its invite has it.", metavar="ADDR")],
+) -> None:
+    """Look at a swarm without taking part: who is there, how they learn. Leaves nothing behind."""
+    from .door.start import watch_and_exit
+
+    watch_and_exit(flags, address)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from ..config import SETTINGS, LearningSettings, Setting
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
 PLACE = ("data-dir", "config")  # all that a command about a running node needs to know
+WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "listen", "config")
 SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
 
 _CONFIG = Setting(

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,9 +32,11 @@ from ..store.book import PeerBook
 from ..store.datadir import DataDir, open_data_dir
 from ..watch.show import shown
 from .ending import Ending, end_process, run_loop
+from .load import load
 
 ANY_PORT = "/ip4/0.0.0.0/tcp/{port}"
 POLL = 0.25
+LOOK_EVERY = 2.0  # seconds
 RUN_ALONE = "--run alone does not say where its nodes are; paste the whole invite, with its --bootstrap"
 
 
@@ -43,6 +46,17 @@ def run_and_exit(config: Config, role: str = "node") -> NoReturn:
         code, why = run_node(config, role), ""
     except (UsageError, LocalProblem) as error:
         code, why = error.exit_code, str(error)
+    end_process(code, why)
+
+
+def watch_and_exit(flags: Mapping[str, object], address: str) -> NoReturn:
+    """Look at a swarm from a place of no lasting, and end the process."""
+    with tempfile.TemporaryDirectory(prefix="p2pnode-watch-") as place:
+        told = {**flags, "bootstrap": [address], "data-dir": place, "meet-only": True}
+        try:
+            code, why = run_node(load(told, os.environ).config, role="observer"), ""
+        except (UsageError, LocalProblem) as error:
+            code, why = error.exit_code, str(error)
     end_process(code, why)
 
 
@@ -72,6 +86,7 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
             shown(node, config.output, sys.stdout),
             _port_kept(node, data_dir),
             _page(node, config.output.dashboard),
+            _looking_around(node, role),
         ):
             await node.run()
     finally:
@@ -79,6 +94,23 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
             if isinstance(thread, ThreadCompute):
                 thread.close()
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _looking_around(node: Node, role: str) -> AsyncIterator[None]:
+    """An observer asks peers how they are doing all the time: it is there for nothing else."""
+
+    async def keep() -> None:
+        while True:
+            await node.look_around()
+            await asyncio.sleep(LOOK_EVERY)
+
+    looking = asyncio.create_task(keep()) if role == "observer" else None
+    try:
+        yield
+    finally:
+        if looking is not None:
+            looking.cancel()
 
 
 @contextlib.asynccontextmanager

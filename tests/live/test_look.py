@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +58,20 @@ def test_nobody_there_is_said_and_ends(tmp_path: Path) -> None:
         p2pnode.Swarm.look(nobody, timeout=6.0).open()
     with pytest.raises(UsageError):
         p2pnode.Swarm.look("not an address")
+
+
+def test_watch_shows_a_swarm_takes_no_part_and_leaves_nothing(two: tuple[Door, Door], tmp_path: Path) -> None:
+    founder, _ = two
+    words = pasted(founder.invite())
+    watcher = Door(tmp_path, "watcher", "watch", words[words.index("--bootstrap") + 1])
+    try:
+        watcher.says(r"connected: \d peer")
+        wait_for(
+            "the watcher to be seen", lambda: any(r["role"] == "observer" for r in founder.status()["peers"]), LIMIT
+        )
+        watcher.signalled(signal.SIGINT)
+        assert watcher.process.returncode == 0
+        assert not list(watcher.temporary.glob("p2pnode-watch-*"))
+        assert not watcher.data_dir.exists()
+    finally:
+        watcher.stop()
