@@ -18,7 +18,9 @@ from p2pnode.node.status import Status
 LIMIT = 120.0
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 DIGITS = ["--task", "digits"]
+BIG = {"width": 256, "layers": 7, "context": 64, "batch_size": 8}  # 5.6 M parameters
 TEXT = ["--task", "text", "--data", __file__]
+TEXT += [word for name, value in BIG.items() for word in ("--task-option", f"{name}={value}")]
 
 
 def start_probed(root: Path, name: str, calls: int, arguments: list[str]) -> subprocess.Popen[bytes]:
