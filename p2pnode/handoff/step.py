@@ -1,0 +1,297 @@
+"""The handoff of one shard as a pure state machine: from a state and an event to the state after, writes and messages.
+
+The rules that make it lose nothing:
+- a term is on disk as used before the offer that uses it is sent;
+- a receiver has the bytes on disk before it writes the countersigned certificate: that write is the commit point;
+- whoever sees a higher certificate believes it;
+- bytes that are kept become cache only by a release for the highest certificate known, which its holder signs after all
+  keepers it names said they have them;
+- nothing here looks at a clock, and every message may come twice, late or never.
+The node, the simulator and the model checker run this same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from .certificate import (
+    MAX_TERM,
+    Certificate,
+    Signer,
+    certificate_id,
+    claim,
+    countersign,
+    following,
+    is_offer,
+    offer,
+    rank,
+    sign_release,
+)
+from .messages import AnyMessage, Certified, Kept, MayDrop, Offer, Refusal, Release
+from .state import (
+    Claim,
+    DeleteBytes,
+    Drop,
+    Event,
+    Fetched,
+    Give,
+    Lost,
+    Meet,
+    NotFetched,
+    PutBytes,
+    PutRecord,
+    Received,
+    Record,
+    Renew,
+    State,
+    Step,
+    TakeOver,
+    restarted,
+    unconfirmed,
+)
+
+
+def step(me: Signer, state: State, event: Event) -> Step:
+    """What `event` leads to. An event that does not fit the state leads to nothing."""
+    if isinstance(event, Received):
+        return _HEARD[type(event.message)](me, state, event.sender, event.message)
+    return _LOCAL[type(event)](me, state, event)
+
+
+# ---- local events ----
+
+
+def _claim(me: Signer, state: State, event: Claim) -> Step:
+    if not state.have or state.record.highest is not None or me.peer_id not in event.keepers:
+        return Step(state)
+    certificate = claim(me, event.run, event.shard, event.keepers)
+    return _tell_keepers(me, _certify(state, certificate))
+
+
+def _give(me: Signer, state: State, event: Give) -> Step:
+    before = _own(me, state)
+    if before is None or event.to == me.peer_id or event.to not in event.keepers:
+        return Step(state)
+    offered = offer(me, following(before, state.record.next_term, event.to, event.keepers))
+    record = msgspec.structs.replace(state.record, next_term=state.record.next_term + 1)
+    after = replace(state, record=record, offer=offered)
+    return Step(after, (PutRecord(record),), ((event.to, Offer(offered)),))
+
+
+def _renew(me: Signer, state: State, event: Renew) -> Step:
+    before = _own(me, state)
+    if before is None or me.peer_id not in event.keepers:
+        return Step(state)
+    renewed = offer(me, following(before, state.record.next_term, me.peer_id, event.keepers))
+    return _tell_keepers(me, _certify(state, countersign(me, renewed)))
+
+
+def _take_over(me: Signer, state: State, event: TakeOver) -> Step:
+    before = state.record.highest
+    able = state.have and state.record.kept and state.record.next_term < MAX_TERM
+    if not able or before is None or before.to == me.peer_id or me.peer_id not in event.keepers:
+        return Step(state)
+    taken = offer(me, following(before, state.record.next_term, me.peer_id, event.keepers, takeover=True))
+    return _tell_keepers(me, _certify(state, taken))
+
+
+def _fetched(me: Signer, state: State, event: Fetched) -> Step:
+    if state.have:
+        return Step(state)
+    return _after_bytes(me, replace(state, have=True), (PutBytes(),))
+
+
+def _not_fetched(me: Signer, state: State, event: NotFetched) -> Step:
+    """An offer is declined; a keeper goes on wanting what it must keep."""
+    wanted = state.wanted
+    if wanted is None or not is_offer(wanted):
+        return Step(state)
+    refusal = Refusal(wanted.run, wanted.shard, wanted.term, event.why)
+    return Step(restarted(me.peer_id, state.record, state.have), (), ((wanted.giver, refusal),))
+
+
+def _lost(me: Signer, state: State, event: Lost) -> Step:
+    return Step(restarted(me.peer_id, state.record, have=False))
+
+
+def _drop(me: Signer, state: State, event: Drop) -> Step:
+    if not state.have or state.record.kept:
+        return Step(state)
+    return Step(replace(state, have=False), (DeleteBytes(),))
+
+
+def _meet(me: Signer, state: State, event: Meet) -> Step:
+    highest, messages = state.record.highest, []
+    if highest is not None:
+        messages.append((event.peer, _news(me, state, highest, event.peer)))
+    if state.offer is not None and state.offer.to == event.peer:
+        messages.append((event.peer, Offer(state.offer)))
+    return Step(state, (), tuple(messages))
+
+
+def _news(me: Signer, state: State, highest: Certificate, peer: str) -> AnyMessage:
+    """A certificate as news, or with the question that goes with it."""
+    free = state.have and state.record.kept and me.peer_id not in highest.keepers
+    return MayDrop(highest) if free and peer == highest.to else Certified(highest)
+
+
+# ---- messages ----
+
+
+def _on_offer(me: Signer, state: State, sender: str, message: Offer) -> Step:
+    offered = message.certificate
+    if rank(offered) <= rank(state.record.highest):
+        return _answer_news(state, sender)
+    if state.have:
+        return _commit(me, state, offered, ())
+    if rank(state.wanted) > rank(offered):
+        return Step(state)
+    return Step(replace(state, wanted=offered))
+
+
+def _on_refusal(me: Signer, state: State, sender: str, message: Refusal) -> Step:
+    refused = state.offer is not None and (state.offer.to, state.offer.term) == (sender, message.term)
+    return Step(replace(state, offer=None) if refused else state)
+
+
+def _on_certified(me: Signer, state: State, sender: str, message: Certified) -> Step:
+    return _hear(me, state, sender, message.certificate)
+
+
+def _hear(me: Signer, state: State, sender: str, certificate: Certificate) -> Step:
+    """Believe a higher certificate, and do what it asks of us; answer a lower one with what we know."""
+    if rank(certificate) < rank(state.record.highest):
+        return _answer_news(state, sender)
+    if me.peer_id in certificate.keepers:
+        return _keep(me, state, certificate, ())
+    if rank(certificate) == rank(state.record.highest):
+        return Step(state)
+    after = _believe(state, certificate)
+    question = ((certificate.to, MayDrop(certificate)),) if state.have and state.record.kept else ()
+    return Step(after, (PutRecord(after.record),), question)
+
+
+def _on_kept(me: Signer, state: State, sender: str, message: Kept) -> Step:
+    highest = _own(me, state)
+    if highest is None or message.certificate_id != certificate_id(highest) or sender not in highest.keepers:
+        return Step(state)
+    return Step(replace(state, confirmed=state.confirmed | {sender}))
+
+
+def _on_may_drop(me: Signer, state: State, sender: str, message: MayDrop) -> Step:
+    heard = _hear(me, state, sender, message.certificate)
+    highest = _own(me, heard.state)
+    if highest is None or rank(highest) != rank(message.certificate) or sender in highest.keepers:
+        return heard
+    missing = unconfirmed(heard.state, me.peer_id)
+    if missing or not highest.licenses_dropping:
+        return Step(heard.state, heard.writes, tuple((peer, Certified(highest)) for peer in missing))
+    release = Release(highest, sender, sign_release(me, highest, sender))
+    return Step(heard.state, heard.writes, ((sender, release),))
+
+
+def _on_release(me: Signer, state: State, sender: str, message: Release) -> Step:
+    """The one place where kept bytes become cache."""
+    certificate = message.certificate
+    if rank(certificate) < rank(state.record.highest):
+        return _answer_news(state, sender)
+    if me.peer_id in certificate.keepers or not certificate.licenses_dropping or not state.record.kept:
+        return _hear(me, state, sender, certificate)
+    after = _believe(state, certificate, kept=False)
+    return Step(after, (PutRecord(after.record),))
+
+
+# ---- what they share ----
+
+
+def _own(me: Signer, state: State) -> Certificate | None:
+    """The certificate this node holds the shard by, when it can act on it: it has the bytes, and terms are left."""
+    highest = state.record.highest
+    mine = highest is not None and highest.to == me.peer_id
+    return highest if mine and state.have and state.record.next_term < MAX_TERM else None
+
+
+def _believe(state: State, certificate: Certificate, kept: bool | None = None) -> State:
+    """The state under a certificate at least as high as the known one; what was said and asked before is void."""
+    if rank(certificate) > rank(state.record.highest):
+        wanted = state.wanted if rank(state.wanted) > rank(certificate) else None
+        record = Record(certificate, max(state.record.next_term, certificate.term + 1), state.record.kept)
+        state = State(record, state.have, wanted=wanted)
+    if kept is None or kept == state.record.kept:
+        return state
+    return replace(state, record=msgspec.structs.replace(state.record, kept=kept))
+
+
+def _certify(state: State, certificate: Certificate) -> Step:
+    """Become holder by a certificate of our own making; the bytes are here."""
+    after = replace(_believe(state, certificate, kept=True), wanted=None)
+    return Step(after, (PutRecord(after.record),))
+
+
+def _tell_keepers(me: Signer, made: Step) -> Step:
+    certificate = made.state.record.highest
+    if certificate is None:
+        return made
+    told = tuple((peer, Certified(certificate)) for peer in certificate.keepers if peer != me.peer_id)
+    return made._replace(messages=told)
+
+
+def _after_bytes(me: Signer, state: State, writes: tuple[PutBytes, ...]) -> Step:
+    """The bytes are here: do what they were wanted for."""
+    wanted = state.wanted
+    if wanted is None or rank(wanted) < rank(state.record.highest):
+        return Step(replace(state, wanted=None), writes)
+    if is_offer(wanted):
+        return _commit(me, state, wanted, writes)
+    return _keep(me, replace(state, wanted=None), wanted, writes)
+
+
+def _commit(me: Signer, state: State, offered: Certificate, writes: tuple[PutBytes, ...]) -> Step:
+    """The bytes are on disk, so sign for them; then tell the giver and the keepers."""
+    certificate = countersign(me, offered)
+    made = _certify(state, certificate)
+    told = dict.fromkeys((offered.giver, *certificate.keepers))
+    messages = tuple((peer, Certified(certificate)) for peer in told if peer != me.peer_id)
+    return Step(made.state, (*writes, *made.writes), messages)
+
+
+def _keep(me: Signer, state: State, certificate: Certificate, writes: tuple[PutBytes, ...]) -> Step:
+    """We are named: fetch the bytes, or put on disk that we keep them, then say so to the holder."""
+    after = _believe(state, certificate, kept=True if state.have else None)
+    changed = () if after.record == state.record else (PutRecord(after.record),)
+    if not state.have:
+        return Step(replace(after, wanted=after.wanted or certificate), changed)
+    if certificate.to == me.peer_id:
+        return Step(after, (*writes, *changed))
+    kept = Kept(certificate.run, certificate.shard, certificate_id(certificate))
+    return Step(after, (*writes, *changed), ((certificate.to, kept),))
+
+
+def _answer_news(state: State, sender: str) -> Step:
+    highest = state.record.highest
+    return Step(state, (), ((sender, Certified(highest)),) if highest is not None else ())
+
+
+_LOCAL: dict[type, Callable[[Signer, State, Any], Step]] = {
+    Claim: _claim,
+    Give: _give,
+    Renew: _renew,
+    TakeOver: _take_over,
+    Fetched: _fetched,
+    NotFetched: _not_fetched,
+    Lost: _lost,
+    Drop: _drop,
+    Meet: _meet,
+}
+_HEARD: dict[type, Callable[[Signer, State, str, Any], Step]] = {
+    Offer: _on_offer,
+    Refusal: _on_refusal,
+    Certified: _on_certified,
+    Kept: _on_kept,
+    MayDrop: _on_may_drop,
+    Release: _on_release,
+}
