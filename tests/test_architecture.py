@@ -20,7 +20,7 @@ LAYERS = [
     {"tasks"},  # reads data files and loads a user's code
     # ---- below: pure ----
     {"config", "readers", "names"},
-    {"peers", "communities", "shards", "task", "rounds", "optimizers", "until"},
+    {"peers", "communities", "shards", "handoff", "task", "rounds", "optimizers", "until"},
     {"run"},
     {"merge"},
     {"deltaset"},
