@@ -1,13 +1,12 @@
-"""Many small numbers in few bytes, little end first."""
+"""Many small numbers in few bytes: whole bytes as planes, the bits beyond them eight numbers at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-_BLOCK = 1 << 16  # numbers handled at a time; a multiple of 8, so that blocks end on whole bytes
-
 Numbers = npt.NDArray[np.uint32]
+Bytes = npt.NDArray[np.uint8]
 
 
 def packed_bytes(count: int, width: int) -> int:
@@ -16,33 +15,45 @@ def packed_bytes(count: int, width: int) -> int:
 
 
 def pack(numbers: Numbers, width: int) -> bytes:
-    """The low `width` bits (0 to 32) of each number, one after the other."""
-    if width == 0:
-        return b""
-    lanes = 1 if width <= 8 else 4
-    parts = []
-    for start in range(0, len(numbers), _BLOCK):
-        block = numbers[start : start + _BLOCK].astype("<u4")
-        cells = block.astype(np.uint8) if lanes == 1 else block.view(np.uint8)
-        bits = np.unpackbits(cells.reshape(-1, lanes), axis=1, bitorder="little")[:, :width]
-        parts.append(np.packbits(bits, bitorder="little").tobytes())
-    return b"".join(parts)
+    """The low `width` bits (0 to 32) of each number: a plane of their lowest bytes, of the next, …, then the rest."""
+    whole, rest = divmod(width, 8)
+    planes = [(numbers >> np.uint32(8 * place)).astype(np.uint8).tobytes() for place in range(whole)]
+    return b"".join([*planes, _pack_rest(numbers >> np.uint32(8 * whole), rest)]) if rest else b"".join(planes)
 
 
 def unpack(data: bytes, count: int, width: int) -> Numbers:
     """What `pack` packed; ValueError when `data` is not exactly that long."""
     if len(data) != packed_bytes(count, width):
         raise ValueError(f"{len(data)} bytes for {count} numbers of {width} bits")
-    numbers = np.zeros(count, np.uint32)
-    if width == 0:
-        return numbers
+    whole, rest = divmod(width, 8)
     raw = np.frombuffer(data, np.uint8)
-    for start in range(0, count, _BLOCK):
-        here = min(_BLOCK, count - start)
-        first = start * width // 8
-        bits = np.unpackbits(raw[first : first + packed_bytes(here, width)], count=here * width, bitorder="little")
-        lanes = np.packbits(bits.reshape(here, width), axis=1, bitorder="little")
-        block = np.zeros((here, 4), np.uint8)
-        block[:, : lanes.shape[1]] = lanes
-        numbers[start : start + here] = block.view("<u4").ravel()
+    numbers = np.zeros(count, np.uint32)
+    for place in range(whole):
+        numbers |= raw[place * count : (place + 1) * count].astype(np.uint32) << np.uint32(8 * place)
+    if rest:
+        numbers |= _unpack_rest(raw[whole * count :], count, rest).astype(np.uint32) << np.uint32(8 * whole)
     return numbers
+
+
+def _pack_rest(numbers: Numbers, width: int) -> bytes:
+    """Eight numbers of `width` < 8 bits in `width` bytes, the first lowest: joined to twos, fours, eights."""
+    cells = np.zeros(-(-len(numbers) // 8) * 8, np.uint32)
+    np.bitwise_and(numbers, np.uint32((1 << width) - 1), out=cells[: len(numbers)])
+    twos = cells[::2] | cells[1::2] << np.uint32(width)
+    fours = (twos[::2] | twos[1::2] << np.uint32(2 * width)).astype("<u8")
+    eights = fours[::2] | fours[1::2] << np.uint64(4 * width)
+    packed: bytes = eights.view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
+    return packed[: packed_bytes(len(numbers), width)]
+
+
+def _unpack_rest(raw: Bytes, count: int, width: int) -> Bytes:
+    groups = -(-count // 8)
+    padded = np.zeros(groups * width, np.uint8)
+    padded[: len(raw)] = raw
+    eights = np.zeros((groups, 8), np.uint8)
+    eights[:, :width] = padded.reshape(groups, width)
+    joined = eights.view("<u8").ravel()
+    numbers = np.empty((groups, 8), np.uint8)
+    for place in range(8):
+        numbers[:, place] = (joined >> np.uint64(place * width)) & np.uint64((1 << width) - 1)
+    return numbers.reshape(-1)[:count]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import numpy.typing as npt
 
 from ..weights import MAX_UNITS, Units, blocks, to_units
 from .delta import Indices, SparseDelta
+from .draw import draw_places
 from .quantise import quantise
 from .select import largest
 
@@ -34,23 +37,53 @@ def record(residual: Units, progress: npt.NDArray[np.float32], beta: float) -> U
     return after
 
 
+@dataclass(frozen=True)
+class Cut:
+    """What is taken out of a residual: levels at chosen places. Law: levels + what `leave` leaves = what was there."""
+
+    size: int
+    places: Indices
+    levels: Units
+    seed: int | None = None  # from which the places were drawn
+
+    def delta(self, weight: float) -> SparseDelta:
+        """What goes onto the wire of it."""
+        return weighted(self.size, self.places, self.levels, weight, self.seed)
+
+    def leave(self, residual: Units) -> None:
+        """Take the levels out of the residual, in place."""
+        np.subtract.at(residual, self.places, self.levels)
+
+
+def cut(residual: Units, places: Indices, bits: int, rng: np.random.Generator | None = None) -> Cut:
+    """Levels for the residual at these places; with `rng` rounded by chance (`quantise`)."""
+    return Cut(len(residual), places, quantise(residual[places], bits, rng))
+
+
+def cut_drawn(residual: Units, count: int, seed: int, bits: int, rng: np.random.Generator | None = None) -> Cut:
+    """The same at places drawn from a seed, which then need not be sent."""
+    places = draw_places(len(residual), count, seed)
+    return replace(cut(residual, places, bits, rng), seed=seed)
+
+
 def make_delta(residual: Units, k: int, bits: int, weight: float) -> tuple[SparseDelta, Units]:
     """What to send of a residual, and the residual afterwards (docs/design.md, rules of the set).
 
     The k largest entries are quantised to levels; the residual loses the levels exactly; the wire carries the levels
     times `weight` (γ/G, and any discount) rounded to the grid, without those that round to nothing.
     """
-    places = largest(residual, k)
-    levels = quantise(residual[places], bits)
+    taken = cut(residual, largest(residual, k), bits)
     after = residual.copy()
-    after[places] -= levels
-    return weighted(len(residual), places, levels, weight), after
+    taken.leave(after)
+    return taken.delta(weight), after
 
 
-def weighted(size: int, places: Indices, levels: Units, weight: float) -> SparseDelta:
-    """Levels as they go onto the wire: times `weight`, on the grid, zeros left out."""
+def weighted(size: int, places: Indices, levels: Units, weight: float, seed: int | None = None) -> SparseDelta:
+    """Levels as they go onto the wire: times `weight`, on the grid; zeros left out unless the places are drawn."""
     if not 0.0 < weight < float("inf"):
         raise ValueError(f"weight {weight} is not a positive number")
     scaled = np.clip(np.rint(levels * np.float64(weight)), -MAX_UNITS, MAX_UNITS).astype(np.int32)
     there = scaled != 0
+    if seed is not None or there.all():
+        return SparseDelta(size, places, scaled, seed)
     return SparseDelta(size, places[there], scaled[there])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zstandard
 
 LEVEL = 3
+_SMALL = 32  # bytes; not worth compressing
 _MAX_VARINT_BYTES = 5
 
 
@@ -20,10 +21,21 @@ def varint(number: int) -> bytes:
 
 def section(raw: bytes) -> bytes:
     """Raw length, stored length, stored bytes; equal lengths mean stored as it is."""
-    stored = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False).compress(raw) if len(raw) > 32 else raw
+    stored = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False).compress(raw) if len(raw) > _SMALL else raw
     if len(stored) >= len(raw):
         stored = raw
     return varint(len(raw)) + varint(len(stored)) + stored
+
+
+def part(raw: bytes) -> bytes:
+    """Bytes whose length the reader knows: stored length, or 0 for as it is; stored bytes."""
+    stored = squeezed(raw)
+    return varint(len(stored)) + stored if len(stored) < len(raw) else b"\0" + raw
+
+
+def squeezed(raw: bytes) -> bytes:
+    """Compressed by entropy coding more than by search: level 1 suits numbers better than text."""
+    return zstandard.ZstdCompressor(level=1, write_checksum=False).compress(raw) if len(raw) > _SMALL else raw
 
 
 def inflate(stored: bytes, raw_bytes: int) -> bytes:
@@ -68,6 +80,15 @@ class Reader:
 
     def exactly(self, count: int) -> bytes:
         return self.section(count, count)
+
+    def part(self, count: int) -> bytes:
+        """What `part` wrote of `count` bytes, which the caller has bounded."""
+        stored = self.varint()
+        return self.take(count) if stored == 0 else inflate(self.take(stored), count)
+
+    def compressed(self, count: int) -> bytes:
+        """A stored length, and bytes that decompress to `count`, which the caller has bounded."""
+        return inflate(self.take(self.varint()), count)
 
     def end(self) -> None:
         if self._at != len(self._data):

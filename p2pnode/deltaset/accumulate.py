@@ -20,7 +20,7 @@ def apply(units: Units, delta: SparseDelta) -> None:
     if delta.dense:
         units += delta.values
     else:
-        units[delta.indices] += delta.values
+        np.add.at(units, delta.indices, delta.values)  # half the time of fetching, adding and putting back
 
 
 def unapply(units: Units, delta: SparseDelta) -> None:
@@ -29,7 +29,7 @@ def unapply(units: Units, delta: SparseDelta) -> None:
     if delta.dense:
         units -= delta.values
     else:
-        units[delta.indices] -= delta.values
+        np.subtract.at(units, delta.indices, delta.values)
 
 
 def in_range(units: Units, delta: SparseDelta) -> bool:

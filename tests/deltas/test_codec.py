@@ -1,22 +1,22 @@
-"""Codecs: exact, small, and unmoved by hostile bytes. The laws run over every codec in CODECS."""
+"""Codecs: exact and small (and unmoved by hostile bytes: test_hostile_deltas.py). Laws run over all in CODECS."""
 
 from __future__ import annotations
 
-import random
-import tracemalloc
+import math
 
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.deltas.bits import pack, unpack
-from p2pnode.deltas.codec import CODECS, Codec, decode, encode
+from p2pnode.deltas.codec import CODECS, Codec
 from p2pnode.deltas.delta import SparseDelta, dense_delta
+from p2pnode.deltas.draw import draw_places
+from p2pnode.deltas.levels import CHUNK, WIDE_CHUNK
 from p2pnode.deltas.make import make_delta
 from p2pnode.deltas.quantise import quantise
-from p2pnode.deltas.sections import inflate, section, varint
+from p2pnode.deltas.sections import section
 from p2pnode.weights import MAX_UNITS
 
 every_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)
@@ -57,12 +57,66 @@ def test_dense_deltas_cost_no_indices(codec: Codec) -> None:
     assert len(data) < 0.52 * len(values), "four bits and the levels"
 
 
+def index_bound(size: int, count: int) -> float:
+    """Bits an entry that any code takes, on average, for `count` of `size` places without pattern."""
+    choices = math.lgamma(size + 1) - math.lgamma(count + 1) - math.lgamma(size - count + 1)
+    return choices / math.log(2) / count
+
+
+def entropy(values: np.ndarray) -> float:
+    """Bits a value, each drawn by itself."""
+    share = np.unique(values, return_counts=True)[1] / len(values)
+    return float(-(share * np.log2(share)).sum())
+
+
 @every_codec
-def test_sparse_deltas_come_near_the_entropy(codec: Codec) -> None:
-    delta = example(1_000_000, 0.005)
-    p = len(delta) / delta.size
-    bound = -np.log2(p) - (1 - p) / p * np.log2(1 - p) + 2
-    assert 8 * len(codec.encode(delta)) / len(delta) < bound + 0.1
+@pytest.mark.parametrize("density", [0.001, 0.01, 0.04, 0.2])
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_sparse_deltas_come_near_the_entropy(codec: Codec, density: float, bits: int) -> None:
+    delta = example(1_000_000, density, bits)
+    bound = index_bound(delta.size, len(delta)) + entropy(delta.values[:CHUNK])
+    spent = 8 * len(codec.encode(delta)) / len(delta)
+    assert spent < 1.03 * bound + 420 / len(delta), "fifty bytes for headers and the levels"
+
+
+@every_codec
+def test_four_bits_of_one_entry_in_a_hundred_cost_twelve_and_a_half_all_in(codec: Codec) -> None:
+    delta = example(1_000_000, 0.01, 4)
+    assert 8 * len(codec.encode(delta)) <= 12.5 * len(delta)
+
+
+@every_codec
+def test_tiny_models_do_not_drown_in_headers(codec: Codec) -> None:
+    delta = example(10_000, 0.01, 4)
+    bound = len(delta) * (index_bound(delta.size, len(delta)) + 4)
+    assert 8 * len(codec.encode(delta)) < bound + 8 * 36, "18 bytes of levels, 4 of checksum, the rest is headers"
+
+
+@every_codec
+def test_a_drawn_mask_costs_its_seed(codec: Codec) -> None:
+    values = np.full(5000, 3, np.int32)
+    values[::2] = -3
+    delta = SparseDelta(100_000, draw_places(100_000, 5000, 77), values, 77)
+    data = codec.encode(delta)
+    assert len(data) < 5000 / 8 + 40, "a bit of sign an entry"
+    assert codec.decode(data, delta.size, 5000) == delta
+    assert codec.decode(data, delta.size, 5000).seed == 77
+
+
+@every_codec
+def test_a_seed_that_does_not_give_the_indices_is_not_written(codec: Codec) -> None:
+    with pytest.raises(ValueError, match="seed"):
+        codec.encode(SparseDelta(10, np.array([3], np.uint32), np.array([1], np.int32), 5))
+
+
+@every_codec
+@pytest.mark.parametrize("count", [CHUNK, CHUNK + 1, WIDE_CHUNK + 1])
+@pytest.mark.parametrize("levels", [1, 2, 32, 33, 128, 129])
+def test_any_number_of_levels_is_exact(codec: Codec, count: int, levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    values = rng.integers(1, levels, count, endpoint=True) * rng.choice([-1, 1], count)
+    delta = dense_delta((values * 1000).astype(np.int32))
+    assert codec.decode(codec.encode(delta), count, count) == delta
 
 
 @every_codec
@@ -73,130 +127,6 @@ def test_clustered_changes_cost_less_than_scattered_ones(codec: Codec) -> None:
     clustered = np.sort(rng.choice(9000, 5000, replace=False)) + 70_000 * np.repeat([1, 5], 2500)
     sizes = [len(codec.encode(SparseDelta(1_000_000, at.astype(np.uint32), values))) for at in (scattered, clustered)]
     assert sizes[1] < sizes[0] / 2
-
-
-@every_codec
-def test_a_delta_for_another_model_or_of_too_many_entries_is_refused(codec: Codec) -> None:
-    delta = example()
-    data = codec.encode(delta)
-    with pytest.raises(ValueError, match="20000 coordinates; the model has 20001"):
-        codec.decode(data, delta.size + 1, len(delta))
-    with pytest.raises(ValueError, match="at most 199"):
-        codec.decode(data, delta.size, 199)
-
-
-@every_codec
-def test_other_versions_and_bytes_too_few_or_many_are_refused(codec: Codec) -> None:
-    delta = example()
-    data = codec.encode(delta)
-    with pytest.raises(ValueError, match="version 9"):
-        codec.decode(b"\x09" + data[1:], delta.size, len(delta))
-    with pytest.raises(ValueError, match="1 bytes too many"):
-        codec.decode(data + b"\0", delta.size, len(delta))
-    for length in range(0, len(data), 7):
-        with pytest.raises(ValueError):  # noqa: PT011
-            codec.decode(data[:length], delta.size, len(delta))
-
-
-@every_codec
-@pytest.mark.parametrize("seed", range(4))
-def test_hostile_bytes_never_crash_and_never_pass_a_bound(codec: Codec, seed: int) -> None:
-    """25,000 mutations a seed: a bounded, well-formed delta or ValueError, nothing else."""
-    rng = random.Random(seed)
-    values = np.random.default_rng(seed).integers(-50, 50, 60).astype(np.int32)
-    originals = [example(2000, 0.02), example(3000, 0.3, 4), dense_delta(quantise(values, 4)), example(2000, 0.01, 8)]
-    samples = [(codec.encode(delta), delta.size, len(delta)) for delta in originals]
-    survived = 0
-    for _ in range(25_000):
-        data, size, most = rng.choice(samples)
-        try:
-            delta = codec.decode(mutated(data, rng), size, most)
-        except ValueError:
-            continue
-        survived += 1
-        assert len(delta) <= most
-        assert delta.size == size
-    assert survived, "some mutations only change values"
-
-
-def mutated(data: bytes, rng: random.Random) -> bytes:
-    out = bytearray(data)
-    for _ in range(rng.choice([1, 1, 2, 5])):
-        place = rng.randrange(len(out))
-        action = rng.randrange(4)
-        if action == 0:
-            out[place] = rng.randrange(256)
-        elif action == 1:
-            out[place] ^= 1 << rng.randrange(8)
-        elif action == 2:
-            del out[place : place + rng.randrange(1, 9)]
-        else:
-            out[place:place] = rng.randbytes(rng.randrange(1, 9))
-        if not out:
-            return b""
-    return bytes(out)
-
-
-def test_a_decompression_bomb_is_refused_before_it_unfolds() -> None:
-    bomb = zstandard.ZstdCompressor().compress(bytes(1 << 28))
-    unsized = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 28))
-    header = encode(example(1 << 20, 0.001))[:10]
-    honest = varint(2) + varint(2) + bytes(2) + varint(0) + varint(0)
-    lying = header + varint(2) + varint(2) + b"\x09\x09" + varint(1500) + varint(min(len(bomb), 1499)) + bomb
-    tracemalloc.start()
-    for data in (lying, header + varint(1 << 28) + varint(len(bomb)) + bomb, header + honest + bomb):
-        with pytest.raises(ValueError):  # noqa: PT011
-            decode(data, 1 << 20, 1 << 20)
-    with pytest.raises(ValueError, match="declare"):
-        inflate(bomb, 1000)
-    with pytest.raises(ValueError, match="declare"):
-        inflate(unsized, 1000)
-    assert tracemalloc.get_traced_memory()[1] < 1 << 24
-    tracemalloc.stop()
-
-
-def test_a_header_alone_makes_nothing_large() -> None:
-    """The header may promise 2³¹ entries; memory follows the bytes that are there."""
-    data = b"\x01\x01" + (1 << 31).to_bytes(4, "little") * 2
-    tracemalloc.start()
-    with pytest.raises(ValueError, match="at most"):
-        decode(data, 1 << 31, 1000)
-    assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("widths", "lows", "unary", "why"),
-    [
-        ([0], b"", 0b101, ""),  # gaps 0 and 1: indices 0 and 2
-        ([0], b"", 0b1, "1 gaps for 2 entries"),
-        ([0], b"", 0b111, "3 gaps for 2 entries"),
-        ([0], b"", 0b110000, "beyond"),
-        ([32], bytes(8), 0b11, "31 bits"),
-        ([31], bytes(8), 0b101, "beyond"),
-        ([3], b"\x3f", 0b11, "beyond"),
-        ([0, 0], b"", 0b11, "1 to 1 are due"),
-        ([1], b"", 0b11, "1 to 1 are due"),
-        ([0], b"", 0b11 << 7, "0 to 1"),
-    ],
-)
-def test_indices_are_read_without_trust(widths: list[int], lows: bytes, unary: int, why: str) -> None:
-    """Two entries of five coordinates, written by hand."""
-    levels = bytes([0]) + section((7).to_bytes(4, "little")) + section(b"\0") + section(b"")
-    gaps = section(unary.to_bytes((unary.bit_length() + 7) // 8, "little"))
-    data = b"\x01\0\x05\0\0\0\x02\0\0\0" + section(bytes(widths)) + section(lows) + gaps + levels
-    if not why:
-        assert decode(data, 5, 5).indices.tolist() == [0, 2]
-        return
-    with pytest.raises(ValueError, match=why):
-        decode(data, 5, 5)
-
-
-def test_levels_beyond_the_grid_are_refused() -> None:
-    delta = SparseDelta(10, np.array([3], np.uint32), np.array([MAX_UNITS], np.int32))
-    data = encode(delta).replace(MAX_UNITS.to_bytes(4, "little"), (MAX_UNITS + 1).to_bytes(4, "little"))
-    with pytest.raises(ValueError, match="beyond"):
-        decode(data, 10, 1)
 
 
 @given(st.lists(st.integers(0, (1 << 32) - 1), max_size=40), st.integers(0, 32))

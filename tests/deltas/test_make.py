@@ -9,27 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from p2pnode.deltas.make import make_delta, record
-from p2pnode.deltas.quantise import BITS, CHUNK, quantise
-from p2pnode.deltas.select import largest
+from p2pnode.deltas.draw import draw_places
+from p2pnode.deltas.levels import CHUNK
+from p2pnode.deltas.make import cut, cut_drawn, make_delta, record
+from p2pnode.deltas.quantise import BITS, quantise
 from p2pnode.weights import MAX_UNITS
 
 Units = npt.NDArray[np.int32]
 units = hnp.arrays(np.int32, st.integers(1, 60), elements=st.integers(-MAX_UNITS, MAX_UNITS))
 few_values = hnp.arrays(np.int32, st.integers(1, 60), elements=st.integers(-3, 3))
-
-
-@given(units | few_values, st.integers(0, 70))
-def test_selection_takes_the_k_largest_and_ties_by_index(values: Units, k: int) -> None:
-    order = sorted(range(len(values)), key=lambda place: (-abs(int(values[place])), place))
-    expected = sorted(place for place in order[:k] if values[place] != 0)
-    chosen = largest(values, k)
-    assert chosen.tolist() == expected
-    assert chosen.dtype == np.uint32
-
-
-def test_the_most_negative_number_counts_as_large() -> None:
-    assert largest(np.array([5, -(1 << 31), 7], np.int32), 1).tolist() == [1]
 
 
 @given(units | few_values, st.sampled_from(BITS))
@@ -44,14 +32,69 @@ def test_levels_are_few_symmetric_and_near(values: Units, bits: int) -> None:
     assert (np.abs(levels) <= high).all()
 
 
-def test_two_bits_beat_one_level_on_the_tail_and_more_bits_beat_fewer() -> None:
-    rng = np.random.default_rng(3)
-    tail = (rng.exponential(1e5, 3 * CHUNK) + 2e5).astype(np.int32) * rng.choice([-1, 1], 3 * CHUNK)
-    spread = np.var(np.abs(tail))
-    errors = [float(np.mean((tail - quantise(tail, bits)).astype(np.float64) ** 2) / spread) for bits in BITS]
-    assert errors[0] < 0.36, "two Lloyd–Max levels of an exponential leave 0.35 of its variance"
+def heavy_tail(count: int, seed: int = 3) -> Units:
+    """What selection keeps: nothing small, a long tail, and a few values far beyond it."""
+    rng = np.random.default_rng(seed)
+    tail = 2e5 + rng.exponential(1e5, count) * rng.lognormal(0, 0.5, count)
+    tail[rng.integers(0, count, max(1, count // 2000))] *= 40
+    return (tail * rng.choice([-1, 1], count)).astype(np.int32)
+
+
+def squared_error(values: Units, levels: Units) -> float:
+    return float(np.square((values - levels).astype(np.float64)).sum())
+
+
+def least_error(values: Units, count: int) -> float:
+    """The squared error of the best `count` levels (Lloyd–Max): the best way to part the ordered values, by trying."""
+    ordered = np.sort(np.abs(values)).astype(np.float64) - np.abs(values).min()
+    sums, squares = (np.concatenate(([0.0], np.cumsum(numbers))) for numbers in (ordered, ordered**2))
+    number = np.maximum(np.subtract.outer(np.arange(len(sums)), np.arange(len(sums))).T, 1)
+    error = np.subtract.outer(squares, squares).T - np.subtract.outer(sums, sums).T ** 2 / number
+    error[np.tri(len(sums), k=-1, dtype=bool)] = np.inf
+    best = error[0]
+    for _ in range(count - 1):
+        best = (best[:, None] + error).min(axis=0)
+    return float(best[-1])
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_error_is_within_a_tenth_of_the_best_levels(bits: int, seed: int) -> None:
+    values = heavy_tail(500, seed)
+    assert squared_error(values, quantise(values, bits)) <= 1.1 * least_error(values, 1 << (bits - 1)) + len(values) / 4
+
+
+def test_more_bits_beat_fewer() -> None:
+    values = heavy_tail(3 * CHUNK)
+    errors = [squared_error(values, quantise(values, bits)) for bits in BITS]
     assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 1e-3
+    assert errors[-1] < 1e-3 * errors[0]
+
+
+@given(units | few_values, st.sampled_from(BITS), st.integers(0, 1 << 32))
+def test_rounding_by_chance_takes_a_level_beside_the_value(values: Units, bits: int, seed: int) -> None:
+    levels = quantise(values, bits, np.random.default_rng(seed))
+    assert len(np.unique(np.abs(levels))) <= 1 << (bits - 1)
+    assert ((levels >= 0) | (values < 0)).all()
+    magnitudes = np.abs(values)
+    for value, level in zip(magnitudes.tolist(), np.abs(levels).tolist(), strict=True):
+        between = [other for other in np.abs(levels).tolist() if min(value, level) < other < max(value, level)]
+        assert not between
+    assert np.array_equal(levels, quantise(values, bits, np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_rounding_by_chance_is_right_on_average(bits: int) -> None:
+    values, rounds = heavy_tail(500), 2000
+    rng = np.random.default_rng(1)
+    levels = np.array([quantise(values, bits, rng) for _ in range(rounds)], np.float64)
+    book, magnitudes = np.unique(np.abs(levels)), np.abs(values)
+    above = np.searchsorted(book, magnitudes)
+    below = np.maximum(above - (book[above] > magnitudes), 0)
+    variance = (magnitudes - book[below]) * (book[above] - magnitudes) / rounds
+    error = levels.mean(axis=0) - values
+    assert (np.abs(error) <= 6 * np.sqrt(variance) + 20 * (book[above] - book[below]) / rounds).all()
+    assert abs(error.sum()) <= 4 * np.sqrt(variance.sum())
 
 
 def test_levels_follow_each_chunk() -> None:
@@ -74,6 +117,27 @@ def test_what_is_sent_and_what_is_left_are_what_was_there(values: Units, k: int,
     assert np.array_equal(together, before)
     assert np.array_equal(values, before), "the residual given is not changed"
     assert len(delta) <= k
+
+
+@given(units | few_values, st.data(), st.sampled_from(BITS), st.none() | st.integers(0, 99))
+def test_a_cut_leaves_the_rest_whatever_the_places(
+    values: Units, data: st.DataObject, bits: int, seed: int | None
+) -> None:
+    """Chosen or drawn places, nearest levels or levels by chance."""
+    rng = None if seed is None else np.random.default_rng(seed)
+    count = data.draw(st.integers(0, len(values)))
+    if data.draw(st.booleans()):
+        taken = cut_drawn(values, count, 7, bits, rng)
+        assert taken.places.tolist() == draw_places(len(values), count, 7).tolist()
+        assert len(taken.delta(0.01)) == count, "drawn places are sent even where nothing is left of them"
+    else:
+        places = np.sort(np.random.default_rng(count).permutation(len(values))[:count]).astype(np.uint32)
+        taken = cut(values, places, bits, rng)
+    left = values.copy()
+    taken.leave(left)
+    delta = taken.delta(1.0)
+    left[delta.indices] += delta.values
+    assert np.array_equal(left, values)
 
 
 @given(units, st.integers(1, 70), st.sampled_from([1 / 8, 2 / 3, 0.001]))
