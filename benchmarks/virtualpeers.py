@@ -143,16 +143,16 @@ class VirtualPeers:
             return False
         other = peer.rng.choice(beyond)
         lineage, pause = circle_lineage(GENESIS, other.circle), len(self._mates(peer)) + 1
-        question = policy.ask_beyond(lineage, pause)
+        question = policy.bridges.ask(lineage, pause)
 
         def asked() -> None:
             other.received += len(question)
-            answer = other.policy.answer_beyond(question)
+            answer = other.policy.bridges.answer(question)
             self._after(latency, lambda: answered(answer))
 
         def answered(answer: bytes) -> None:
             peer.received += len(answer)
-            draft = policy.bridge(lineage, answer, pause)
+            draft = policy.bridges.draft(lineage, answer, pause)
             peer.bridges += draft is not None and bool(policy.publish(draft))
 
         if question:

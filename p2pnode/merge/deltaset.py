@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from ..deltas.codec import encode
 from ..deltas.scoring import Scorer
 from ..deltaset.accumulate import in_range
-from ..deltaset.bridge import latest, rounds_since, sample
+from ..deltaset.bridge import rounds_since
 from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, encode_entry, rules_for
 from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import decode_heads, mark_of
@@ -31,11 +30,10 @@ from ..deltaset.retention import droppable
 from ..deltaset.set import DeltaSet
 from ..ids import PeerId
 from ..weights import Floats, blocks
-from . import setbridge
 from .leftout import LeftOut
 from .policy import Arrays, Facts, Merged, Origin
 from .setauthor import Author, Draft
-from .setbridge import BridgeDraft
+from .setbridge import BridgeDraft, Bridges, sign_bridge
 from .setcheck import Agreement, Behind
 from .setexchange import agreed, changes, push, question, reply
 from .setmessages import Deltas, decode_deltas, encode_deltas
@@ -70,6 +68,7 @@ class DeltaSetPolicy:
         self._trained = mark_of(self.set.heads)
         self._lock = threading.Lock()  # light and heavy methods run in two threads
         self._past = Past(lambda: self.set, self._lock)
+        self.bridges = Bridges(lambda: self.set, self._lock)
 
     # ---- the round ----
 
@@ -119,7 +118,7 @@ class DeltaSetPolicy:
                 return b""  # the weights have grown to the edge of the grid: nothing more is added
             if isinstance(draft, BridgeDraft):
                 lately = rounds_since(self.set.log, draft.other) < draft.pause
-                return b"" if lately else self._add_own(setbridge.sign_bridge(self.author, self.set, draft))
+                return b"" if lately else self._add_own(sign_bridge(self.author, self.set, draft))
             journal = self._add_own(self.author.sign(draft, self.set))
             self.author.published(draft)
             return journal
@@ -214,34 +213,6 @@ class DeltaSetPolicy:
         if theirs is not None:
             self.agreement.compare(partner, self.set.checksum, theirs)
 
-    # ---- bridges to other circles ----
-
-    def ask_beyond(self, other: bytes, pause: int) -> bytes:
-        """Light. What to ask a node of lineage `other`; nothing when our circle bridged there within `pause` rounds."""
-        with self._lock:
-            return setbridge.question(self.set, other, pause)
-
-    def answer_beyond(self, request: bytes) -> bytes:
-        """Heavy. What a node of another circle gets; nothing when it means another one. ValueError for nonsense."""
-        asked = setbridge.read_question(request)
-        rules = self.set.rules
-        if asked.lineage != rules.lineage:
-            return b""
-        with self._lock:
-            lately = latest(self.set.log, asked.rounds)
-        places = setbridge.places(rules, lately)
-        with self._lock:
-            return encode(sample(self.set.units, places))
-
-    def bridge(self, other: bytes, told: bytes, pause: int) -> BridgeDraft | None:
-        """Heavy. What to publish after the answer `told`; None when that is nothing. ValueError for nonsense."""
-        theirs = setbridge.read_answer(told, self.set.rules)
-        if not len(theirs):
-            return None
-        with self._lock:
-            mine = self.set.units[theirs.indices]
-        return setbridge.draft(self.set.rules, mine, theirs, other, pause)
-
     # ---- starting elsewhere, and again ----
 
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
@@ -270,25 +241,21 @@ class DeltaSetPolicy:
             return set_arrays(self.set)
 
     def state(self) -> Arrays:
-        own = {"residual": self.author.residual, "readout": self.readout(), **self._left_out.arrays()}
-        numbers = np.array([self.author.incarnation, self.author.rounds], np.int64)
-        return {**self._shared(), **own, "numbers": numbers}
+        return {**self._shared(), **self.author.state(), **self._left_out.arrays(), "readout": self.readout()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], journal: list[bytes]) -> None:
-        author = self.author
         try:
-            residual, readout = state["residual"], state["readout"]
-            numbers = state["numbers"]
-            if residual.shape != author.residual.shape or readout.shape != self._readout.shape:
+            readout = state["readout"]
+            if readout.shape != self._readout.shape:
                 raise ValueError("the state is of another model")
             with self._lock:
-                self.set = set_from(state, self.set.rules)
+                restored = set_from(state, self.set.rules)
+                self.author.restore(state)
+                self.set, self._readout = restored, readout.astype(np.float32)
                 self._left_out.restore(state)
-                author.residual, self._readout = residual.astype(np.int32), readout.astype(np.float32)
-                author.incarnation, author.rounds = int(numbers[0]), int(numbers[1])
                 for data in journal:
                     change = self._follow(self.set.add(decode_entry(data)))
-                    author.rounds += sum(entry.kind == UPDATE for entry in change.added)
+                    self.author.rounds += sum(entry.kind == UPDATE for entry in change.added)
         except (KeyError, IndexError, msgspec.DecodeError) as error:
             raise ValueError(f"the saved state is incomplete: {error}") from None
 

@@ -7,6 +7,8 @@ publish  half the difference, as an ordinary entry of my circle that leaves my r
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import isqrt
 from typing import Annotated
@@ -14,15 +16,15 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from ..deltas.codec import CODECS, RICE, decode
-from ..deltas.delta import Indices, SparseDelta
+from ..deltas.codec import CODECS, RICE, decode, encode
+from ..deltas.delta import SparseDelta
 from ..deltas.make import weighted
-from ..deltaset.bridge import bridge_delta, count_of, most_changed, rounds_since
-from ..deltaset.entry import BRIDGE, Entry, Hash, SetRules, delta_of, sign_entry
+from ..deltaset.bridge import bridge_delta, count_of, latest, most_changed, rounds_since, sample
+from ..deltaset.entry import BRIDGE, Entry, Hash, delta_of, sign_entry
 from ..deltaset.heads import mark_of
 from ..deltaset.retention import KEPT
 from ..deltaset.set import DeltaSet
-from ..weights import Units, norm_squared
+from ..weights import norm_squared
 from .setauthor import Author
 
 
@@ -42,38 +44,51 @@ class BridgeDraft:
     pause: int
 
 
-def question(deltas: DeltaSet, other: bytes, pause: int) -> bytes:
-    """What to ask a node of lineage `other`; nothing when our circle's last bridge there is within `pause` rounds."""
-    since = rounds_since(deltas.log, other)
-    return b"" if since < pause else msgspec.msgpack.encode(Question(other, max(1, since)))
+class Bridges:
+    """What a node asks and answers about its set. `deltas` gives the set as it is; the lock is its policy's."""
+
+    def __init__(self, deltas: Callable[[], DeltaSet], lock: AbstractContextManager[object]) -> None:
+        self._deltas = deltas
+        self._lock = lock
+
+    def ask(self, other: bytes, pause: int) -> bytes:
+        """Light. What to ask a node of lineage `other`; nothing when our circle bridged there within `pause` rounds."""
+        with self._lock:
+            since = rounds_since(self._deltas().log, other)
+        return b"" if since < pause else msgspec.msgpack.encode(Question(other, max(1, since)))
+
+    def answer(self, request: bytes) -> bytes:
+        """Heavy. What a node of another circle gets; nothing when it means another one. ValueError for nonsense."""
+        asked, rules = _read(request), self._deltas().rules
+        if asked.lineage != rules.lineage:
+            return b""
+        with self._lock:
+            lately = latest(self._deltas().log, asked.rounds)
+        changes = (delta_of(entry, rules) for entry in lately if entry.kind != BRIDGE)
+        places = most_changed(rules.size, changes, count_of(rules.size, rules.max_entries))
+        with self._lock:
+            return encode(sample(self._deltas().units, places))
+
+    def draft(self, other: bytes, answer: bytes, pause: int) -> BridgeDraft | None:
+        """Heavy. What to publish after an answer; None when that is nothing. ValueError for nonsense."""
+        rules = self._deltas().rules
+        theirs = decode(answer, rules.size, count_of(rules.size, rules.max_entries))
+        if not len(theirs):
+            return None
+        with self._lock:
+            mine = self._deltas().units[theirs.indices]
+        delta = bridge_delta(mine, theirs)
+        norm, bound = max(1, isqrt(norm_squared(delta.values))), rules.max_norm_units
+        if norm >= bound:
+            delta = weighted(delta.size, delta.indices, np.array(delta.values), 0.99 * bound / norm)
+        return BridgeDraft(other, delta, pause)
 
 
-def read_question(request: bytes) -> Question:
-    """ValueError for anything else."""
+def _read(request: bytes) -> Question:
     try:
         return msgspec.msgpack.decode(request, type=Question)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"malformed bridge: {str(error)[:120]}") from None
-
-
-def places(rules: SetRules, lately: list[Entry]) -> Indices:
-    """Where these entries changed our weights most."""
-    changes = (delta_of(entry, rules) for entry in lately if entry.kind != BRIDGE)
-    return most_changed(rules.size, changes, count_of(rules.size, rules.max_entries))
-
-
-def read_answer(told: bytes, rules: SetRules) -> SparseDelta:
-    """Their weights where they changed most; ValueError for anything else."""
-    return decode(told, rules.size, count_of(rules.size, rules.max_entries))
-
-
-def draft(rules: SetRules, mine: Units, theirs: SparseDelta, other: bytes, pause: int) -> BridgeDraft:
-    """What to publish where `mine` are our weights at the same places; within the norm an entry may have."""
-    delta = bridge_delta(mine, theirs)
-    norm, bound = max(1, isqrt(norm_squared(delta.values))), rules.max_norm_units
-    if norm >= bound:
-        delta = weighted(delta.size, delta.indices, np.array(delta.values), 0.99 * bound / norm)
-    return BridgeDraft(other, delta, pause)
 
 
 def sign_bridge(author: Author, deltas: DeltaSet, bridge: BridgeDraft) -> Entry:

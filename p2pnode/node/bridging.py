@@ -55,7 +55,7 @@ class Bridging:
         """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""
         assert self._policy is not None
         other = circle_lineage(self._genesis, partner.announcement.circle)
-        question = self._policy.ask_beyond(other, group)
+        question = self._policy.bridges.ask(other, group)
         if not question:
             return
         proof = self._admission.proof(partner.id)
@@ -76,7 +76,7 @@ class Bridging:
         if told is None or policy is None:
             return None
         try:
-            return await self._parts.world.compute(lambda: policy.bridge(told.other, told.answer, told.group))
+            return await self._parts.world.compute(lambda: policy.bridges.draft(told.other, told.answer, told.group))
         except ValueError as fault:
             self._parts.standing.fault(told.partner, f"bridge: {fault}", self._parts.world.clock.monotonic())
             return None
@@ -93,7 +93,7 @@ class Bridging:
             raise PeerRefused("busy", "one bridge at a time")
         self._answering = True
         try:
-            return Exchanged(await self._parts.world.aside(lambda: policy.answer_beyond(request.body)))
+            return Exchanged(await self._parts.world.aside(lambda: policy.bridges.answer(request.body)))
         except ValueError as fault:
             raise PeerMisbehaved(f"bridge: {fault}") from None
         finally:

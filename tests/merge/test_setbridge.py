@@ -42,14 +42,14 @@ def learn(policy: DeltaSetPolicy, seed: int, rounds: int = 1) -> None:
 
 def told(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes:
     """What `other` answers when `one` asks."""
-    question = one.ask_beyond(other.set.rules.lineage, pause)
+    question = one.bridges.ask(other.set.rules.lineage, pause)
     assert question
-    return other.answer_beyond(question)
+    return other.bridges.answer(question)
 
 
 def bridged(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes:
     """The entry that comes of it, as it goes to disk."""
-    draft = one.bridge(other.set.rules.lineage, told(one, other, pause), pause)
+    draft = one.bridges.draft(other.set.rules.lineage, told(one, other, pause), pause)
     assert draft is not None
     return one.publish(draft)
 
@@ -80,8 +80,8 @@ def test_a_bridge_is_an_entry_like_any_other_for_the_circle() -> None:
     bridged(one, other)
     mate.take("", one.answer("", mate.ask("")))
     assert mate.set.hash() == one.set.hash()
-    assert not mate.ask_beyond(THERE, 8)  # one of the circle has bridged lately
-    assert mate.ask_beyond(circle_lineage(RUN, "elsewhere"), 8)
+    assert not mate.bridges.ask(THERE, 8)  # one of the circle has bridged lately
+    assert mate.bridges.ask(circle_lineage(RUN, "elsewhere"), 8)
 
 
 def test_bridges_are_made_again_after_a_while_and_tell_what_changed_since() -> None:
@@ -90,7 +90,7 @@ def test_bridges_are_made_again_after_a_while_and_tell_what_changed_since() -> N
     first = places(told(one, other))
     bridged(one, other)
     then = other.weights()
-    assert not one.ask_beyond(THERE, 1)
+    assert not one.bridges.ask(THERE, 1)
     learn(one, 3), learn(other, 4)
     change = np.abs(other.weights() - then)
     large = np.sort(change)[-len(first)]  # many are as large as each other: there are few levels
@@ -103,14 +103,14 @@ def test_what_came_over_a_bridge_is_not_passed_on_as_news() -> None:
     one, other = member(1, HERE), member(2, THERE)
     learn(other, 2)
     bridged(one, other)
-    assert other.bridge(HERE, told(other, one), 1) is None
+    assert other.bridges.draft(HERE, told(other, one), 1) is None
 
 
 def test_two_at_once_count_once() -> None:
     """An answer that comes when a mate's bridge is already there is not published any more."""
     one, mate, other = member(1, HERE), member(3, HERE), member(2, THERE)
     learn(other, 2)
-    draft = one.bridge(THERE, told(one, other, 2), 2)
+    draft = one.bridges.draft(THERE, told(one, other, 2), 2)
     bridged(mate, other, 2)
     one.take("", mate.answer("", one.ask("")))
     assert draft is not None
@@ -130,12 +130,12 @@ def test_entries_of_another_circle_are_foreign() -> None:
 def test_only_the_lineage_that_is_meant_answers() -> None:
     one, third = member(1, HERE), member(3, circle_lineage(RUN, "elsewhere"))
     learn(third, 1)
-    assert third.answer_beyond(one.ask_beyond(THERE, 1)) == b""
+    assert third.bridges.answer(one.bridges.ask(THERE, 1)) == b""
 
 
 def test_where_nothing_changed_there_is_nothing_to_say() -> None:
     one, other = member(1, HERE), member(2, THERE)
-    assert one.bridge(THERE, told(one, other), 1) is None
+    assert one.bridges.draft(THERE, told(one, other), 1) is None
 
 
 def test_a_bridge_stays_within_the_norm_an_entry_may_have() -> None:
@@ -148,7 +148,7 @@ def test_a_bridge_stays_within_the_norm_an_entry_may_have() -> None:
 def test_nonsense_is_refused_and_changes_nothing() -> None:
     one, other = member(1, HERE), member(2, THERE)
     learn(one, 1), learn(other, 2)
-    question, answer = one.ask_beyond(THERE, 1), told(one, other)
+    question, answer = one.bridges.ask(THERE, 1), told(one, other)
     rng, refused = random.Random(5), 0
     before = one.set.hash(), other.set.hash()
     for number in range(600):
@@ -157,7 +157,7 @@ def test_nonsense_is_refused_and_changes_nothing() -> None:
             spoiled = spoiled[: rng.randrange(1, len(spoiled))]
         spoiled[rng.randrange(len(spoiled))] = rng.randrange(256)
         try:
-            other.answer_beyond(bytes(spoiled)) if number % 2 else one.bridge(THERE, bytes(spoiled), 1)
+            other.bridges.answer(bytes(spoiled)) if number % 2 else one.bridges.draft(THERE, bytes(spoiled), 1)
         except ValueError:
             refused += 1
     assert refused > 100
@@ -169,16 +169,16 @@ def test_nonsense_is_refused_and_changes_nothing() -> None:
 )
 def test_questions_out_of_bounds(question: object) -> None:
     with pytest.raises(ValueError, match="malformed bridge"):
-        member(2, THERE).answer_beyond(msgspec.msgpack.encode(question))
+        member(2, THERE).bridges.answer(msgspec.msgpack.encode(question))
 
 
 def test_more_weights_than_a_bridge_has_are_refused() -> None:
     one = member(1, HERE)
     many = np.arange(SIZE // 10, dtype=np.uint32)
     with pytest.raises(ValueError, match="entries"):
-        one.bridge(THERE, encode(SparseDelta(SIZE, many, np.ones(len(many), np.int32))), 1)
+        one.bridges.draft(THERE, encode(SparseDelta(SIZE, many, np.ones(len(many), np.int32))), 1)
     with pytest.raises(ValueError):  # noqa: PT011  # of another model
-        one.bridge(THERE, encode(SparseDelta(SIZE + 1, many[:5], np.ones(5, np.int32))), 1)
+        one.bridges.draft(THERE, encode(SparseDelta(SIZE + 1, many[:5], np.ones(5, np.int32))), 1)
 
 
 def test_a_restart_remembers_its_bridges() -> None:
@@ -190,7 +190,7 @@ def test_a_restart_remembers_its_bridges() -> None:
     again.restore(state, journal)
     assert again.set.hash() == one.set.hash()
     assert again.author.rounds == one.author.rounds
-    assert not again.ask_beyond(THERE, 1)
+    assert not again.bridges.ask(THERE, 1)
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5])
