@@ -1,0 +1,175 @@
+"""The peers whose models are most like ours, found by gossip, and some at random; a bounded table at any size of swarm.
+
+As T-Man (Jelasity and others, 2009) and Vicinity (Voulgaris and van Steen, 2013) build their overlays: once a round two
+nodes tell each other of the few peers nearest to the *other's* fingerprint. Whoever is near to someone near is likely
+near itself, so that everybody knows its nearest after some rounds that grow with the logarithm of the swarm. The
+random part comes from the directory and is not chosen by similarity: it finds unknown regions, and lying fingerprints
+cannot push it out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from ..ids import PeerId
+from .fingerprint import DIMENSIONS, Row, Rows, similarities
+
+NEAR = 48  # of the table: nearest peers
+FAR = 24  # and random ones
+TOLD = 8  # peers one tells the other of at a time
+ASKED_AMONG = 16  # nearest: the one asked longest ago of them is next
+ASK_FAR_EVERY = 4  # rounds
+MARK_BYTES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """A peer, the numbers of its fingerprint, and until when its word about itself is good."""
+
+    peer: PeerId
+    row: Row
+    expiry: float
+
+
+@lru_cache(maxsize=4096)
+def mark_of(peer: PeerId) -> bytes:
+    """Four bytes by which a node says that it knows a peer; a clash costs one peer told of later."""
+    return blake3(peer.encode()).digest(MARK_BYTES)
+
+
+class Vicinity:
+    """Whom this node knows by fingerprint. Sights come in checked: signed, fresh, comparable with ours."""
+
+    def __init__(self, own: PeerId, row: Row, near: int = NEAR, far: int = FAR) -> None:
+        self._own = own
+        self._row = row
+        self._near = near
+        self._far = far
+        self._sights: dict[PeerId, Sight] = {}
+        self._random: dict[PeerId, None] = {}  # the random part, oldest first
+        self._asked: dict[PeerId, int] = {}
+        self._rounds = 0
+        self._rows: Rows = np.empty((0, DIMENSIONS), np.int8)
+        self._order: list[PeerId] = []  # of the rows
+        self._alike: NDArray[np.float64] = np.empty(0)
+
+    def __len__(self) -> int:
+        return len(self._sights)
+
+    def __contains__(self, peer: PeerId) -> bool:
+        return peer in self._sights
+
+    def rows(self) -> dict[PeerId, Row]:
+        """All known fingerprints."""
+        return {peer: sight.row for peer, sight in self._sights.items()}
+
+    def nearest(self, count: int) -> list[PeerId]:
+        """The known peers most like this node, best first."""
+        return [self._order[place] for place in _first(self._alike, count)]
+
+    def similarity(self, peer: PeerId) -> float | None:
+        sight = self._sights.get(peer)
+        return None if sight is None else float(similarities(self._row, sight.row[None])[0])
+
+    def moved(self, row: Row) -> None:
+        """This node's own fingerprint has changed."""
+        self._row = row
+        self._rank()
+
+    # ---- hearing ----
+
+    def told(self, sights: Iterable[Sight]) -> None:
+        """What another node told: kept where nearer than what is known."""
+        if any([self._note(sight) for sight in sights]):
+            self._trim()
+
+    def sampled(self, sights: Iterable[Sight]) -> None:
+        """A random sample of the swarm, of the directory: the newest of them stay whatever they are like."""
+        for sight in sights:
+            self._note(sight)
+            if sight.peer != self._own:
+                self._random.pop(sight.peer, None)
+                self._random[sight.peer] = None
+        self._random = dict.fromkeys(list(self._random)[-self._far :])
+        self._trim()
+
+    def forget(self, peers: Collection[PeerId]) -> None:
+        """Peers that left, were banned, or do not answer."""
+        for peer in peers:
+            for part in (self._sights, self._random, self._asked):
+                part.pop(peer, None)
+        self._rank()
+
+    def expire(self, now: float) -> None:
+        self.forget([peer for peer, sight in self._sights.items() if sight.expiry <= now])
+
+    def _note(self, sight: Sight) -> bool:
+        """Take in what is new."""
+        known = self._sights.get(sight.peer)
+        if sight.peer == self._own or (known is not None and known.expiry >= sight.expiry):
+            return False
+        self._sights[sight.peer] = sight
+        return True
+
+    def _trim(self) -> None:
+        """Keep the nearest and the random ones."""
+        self._rank()
+        kept = {*self.nearest(self._near), *self._random}
+        if len(kept) == len(self._order):
+            return
+        places = [place for place, peer in enumerate(self._order) if peer in kept]
+        self._order = [self._order[place] for place in places]
+        self._sights = {peer: self._sights[peer] for peer in self._order}
+        self._asked = {peer: when for peer, when in self._asked.items() if peer in self._sights}
+        self._rows, self._alike = self._rows[places], self._alike[places]
+
+    def _rank(self) -> None:
+        self._order = sorted(self._sights)
+        self._rows = np.array([self._sights[peer].row for peer in self._order], np.int8).reshape(-1, DIMENSIONS)
+        self._alike = similarities(self._row, self._rows)
+
+    # ---- telling ----
+
+    def whom_to_ask(self, rng: random.Random) -> PeerId | None:
+        """Whom to exchange sights with this round: of the nearest the one not asked for longest, at times anyone."""
+        self._rounds += 1
+        if not self._order:
+            return None
+        pool = self._order if self._rounds % ASK_FAR_EVERY == 0 else self.nearest(ASKED_AMONG)
+        lots = {peer: (self._asked.get(peer, 0), rng.random()) for peer in pool}
+        chosen = min(pool, key=lots.__getitem__)
+        self._asked[chosen] = self._rounds
+        return chosen
+
+    def marks(self, now: float, lasting: float) -> frozenset[bytes]:
+        """What the other need not tell: the marks of those known and good for a while yet."""
+        return frozenset(mark_of(peer) for peer, sight in self._sights.items() if sight.expiry > now + lasting)
+
+    def floor(self) -> float:
+        """How alike a peer must be to be worth telling this node of."""
+        return 0.0 if len(self._alike) < self._near else float(self._alike[_first(self._alike, self._near)[-1]])
+
+    def tell(self, other: PeerId, row: Row, known: Collection[bytes], floor: float = 0.0) -> list[Sight]:
+        """The few peers nearest to the other's fingerprint that it does not know and would keep."""
+        alike = similarities(row, self._rows)
+        sights: list[Sight] = []
+        for place in _first(alike, len(alike)):
+            peer = self._order[place]
+            if len(sights) == TOLD or alike[place] < floor:
+                break
+            if peer != other and mark_of(peer) not in known:
+                sights.append(self._sights[peer])
+        return sights
+
+
+def _first(alike: NDArray[np.float64], count: int) -> list[int]:
+    """Places of the greatest, ties in order."""
+    ranked: list[int] = np.argsort(-alike, kind="stable")[:count].tolist()
+    return ranked

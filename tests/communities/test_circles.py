@@ -1,0 +1,133 @@
+"""Advice about circles: bounds kept, one acts for many, and the swarm comes to rest."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pnode.communities.annealing import Aim
+from p2pnode.communities.circles import FEWEST, MOST, REST_ROUNDS, SPLIT, TARGET, Advice, Declared, advise
+from p2pnode.communities.dendrogram import Dendrogram, grow
+from p2pnode.ids import PeerId
+from tests.communities.views import peer, planted, scattered
+
+TREE = grow(planted(4, 16))
+EVERYBODY = TREE.peers
+aims = st.sampled_from(["shared", "own"])
+declarations = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=1, max_size=len(EVERYBODY)).map(
+    lambda names: dict(zip(EVERYBODY, names, strict=False))
+)
+
+
+@given(declarations, aims, st.integers(0, 200), st.integers(0, 99))
+@settings(max_examples=200)
+def test_advice_keeps_the_bounds_and_says_why(circles: dict[PeerId, str], aim: Aim, rounds: int, seed: int) -> None:
+    acting: dict[str, list[PeerId]] = {}
+    for me in circles:
+        declared = Declared(me, circles)
+        advice = advise(declared, TREE, aim, rounds, random.Random(seed))
+        size = {name: len(members) for name, members in declared.by_name().items()}
+        assert advice.why
+        if advice.what in ("split", "join"):
+            acting.setdefault(declared.mine, []).append(me)
+        if advice.what in ("enter", "move", "join"):
+            coming = size[declared.mine] if advice.what == "join" else 1
+            assert advice.circle != declared.mine
+            assert size[advice.circle] + coming <= MOST
+        if advice.what == "split":
+            assert me in advice.members
+            assert circles[me] == declared.mine
+            assert abs(len(advice.members) * 2 - size[declared.mine]) <= 1
+        if advice.what == "move":
+            assert rounds >= REST_ROUNDS
+            assert size[declared.mine] > FEWEST
+    assert all(len(members) == 1 for members in acting.values()), "one acts for its circle"
+
+
+@given(declarations, aims)
+def test_no_two_circles_join_each_other(circles: dict[PeerId, str], aim: Aim) -> None:
+    joins = {}
+    for me in circles:
+        advice = advise(Declared(me, circles), TREE, aim, 0, random.Random(0))
+        if advice.what == "join":
+            joins[circles[me]] = advice.circle
+    for start in joins:
+        seen = [start]
+        while seen[-1] in joins:
+            seen.append(joins[seen[-1]])
+            assert seen[-1] not in seen[:-1]
+
+
+@pytest.mark.parametrize("aim", ["own", "shared"])
+def test_a_full_circle_splits_by_the_aim(aim: Aim) -> None:
+    """Sixteen of two communities: the halves are the communities, or have half of each."""
+    members = [peer(number) for number in range(64) if number % 4 < 2][:16]
+    circles = dict.fromkeys(members, "a")
+    leaving = [advise(Declared(me, circles), TREE, aim, 0, random.Random(1)).members for me in members]
+    (half,) = [found for found in leaving if found]
+    of_the_first = sum(int(member[-5:]) % 4 == 0 for member in half)
+    assert of_the_first in ((0, 8) if aim == "own" else (4,))
+    assert members[0] not in half
+
+
+def test_newcomers_go_where_the_aim_wants_them() -> None:
+    alike, unlike = [peer(4 * n) for n in range(1, 6)], [peer(4 * n + 1) for n in range(5)]
+    circles = {**dict.fromkeys(alike, "alike"), **dict.fromkeys(unlike, "unlike")}
+    assert advise(Declared(peer(0), circles), TREE, "own", 0, random.Random(1)).circle == "alike"
+    assert advise(Declared(peer(0), circles), TREE, "shared", 0, random.Random(1)).circle == "unlike"
+    assert advise(Declared(peer(0), {}), TREE, "own", 0, random.Random(1)).what == "found"
+    stranger = Declared(PeerId("unknown"), circles)
+    assert advise(stranger, TREE, "own", 0, random.Random(1)).what == "enter", "without a fingerprint too"
+
+
+def follow(circles: dict[PeerId, str], me: PeerId, advice: Advice, number: int) -> bool:
+    """Do what is advised; True when somebody changed circles."""
+    if advice.what == "found":
+        circles[me] = f"founded-{number}"
+    elif advice.what in ("enter", "move"):
+        circles[me] = advice.circle
+    elif advice.what == "split":
+        circles.update(dict.fromkeys(advice.members, f"split-{number}"))
+    elif advice.what == "join":
+        own = circles[me]
+        circles.update({member: advice.circle for member in circles if circles[member] == own})
+    return advice.what != "stay"
+
+
+def lives(tree: Dendrogram, aim: Aim, seed: int, turns: int) -> tuple[dict[PeerId, str], list[int]]:
+    """Everybody arrives one by one and follows the advice; the circles at the end, and the changes in each turn."""
+    rng = random.Random(seed)
+    circles: dict[PeerId, str] = {}
+    since = dict.fromkeys(tree.peers, 0)
+    changes = []
+    for turn in range(turns):
+        changed = 0
+        for me in rng.sample(tree.peers, len(tree.peers)):
+            circles.setdefault(me, "")
+            since[me] += 10
+            before = dict(circles)
+            if follow(circles, me, advise(Declared(me, circles), tree, aim, since[me], rng), turn * 1000 + changed):
+                changed += 1
+            since.update({member: 0 for member in circles if circles[member] != before.get(member, "")})
+        changes.append(changed)
+    return circles, changes
+
+
+@pytest.mark.parametrize("aim", ["own", "shared"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_swarm_finds_its_circles_and_rests(aim: Aim, seed: int) -> None:
+    circles, changes = lives(TREE, aim, seed, turns=60)
+    sizes = [len(members) for members in Declared(peer(0), circles).by_name().values()]
+    assert all(FEWEST <= size < SPLIT for size in sizes), sizes
+    assert 0.75 * TARGET <= sum(sizes) / len(sizes) <= 1.25 * TARGET
+    assert sum(changes[-20:]) <= 0.01 * 20 * len(circles), "calm"
+    kinds = [len({int(m[-5:]) % 4 for m in members}) for members in Declared(peer(0), circles).by_name().values()]
+    assert (max(kinds) <= 2) if aim == "own" else (min(kinds) >= 3)
+
+
+def test_a_swarm_without_communities_rests_too() -> None:
+    _, changes = lives(grow(scattered(40, 1)), "own", 1, turns=40)
+    assert sum(changes[-10:]) == 0
