@@ -6,7 +6,7 @@
 nothing cached; beside it the additions and the signatures alone.
 `idle_exchange_bytes` is question and answer when nothing is new, 16 authors.
 `snapshot_vs_raw` is a snapshot between two processes against hivemind's raw stream of as many bytes, median of
-neighbours; `snapshot_pack_share` is the part of its time that making it takes, before the first byte.
+neighbours; `snapshot_make_share` is the part of its time that making it takes, before the first byte.
 `bytes_per_parameter` is what stays between rounds with AdamW, the EMA (4) included; `…_peak` within them.
 `disk_…` plays rounds of 2 s in a circle of four: what is written in an hour, and what is there (held).
 `loop_lag_p99_ms` and `call_p99_ms_while_training` are of real nodes on loopback, `…_idle` the same with no training.
@@ -38,10 +38,13 @@ from p2pnode.deltaset.entry import _decode_large, _decode_small, claim_of, decod
 from p2pnode.deltaset.set import DeltaSet
 from p2pnode.ids import PeerId, signed_by
 from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.snapshot import Assembly, Snapshot
 from p2pnode.messages import Exchange, Exchanged, encode
-from p2pnode.network.base import MemorySink, StreamLimits
+from p2pnode.node.admission import Admission
+from p2pnode.node.calls import TrafficCount
+from p2pnode.node.fetching import Fetching
 from p2pnode.node.saving import save_pause
-from p2pnode.run import PROOF_BYTES
+from p2pnode.run import PROOF_BYTES, RunAccess
 from p2pnode.store.progress import Progress
 from p2pnode.store.storage import MemoryStorage, Part
 
@@ -207,12 +210,17 @@ async def measure_snapshot(repeats: int) -> Figures:
         await contact_all(network, [str(there["ours"])])
         raw = await P2P.create(initial_peers=[str(there["raw"])], host_maddrs=("/ip4/127.0.0.1/tcp/0",))
         raw_peer = PeerID.from_base58(str(there["raw"]).rpartition("/")[2])
-        sink = MemorySink()
+        admission = Admission(RunAccess.parse("a" * 26), network.peer, "main")
+        fetching = Fetching(network, admission, TrafficCount(), blame)
+        taken = Snapshot(b"", b"")
 
         async def ours() -> None:
-            nonlocal sink
-            sink = MemorySink()
-            await network.fetch(peer, b"snapshot", sink, StreamLimits(max_bytes=2 * size))
+            nonlocal taken
+            outline = await fetching.outline(peer, size)
+            assembly = Assembly(outline)
+            kept, _ = await asyncio.gather(fetching.kept(peer, outline), fetching.fill(assembly, [peer]))
+            assert assembly.complete
+            taken = Snapshot(outline.place, assembly.content, kept)
 
         async def baseline() -> None:
             _, reader, writer = await raw.call_binary_stream_handler(raw_peer, RAW_PROTOCOL)
@@ -223,16 +231,20 @@ async def measure_snapshot(repeats: int) -> Figures:
         finally:
             await network.close()
             await raw.shutdown()
-    newcomer, content = policy(SNAPSHOT_SIZE, 2), sink.content()
-    adopting = await timed(lambda: asyncio.to_thread(newcomer.adopt, content))
+    newcomer = policy(SNAPSHOT_SIZE, 2)
+    adopting = await timed(lambda: asyncio.to_thread(newcomer.adopt, taken))
     return {
         "snapshot_vs_raw": middle([other / own for own, other in pairs]),
         "snapshot_mb_per_s": middle([size / 1e6 / own for own, _ in pairs]),
         "snapshot_raw_mb_per_s": middle([size / 1e6 / other for _, other in pairs]),
         "snapshot_mb": size / 1e6,
-        "snapshot_pack_share": float(str(there["pack_s"])) / middle([own for own, _ in pairs]),
+        "snapshot_make_share": float(str(there["make_s"])) / middle([own for own, _ in pairs]),
         "snapshot_adopt_s": adopting,
     }
+
+
+def blame(peer: PeerId, why: str) -> None:
+    raise AssertionError(f"{peer}: {why}")
 
 
 def measure_memory(width: int, layers: int) -> Figures:

@@ -19,7 +19,12 @@ from benchmarks.peer import BenchServer, open_network, serve_raw
 from p2pnode.ids import Identity, PeerId
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts, Origin
+from p2pnode.merge.snapshot import outline_of
+from p2pnode.messages import GetSnapshot, decode_stream_request
 from p2pnode.network.base import Payload
+from p2pnode.node.offers import Offers
+from p2pnode.node.world import real_world
+from p2pnode.store.storage import MemoryStorage
 from p2pnode.weights import Units
 
 LINEAGE = "00" * 32
@@ -44,14 +49,19 @@ def publish(author: DeltaSetPolicy, seed: int, peers: int) -> bytes:
 
 
 class SnapshotServer(BenchServer):
-    """Gives what a newcomer gets, made anew for each as a node does."""
+    """Gives what a newcomer gets, as a node does; but made anew for each, whatever was made a moment ago."""
 
     def __init__(self, kept: DeltaSetPolicy) -> None:
         super().__init__()
         self._kept = kept
+        self._world = real_world(MemoryStorage())
+        self._offers = Offers(kept, self._world)
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        return Payload.of(await asyncio.to_thread(self._kept.snapshot))
+        message = decode_stream_request(request)
+        if isinstance(message, GetSnapshot):
+            self._offers = Offers(self._kept, self._world)
+        return await self._offers.payload(message)
 
 
 async def main(size: int) -> None:
@@ -61,9 +71,11 @@ async def main(size: int) -> None:
     network, _ = await open_network(SnapshotServer(kept))
     raw, raw_address = await serve_raw()
     begun = time.perf_counter()
-    size = Payload.of(kept.snapshot()).size
-    packing = time.perf_counter() - begun
-    there = {"ours": (await network.addresses())[0], "raw": raw_address, "size": size, "pack_s": packing}
+    made = kept.snapshot()
+    assert made is not None
+    size = outline_of(made).size + len(made.kept)
+    making = time.perf_counter() - begun
+    there = {"ours": (await network.addresses())[0], "raw": raw_address, "size": size, "make_s": making}
     print(json.dumps(there), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await network.close()

@@ -45,15 +45,14 @@ class Fetching:
             self._blame(peer, f"snapshot: {fault}")
             raise
 
-    async def fill(self, assembly: Assembly, sources: list[PeerId]) -> list[PeerId]:
-        """Fetch what is missing, from all sources at once when it is much; returns those that still serve."""
+    async def fill(self, assembly: Assembly, sources: list[PeerId]) -> None:
+        """Fetch what is missing, from all sources at once when it is much, as long as one of them serves."""
         while sources and not assembly.complete:
             most = PIECE if assembly.outline.size > LARGE and len(sources) > 1 else assembly.outline.count
             at_once = sources if most == PIECE else sources[:1]
             served = await asyncio.gather(*(self._fill_from(peer, assembly, most) for peer in at_once))
             failed = {peer for peer, well in zip(at_once, served, strict=True) if not well}
             sources = [peer for peer in sources if peer not in failed]
-        return sources
 
     async def kept(self, peer: PeerId, outline: Outline) -> bytes:
         """What comes along with a snapshot; nothing when that is not to be had."""

@@ -19,6 +19,7 @@ from ..weights import to_units
 from .bench import Bench
 from .beside import BesideThread
 from .entrance import NodeSettings, Share
+from .events import Events
 from .exchanging import MODEL, Exchanging
 from .learning import Learning, Terms
 from .parts import Parts
@@ -84,14 +85,14 @@ async def _find_start(learning: Learning, plan: Plan, parts: Parts) -> None:
     if await learning.resume():
         parts.events.say("resumed learning", f"going on with {plan.task} after {learning.standings.rounds} rounds")
         return
-    if await _catch_up(learning.exchanging, has_genesis(plan, learning.bench)):
+    if await catch_up(learning.exchanging, has_genesis(plan, learning.bench), parts.events):
         parts.events.say("caught up", f"learning {plan.task} from where the run stands")
     else:
         parts.events.say("learning", f"learning {plan.task} from its beginning")
     await learning.save()  # what is published from now on has something to follow
 
 
-async def _catch_up(exchanging: Exchanging, genesis: bool) -> bool:
+async def catch_up(exchanging: Exchanging, genesis: bool, events: Events) -> bool:
     """Take over a member's snapshot. Without the genesis there is no other way in, so it is tried for ever."""
     asked = 0
     while True:
@@ -101,6 +102,11 @@ async def _catch_up(exchanging: Exchanging, genesis: bool) -> bool:
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):
             return False
+        if asked == ASKS_WITH_GENESIS:
+            text = (
+                "no member gives its weights, and the run's first ones cannot be made here; waiting for one that does"
+            )
+            events.say("waiting", text, warning=True)
         await asyncio.sleep(ASK_PAUSE)
 
 

@@ -164,15 +164,15 @@ class Snapshots:
     async def _fetch(self, found: _Found) -> Snapshot | None:
         """The content from all who have it; when they are gone, others that can make the same go on where they were."""
         self._assembly = assembly = Assembly(found.outline, self._assembly)
-        sources = await self._fetching.fill(assembly, [found.giver, *found.same])
+        fetching, sources = self._fetching, [found.giver, *found.same]
+        kept, _ = await asyncio.gather(fetching.kept(found.giver, found.outline), fetching.fill(assembly, sources))
         if not assembly.complete:
             found.same = []
             await self._ask_others(found)
-            sources = await self._fetching.fill(assembly, found.same)
+            await fetching.fill(assembly, found.same)
         if not assembly.complete:
             return None
         self._assembly = None
-        kept = await self._fetching.kept(sources[0], found.outline) if sources else b""
         return Snapshot(found.outline.place, assembly.content, kept)
 
     # ---- saying ----

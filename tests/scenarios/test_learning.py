@@ -85,6 +85,27 @@ def test_equal_heads_are_equal_weights() -> None:
     check_one_set(found, 8)
     assert result.left_over == ()
     assert sum(found[0].set.heads.values()) >= 8 * 15
+    assert all(checks > 10 and mismatches == 0 for checks, mismatches in hash_checks(result))
+
+
+def hash_checks(result: SimResult) -> list[tuple[int, int]]:
+    """How often each node compared its weights with others', and how often they differed."""
+    learning = [status.learning for status in result.statuses if status is not None]
+    return [(one.hash_checks, one.hash_mismatches) for one in learning if one is not None]
+
+
+def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
+    async def damage(simulation: Simulation) -> None:
+        await asyncio.sleep(30.0)
+        policies(simulation)[5].set.units[1234] ^= 1 << 18
+
+    result, found = run_then_rest(replace(PLAN, lesson=replace(LESSON, rounds=40)), damage)
+    check_one_set(found, 8)
+    status = result.statuses[5]
+    assert status is not None
+    said = [event.text for event in status.events if event.kind in ("snapshot", "caught up")]
+    assert any("not what its entries make" in text for text in said)
+    assert any("those of the others again" in text for text in said)
     told = found[0].told  # what every author published of its latest round is known to each
     assert len(told) == 8
     assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in told.values())
