@@ -87,7 +87,8 @@ class Vicinity:
 
     def told(self, sights: Iterable[Sight]) -> None:
         """What another node told: kept where nearer than what is known."""
-        if any([self._note(sight) for sight in sights]):
+        news = [self._note(sight) for sight in sights]
+        if any(news):
             self._trim()
 
     def sampled(self, sights: Iterable[Sight]) -> None:

@@ -1,0 +1,234 @@
+"""Finding the peers whose models are most alike, at any size: how many of the true ten nearest are known, at what cost.
+
+    python -m benchmarks.nearest [--peers 100,1000,10000] [--rounds 20] [--json] [--quick]
+
+Every node runs the package's own Vicinity and exchanges sights with one peer a round; the directory gives a random
+sample at the beginning and a small one every ten rounds. Fingerprints are drawn in three ways: `planted` (communities
+of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels, with some
+noise), `noise` (all 256 numbers independent: nothing to go by). With churn a hundredth of the nodes is replaced every
+round; gone ones are found out by asking them. Per node and round: lookups, bytes (sent and received), cpu_ms.
+`choose_ms` is the processor time of growing the tree over a node's whole view, cutting it and choosing partners. Swarms
+above 10,000 are of the planted kind alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from benchmarks.common import Figures, middle, progress, run
+from p2pnode.communities.dendrogram import MAX_VIEW, grow
+from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
+from p2pnode.communities.partners import Candidate, choose_partners, home_of
+from p2pnode.communities.vicinity import MARK_BYTES, Sight, Vicinity
+from p2pnode.ids import Identity, PeerId
+from p2pnode.messages import Announcement, encode
+from p2pnode.records import sign_record
+
+SIZES = (100, 1_000, 10_000)
+SIZES_QUICK = (100, 1_000)
+ROUNDS = 20
+COMMUNITY = 100
+FIRST_SAMPLE = 24
+LATER_SAMPLE = 8
+SAMPLE_EVERY = 10  # rounds
+CHURN = 0.01  # of the nodes, a round
+JUDGED = 300  # nodes whose true nearest are worked out
+SETTLED = 10  # rounds a node must have been there to be judged by itself
+NEAREST = 10
+LASTING = 1.0
+FOR_EVER = 1e9
+
+
+def drawn(kind: str, count: int, rng: np.random.Generator) -> Iterator[Rows]:
+    """Fingerprints of a kind: first of all nodes, then of those that arrive in a round of churn."""
+    common, communities = rng.normal(size=DIMENSIONS), max(2, count // COMMUNITY)
+    arrivals = max(1, round(CHURN * count))
+    centres, labels = rng.normal(size=(communities, DIMENSIONS)), rng.normal(size=(10, DIMENSIONS))
+    while True:
+        noise = rng.normal(size=(count, DIMENSIONS))
+        if kind == "planted":
+            values = 1.5 * common + centres[rng.integers(communities, size=count)] + 0.5 * noise
+        elif kind == "mixed":
+            values = 0.5 * common + 2 * rng.dirichlet(np.full(10, 0.3), size=count) @ labels + 0.1 * noise
+        else:
+            values = noise
+        yield np.rint(values * 127 / np.abs(values).max(axis=1, keepdims=True)).astype(np.int8)
+        count = arrivals
+
+
+def announcement_bytes() -> int:
+    """A signed announcement with a fingerprint and two addresses, as it is sent."""
+    identity = Identity(b"b" * 32)
+    addresses = tuple(f"/ip4/192.168.100.100/{kind}/31337/p2p/{identity.peer_id}" for kind in ("tcp", "udp"))
+    value = encode(Announcement("brave-bat-21", "r" * 26, addresses, started=1e9)) + bytes(FINGERPRINT_BYTES + 16)
+    return len(msgspec.msgpack.encode(sign_record(identity, "peers/" + "r" * 26 + "/p0101", value, 2e9)))
+
+
+@dataclass
+class Swarm:
+    """Nodes by number; gone ones stay in the lists."""
+
+    rows: Rows
+    nodes: list[Vicinity]
+    sights: list[Sight]
+    here: list[int]
+    since: dict[int, int] = field(default_factory=dict)
+    told: int = 0
+    asked: int = 0
+    sampled: int = 0
+    lookups: int = 0
+
+    def arrive(self, rows: Rows, turn: int, rng: random.Random) -> None:
+        first = len(self.nodes)
+        self.rows = np.concatenate([self.rows, rows])
+        for number, row in enumerate(rows, first):
+            peer = PeerId(f"{number:07d}")
+            self.sights.append(Sight(peer, row, FOR_EVER))
+            self.nodes.append(Vicinity(peer, row))
+            self.here.append(number)
+            self.since[number] = turn
+        for number in range(first, len(self.nodes)):
+            self.look_up(number, FIRST_SAMPLE, rng)
+
+    def look_up(self, number: int, count: int, rng: random.Random) -> None:
+        sample = [self.sights[place] for place in rng.sample(self.here, min(count, len(self.here)))]
+        self.nodes[number].sampled(sample)
+        self.lookups += 1
+        self.sampled += len(sample)
+
+    def leave(self, count: int, rng: random.Random) -> None:
+        gone = set(rng.sample(self.here, count))
+        self.here = [number for number in self.here if number not in gone]
+        for number in gone:
+            del self.since[number]
+
+    def exchange(self, number: int, rng: random.Random) -> None:
+        """One node's turn: it asks somebody, both tell; who does not answer is forgotten."""
+        node = self.nodes[number]
+        peer = node.whom_to_ask(rng)
+        if peer is None:
+            return
+        self.asked += 1
+        other = int(peer)
+        if other not in self.since:
+            node.forget([peer])
+            return
+        there, me = self.nodes[other], self.sights[number]
+        answer = there.tell(me.peer, me.row, node.marks(0.0, LASTING), node.floor())
+        push = node.tell(peer, self.sights[other].row, there.marks(0.0, LASTING), there.floor())
+        there.told([*push, me])
+        node.told(answer)
+        self.told += len(answer) + len(push) + 1
+
+    def turn(self, number: int, rng: random.Random) -> None:
+        for place in self.here:
+            self.exchange(place, rng)
+            if (place + number) % SAMPLE_EVERY == 0:
+                self.look_up(place, LATER_SAMPLE, rng)
+
+    def recall(self, rng: random.Random, settled_at: int) -> tuple[float, float]:
+        """How many of the ten nearest are known, on average; and of nodes that have been there for a while."""
+        there = np.array(self.here)
+        matrix = self.rows[there].astype(np.float32)
+        matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+        everyone, settled = [], []
+        for place in rng.sample(range(len(there)), min(JUDGED, len(there))):
+            alike = matrix @ matrix[place]
+            alike[place] = -2
+            best = there[np.argpartition(-alike, NEAREST)[:NEAREST]]
+            known = sum(self.sights[number].peer in self.nodes[there[place]] for number in best) / NEAREST
+            everyone.append(known)
+            if self.since[int(there[place])] <= settled_at:
+                settled.append(known)
+        return float(np.mean(everyone)), float(np.mean(settled))
+
+
+def simulated(kind: str, count: int, rounds: int, churn: bool = False, seed: int = 1) -> tuple[Swarm, Figures]:
+    rng, source = random.Random(seed), drawn(kind, count, np.random.default_rng(seed))
+    swarm = Swarm(np.empty((0, DIMENSIONS), np.int8), [], [], [])
+    swarm.arrive(next(source), 0, rng)
+    begun = time.process_time()
+    for turn in range(1, rounds + 1):
+        if churn:
+            arriving = next(source)
+            swarm.leave(len(arriving), rng)
+            swarm.arrive(arriving, turn, rng)
+        swarm.turn(turn, rng)
+    cpu = time.process_time() - begun
+    each, record = count * rounds, announcement_bytes()
+    known, settled = swarm.recall(rng, rounds - SETTLED)
+    marks = 2 * len(swarm.nodes[swarm.here[0]]) * MARK_BYTES
+    figures: Figures = {
+        "recall_at_10": known,
+        "recall_at_10_settled": settled,
+        "lookups": swarm.lookups / each,
+        "bytes": 2 * (swarm.told * record + swarm.asked * marks) / each + swarm.sampled * record / each,
+        "cpu_ms": cpu / each * 1e3,
+        "known": float(np.mean([len(swarm.nodes[number]) for number in swarm.here])),
+    }
+    progress(f"{count} {kind}{' with churn' if churn else ''}: recall {known:.3f}, {cpu:.0f} s")
+    return swarm, figures
+
+
+def choosing(rows: Rows, repetitions: int = 10) -> float:
+    """Milliseconds of processor time for tree, cut and choice over a view of these fingerprints."""
+    view = {PeerId(f"{number:07d}"): row for number, row in enumerate(rows)}
+    table = [Candidate(peer, met=1) for peer in view]
+    taken = []
+    for turn in range(repetitions):
+        begun = time.process_time()
+        communities = grow(view).cut(0.5)
+        me = next(iter(view))
+        choose_partners(table, communities, home_of(me, (), communities, 0.2), 9, random.Random(turn))
+        taken.append((time.process_time() - begun) * 1e3)
+    return middle(taken)
+
+
+def figures(sizes: tuple[int, ...], rounds: int) -> Figures:
+    """All figures; those of a size end in `@` and the size."""
+    found: Figures = {}
+    for count in sizes:
+        swarm, planted = simulated("planted", count, rounds)
+        found.update({f"{name}@{count}": value for name, value in planted.items() if name != "recall_at_10_settled"})
+        me = swarm.here[0]
+        view = np.stack([swarm.sights[me].row, *swarm.nodes[me].rows().values()])
+        found[f"choose_ms@{count}"] = choosing(view)
+        if count > max(SIZES):
+            continue
+        for kind in ("mixed", "noise"):
+            found[f"recall_at_10_{kind}@{count}"] = simulated(kind, count, rounds)[1]["recall_at_10"]
+        churned = simulated("planted", count, rounds, churn=True)[1]
+        found[f"recall_at_10_churn@{count}"] = churned["recall_at_10"]
+        found[f"recall_at_10_churn_settled@{count}"] = churned["recall_at_10_settled"]
+    least, most = min(sizes), max(sizes)
+    for name in ("lookups", "bytes", "cpu_ms"):
+        found[f"{name}_growth"] = float(found[f"{name}@{most}"]) / float(found[f"{name}@{least}"])
+    found["log_growth"] = math.log(most) / math.log(least)
+    found["choose_ms_largest_view"] = choosing(next(drawn("planted", MAX_VIEW, np.random.default_rng(1))))
+    return found
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
+    begun = time.perf_counter()
+    words = arguments.peers.split(",") if arguments.peers else SIZES_QUICK if arguments.quick else SIZES
+    found = figures(tuple(int(word) for word in words), arguments.rounds)
+    return {"rounds": arguments.rounds, **found, "seconds": time.perf_counter() - begun}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nearest")
+    parser.add_argument("--peers", default="", help="sizes, with commas between")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    run("nearest", measure, parser)
+
+
+if __name__ == "__main__":
+    main()
