@@ -20,11 +20,12 @@ from blake3 import blake3
 from p2pnode.deltaset.lineage import circle_lineage
 from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.pace import pace_of
 from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
 from p2pnode.node.bench import Bench
 from p2pnode.node.beside import measure_influence
 from p2pnode.node.trainer import Trainer
-from p2pnode.rounds import local_steps
+from p2pnode.rounds import local_steps, shortened
 from p2pnode.weights import Floats, to_units
 
 CAP = 64  # steps in a round
@@ -105,11 +106,13 @@ class VirtualPeers:
 
     def _round(self, peer: Peer) -> None:
         """Begin a round: what is learned is known when its time has passed."""
-        count = min(local_steps(self.plan.mean_steps, peer.rng, CAP), self.plan.steps - peer.done)
+        pace = pace_of(peer.policy, len(self._mates(peer)) + 1)
+        mean = shortened(self.plan.mean_steps, pace.steps)
+        count = min(local_steps(mean, peer.rng, CAP), self.plan.steps - peer.done)
         if count <= 0:
             return
         begun = peer.policy.start()
-        result = peer.trainer.steps(begun, count, rate=self.plan.rate)
+        result = peer.trainer.steps(begun, count, rate=pace.rate * self.plan.rate)
         measure_influence(peer.policy, peer.trainer, result.weights)
         facts = Facts(count, result.loss, result.samples, len(self._mates(peer)) + 1)
         self._after(count, lambda: self._end(peer, begun, result.weights, facts))

@@ -16,6 +16,12 @@ def lam_for(speed: float, round_seconds: float, cap: int) -> float:
     return min(max(1.0, speed * round_seconds), float(cap), MAX_LAMBDA)
 
 
+def shortened(lam: float, most: float) -> float:
+    """`lam` where a merge policy wants rounds of at most `most` steps on average; an eighth of it is left, so that
+    exchanges never become more than eight times as frequent as planned."""
+    return max(min(lam, most), lam / 8, 1.0)
+
+
 def local_steps(lam: float, rng: random.Random, cap: int) -> int:
     """K ~ 1 + Poisson(lam − 1), at most `cap`. One number is drawn from `rng` whatever comes out."""
     return min(cap, 1 + poisson(max(0.0, lam - 1.0), rng.random()))

@@ -42,6 +42,7 @@ class Facts:
     loss: float
     samples: int
     peers: int  # members of the circle this node sees, itself included
+    byte_budget: int | None = None  # the most this round's message should be, by what the link bears; None: unknown
 
 
 @dataclass(frozen=True)

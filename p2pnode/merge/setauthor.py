@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..deltas.codec import CODECS, RICE
 from ..deltas.delta import Indices, SparseDelta
@@ -18,10 +21,12 @@ from ..deltaset.heads import mark_of
 from ..deltaset.set import DeltaSet
 from ..ids import Identity
 from ..weights import Floats, Units, norm_squared
-from .policy import Facts, relative_change
+from .policy import Arrays, Facts, relative_change
 from .setstate import Tuning
+from .steering import Steering
 
 MIN_ENTRIES = 256  # below this a message is mostly envelope
+BYTES_EACH = 1.5  # of a sent coordinate, before one was sent
 FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
 
 
@@ -48,33 +53,39 @@ class Author:
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
         self.rounds = 0
+        self._bytes_each = BYTES_EACH  # of a sent coordinate, smoothed
+        self.steering = Steering(size)
 
     def draft(self, deltas: DeltaSet, begun: Floats, after: Floats, facts: Facts, trained: Mark, now: Mark) -> Draft:
         """Heavy. What a round from `begun` to `after` has to say; the set stood at `trained` then and does at `now`."""
         tuning, rules = self.tuning, deltas.rules
         progress = after - begun
         residual = record(self.residual, progress, tuning.beta)
+        self.steering.measure(begun, progress)
+        gamma = tuning.gamma or self.steering.gamma
         group = max(1, facts.peers)
         discount = discount_for(now.entries - trained.entries, group)
-        k = self._entries(group, rules.size, rules.max_entries)
+        k = self._entries(group, rules.size, rules.max_entries, facts.byte_budget)
         scorer, most = self.scorer, rules.max_entries
         places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
-        delta, left = _delta(residual, places, k, tuning.bits, tuning.gamma / group * discount)
+        delta, left = _delta(residual, places, k, tuning.bits, gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
             discount *= 0.99 * rules.max_norm_units / norm
-            delta, left = _delta(residual, places, k, tuning.bits, tuning.gamma / group * discount)
+            delta, left = _delta(residual, places, k, tuning.bits, gamma / group * discount)
         payload = CODECS[RICE].encode(delta)
         if scorer is not None:
             scorer.sent(len(delta), len(payload))
-        weight = (group, tuning.gamma, discount)
+        weight = (group, gamma, discount)
         return Draft(delta, payload, left, trained, facts, relative_change(begun, after), weight)
 
-    def _entries(self, group: int, size: int, most: int) -> int:
+    def _entries(self, group: int, size: int, most: int, budget: int | None) -> int:
         """How many coordinates to send: the density's share, as many as allowed while nobody is there to send to."""
         if group == 1:
             return most
-        return min(most, max(MIN_ENTRIES, round(self.tuning.density * size)))
+        density = self.tuning.density or self.steering.density(group)
+        wanted = max(MIN_ENTRIES, round(density * size))
+        return max(1, min(most, wanted if budget is None else min(wanted, int(budget / self._bytes_each))))
 
     def chain(self, deltas: DeltaSet) -> Chain:
         """Our own log; a new one when the old was lost and others know more of it, or a fork of it was proved."""
@@ -119,7 +130,24 @@ class Author:
     def published(self, draft: Draft) -> None:
         """The draft is an entry of the set now."""
         self.residual = draft.residual
+        self.steering.published(draft.delta)
         self.rounds += 1
+        if len(draft.delta):
+            self._bytes_each += (len(draft.payload) / len(draft.delta) - self._bytes_each) / 4
+
+    def state(self) -> Arrays:
+        """All that `restore` needs."""
+        numbers = np.array([self.incarnation, self.rounds], np.int64)
+        return {"residual": self.residual, "numbers": numbers, **self.steering.state()}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from `state`; ValueError when it is of another model."""
+        residual, numbers = state["residual"], state["numbers"]
+        if residual.shape != self.residual.shape:
+            raise ValueError("the state is of another model")
+        self.steering.restore(state)
+        self.residual = residual.astype(np.int32)
+        self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])
 
 
 def _delta(residual: Units, places: Indices | None, k: int, bits: int, weight: float) -> tuple[SparseDelta, Units]:

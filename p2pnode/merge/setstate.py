@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..deltas.granularity import NAMES as GRANULARITIES
 from ..deltas.quantise import BITS
 from ..deltas.scoring import Scoring
+from ..deltaset.correction import TAU
 from ..deltaset.entry import Chain, Entry, SetRules, decode_entry, encode_entry
 from ..deltaset.heads import decode_heads, encode_heads
 from ..deltaset.set import DeltaSet
@@ -27,12 +28,15 @@ _HASH_BYTES = 32
 class Tuning:
     """What a run's plan may set."""
 
-    density: float = 0.005  # share of the coordinates an entry carries
+    density: float = 0.0  # share of the coordinates an entry carries; 0: found by itself (steering.py)
     bits: int = 2
-    gamma: float = 1.0  # of the outer step γ/G
+    gamma: float = 0.0  # of the outer step γ/G; 0: found by itself (steering.py)
     beta: float = 0.98  # what is left of the residual after a round
+    rate: float = 0.0  # factor on the task's learning rate; 0: by the size of the circle (pace.py)
+    interval: float = 0.0  # mean local steps of a round, at most; 0: by the steps done so far (pace.py)
     norm_ratio: float = 0.5  # an entry's largest norm, relative to the genesis
     bridge: float = 0.1  # how often, per exchange, a partner of another circle is asked
+    tau: float = TAU  # within so many medians, steps done while entries came in are kept; 0: they wait for the round
     influence: float = 0.0  # power of a coordinate's influence on the loss in its score; 0: left out
     importance: float = 0.0  # power of its learned importance; 0: left out
     layer_scores: float = 0.0  # power of the scores that partners tell of each layer; 0: none are told
@@ -59,12 +63,15 @@ def tuning_of(settings: Mapping[str, float]) -> Tuning:
         words = ", ".join(f"{number} {name}" for number, name in enumerate(GRANULARITIES))
         raise ValueError(f"granularity {granularity}; one of {words} is possible")
     return Tuning(
-        setting(settings, "density", usual.density, 1e-6, 1.0),
+        setting(settings, "density", usual.density, 0.0, 1.0),
         int(bits),
-        setting(settings, "gamma", usual.gamma, 1e-3, 4.0),
+        setting(settings, "gamma", usual.gamma, 0.0, 4.0),
         setting(settings, "beta", usual.beta, 0.0, 1.0),
+        setting(settings, "rate", usual.rate, 0.0, 100.0),
+        setting(settings, "interval", usual.interval, 0.0, 1e6),
         setting(settings, "norm_ratio", usual.norm_ratio, 1e-6, 1e6),
         setting(settings, "bridge", usual.bridge, 0.0, 1.0),
+        setting(settings, "tau", usual.tau, 0.0, 1e6),
         setting(settings, "influence", usual.influence, 0.0, 2.0),
         setting(settings, "importance", usual.importance, 0.0, 2.0),
         setting(settings, "layer_scores", usual.layer_scores, 0.0, 2.0),

@@ -18,28 +18,28 @@ from ..deltaset.entry import Facts as EntryFacts
 from ..errors import Diverged, LocalProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
+from ..merge.pace import pace_of
 from ..merge.policy import Facts, Policy
 from ..merge.setcheck import Agreement
 from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged
 from ..network.base import Payload, Seconds
-from ..rounds import lam_for, local_steps
+from ..rounds import lam_for, local_steps, shortened
 from ..run import RunAccess
 from ..shards.shard import Shard, cut, indices_of
 from ..shards.share import claimed
 from ..store.progress import Progress
 from ..task import Evaluation
 from ..until import THRESHOLD, Monitor, Until, reached
-from ..weights import Floats
 from .admission import Admission
 from .bench import Bench
-from .beside import measure_influence
 from .bridging import Bridging
 from .exchanging import MODEL, Exchanging
 from .parts import Parts
 from .saving import Pace, Saving
+from .slices import Slices
 from .standings import Standings
 from .status import LearningStatus
-from .trainer import Trainer, TrainResult
+from .trainer import Trainer
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
 WARN_EVERY: Seconds = 30.0
@@ -83,6 +83,7 @@ class Learning:
         self._evaluating = Pace(now, 0.0)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
+        self._slices = Slices(parts.world, policy, self.trainer, terms.round_seconds)
 
     # ---- life ----
 
@@ -154,25 +155,18 @@ class Learning:
     async def _round(self) -> None:
         world, most = self._parts.world, self._terms.max_steps
         lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
-        steps = local_steps(lam, world.rng, most)
         peers = len(self.exchanging.circle()) + 1
-        begun, result = await world.compute(lambda: self._train(steps), steps)
+        pace = pace_of(self.policy, peers)
+        steps = local_steps(shortened(lam, pace.steps), world.rng, most)
+        begun, result = await self._slices.train(steps, pace.rate * self._rate)
         facts = Facts(result.steps, result.loss, result.samples, peers)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
         self._publish(await world.compute(lambda: self.policy.record(begun, result.weights, facts)))
         bridge = await self.exchanging.bridging.draft()
         self.standings.bridges += bridge is not None and self._publish(bridge)
-        self.standings.note(result.loss, await world.compute(self.policy.merge))
+        merged = await world.compute(self.policy.merge)
+        self.standings.note(result.loss, merged, world.clock.time())
         self.exchanging.soon()
-
-    def _train(self, steps: int) -> tuple[Floats, TrainResult]:
-        begun = self.policy.start()
-        result = self.trainer.steps(begun, steps, at=self.trainer.steps_done, rate=self._rate)
-        if not np.isfinite(result.weights).all():
-            self.trainer.reset_optimizer()
-            raise Diverged(f"weights were no finite numbers after {self.trainer.steps_done} local steps", steps, 0.0)
-        measure_influence(self.policy, self.trainer, result.weights)
-        return begun, result
 
     def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
@@ -231,6 +225,7 @@ class Learning:
 
     def status(self) -> LearningStatus:
         standings, evaluation = self.standings, self.standings.evaluation
+        correction = self.policy.correction if isinstance(self.policy, DeltaSetPolicy) else None
         agreement = self.policy.agreement if isinstance(self.policy, DeltaSetPolicy) else Agreement()
         return LearningStatus(
             task=self.bench.task.name,
@@ -249,6 +244,8 @@ class Learning:
             problems=standings.problems,
             circle=self._terms.circle,
             bridges=standings.bridges,
+            kept=0 if correction is None else correction.kept,
+            restarted=0 if correction is None else correction.restarted,
             hash_checks=agreement.checks,
             hash_mismatches=agreement.mismatches,
         )

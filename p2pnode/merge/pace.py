@@ -1,0 +1,42 @@
+"""How long rounds are and how bold local steps are, for a circle that shares a delta set. Pure.
+
+*Rate.* What a circle of G adds up is a mean, and a mean has 1/√G of the noise of one node's steps; so local steps may
+be √G times as large before noise holds them back, and should be, for a sparse mean also reaches less far. Measured
+best: 2.5 times the task's own rate for Fashion-MNIST at 8 peers, 2 or more for text at 4, 3 for digits at 8. A node
+alone keeps the task's rate, and one whose steps diverge halves its own (node/learning.py).
+*Steps.* Weights that change quickly grow old quickly: a round takes at most a share of all steps the circle's weights
+have seen, so exchanges are frequent at the beginning, for joiners as for founders, and as rare as the plan says soon.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .deltaset import DeltaSetPolicy
+from .policy import Policy
+
+MOST_RATE = 3.0
+FEWEST_STEPS = 5.0
+SHARE = 1 / 20  # of the steps done so far, in a round
+
+
+@dataclass(frozen=True)
+class Pace:
+    """For a round: mean local steps it may take, and the factor on the task's learning rate."""
+
+    steps: float = math.inf
+    rate: float = 1.0
+
+
+def pace_for(done: float, group: int) -> Pace:
+    """Of a circle of `group` members that have done `done` local steps each."""
+    return Pace(max(FEWEST_STEPS, SHARE * done), min(MOST_RATE, math.sqrt(max(1, group))))
+
+
+def pace_of(policy: Policy, peers: int) -> Pace:
+    """What a policy's run has set, or what suits a circle of `peers`; policies other than the delta set have no say."""
+    if not isinstance(policy, DeltaSetPolicy):
+        return Pace()
+    tuning, found = policy.author.tuning, pace_for(policy.set.steps / max(1, peers), peers)
+    return Pace(tuning.interval or found.steps, tuning.rate or found.rate)
