@@ -476,6 +476,5 @@ class Settling:
 DEFAULT_SCOPES = {
     "a handoff": Scope(some_bytes("a"), terms=2),
     "two claims": Scope(some_bytes("a", "b"), terms=2),
-    "keepers and takeovers": Scope(replicated(), terms=2, copies=2, takeovers=True),
     "keepers, takeovers and a disk lost": Scope(replicated(), terms=2, copies=2, takeovers=True, faults=1),
 }

@@ -1,0 +1,201 @@
+"""Visit history: which models have trained on a shard, and how sure of it they were before and after.
+
+It travels with the shard. Every visit is signed by its visitor and names the hash of the one before, so nobody can
+change, leave out or reorder what others said; old visits are summarised, and the summary is signed by who made it.
+Copies of a shard travel apart, so two histories may both be true: they are compared, never merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+from blake3 import blake3
+
+from ..ids import SIGNATURE_BYTES, Identity, signed_by
+
+HASH_BYTES = 32
+MAX_VISITS = 16
+KEPT_WHEN_FULL = 12  # the others are summarised at once, so that most visits leave the summary as it is
+MAX_MODELS = 16
+MAX_BYTES = 16_384
+CLOCK_SLACK = 120.0  # seconds by which swarm times of honest peers may differ
+_VISIT, _SUMMARY = b"p2pnode visit 1\0", b"p2pnode visits 1\0"
+
+Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
+PeerText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+ModelText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+ShardText = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+Signature = Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)]
+
+
+class Visit(msgspec.Struct, frozen=True, array_like=True):
+    """A model's stay at a shard; `number` counts from 0 along the chain."""
+
+    number: Count
+    previous: Hash
+    peer: PeerText
+    model: ModelText  # different models have different names; a peer's own weights are named after it
+    round: Count
+    before: Share  # mean confidence when the model had not trained on the shard this time
+    after: Share
+    time: Seconds  # swarm time
+    signature: Signature = b""
+
+
+class Past(msgspec.Struct, frozen=True, array_like=True):
+    """One model's summarised visits."""
+
+    model: ModelText
+    visits: Count
+    before: Share  # of its last visit
+    after: Share
+    time: Seconds
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True):
+    """What is left of the oldest `visits` visits: a line for each of the models seen last."""
+
+    visits: Count
+    link: Hash  # id of the last visit summarised: the next one names it
+    models: Annotated[tuple[Past, ...], msgspec.Meta(max_length=MAX_MODELS)]
+    peer: PeerText
+    signature: Signature = b""
+
+
+class History(msgspec.Struct, frozen=True, array_like=True):
+    """All that is known of a shard's journey, oldest first."""
+
+    shard: ShardText
+    visits: Annotated[tuple[Visit, ...], msgspec.Meta(max_length=MAX_VISITS)] = ()
+    summary: Summary | None = None
+
+
+_decoder = msgspec.msgpack.Decoder(History)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode_history(history: History) -> bytes:
+    return _encoder.encode(history)
+
+
+def decode_history(data: bytes) -> History:
+    """The history in `data`, of the right types and bounds; ValueError otherwise. `check_history` looks further."""
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"visit history of {len(data)} bytes, {MAX_BYTES} allowed")
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"malformed visit history: {str(error)[:120]}") from None
+
+
+def with_visit(
+    me: Identity, history: History, model: str, round: int, before: float, after: float, time: float
+) -> History:
+    """The history with one more visit, by `me`."""
+    number, previous = length(history), _end(history)
+    plain = Visit(number, previous, me.peer_id, model, round, _share(before), _share(after), time)
+    signed = msgspec.structs.replace(plain, signature=me.sign(_visit_content(history.shard, plain)))
+    grown = msgspec.structs.replace(history, visits=(*history.visits, signed))
+    return grown if len(grown.visits) < MAX_VISITS else _summarised(me, grown)
+
+
+def length(history: History) -> int:
+    """How many visits there were, the summarised ones counted."""
+    return (history.summary.visits if history.summary else 0) + len(history.visits)
+
+
+def check_history(history: History, shard: str, now: float) -> None:
+    """ValueError with the reason unless every word is signed, in its place and not from the future."""
+    if history.shard != shard:
+        raise ValueError("the visit history of another shard")
+    _check_summary(history)
+    number, previous, latest = 0, _beginning(history.shard), 0.0
+    if history.summary is not None:
+        number, previous = history.summary.visits, history.summary.link
+        latest = max(past.time for past in history.summary.models)
+    for visit in history.visits:
+        if visit.number != number or visit.previous != previous:
+            raise ValueError(f"visit {number} is missing or out of order")
+        if not signed_by(visit.peer, _visit_content(shard, visit), visit.signature):
+            raise ValueError(f"visit {number} is not signed by its visitor")
+        if visit.time < latest - CLOCK_SLACK:
+            raise ValueError(f"visit {number} is older than the one before it")
+        number, previous, latest = number + 1, visit_id(shard, visit), max(latest, visit.time)
+    if latest > now + CLOCK_SLACK:
+        raise ValueError(f"a visit is {latest - now:.0f} s from the future")
+
+
+def check_nothing_left_out(history: History, known: Visit) -> None:
+    """ValueError when a history that should have `known`, such as its sender's own visit, is without it."""
+    beginning = history.summary.visits if history.summary else 0
+    if known.number >= beginning and known not in history.visits:
+        raise ValueError(f"visit {known.number}, which {known.peer[-8:]} signed, was left out")
+
+
+def latest_by_model(history: History) -> dict[str, Past]:
+    """The last that is known of every model's stay."""
+    found = {past.model: past for past in (history.summary.models if history.summary else ())}
+    return {past.model: past for past in _joined(found, history.visits)}
+
+
+def visit_id(shard: str, visit: Visit) -> bytes:
+    return blake3(_visit_content(shard, visit)).digest()
+
+
+def _summarised(me: Identity, history: History) -> History:
+    """The oldest visits as a line per model, signed by who leaves them out."""
+    old, rest = history.visits[:-KEPT_WHEN_FULL], history.visits[-KEPT_WHEN_FULL:]
+    before = {past.model: past for past in (history.summary.models if history.summary else ())}
+    lines = tuple(_joined(before, old))[-MAX_MODELS:]
+    plain = Summary(old[-1].number + 1, visit_id(history.shard, old[-1]), lines, me.peer_id)
+    signed = msgspec.structs.replace(plain, signature=me.sign(_summary_content(history.shard, plain)))
+    return History(history.shard, rest, signed)
+
+
+def _joined(lines: dict[str, Past], visits: Iterable[Visit]) -> list[Past]:
+    """Lines with some more visits, by the time of the last one of each model."""
+    found = dict(lines)
+    for visit in visits:
+        count = found[visit.model].visits if visit.model in found else 0
+        found[visit.model] = Past(visit.model, count + 1, visit.before, visit.after, visit.time)
+    return sorted(found.values(), key=lambda past: (past.time, past.model))
+
+
+def _check_summary(history: History) -> None:
+    summary = history.summary
+    if summary is None:
+        return
+    if not signed_by(summary.peer, _summary_content(history.shard, summary), summary.signature):
+        raise ValueError("the summary of old visits is not signed by who made it")
+    if not summary.models or sum(past.visits for past in summary.models) > summary.visits:
+        raise ValueError("the summary of old visits does not add up")
+    if not history.visits:
+        raise ValueError("the newest visits are missing")
+
+
+def _end(history: History) -> bytes:
+    if history.visits:
+        return visit_id(history.shard, history.visits[-1])
+    return history.summary.link if history.summary else _beginning(history.shard)
+
+
+def _beginning(shard: str) -> bytes:
+    return blake3(_VISIT + shard.encode()).digest()
+
+
+def _visit_content(shard: str, visit: Visit) -> bytes:
+    return _VISIT + shard.encode() + _encoder.encode(msgspec.structs.replace(visit, signature=b""))
+
+
+def _summary_content(shard: str, summary: Summary) -> bytes:
+    return _SUMMARY + shard.encode() + _encoder.encode(msgspec.structs.replace(summary, signature=b""))
+
+
+def _share(confidence: float) -> float:
+    """A confidence in 0..1; what is not a number counts as none."""
+    return min(1.0, max(0.0, confidence)) if confidence == confidence else 0.0
