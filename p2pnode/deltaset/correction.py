@@ -1,57 +1,66 @@
-"""Training goes on while nodes exchange: what becomes of the steps done meanwhile (docs/design.md, correction)."""
+"""Training goes on while entries come in: what becomes of the steps done meanwhile (docs/design.md, correction).
+
+At a step boundary, with x the weights in training, s where they started and A the circle's weights as they are now:
+
+    ‖x − A‖ ≤ τ · its running median    x ← A + (x − s), s ← A    the steps are kept, on top of what came in
+    beyond                              e += x − s, x ← A, s ← A    they started from the wrong place
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from math import isfinite, sqrt
 
 import numpy as np
 
-from ..weights import Floats
+from ..weights import MAX_UNITS, Floats, Units, to_units
 
-TAU = 3.0  # times the running median: beyond it, steps done meanwhile started from the wrong place
+TAU = 3.0
 WINDOW = 25  # distances the median is of
 
-
-@dataclass(frozen=True)
-class Keep:
-    """Go on from `x`: the new weights with the progress made meanwhile on top; the round started at A_new."""
-
-    x: Floats
-    distance: float
+Blocks = Callable[[], Iterator[tuple[slice, Floats]]]  # A, part by part
 
 
-@dataclass(frozen=True)
-class Restart:
-    """Go on from A_new itself; `progress` belongs into the residual."""
+class Correction:
+    """One node's corrections: how many there were of each kind, and the distances they are judged by."""
 
-    progress: Floats
-    distance: float
+    def __init__(self, tau: float = TAU) -> None:
+        self.kept = 0
+        self.restarted = 0
+        self._tau = tau
+        self._distances: deque[float] = deque(maxlen=WINDOW)
+
+    def correct(self, start: Floats, x: Floats, residual: Units, weights: Blocks) -> None:
+        """Let `weights` in. `start`, `x` and `residual` change in place: no vector is made beside them.
+
+        ValueError, and nothing changed, when x has values that are no finite numbers: then it is not progress.
+        """
+        if self._keeps(_distance(x, weights())):
+            self.kept += 1
+            for block, now in weights():
+                x[block] += now - start[block]
+                start[block] = now
+        else:
+            self.restarted += 1
+            for block, now in weights():
+                unsent = residual[block].astype(np.int64) + to_units(x[block] - start[block])
+                residual[block] = np.clip(unsent, -MAX_UNITS, MAX_UNITS)
+                x[block] = start[block] = now
+
+    def _keeps(self, distance: float) -> bool:
+        """Without a distance to compare with, nothing is thrown away."""
+        if not isfinite(distance):
+            raise ValueError("the weights in training are not finite numbers")
+        near = not self._distances or distance <= self._tau * float(np.median(self._distances))
+        self._distances.append(distance)
+        return near
 
 
-@dataclass(frozen=True)
-class RunningMedian:
-    """The median of the last WINDOW distances; 0 while there are none."""
-
-    values: tuple[float, ...] = ()
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.values)) if self.values else 0.0
-
-    def after(self, value: float) -> RunningMedian:
-        return RunningMedian((*self.values, value)[-WINDOW:])
-
-
-def corrected(x_now: Floats, x_snapshot: Floats, a_new: Floats, tau: float, running_median: float) -> Keep | Restart:
-    """Keep the steps done since `x_snapshot` on top of `a_new`, or start again there.
-
-    The distance is ‖x_now − A_new‖; beyond `tau` times its running median progress is taken back into the residual.
-    Without a median yet (0) it is kept. ValueError when x_now is not finite: then it is not progress.
-    """
-    distance = float(np.linalg.norm((x_now - a_new).astype(np.float64)))
-    if not np.isfinite(distance):
-        raise ValueError("the weights in training are not finite numbers")
-    progress = x_now - x_snapshot
-    if running_median > 0 and distance > tau * running_median:
-        return Restart(progress, distance)
-    return Keep(a_new + progress, distance)
+def _distance(x: Floats, weights: Iterator[tuple[slice, Floats]]) -> float:
+    """‖x − A‖."""
+    squares = 0.0
+    for block, now in weights:
+        apart = x[block] - now
+        squares += float(np.dot(apart, apart))
+    return sqrt(squares)

@@ -21,6 +21,7 @@ from blake3 import blake3
 from ..deltas.scoring import Scorer
 from ..deltaset.accumulate import in_range
 from ..deltaset.bridge import rounds_since
+from ..deltaset.correction import Correction
 from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, encode_entry, rules_for
 from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import decode_heads, mark_of
@@ -69,6 +70,7 @@ class DeltaSetPolicy:
         self._lock = threading.Lock()  # light and heavy methods run in two threads
         self._past = Past(lambda: self.set, self._lock)
         self.bridges = Bridges(lambda: self.set, self._lock)
+        self.correction = Correction(tuning.tau)
 
     # ---- the round ----
 
@@ -87,6 +89,19 @@ class DeltaSetPolicy:
                 weights = self._left_out.weights(self.set, block)
             yield block, weights
 
+    def correct(self, begun: Floats, now: Floats) -> bool:
+        """Heavy, at a step boundary of a round that started at `begun`: let in what came since. Both change in place.
+
+        Whether anything had come; ValueError, and nothing changed, when the weights are not finite numbers.
+        """
+        with self._lock:
+            mark = mark_of(self.set.heads)
+        if mark == self._trained:
+            return False
+        self.correction.correct(begun, now, self.author.residual, self._weights_in_blocks)
+        self._trained = mark
+        return True
+
     def readout(self) -> Floats:
         return self._readout.copy()
 
@@ -100,6 +115,11 @@ class DeltaSetPolicy:
         with self._lock:
             self._left_out.begin(self.set, peer)
             self._readout = self._left_out.weights(self.set)
+
+    def entries(self) -> list[Entry]:
+        """Those kept, as they are now."""
+        with self._lock:
+            return list(self.set.log)
 
     @property
     def left_out(self) -> frozenset[str]:

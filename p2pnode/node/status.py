@@ -58,6 +58,19 @@ class ExchangeRow(msgspec.Struct, frozen=True):
     received_bytes: int
 
 
+class MergeRow(msgspec.Struct, frozen=True):
+    """One round and the merge after it. `loss` is that of the round's local steps, which began at the merge before."""
+
+    round: int
+    time: float
+    partners: tuple[str, ...]  # with whom this node exchanged since the merge before
+    sent_bytes: int
+    received_bytes: int
+    entries: int  # of others that came in
+    loss: float
+    update_norm: float
+
+
 class LearningStatus(msgspec.Struct, frozen=True):
     """How the learning goes; `accuracy` and `test_loss` are those of the read-out on the task's test data."""
 
@@ -79,6 +92,8 @@ class LearningStatus(msgspec.Struct, frozen=True):
     hash_mismatches: int = 0  # of them, those that differed: should be none
     circle: str = ""
     bridges: int = 0
+    kept: int = 0  # corrections during a round that kept its steps
+    restarted: int = 0  # and that did not
 
 
 class Status(msgspec.Struct, frozen=True):

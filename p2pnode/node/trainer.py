@@ -35,6 +35,12 @@ class TrainResult:
     samples: int
     seconds: float
 
+    def then(self, later: TrainResult) -> TrainResult:
+        """These steps and `later` ones that went on from them, as one."""
+        steps = self.steps + later.steps
+        loss = (self.loss * self.steps + later.loss * later.steps) / max(1, steps)
+        return TrainResult(later.weights, loss, steps, self.samples + later.samples, self.seconds + later.seconds)
+
 
 class Trainer:
     """One node's training: its samples, optimizer, order of batches and random numbers, on a bench it may share.

@@ -1,4 +1,4 @@
-"""Bridges, unions and the correction after training went on."""
+"""Bridges and unions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from p2pnode.deltaset.bridge import (
     sample,
     union_delta,
 )
-from p2pnode.deltaset.correction import TAU, WINDOW, Keep, Restart, RunningMedian, corrected
 from p2pnode.deltaset.entry import BRIDGE
 from p2pnode.deltaset.retention import KEPT
 from p2pnode.weights import MAX_UNITS, Units
@@ -85,44 +84,3 @@ def test_the_log_knows_how_long_ago_the_last_bridge_was() -> None:
     assert rounds_since(set_of([first]).log, other) == 0
     assert latest(log, 1) == [then, third] or latest(log, 1) == [third, then]
     assert len(latest(log, 9)) == 3
-
-
-# ---- correction ----
-
-A_NEW = np.zeros(4, np.float32)
-SNAPSHOT = np.full(4, 0.5, np.float32)
-
-
-def test_within_the_threshold_progress_is_kept_on_top_of_the_new_weights() -> None:
-    x_now = np.full(4, 1.0, np.float32)  # at a distance of 2 from A_NEW
-    kept = corrected(x_now, SNAPSHOT, A_NEW, 2.0, 1.0)
-    assert isinstance(kept, Keep)
-    assert kept.distance == 2.0
-    assert np.array_equal(kept.x, A_NEW + (x_now - SNAPSHOT))
-
-
-def test_beyond_the_threshold_progress_goes_into_the_residual() -> None:
-    x_now = np.full(4, 1.0, np.float32)
-    restart = corrected(x_now, SNAPSHOT, A_NEW, 2.0, 0.99)
-    assert isinstance(restart, Restart)
-    assert np.array_equal(restart.progress, x_now - SNAPSHOT)
-
-
-def test_without_a_median_nothing_is_thrown_away() -> None:
-    assert isinstance(corrected(SNAPSHOT * 100, SNAPSHOT, A_NEW, TAU, RunningMedian().median), Keep)
-
-
-def test_weights_that_are_not_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="finite"):
-        corrected(SNAPSHOT * np.float32(np.nan), SNAPSHOT, A_NEW, TAU, 1.0)
-
-
-def test_the_running_median_forgets() -> None:
-    median = RunningMedian()
-    for value in (5.0, 1.0, 3.0):
-        median = median.after(value)
-    assert median.median == 3.0
-    for _ in range(WINDOW):
-        median = median.after(7.0)
-    assert median.median == 7.0
-    assert len(median.values) == WINDOW
