@@ -1,13 +1,22 @@
 """How accurate for how many bytes: the delta set beside alone, averaging, all-reduce, DiLoCo and gossip.
 
     python -m benchmarks.frontier --json [--quick] [--task fashion-mnist|digits|text] [--peers 8]
-        [--split dirichlet:0.3] [--steps 2500] [--seeds 1,2] [--schemes dense,deltaset-0.5 …] [--circle 8]
+        [--split dirichlet:0.3] [--steps 2500] [--seeds 1,2] [--schemes dense,deltaset …] [--circle 8]
+
+A text for `--task text --data kjv`, in eight parts, from Debian's `bible-kjv`:
+
+    mkdir -p kjv && bible -f gen1:1-rev22:21 < /dev/null | cut -d' ' -f2- | split -l 3888 -d - kjv/
+
+`deltaset` is the policy as it comes, all of its numbers found by themselves; `deltaset-0.5` and its like have density,
+outer step, rounds and learning rate fixed. The others have the learning rate that suits them best, for text the task's
+own and twice as much (`-2x`).
 
 One row per scheme and seed: accuracy (of the nodes' read-outs, mean), accuracy_worst, accuracy_x (of the weights right
 after training), mb_per_node (received), gap_pp (below dense fp32 pairwise averaging), gap_all_reduce_pp, bytes_ratio
-(dense / this), learning_rate, sent_share (of the coordinates, in an entry). For `text` the figures are losses in nats
-per byte: loss, loss_worst, loss_x, gap_nats (above dense). With `--circle N` peers share delta sets by N, with bridges
-between them (`deltaset-0.5-islands` has none); `bridges` is how many each peer made.
+(dense / this), learning_rate, and of delta sets sent_share (of the coordinates, in an entry) and gamma, both at the
+end. For `text` the figures are losses in nats per byte: loss, loss_worst, loss_x, gap_nats (above dense). With
+`--circle N` peers share delta sets by N, with bridges between them (`deltaset-0.5-islands` has none); `bridges` is how
+many each peer made.
 """
 
 from __future__ import annotations
@@ -22,9 +31,13 @@ import torch
 
 from benchmarks.common import progress
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
+from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.pace import pace_of
+from p2pnode.merge.policy import Policy
 from p2pnode.merge.registry import policy_named
 from p2pnode.merge.setauthor import MIN_ENTRIES
 from p2pnode.node.bench import Bench
+from p2pnode.node.slices import MOST as SLICES
 from p2pnode.node.trainer import Trainer
 from p2pnode.shards.share import parse_split, split
 from p2pnode.task import Task
@@ -36,7 +49,7 @@ Row = dict[str, float | int | str | None]
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to learn together, with the learning rate that suits it best; `learning_rate` None: the task's own."""
+    """A way to learn together; `learning_rate` None: the task's own, or what a delta set makes of it."""
 
     policy: str
     settings: dict[str, float] = field(default_factory=dict)
@@ -47,13 +60,14 @@ class Scheme:
 
 
 BEST = 0.05  # of 0.01, 0.02, 0.03, 0.05 and 0.1 for dense averaging, all-reduce and the delta set (docs/log.md)
+FIXED: dict[str, float] = {"gamma": 1.0, "rate": 1.0, "interval": 1e6}
 
 
 def schemes(learning_rate: float | None) -> dict[str, Scheme]:
     """Those of every task."""
 
-    def deltaset(density: float) -> Scheme:
-        return Scheme("deltaset", {"density": density}, 3, learning_rate)
+    def deltaset(density: float, **settings: float) -> Scheme:
+        return Scheme("deltaset", {"density": density, **FIXED, **settings}, 3, learning_rate)
 
     return {
         "alone": Scheme("average", {}, 0, learning_rate),
@@ -62,28 +76,26 @@ def schemes(learning_rate: float | None) -> dict[str, Scheme]:
         "all-reduce": Scheme("all-reduce", {}, 1, learning_rate),
         "diloco": Scheme("diloco", {"steps": 50}, 3, learning_rate),
         "gossip": Scheme("gossip", {"density": 0.1}, 1, learning_rate, waits=True),
+        "deltaset": Scheme("deltaset", {}, 3),
         "deltaset-1": deltaset(0.01),
         "deltaset-0.5": deltaset(0.005),
         "deltaset-0.25": deltaset(0.0025),
-        "deltaset-0.5-islands": Scheme("deltaset", {"density": 0.005, "bridge": 0.0}, 3, learning_rate),
+        "deltaset-0.5-islands": deltaset(0.005, bridge=0.0),
     }
 
 
 SCHEMES = schemes(BEST)
+DILOCO = {"steps": 20, "rate": 0.4}
+TWICE = 0.006  # of text's own rate
 TEXT = {
     **schemes(None),
-    "diloco": Scheme("diloco", {"steps": 20, "rate": 0.4}, 3),
-    "deltaset-4": Scheme("deltaset", {"density": 0.04, "beta": 0.95}, 3, 0.006, mean_steps=5),
-    "deltaset-2": Scheme("deltaset", {"density": 0.02, "beta": 0.95, "gamma": 2}, 3, 0.006),
+    "dense-2x": Scheme("average", {}, 1, TWICE, waits=True),
+    "diloco": Scheme("diloco", DILOCO, 3),
+    "diloco-2x": Scheme("diloco", DILOCO, 3, TWICE),
+    "deltaset-4": Scheme("deltaset", {"density": 0.04, "beta": 0.95, **FIXED}, 3, TWICE, mean_steps=5),
+    "deltaset-2": Scheme("deltaset", {"density": 0.02, "beta": 0.95, **FIXED, "gamma": 2}, 3, TWICE),
 }
-QUICK = ("alone", "dense", "dense-4bit", "gossip", "deltaset-0.5")
-
-
-def sent_share(scheme: Scheme, size: int) -> float | None:
-    """The share of coordinates an entry of a delta set really has: small models send more than their density says."""
-    if scheme.policy != "deltaset":
-        return None
-    return round(max(MIN_ENTRIES, scheme.settings["density"] * size) / size, 5)
+QUICK = ("alone", "dense", "dense-4bit", "gossip", "deltaset", "deltaset-0.5")
 
 
 def run_scheme(scheme: Scheme, bench: Bench, parts: list[np.ndarray], plan: Plan, genesis: Floats) -> list[Row]:
@@ -108,7 +120,19 @@ def figures(peer: Peer, weights: Floats) -> Row:
         "loss_x": x.loss,
         "bytes": peer.received,
         "bridges": peer.bridges,
+        **found(peer.policy),
     }
+
+
+def found(policy: Policy) -> Row:
+    """What a delta set's own numbers are by now."""
+    if not isinstance(policy, DeltaSetPolicy):
+        return {}
+    author, peers = policy.author, len(policy.set.heads)
+    density = author.tuning.density or author.steering.density(peers)
+    share = max(MIN_ENTRIES / len(author.residual), density)
+    rate = pace_of(policy, peers).rate
+    return {"sent_share": share, "gamma": author.tuning.gamma or author.steering.gamma, "rate": rate}
 
 
 def summary(nodes: list[Row], what: str) -> Row:
@@ -120,7 +144,12 @@ def summary(nodes: list[Row], what: str) -> Row:
         f"{what}_x": round(float(np.mean([float(node[f"{what}_x"] or 0.0) for node in nodes])), 4),
         "mb_per_node": round(float(np.mean([float(node["bytes"] or 0) for node in nodes])) / 1e6, 3),
         "bridges": round(float(np.mean([float(node["bridges"] or 0) for node in nodes])), 2),
+        **{name: mean_of(nodes, name) for name in ("sent_share", "gamma") if name in nodes[0]},
     }
+
+
+def mean_of(nodes: list[Row], what: str) -> float:
+    return round(float(np.mean([float(node[what] or 0.0) for node in nodes])), 5)
 
 
 def compare(rows: list[Row], what: str) -> None:
@@ -141,7 +170,7 @@ def compare(rows: list[Row], what: str) -> None:
 
 
 def measure(arguments: argparse.Namespace) -> list[Row]:
-    task = load_task(arguments.task, source=arguments.data)
+    task = load_task(arguments.task, dict(arguments.task_option), arguments.data)
     bench = Bench(task, seed=0)
     what = "loss" if task.name == "text" else "accuracy"
     known = TEXT if task.name == "text" else SCHEMES
@@ -153,13 +182,13 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
             genesis = Trainer(bench, seed=seed + 77).steps(genesis, arguments.warm).weights
         for name in arguments.schemes:
             begun = time.perf_counter()
-            plan = Plan(arguments.steps, circle=arguments.circle, seed=seed)
+            plan = Plan(arguments.steps, circle=arguments.circle, slices=arguments.slices, seed=seed)
             nodes = run_scheme(known[name], bench, parts, plan, genesis)
             row: Row = {"scheme": name, "task": task.name, "split": arguments.split, "peers": arguments.peers}
             row["circle"] = arguments.circle or arguments.peers
             rows.append({**row, "seed": seed, "steps": arguments.steps, **summary(nodes, what)})
-            rows[-1]["learning_rate"] = known[name].learning_rate or task.learning_rate
-            rows[-1]["sent_share"] = sent_share(known[name], bench.layout.size)
+            rate = (known[name].learning_rate or task.learning_rate) * float(nodes[0].get("rate") or 1.0)
+            rows[-1]["learning_rate"] = round(rate, 4)
             progress(f"{rows[-1]} in {time.perf_counter() - begun:.0f} s")
     compare(rows, what)
     return rows
@@ -176,8 +205,18 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="digits and few schemes, within two minutes")
     parser.add_argument("--task", default=None, help="fashion-mnist, digits, text or any other task")
     parser.add_argument("--data", default=None, help="where the task's data are")
+    parser.add_argument(
+        "--task-option",
+        type=lambda text: text.split("=", 1),
+        action="append",
+        default=[],
+        help="KEY=VALUE, as often as needed",
+    )
     parser.add_argument("--peers", type=int, default=8)
     parser.add_argument("--circle", type=int, default=0, help="peers that share a delta set; all when left out")
+    parser.add_argument(
+        "--slices", type=int, default=SLICES, help="of a delta set's round; 1: no correction on the way"
+    )
     parser.add_argument("--split", default=None, help="iid, parts, dirichlet:ALPHA or labels:K")
     parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
     parser.add_argument("--warm", type=int, default=0, help="steps one node does on all data before it begins")

@@ -24,7 +24,9 @@ from p2pnode.merge.pace import pace_of
 from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
 from p2pnode.node.bench import Bench
 from p2pnode.node.beside import measure_influence
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.slices import MOST as SLICES
+from p2pnode.node.slices import split
+from p2pnode.node.trainer import Trainer, TrainResult
 from p2pnode.rounds import local_steps, shortened
 from p2pnode.weights import Floats, to_units
 
@@ -43,6 +45,7 @@ class Plan:
     waits: bool = False  # for its answers before it merges
     rate: float = 1.0  # factor on the task's learning rate
     circle: int = 0  # peers that share a delta set; 0: all do
+    slices: int = SLICES  # of a round of a delta set, between which it lets in what came meanwhile
     seed: int = 1
 
 
@@ -111,11 +114,24 @@ class VirtualPeers:
         count = min(local_steps(mean, peer.rng, CAP), self.plan.steps - peer.done)
         if count <= 0:
             return
-        begun = peer.policy.start()
-        result = peer.trainer.steps(begun, count, rate=pace.rate * self.plan.rate)
+        corrects = isinstance(peer.policy, DeltaSetPolicy) and peer.policy.author.tuning.tau > 0
+        self._slice(peer, None, split(count, self.plan.slices if corrects else 1), pace.rate * self.plan.rate)
+
+    def _slice(self, peer: Peer, before: tuple[Floats, TrainResult] | None, counts: list[int], rate: float) -> None:
+        """The next steps of a round, of which `before` were done, as the node does them (node/slices.py)."""
+        if before is None:
+            begun = weights = peer.policy.start()
+        else:
+            begun, weights = before[0], before[1].weights
+            peer.policy.correct(begun, weights)
+        made = peer.trainer.steps(weights, counts[0], rate=rate)
+        result = made if before is None else before[1].then(made)
+        if len(counts) > 1:
+            self._after(counts[0], lambda: self._slice(peer, (begun, result), counts[1:], rate))
+            return
         measure_influence(peer.policy, peer.trainer, result.weights)
-        facts = Facts(count, result.loss, result.samples, len(self._mates(peer)) + 1)
-        self._after(count, lambda: self._end(peer, begun, result.weights, facts))
+        facts = Facts(result.steps, result.loss, result.samples, len(self._mates(peer)) + 1)
+        self._after(counts[0], lambda: self._end(peer, begun, result.weights, facts))
 
     def _end(self, peer: Peer, begun: Floats, after: Floats, facts: Facts) -> None:
         policy = peer.policy
