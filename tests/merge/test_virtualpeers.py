@@ -18,7 +18,7 @@ def run(name: str, seed: int = 1) -> list[dict[str, float | int | str | None]]:
     return run_scheme(SCHEMES[name], bench, parts, Plan(60, seed=seed), bench.genesis)
 
 
-@pytest.mark.parametrize("name", ["dense", "deltaset-0.5", "gossip", "diloco", "all-reduce"])
+@pytest.mark.parametrize("name", ["dense", "deltaset", "deltaset-0.5", "gossip", "diloco", "all-reduce"])
 def test_the_same_seed_gives_the_same_figures(name: str) -> None:
     first = run(name)
     assert first == run(name)
