@@ -119,6 +119,24 @@ def revert(
 
 
 @app.command()
+@takes(PLACE)
+def log(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+    """The running node's merges: with whom, how many bytes, the loss before and after."""
+    from .door.history import show_log
+
+    show_log(load(flags, os.environ).config.data_dir, json)
+
+
+@app.command()
+@takes(PLACE)
+def blame(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+    """Whose deltas are in which layer, as far back as entries are kept."""
+    from .door.history import show_blame
+
+    show_blame(load(flags, os.environ).config.data_dir, json)
+
+
+@app.command()
 @takes(WATCHING)
 def watch(
     ctx: typer.Context,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ..weights import Layout, Units
 from .accumulate import apply
-from .entry import delta_of
+from .entry import Entry, SetRules, delta_of
 from .set import DeltaSet
 
 
@@ -19,14 +21,14 @@ def added_by(deltas: DeltaSet, peer: str) -> Units:
     return total
 
 
-def blame(deltas: DeltaSet, layout: Layout) -> dict[str, dict[str, int]]:
-    """Σ|v| in units by author and layer, over the kept entries."""
+def blame(entries: Iterable[Entry], rules: SetRules, layout: Layout) -> dict[str, dict[str, int]]:
+    """Σ|v| in units by author and layer, over the entries given."""
     places = layout.layers()
     names = list(places)
     borders = np.array([places[name].start for name in names])
     shares: dict[str, dict[str, int]] = {}
-    for entry in deltas.log:
-        delta = delta_of(entry, deltas.rules)
+    for entry in entries:
+        delta = delta_of(entry, rules)
         layers = np.searchsorted(borders, delta.indices, side="right") - 1
         sums = np.zeros(len(names), np.int64)
         np.add.at(sums, layers, np.abs(delta.values).astype(np.int64))

@@ -46,7 +46,7 @@ def show_config(resolved: Resolved, environ: Mapping[str, str], as_json: bool) -
     for key, value, origin in rows:
         words = ", ".join(value) if isinstance(value, list) else "–" if value is None else str(value)
         table.add_row(Text(key), Text(clean(words, 2000)), Text(origin, style="dim" if origin == "default" else "cyan"))
-    _console().print(table)
+    console().print(table)
     for line in unknown_variables(environ):
         print(f"note: {line}", file=sys.stderr)
 
@@ -79,7 +79,7 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
         return
     print(f"from {clean(source, 300)}:" if peers else f"nobody yet, says {clean(source, 300)}")
     if peers:
-        _console().print(peers_table(peers))
+        console().print(peers_table(peers))
 
 
 def _stored_peers(data_dir: Path) -> tuple[PeerRow, ...]:
@@ -103,8 +103,8 @@ def show_status(data_dir: Path, as_json: bool) -> None:
     elif sys.stdout.isatty():
         from ..watch.terminal import render
 
-        console = _console()
-        console.print(render(status, console.width, max(console.height, 40)))
+        shown = console()
+        shown.print(render(status, shown.width, max(shown.height, 40)))
     else:
         print("\n".join(status_lines(status)))
 
@@ -151,6 +151,6 @@ def ask_to_leave(data_dir: Path) -> None:
     raise LocalProblem(f"the node on {data_dir} was asked to leave and still runs; end its process")
 
 
-def _console() -> Console:
+def console() -> Console:
     """Stdout; wide enough for whole lines when it is not a terminal."""
     return Console() if sys.stdout.isatty() else Console(width=160)

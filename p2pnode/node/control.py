@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import LocalProblem, UsageError
-from .status import Status
+from .status import MergeRow, Status
 
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 MAX_REQUEST_BYTES = 4096
@@ -28,13 +28,13 @@ MAX_CONNECTIONS = 16
 TIME_LIMIT = 5.0
 WORK_LIMIT = 120.0  # for what has to wait for a round under way, or writes a large file
 
-Order = Callable[["ControlRequest"], Awaitable[str]]  # does it and says what was done; LocalProblem when it cannot
+Order = Callable[["ControlRequest"], Awaitable["ControlAnswer"]]  # LocalProblem or UsageError when it cannot be done
 
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked of the node."""
 
-    do: Literal["status", "leave", "export", "revert"]
+    do: Literal["status", "leave", "export", "revert", "log", "blame"]
     file: str = ""  # to export to, an absolute path
     ema: bool = False  # export the average over rounds
     peer: str = ""  # to leave out: its id, the end of it, or its name
@@ -46,6 +46,8 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     problem: str = ""
     status: Status | None = None
     said: str = ""
+    merges: tuple[MergeRow, ...] = ()  # the log, newest last
+    blame: dict[str, dict[str, float]] = {}  # by author and layer, the share of what was added there
     refused: bool = False  # the request was understood, and could not be done
 
 
@@ -170,7 +172,7 @@ class ControlServer:
         if self._order is None:
             return ControlAnswer(problem="this node learns nothing", refused=True)
         try:
-            return ControlAnswer(said=await self._order(request))
+            return await self._order(request)
         except (LocalProblem, UsageError) as problem:
             return ControlAnswer(problem=str(problem), refused=True)
 

@@ -17,7 +17,7 @@ from ..peers.table import Peer
 from ..records import SignedRecord
 from ..run import Manifest, Plan, RunAccess, invite, read_manifest
 from .announcing import Me
-from .control import ControlRequest
+from .control import ControlAnswer, ControlRequest
 from .entrance import Entrance, NodeSettings
 from .looking import Looking, view_of
 from .membership import Membership
@@ -82,7 +82,7 @@ class Node:
         """Ask the node to leave; `run()` then says goodbye and returns."""
         self._leaving.set()
 
-    async def obey(self, request: ControlRequest) -> str:
+    async def obey(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet")

@@ -1,15 +1,17 @@
-"""What the user orders of a running node besides leaving: export the weights, leave a peer out."""
+"""What the user orders of a running node: export, leave a peer out, tell the log and whose work is in the weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ..deltaset.influence import blame
 from ..errors import LocalProblem, UsageError
 from ..ids import short
 from ..merge.deltaset import DeltaSetPolicy
 from ..store.storage import write_whole
 from ..task import Evaluation
-from .control import ControlRequest
+from ..weights import Layout
+from .control import ControlAnswer, ControlRequest
 from .export import as_safetensors, exported
 from .learning import Learning
 from .parts import Parts
@@ -17,20 +19,31 @@ from .parts import Parts
 FILE_MODE = 0o644
 
 
-async def obey(request: ControlRequest, learning: Learning | None, parts: Parts) -> str:
+async def obey(request: ControlRequest, learning: Learning | None, parts: Parts) -> ControlAnswer:
     """Do it and say what was done; LocalProblem or UsageError when it cannot be done."""
     if learning is None:
         raise LocalProblem("this node does not learn, or not yet; try again when it does")
+    if request.do == "log":
+        return ControlAnswer(merges=tuple(learning.standings.merges))
     if request.do == "export":
-        return str(await parts.world.compute(lambda: export(learning, Path(request.file), request.ema)))
+        return ControlAnswer(said=await parts.world.compute(lambda: export(learning, Path(request.file), request.ema)))
     policy = learning.policy
     if not isinstance(policy, DeltaSetPolicy):
-        raise UsageError("only in a run with the policy deltaset can a peer be left out")
+        raise UsageError("only in a run with the policy deltaset is it known whose work is in the weights")
+    if request.do == "blame":
+        return ControlAnswer(blame=await parts.world.compute(lambda: shares(policy, learning.bench.layout)))
     peer = find_author(request.peer, policy, {known.id: known.name for known in parts.table})
-    words = str(await parts.world.compute(lambda: revert(learning, policy, peer)))
+    words = await parts.world.compute(lambda: revert(learning, policy, peer))
     await learning.save()
     parts.events.say("reverted", words)
-    return words
+    return ControlAnswer(said=words)
+
+
+def shares(policy: DeltaSetPolicy, layout: Layout) -> dict[str, dict[str, float]]:
+    """Heavy. Each author's share of what kept entries added to each layer."""
+    sums = blame(policy.entries(), policy.set.rules, layout)
+    totals = {layer: max(1, sum(own[layer] for own in sums.values())) for layer in layout.layers()}
+    return {author: {layer: own[layer] / totals[layer] for layer in totals} for author, own in sums.items()}
 
 
 def export(learning: Learning, file: Path, ema: bool) -> str:

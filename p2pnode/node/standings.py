@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from ..ids import PeerId
@@ -9,9 +10,10 @@ from ..merge.policy import Merged
 from ..network.base import Seconds
 from ..task import Evaluation
 from ..until import Monitor, Reached
-from .status import ExchangeRow
+from .status import ExchangeRow, MergeRow
 
 MAX_PARTNERS = 256
+MAX_MERGES = 500
 NOBODY = PeerId("")
 SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
 
@@ -34,18 +36,26 @@ class Standings:
     begun: Seconds = 0.0
     said: Seconds | None = None
     partners: dict[PeerId, ExchangeRow] = field(default_factory=dict)  # the latest last
+    merges: deque[MergeRow] = field(default_factory=lambda: deque(maxlen=MAX_MERGES))
+    _since: list[tuple[PeerId, int, int]] = field(default_factory=list)  # exchanges after the last merge
 
     def note_exchange(self, partner: PeerId, sent_bytes: int, received_bytes: int, now: float) -> None:
         """One exchange with a partner went well. Only the MAX_PARTNERS met last are remembered one by one."""
         self.exchanges += 1
+        self._since = [*self._since[-MAX_PARTNERS:], (partner, sent_bytes, received_bytes)]
         before = self.partners.pop(partner, ExchangeRow(self.me, partner, now, 0, 0, 0))
         sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
         self.partners[partner] = ExchangeRow(self.me, partner, now, before.count + 1, sent, received)
         if len(self.partners) > MAX_PARTNERS:
             del self.partners[next(iter(self.partners))]
 
-    def note(self, loss: float, merged: Merged) -> None:
+    def note(self, loss: float, merged: Merged, now: float) -> None:
         """One round is done."""
+        partners = tuple(dict.fromkeys(partner for partner, _, _ in self._since))
+        sent, received = sum(row[1] for row in self._since), sum(row[2] for row in self._since)
+        row = MergeRow(self.rounds + 1, now, partners, sent, received, merged.entries, loss, merged.update_norm)
+        self.merges.append(row)
+        self._since = []
         self.rounds += 1
         self.loss = loss
         self.update_norm = merged.update_norm

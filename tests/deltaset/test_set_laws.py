@@ -164,11 +164,11 @@ def test_influence_is_what_an_author_added() -> None:
     without = set_of([one for one in HONEST if one.peer != AUTHORS[1].peer_id])
     assert np.array_equal(deltas.units - added_by(deltas, AUTHORS[1].peer_id), without.units)
     layout = Layout((("first", (10,)), ("second", (5, 6))))
-    shares = blame(deltas, layout)
+    shares = blame(deltas.log, deltas.rules, layout)
     assert set(shares) == {author.peer_id for author in AUTHORS}
     only = set_of(chain(1, 1))
     moved = np.abs(added_by(only, AUTHORS[1].peer_id))
-    assert blame(only, layout) == {
+    assert blame(only.log, only.rules, layout) == {
         AUTHORS[1].peer_id: {"first": int(moved[:10].sum()), "second": int(moved[10:].sum())}
     }
 

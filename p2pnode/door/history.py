@@ -1,0 +1,83 @@
+"""`log` and `blame`: what went into the weights, and from whom; asked of the running node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ..ids import short
+from ..node.control import WORK_LIMIT, ControlRequest, ask
+from ..node.status import MergeRow
+from ..watch.text import clean, size
+from .report import console, print_json
+
+SHOWN = 30  # merges, for people
+
+
+def show_log(data_dir: Path, as_json: bool) -> None:
+    """The node's merges, the newest last."""
+    merges = ask(data_dir, ControlRequest("log")).merges
+    if as_json:
+        print_json({"merges": merges})
+    elif merges:
+        console().print(log_table(merges, _names(data_dir)))
+    else:
+        print("no round is done yet")
+
+
+def log_table(merges: Sequence[MergeRow], names: Mapping[str, str]) -> Table:
+    """The loss before a merge is that of the round it ended, the loss after it that of the next."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in ("round", "at", "sent", "received", "entries", "loss before", "after", "updates"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("partners")
+    for row, after in list(zip(merges, [*merges[1:], None], strict=True))[-SHOWN:]:
+        table.add_row(
+            str(row.round),
+            time.strftime("%H:%M:%S", time.localtime(row.time)),
+            size(row.sent_bytes),
+            size(row.received_bytes),
+            str(row.entries),
+            f"{row.loss:.4g}",
+            "–" if after is None else f"{after.loss:.4g}",
+            f"{row.update_norm:.2%}",
+            Text(", ".join(_name(peer, names) for peer in row.partners) or "–"),
+        )
+    return table
+
+
+def show_blame(data_dir: Path, as_json: bool) -> None:
+    """Each author's share of each layer."""
+    shares = ask(data_dir, ControlRequest("blame"), WORK_LIMIT).blame
+    if as_json:
+        print_json({"blame": shares})
+    elif shares:
+        console().print(blame_table(shares, _names(data_dir)))
+    else:
+        print("nobody has added anything yet")
+
+
+def blame_table(shares: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
+    """A row for each layer, a column for each author, who added most first."""
+    authors = sorted(shares, key=lambda author: (-sum(shares[author].values()), author))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("layer")
+    for author in authors:
+        table.add_column(Text(_name(author, names)), justify="right", no_wrap=True)
+    for layer in shares[authors[0]]:
+        table.add_row(Text(clean(layer, 60)), *(f"{shares[author][layer]:.1%}" for author in authors))
+    return table
+
+
+def _names(data_dir: Path) -> dict[str, str]:
+    status = ask(data_dir, ControlRequest("status")).status
+    return {} if status is None else {status.id: status.name, **{row.id: row.name for row in status.peers}}
+
+
+def _name(peer: str, names: Mapping[str, str]) -> str:
+    return clean(names.get(peer, ""), 24) or short(peer)

@@ -1,0 +1,60 @@
+"""`log` and `blame` for people: tables with names, and nothing a peer can set steers the terminal."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+from rich.table import Table
+
+from p2pnode.door.history import SHOWN, blame_table, log_table
+from p2pnode.ids import PeerId
+from p2pnode.merge.policy import Merged
+from p2pnode.node.standings import MAX_MERGES, Standings
+from p2pnode.node.status import MergeRow
+
+FOX, OWL = PeerId("12D3KooWfox00001"), PeerId("12D3KooWowl00002")
+
+
+def drawn(table: Table) -> str:
+    console = Console(file=io.StringIO(), width=160, no_color=True)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_merge_says_with_whom_and_how_much_since_the_one_before() -> None:
+    standings = Standings(me=PeerId("me"))
+    standings.note_exchange(FOX, 100, 2000, 1.0)
+    standings.note_exchange(OWL, 10, 20, 2.0)
+    standings.note_exchange(FOX, 1, 2, 3.0)
+    standings.note(0.5, Merged("", 7, 0.01), 4.0)
+    standings.note(0.25, Merged("", 0, 0.02), 5.0)
+    first, second = standings.merges
+    assert first == MergeRow(1, 4.0, (FOX, OWL), 111, 2022, 7, 0.5, 0.01)
+    assert second == MergeRow(2, 5.0, (), 0, 0, 0, 0.25, 0.02)
+
+
+def test_the_log_is_bounded() -> None:
+    standings = Standings()
+    for number in range(MAX_MERGES + 10):
+        standings.note(float(number), Merged("", 0, 0.0), float(number))
+    assert len(standings.merges) == MAX_MERGES
+    assert standings.merges[-1].round == MAX_MERGES + 10
+
+
+def test_the_log_as_a_table() -> None:
+    merges = [MergeRow(number, 0.0, (FOX, OWL), 1234, 5678, 3, 1.0 / number, 0.01) for number in range(1, SHOWN + 3)]
+    text = drawn(log_table(merges, {FOX: "\x1b[31mfox"}))
+    assert "\x1b" not in text
+    assert "fox, owl00002" in text
+    assert " 1  " not in text.splitlines()[3], "older ones are left out"
+    assert "0.5" not in drawn(log_table(merges[:1], {}))
+    assert "0.5" in drawn(log_table(merges[:2], {})), "the loss after a merge is that of the next round"
+
+
+def test_blame_as_a_table() -> None:
+    shares = {FOX: {"in.weight": 0.25, "out.weight": 0.5}, OWL: {"in.weight": 0.75, "out.weight": 0.5}}
+    text = drawn(blame_table(shares, {FOX: "fox", OWL: "owl"}))
+    head = next(line for line in text.splitlines() if "layer" in line)
+    assert head.index("owl") < head.index("fox")
+    assert "75.0%" in text
