@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from math import sqrt
 from typing import Any
 
 import msgspec
@@ -33,6 +32,7 @@ from ..ids import PeerId
 from ..weights import Floats, blocks
 from .leftout import LeftOut
 from .policy import Arrays, Facts, Merged, Origin
+from .readout import follow
 from .setauthor import Author, Draft
 from .setbridge import BridgeDraft, Bridges, sign_bridge
 from .setcheck import Agreement, Behind
@@ -45,7 +45,6 @@ from .snapshot import Snapshot
 DROP_EVERY = 16  # merges
 LOOK_EVERY = 32  # merges, at which A in memory is compared with what its entries make
 MAX_PARTNERS = 64
-EMA = 0.8  # of the read-out, per merge
 MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to have them
 
 
@@ -157,18 +156,8 @@ class DeltaSetPolicy:
                 self._drop_old()
         if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
             self._look()
-        return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, self._move_readout())
-
-    def _move_readout(self) -> float:
-        """Let the read-out follow A; returns how far it moved, relative to its norm."""
-        moved = size = 0.0
-        for block, weights in self._weights_in_blocks():
-            readout = self._readout[block]
-            step = np.float32(1 - EMA) * (weights - readout)
-            readout += step
-            moved += float(step @ step)
-            size += float(readout @ readout)
-        return sqrt(moved / max(size, 1e-24))
+        moved = follow(self._readout, self._weights_in_blocks())
+        return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, moved)
 
     def _drop_old(self) -> None:
         """Forget entries that snapshots cover; our own stay until two partners have them."""
@@ -244,6 +233,13 @@ class DeltaSetPolicy:
         found = self._past.checksums()
         if found is not None:
             self.agreement.look(*found)
+
+    def arrive(self) -> None:
+        """Heavy. Go on from a member's entries, taken in from the genesis on, as from a snapshot."""
+        author = self.author
+        with self._lock:
+            author.incarnation = max(author.incarnation, first_free_incarnation(self.set, author.identity.peer_id))
+            self._readout = self._left_out.weights(self.set)
 
     def adopt(self, snapshot: Snapshot) -> None:
         me = self.author.identity.peer_id

@@ -30,10 +30,14 @@ def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas | None:
 
 
 def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
-    """Where we stand and what they lack, within the size of a message; the rest comes next time."""
+    """Where we stand and what they lack, within the size of a message; the rest comes next time.
+
+    A newcomer that needs a snapshot gets no entries: most of those kept are in it.
+    """
     log, heads, size = deltas.log, deltas.heads, 0
+    behind = not log.can_serve(theirs)
     entries: list[bytes] = []
-    for span in missing(theirs, heads):
+    for span in [] if behind and not theirs else missing(theirs, heads):
         for entry in log.entries(span):
             data = encode_entry(entry)
             size += len(data)
@@ -42,7 +46,6 @@ def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
             entries.append(data)
     proofs = tuple(log.proofs.values())[:MAX_PROOFS]
     claims = [claim for chain in heads for claim in log.claims(chain)] if heads == theirs else []
-    behind = not log.can_serve(theirs)
     return Deltas(
         log.digest(),
         encode_heads(heads),

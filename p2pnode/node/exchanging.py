@@ -7,7 +7,9 @@ import contextlib
 
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
+from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
+from ..merge.setmessages import decode_deltas
 from ..messages import Exchange, Exchanged
 from ..network.base import Seconds
 from ..run import RunAccess
@@ -91,6 +93,36 @@ class Exchanging:
             self._fault(partner, f"exchange: {fault}")
         except (PeerError, NetworkDown):
             pass
+
+    async def catch_up_by_entries(self, members: list[PeerId]) -> bool:
+        """From the genesis to where a member is; False when a snapshot costs less, or nobody answers."""
+        policy = self._policy
+        if not isinstance(policy, DeltaSetPolicy):
+            return False
+        for member in self._parts.world.rng.sample(members, min(PARTNERS, len(members))):
+            try:
+                if await self._take_all(policy, member):
+                    await self._parts.world.compute(policy.arrive)
+                    return True
+            except ValueError as fault:
+                self._fault(member, f"exchange: {fault}")
+            except (PeerError, NetworkDown):
+                continue
+        return False
+
+    async def _take_all(self, policy: DeltaSetPolicy, member: PeerId) -> bool:
+        """Take a member's entries until nothing is missing, as long as that brings something and stays cheap."""
+        left = 2 * policy.set.rules.size  # bytes: half a snapshot
+        while left > 0:
+            before = policy.set.heads
+            body = await self._ask(member, policy.ask(member), push=False)
+            policy.take(member, body)
+            if decode_deltas(body).digest == policy.set.log.digest():
+                return True
+            if policy.set.heads == before:
+                return False
+            left -= len(body)
+        return False
 
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
         request = Exchange(self._access.tag, MODEL, body, push, self._admission.proof(partner))

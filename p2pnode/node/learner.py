@@ -93,10 +93,15 @@ async def _find_start(learning: Learning, plan: Plan, parts: Parts) -> None:
 
 
 async def catch_up(exchanging: Exchanging, genesis: bool, events: Events) -> bool:
-    """Take over a member's snapshot. Without the genesis there is no other way in, so it is tried for ever."""
+    """Take over where a member is, by its entries while they are few, else by its snapshot.
+
+    Without the genesis a snapshot is the only way in, so it is asked for again and again.
+    """
     asked = 0
     while True:
         members = exchanging.members()
+        if genesis and members and await exchanging.catch_up_by_entries(members):
+            return True
         if members and await exchanging.snapshots.adopt_from(members):
             return True
         asked += 1

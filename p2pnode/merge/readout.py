@@ -1,0 +1,24 @@
+"""The read-out: a running mean of weights, which is what a node evaluates and exports. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import sqrt
+
+import numpy as np
+
+from ..weights import Floats
+
+KEPT = 0.8  # of the read-out, per merge
+
+
+def follow(readout: Floats, weights: Iterable[tuple[slice, Floats]]) -> float:
+    """Move a read-out, in place, towards weights that come block by block; how far it went, relative to its norm."""
+    moved = size = 0.0
+    for block, now in weights:
+        part = readout[block]
+        step = np.float32(1 - KEPT) * (now - part)
+        part += step
+        moved += float(step @ step)
+        size += float(part @ part)
+    return sqrt(moved / max(size, 1e-24))
