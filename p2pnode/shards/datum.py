@@ -1,0 +1,146 @@
+"""States of data, per datum: active, reserve, retired, quarantined; the rules and their reasons.
+
+    active ──► reserve ──► retired      sure across different models: sampled less and less; back when forgotten
+       ▲ └──► quarantined               unlearnable for three models that have learnt the rest; back when one learns it
+
+A quarantined datum is masked here and kept; it is never deleted and never announced as bad, for a third of what looks
+wrong is clean. All of it is arithmetic on arrays with one place per datum of a shard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .confidence import Indices, Shares
+
+ACTIVE, RESERVE, RETIRED, QUARANTINED = 0, 1, 2, 3
+NAMES = ("active", "reserve", "retired", "quarantined")
+MAX_MODELS = 32  # whose verdicts are remembered, the latest
+RETIRED_LEVEL = 4
+LEAST_CHANCE = 0.1
+
+Bits = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class StateRules:
+    """Where the lines are."""
+
+    high: float = 0.95  # a model is sure of a datum
+    low: float = 0.1  # a model fails at it
+    forgotten: float = 0.5  # below this a datum in reserve is active again
+    learnt: float = 0.5  # a model's usual confidence from which its failures say something about the datum
+    sure_models: int = 3  # different ones, for reserve
+    failing_models: int = 3  # different ones, for quarantine
+
+
+@dataclass(frozen=True)
+class DatumStates:
+    """What models made of each datum of a shard. Bit i of `sure` and `failing` is the verdict of `models[i]`."""
+
+    confidence: Shares  # the latest word of any model; NaN before the first
+    sure: Bits
+    failing: Bits
+    level: NDArray[np.uint8]
+    quarantined: NDArray[np.bool_]
+    models: tuple[str, ...] = ()
+
+
+def untouched(count: int) -> DatumStates:
+    """All active, nothing known."""
+    return DatumStates(
+        np.full(count, np.nan, np.float32),
+        np.zeros(count, np.uint32),
+        np.zeros(count, np.uint32),
+        np.zeros(count, np.uint8),
+        np.zeros(count, np.bool_),
+    )
+
+
+def scored(
+    states: DatumStates, model: str, places: Indices, shares: Shares, usual: float, rules: StateRules
+) -> DatumStates:
+    """The states after `model` gave confidences to some of the data; call it once a round and model.
+
+    `usual` is the model's median confidence over all it has seen lately: the failure of a model that has learnt
+    nothing yet counts for nothing, and so does one on a datum whose neighbours it fails at too.
+    """
+    states, bit = _with_model(states, model)
+    confidence, sure, failing = states.confidence.copy(), states.sure.copy(), states.failing.copy()
+    level, quarantined = states.level.copy(), states.quarantined.copy()
+    confidence[places] = shares
+    sure[places] = _with_bit(sure[places], bit, shares >= rules.high)
+    failing[places] = _with_bit(failing[places], bit, (shares <= rules.low) & (usual >= rules.learnt))
+    many = np.bitwise_count(sure[places]) >= rules.sure_models
+    risen = np.minimum(level[places] + 1, RETIRED_LEVEL)
+    up = many & (shares >= rules.high)
+    level[places] = np.where(shares < rules.forgotten, 0, np.where(up, risen, level[places]))
+    hopeless = (np.bitwise_count(failing[places]) >= rules.failing_models) & (sure[places] == 0)
+    quarantined[places] = (quarantined[places] | hopeless) & (shares < rules.forgotten)
+    return DatumStates(confidence, sure, failing, level, quarantined, states.models)
+
+
+def state_codes(states: DatumStates) -> NDArray[np.uint8]:
+    """ACTIVE, RESERVE, RETIRED or QUARANTINED of each datum."""
+    by_level = np.where(states.level == 0, ACTIVE, np.where(states.level < RETIRED_LEVEL, RESERVE, RETIRED))
+    return np.where(states.quarantined, QUARANTINED, by_level).astype(np.uint8)
+
+
+def chances(states: DatumStates) -> Shares:
+    """How likely each datum is to be sampled: 1 when active, halved per level down to 0.1, 0 when quarantined."""
+    share = np.maximum(0.5 ** states.level.astype(np.float32), LEAST_CHANCE)
+    return np.where(states.quarantined, 0.0, share).astype(np.float32)
+
+
+def reason(states: DatumStates, place: int) -> str:
+    """Why a datum is in its state, such as "reserve: 0.98 by 3 models"."""
+    code = int(state_codes(states)[place])
+    counted = states.failing if code == QUARANTINED else states.sure
+    models = int(np.bitwise_count(counted[place]))
+    if np.isnan(states.confidence[place]):
+        return f"{NAMES[code]}: not seen yet"
+    return f"{NAMES[code]}: {states.confidence[place]:.2f} by {models} model{'' if models == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class ShardSummary:
+    """A shard's data by state, and how sure models are of those that can be learnt."""
+
+    active: int
+    reserve: int
+    retired: int
+    quarantined: int
+    confidence: float  # mean of what was seen and is not quarantined; NaN when nothing was
+    models: int
+
+    def __str__(self) -> str:
+        parts = [f"{getattr(self, name)} {name}" for name in NAMES if getattr(self, name)]
+        seen = "not seen yet" if np.isnan(self.confidence) else f"{self.confidence:.2f} by {self.models} models"
+        return f"{', '.join(parts)} ({seen})"
+
+
+def summarise(states: DatumStates) -> ShardSummary:
+    counts = np.bincount(state_codes(states), minlength=len(NAMES))
+    seen = states.confidence[~np.isnan(states.confidence) & ~states.quarantined]
+    mean = float(seen.mean()) if len(seen) else float("nan")
+    active, reserve, retired, quarantined = (int(count) for count in counts)
+    return ShardSummary(active, reserve, retired, quarantined, mean, len(states.models))
+
+
+def _with_bit(verdicts: Bits, bit: int, yes: NDArray[np.bool_]) -> Bits:
+    mask = np.uint32(1 << bit)
+    return np.where(yes, verdicts | mask, verdicts & ~mask)
+
+
+def _with_model(states: DatumStates, model: str) -> tuple[DatumStates, int]:
+    """The place of a model's verdicts. When all are taken the model heard from longest ago is forgotten."""
+    if model in states.models:
+        return states, states.models.index(model)
+    if len(states.models) < MAX_MODELS:
+        return replace(states, models=(*states.models, model)), len(states.models)
+    keep = ~np.uint32(1)
+    sure, failing = (states.sure & keep) >> np.uint32(1), (states.failing & keep) >> np.uint32(1)
+    return replace(states, sure=sure, failing=failing, models=(*states.models[1:], model)), MAX_MODELS - 1

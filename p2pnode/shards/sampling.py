@@ -1,0 +1,90 @@
+"""Which samples a node trains on how often: rare labels, received shards and unsure data more, and still unbiased."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .batches import seed_from
+
+RECEIVED_TIMES = 3.0  # how much more often a received sample is drawn where there are no labels
+
+Floats = NDArray[np.float64]
+MaybeLabels = NDArray[np.generic] | None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How likely each sample is drawn, and the weight its loss then gets."""
+
+    probability: Floats  # sums to 1
+    weight: Floats
+
+
+def base_chances(labels: MaybeLabels, received: NDArray[np.bool_]) -> Floats:
+    """What the samples are worth before reserve: every label alike, or received samples three times the others."""
+    if labels is None:
+        chances: Floats = np.where(received, RECEIVED_TIMES, 1.0)
+        return chances
+    _, which, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    balanced: Floats = 1.0 / counts[which]
+    return balanced
+
+
+def sampling(base: Floats, chances: NDArray[np.floating]) -> Sampling:
+    """Draw by `base`, thinned by `chances` (1 active, less in reserve, 0 masked).
+
+    Contract: for any numbers x over the samples, sum(probability·weight·x) is the base's mean of x over those not
+    masked; so the expected gradient does not know of the reserve.
+    """
+    worth = np.where(chances > 0, base, 0.0)
+    thinned = worth * chances
+    if thinned.sum() <= 0:
+        raise ValueError("no samples to draw from: all are masked")
+    scale = thinned.sum() / worth.sum()
+    weight = np.divide(scale, chances, out=np.zeros_like(worth), where=chances > 0)
+    return Sampling(thinned / thinned.sum(), weight)
+
+
+class DrawnBatches:
+    """An endless row of batches drawn by a Sampling, pass after pass, each in an order of its own.
+
+    Contract: as Batches, so `position` is all there is to save; in a pass of as many draws as there are samples each
+    one comes as often as its probability says, rounded up or down. Equal probabilities: every sample once.
+    """
+
+    def __init__(self, samples: Tensor, how: Sampling, size: int, seed: int, position: int = 0) -> None:
+        if len(samples) == 0 or len(samples) != len(how.probability):
+            raise ValueError(f"{len(how.probability)} probabilities for {len(samples)} samples")
+        self.samples = samples
+        self.size = min(size, len(samples))
+        self.position = position  # batches given out so far
+        self._how = how
+        self._weights = torch.from_numpy(how.weight.astype(np.float32))
+        self._seed = seed
+        self._pass = -1
+        self._places = torch.empty(0, dtype=torch.int64)
+
+    def next(self) -> tuple[Tensor, Tensor]:
+        """The indices of the next batch, and the weights of their losses."""
+        number, place = divmod(self.position, len(self.samples) // self.size)
+        if number != self._pass:
+            self._places, self._pass = self._drawn(number), number
+        self.position += 1
+        places = self._places[place * self.size : (place + 1) * self.size]
+        return self.samples[places], self._weights[places]
+
+    def _drawn(self, number: int) -> Tensor:
+        """Evenly spaced points from a random start over the samples in a random order, then mixed."""
+        generator = torch.Generator().manual_seed(seed_from(self._seed, "pass", number))
+        count = len(self.samples)
+        order = torch.randperm(count, generator=generator)
+        edges = np.cumsum(self._how.probability[order.numpy()])
+        start = torch.rand(1, generator=generator, dtype=torch.float64).item()
+        points = np.minimum((np.arange(count) + start) / count * edges[-1], np.nextafter(edges[-1], 0.0))
+        places = np.searchsorted(edges, points, side="right")
+        return order[torch.from_numpy(places)][torch.randperm(count, generator=generator)]

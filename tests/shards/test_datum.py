@@ -1,0 +1,146 @@
+"""States of data: up by many models' trust, down by forgetting, aside by many models' failure; always with a reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from p2pnode.shards.confidence import Confidences, label_confidence
+from p2pnode.shards.datum import (
+    ACTIVE,
+    LEAST_CHANCE,
+    MAX_MODELS,
+    QUARANTINED,
+    RESERVE,
+    RETIRED,
+    DatumStates,
+    StateRules,
+    chances,
+    reason,
+    scored,
+    state_codes,
+    summarise,
+    untouched,
+)
+
+RULES = StateRules()
+
+
+def told(states: DatumStates, models: str, shares: list[float], usual: float = 0.8) -> DatumStates:
+    """All data scored by one model after another."""
+    places = np.arange(len(shares))
+    for model in models:
+        states = scored(states, model, places, np.array(shares, np.float32), usual, RULES)
+    return states
+
+
+def codes(states: DatumStates) -> list[int]:
+    return state_codes(states).tolist()
+
+
+def test_reserve_needs_different_models_not_one_model_often():
+    assert codes(told(untouched(1), "aaaaaa", [0.98])) == [ACTIVE]
+    assert codes(told(untouched(1), "ab", [0.98])) == [ACTIVE]
+    in_reserve = told(untouched(1), "abc", [0.98])
+    assert codes(in_reserve) == [RESERVE]
+    assert reason(in_reserve, 0) == "reserve: 0.98 by 3 models"
+
+
+def test_more_trust_samples_less_until_retired_and_forgetting_brings_back():
+    states, seen = told(untouched(1), "ab", [0.99]), []
+    for model in "cabc":
+        states = told(states, model, [0.99])
+        seen.append(float(chances(states)[0]))
+    assert seen == pytest.approx([0.5, 0.25, 0.125, LEAST_CHANCE])
+    assert codes(states) == [RETIRED]
+    assert codes(told(states, "a", [0.8])) == [RETIRED], "a little less sure is not forgotten"
+    forgotten = told(states, "a", [0.3])
+    assert codes(forgotten) == [ACTIVE] and chances(forgotten)[0] == 1
+
+
+def test_quarantine_needs_three_models_that_have_learnt_the_rest():
+    assert codes(told(untouched(2), "ab", [0.02, 0.9])) == [ACTIVE, ACTIVE]
+    assert codes(told(untouched(2), "abc", [0.02, 0.9], usual=0.2)) == [ACTIVE, ACTIVE], "they learnt nothing yet"
+    aside = told(untouched(2), "abc", [0.02, 0.9])
+    assert codes(aside) == [QUARANTINED, ACTIVE]
+    assert reason(aside, 0) == "quarantined: 0.02 by 3 models"
+    assert chances(aside).tolist() == [0, 1]
+
+
+def test_one_model_that_learns_it_brings_a_datum_back():
+    aside = told(untouched(1), "abc", [0.02])
+    assert codes(told(aside, "d", [0.3])) == [QUARANTINED]
+    back = told(aside, "d", [0.97])
+    assert codes(back) == [ACTIVE]
+    assert codes(told(back, "a", [0.02])) == [ACTIVE], "d still knows it"
+
+
+def test_what_one_model_is_sure_of_is_never_put_aside():
+    assert codes(told(told(untouched(1), "d", [0.97]), "abc", [0.02])) == [ACTIVE]
+
+
+def test_only_the_data_scored_change():
+    states = scored(untouched(3), "a", np.array([1]), np.array([0.5], np.float32), 0.8, RULES)
+    assert np.isnan(states.confidence[[0, 2]]).all() and states.confidence[1] == np.float32(0.5)
+    assert reason(states, 0) == "active: not seen yet"
+
+
+def test_summaries_count_every_datum_once():
+    states = told(untouched(4), "abc", [0.99, 0.02, 0.6, 0.99])
+    summary = summarise(states)
+    assert (summary.active, summary.reserve, summary.retired, summary.quarantined) == (1, 2, 0, 1)
+    assert summary.confidence == pytest.approx((0.99 + 0.6 + 0.99) / 3, abs=1e-6)
+    assert str(summary) == "1 active, 2 reserve, 1 quarantined (0.86 by 3 models)"
+    assert str(summarise(untouched(2))) == "2 active (not seen yet)"
+
+
+def test_more_models_than_places_forget_the_earliest():
+    states = told(untouched(1), "xyz", [0.02])
+    for number in range(MAX_MODELS):
+        states = scored(states, f"m{number}", np.array([0]), np.array([0.3], np.float32), 0.8, RULES)
+    assert len(states.models) == MAX_MODELS and states.failing[0] == 0 and "x" not in states.models
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(0, 1, width=32), st.floats(0, 1)), max_size=30))
+def test_whatever_models_say_states_stay_sound(verdicts):
+    states = untouched(1)
+    for model, share, usual in verdicts:
+        before, copy = states, states.confidence.copy()
+        states = scored(states, model, np.array([0]), np.array([share], np.float32), usual, RULES)
+        assert np.array_equal(before.confidence, copy, equal_nan=True), "scoring makes a new value"
+    assert not (states.sure & states.failing).any(), "no model is both"
+    assert 0 <= chances(states)[0] <= 1 and (chances(states)[0] == 0) == bool(states.quarantined[0])
+    if states.level[0] > 0:
+        assert states.confidence[0] >= RULES.forgotten
+    if states.quarantined[0]:
+        assert np.bitwise_count(states.failing[0]) >= 1 and states.confidence[0] < RULES.forgotten
+
+
+class TestConfidence:
+    def test_it_is_the_probability_of_the_true_label(self):
+        outputs, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1])
+        expected = functional.softmax(outputs, 1)[torch.arange(6), labels]
+        assert torch.allclose(label_confidence(outputs, labels), expected)
+
+    def test_of_a_sequence_it_is_the_mean_likelihood_of_a_token(self):
+        outputs, labels = torch.randn(2, 5, 7), torch.randint(0, 7, (2, 5))
+        logs = functional.log_softmax(outputs, 2).gather(2, labels[:, :, None])[:, :, 0]
+        assert torch.allclose(label_confidence(outputs, labels), logs.mean(1).exp())
+
+    def test_it_smooths_and_remembers_what_is_fresh(self):
+        seen = Confidences(4)
+        seen.note(np.array([0, 2]), np.array([0.5, 1.0], np.float32))
+        seen.note(np.array([0]), np.array([1.0], np.float32))
+        assert seen.values[[0, 2]].tolist() == [0.75, 1.0] and np.isnan(seen.values[[1, 3]]).all()
+        assert seen.take_fresh().tolist() == [0, 2] and seen.take_fresh().tolist() == []
+        assert seen.usual() == pytest.approx(0.875) and seen.mean(np.array([0, 1])) == 0.75
+        assert np.isnan(seen.mean(np.array([1, 3]))) and Confidences(2).usual() == 0
+
+    def test_what_is_no_number_is_passed_over(self):
+        seen = Confidences(3)
+        seen.note(np.arange(3), np.array([np.nan, np.inf, 0.5], np.float32))
+        assert np.isnan(seen.values[:2]).all() and seen.values[2] == 0.5
