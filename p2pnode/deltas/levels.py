@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..weights import MAX_UNITS, Units
 from .bits import Bytes, pack, packed_bytes, unpack
-from .sections import Reader, part, squeezed, varint
+from .sections import Reader, entropy_coded, part, varint
 
 CHUNK, WIDE_CHUNK = 1 << 13, 1 << 16
 _FEW, _MOST = 5, 7  # level widths, in bits, of the two
@@ -79,8 +79,9 @@ def _table(books: Books, width: int) -> bytes:
 
 def _symbols(symbols: Bytes, bits: int) -> bytes:
     """The shortest of: as many to a byte as fit, or one, compressed; all packed without gaps."""
-    lanes = {8 // bits, 1} if len(symbols) < _FEW_SYMBOLS else {8 // bits}
-    ways = [(number, squeezed(_joined(symbols, bits, number).tobytes())) for number in sorted(lanes)]
+    most = 8 // bits
+    lanes = [number for number in (8, 4, 2, 1) if number <= most] if len(symbols) < _FEW_SYMBOLS else [most]
+    ways = [(number, entropy_coded(_joined(symbols, bits, number).tobytes())) for number in lanes]
     number, stored = min(ways, key=lambda way: len(way[1]))
     if len(stored) < packed_bytes(len(symbols), bits) - _MAX_VARINT_BYTES:
         return bytes([number]) + varint(len(stored)) + stored
@@ -102,12 +103,19 @@ def read_levels(reader: Reader, count: int) -> Units:
         raise ValueError(f"levels of {width} bits")
     chunk = _chunk(width)
     levels = _read_table(reader, -(-count // chunk), width)
+    joined, lanes = _read_symbols(reader, count, width + 1)
+    values = np.empty((len(joined), lanes), np.int32)
+    for book, start in zip(_by_byte(levels, width + 1, lanes), range(0, len(joined), chunk // lanes), strict=True):
+        cells = slice(start, start + chunk // lanes)
+        book.take(joined[cells], axis=0, out=values[cells], mode="clip")
+    return values.reshape(-1)[:count]
+
+
+def _by_byte(levels: Units, bits: int, lanes: int) -> Units:
+    """Per chunk the values that each byte stands for."""
     by_symbol = np.stack([levels, -levels], axis=2).reshape(len(levels), -1)
-    symbols = _read_symbols(reader, count, width + 1)
-    values = np.empty(count, np.int32)
-    for book, start in zip(by_symbol, range(0, count, chunk), strict=True):
-        book.take(symbols[start : start + chunk], out=values[start : start + chunk], mode="clip")
-    return values
+    symbols = np.arange(1 << bits * lanes)[:, None] >> (bits * np.arange(lanes)) & ((1 << bits) - 1)
+    return by_symbol[:, symbols]
 
 
 def _read_table(reader: Reader, chunks: int, width: int) -> Units:
@@ -122,19 +130,17 @@ def _read_table(reader: Reader, chunks: int, width: int) -> Units:
     return levels.astype(np.int32)
 
 
-def _read_symbols(reader: Reader, count: int, bits: int) -> Bytes:
+def _read_symbols(reader: Reader, count: int, bits: int) -> tuple[Bytes, int]:
+    """Bytes, and how many symbols each holds."""
     lanes = reader.take(1)[0]
     if lanes * bits > 8:
         raise ValueError(f"{lanes} symbols of {bits} bits to a byte")
     if lanes == 0:
-        return unpack(reader.take(packed_bytes(count, bits)), count, bits).astype(np.uint8)
+        return unpack(reader.take(packed_bytes(count, bits)), count, bits).astype(np.uint8), 1
     joined = np.frombuffer(reader.compressed(-(-count // lanes)), np.uint8)
-    if int(joined.max()) >> lanes * bits:
-        raise ValueError(f"a symbol of more than {bits} bits")
-    symbols = np.empty((len(joined), lanes), np.uint8)
-    for lane in range(lanes):
-        symbols[:, lane] = (joined >> np.uint8(lane * bits)) & np.uint8((1 << bits) - 1)
-    return symbols.reshape(-1)[:count]
+    if CHUNK % lanes or int(joined.max()) >> lanes * bits:
+        raise ValueError(f"a byte that does not hold {lanes} symbols of {bits} bits")
+    return joined, lanes
 
 
 def write_plain(values: Units) -> bytes:

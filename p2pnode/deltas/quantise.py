@@ -1,7 +1,7 @@
 """Few levels for many values: symmetric levels per chunk, on the grid.
 
 Law: level + what is left = what was there, exactly, in units. The level table follows the predicted density f of the
-magnitudes, taken from a thousand points of their order: the best levels lie about as dense as the cube root of f
+magnitudes, taken from points of their order: the best levels lie about as dense as the cube root of f
 (Panter and Dite 1951), so cells of equal ∫ f^⅓ are drawn first, a few for each level. These are joined into levels by
 dynamic programming, which finds the best way to join them; so the error is within a few per cent of the best levels
 (Lloyd 1982; Max 1960). Lloyd's iteration instead, from evenly filled cells, got caught by single large values: up to
@@ -20,7 +20,7 @@ from .levels import CHUNK, WIDE_CHUNK
 BITS = (2, 3, 4, 8)
 _FEW = 8  # levels that are joined from cells
 _CELLS = 32
-_POINTS = 1024  # of a chunk, between which the density is taken as even
+_POINTS = 32  # a cell, between which the density is taken as even
 _TAIL = 64  # and the largest values, each a point by itself
 _CELLS_A_LEVEL, _WIDEST = 3, 12  # where there are many levels: how many cells for each, and how many one may take
 _EVENINGS = 4  # rounds of taking from such values what they cannot use
@@ -129,7 +129,7 @@ def _cells(ordered: Units, count: int) -> Places:
     """
     length = ordered.shape[1]
     tail = max(0, length - _TAIL)
-    points = np.concatenate((np.arange(0, tail, max(1, length // _POINTS)), np.arange(tail, length)))
+    points = np.concatenate((np.arange(0, tail, max(1, length // (_POINTS * count))), np.arange(tail, length)))
     apart, number = np.diff(ordered[:, points], axis=1).astype(np.float64), np.diff(points)
     share = np.cbrt(apart * apart * number)
     for _ in range(_EVENINGS):

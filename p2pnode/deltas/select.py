@@ -84,7 +84,8 @@ def _magnitudes(numbers: npt.NDArray[np.int32] | Floats) -> Numbers:
 def _at_least(numbers: Units | Floats, threshold: int) -> tuple[Indices, Numbers]:
     """Where magnitudes reach the threshold, and these."""
     places, found = [], []
-    block, reached = np.empty(_BLOCK, numbers.dtype), np.zeros(_BLOCK, bool)
+    room = min(_BLOCK, -(-len(numbers) // 8) * 8)
+    block, reached = np.empty(room, numbers.dtype), np.zeros(room, bool)
     eights = reached.view(np.uint64)
     for start in range(0, len(numbers), _BLOCK):
         here = numbers[start : start + _BLOCK]
