@@ -17,6 +17,9 @@ MAX_CALL_BYTES = 1 << 20  # a request or an answer; hivemind breaks above 4 MiB
 MAX_NAME_CHARS = 40
 MAX_ADDRESSES = 8
 MAX_PEERS_PER_ANSWER = 64
+MAX_SIGHTS = 16  # announcements told for the sake of their fingerprints, at a time
+MAX_FINGERPRINT_BYTES = 512
+MAX_MARKS_BYTES = 2048
 MAX_PLACE_BYTES = 60_000  # of a snapshot that others are asked about: some 800 chains of a delta set
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
@@ -25,6 +28,8 @@ AddressText = Annotated[str, msgspec.Meta(max_length=300)]
 Addresses = Annotated[tuple[AddressText, ...], msgspec.Meta(max_length=MAX_ADDRESSES)]
 RunText = Annotated[str, msgspec.Meta(max_length=64)]
 Proof = Annotated[bytes, msgspec.Meta(max_length=32)]
+Fingerprint = Annotated[bytes, msgspec.Meta(max_length=MAX_FINGERPRINT_BYTES)]
+Marks = Annotated[bytes, msgspec.Meta(max_length=MAX_MARKS_BYTES)]
 SnapshotName = Annotated[bytes, msgspec.Meta(max_length=16)]
 
 
@@ -46,6 +51,7 @@ class Announcement(msgspec.Struct, frozen=True):
     started: float = 0.0  # swarm time this process joined; tells a restart from a long life
     left: bool = False
     circle: Name = ""  # whose delta set it shares; all of the run when nothing is said
+    fingerprint: Fingerprint = b""  # what its model has learned; none before it has trained
 
 
 # ---- requests, each above its answer ----
@@ -112,6 +118,22 @@ class GetPeers(Message, frozen=True):
 
 class Peers(Message, frozen=True):
     announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_PEERS_PER_ANSWER)]
+
+
+class SwapSights(Message, frozen=True):
+    """Announcements that may interest you, and what would interest me: peers whose models are like mine."""
+
+    run: RunText
+    announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_SIGHTS)]
+    known: Marks = b""  # short marks of those I know
+    floor: float = 2.0  # how alike they must be to be worth telling; above 1: I want nothing
+    proof: Proof = b""
+
+
+class Sights(Message, frozen=True):
+    announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_SIGHTS)]
+    known: Marks = b""
+    floor: float = 2.0
 
 
 class GetManifest(Message, frozen=True):

@@ -135,3 +135,13 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
             case _:
                 bent[place:place] = bytes([rng.randrange(256)]) * rng.randrange(9)
     return bytes(bent)
+
+
+def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> None:
+    with_one = Announcement("alice", "run", (), fingerprint=b"f" * 260)
+    assert decode_announcement(encode(with_one)) == with_one
+    older = msgspec.msgpack.encode({"name": "alice", "run": "run", "addresses": []})
+    assert decode_announcement(older).fingerprint == b""
+    too_long = msgspec.msgpack.encode({"name": "a", "run": "r", "addresses": [], "fingerprint": b"f" * 513})
+    with pytest.raises(PeerMisbehaved, match="fingerprint"):
+        decode_announcement(too_long)

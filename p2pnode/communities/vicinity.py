@@ -26,6 +26,7 @@ FAR = 24  # and random ones
 TOLD = 8  # peers one tells the other of at a time
 ASKED_AMONG = 16  # nearest: the one asked longest ago of them is next
 ASK_FAR_EVERY = 4  # rounds
+ASKED_REMEMBERED = 256
 MARK_BYTES = 4
 
 
@@ -104,8 +105,8 @@ class Vicinity:
     def forget(self, peers: Collection[PeerId]) -> None:
         """Peers that left, were banned, or do not answer."""
         for peer in peers:
-            for part in (self._sights, self._random, self._asked):
-                part.pop(peer, None)
+            self._sights.pop(peer, None)
+            self._random.pop(peer, None)  # when it was asked stays known: should it come back, others come first
         self._rank()
 
     def expire(self, now: float) -> None:
@@ -128,7 +129,8 @@ class Vicinity:
         places = [place for place, peer in enumerate(self._order) if peer in kept]
         self._order = [self._order[place] for place in places]
         self._sights = {peer: self._sights[peer] for peer in self._order}
-        self._asked = {peer: when for peer, when in self._asked.items() if peer in self._sights}
+        if len(self._asked) > ASKED_REMEMBERED:
+            self._asked = {peer: when for peer, when in self._asked.items() if peer in kept}
         self._rows, self._alike = self._rows[places], self._alike[places]
 
     def _rank(self) -> None:

@@ -1,0 +1,209 @@
+"""What one node knows of others' models by their fingerprints: it tells and hears of similar peers, sees communities in
+its view, chooses partners, and remembers why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ..communities.annealing import Aim, bridge_rate, progress_of
+from ..communities.circles import Advice, Declared, advise
+from ..communities.dendrogram import MAX_VIEW, Communities, grow
+from ..communities.fingerprint import Row, comparable, read_fingerprint, similarity
+from ..communities.partners import Candidate, Choice, PartnerSettings, choose_partners, home_of
+from ..communities.vicinity import FAR, MARK_BYTES, NEAR, TOLD, Sight, Vicinity
+from ..errors import NetworkDown, PeerError
+from ..ids import PeerId
+from ..messages import Sights, SwapSights
+from ..network.base import Seconds
+from ..peers.table import Peer
+from ..records import SignedRecord
+from .admission import Admission
+from .parts import Parts
+
+SAMPLE_EVERY = 10  # rounds
+LASTING: Seconds = 120.0  # a word good for so long yet need not be told anew
+SWAP_TIMEOUT: Seconds = 5.0
+
+
+@dataclass(frozen=True)
+class Kinship:
+    """What `peers` shows of one peer: its community, how alike our models are, why it was last a partner."""
+
+    community: str = ""
+    similarity: float | None = None
+    why: str = ""
+
+
+class Likeness:
+    """One model's relations. Nothing happens before its own first fingerprint."""
+
+    def __init__(
+        self, parts: Parts, admission: Admission, aim: Aim = "shared", settings: PartnerSettings | None = None
+    ) -> None:
+        self.fingerprint = b""  # our own, for the announcement
+        self.communities: Communities = grow({}).cut(0.0)
+        self._parts = parts
+        self._admission = admission
+        self._aim: Aim = aim
+        self._settings = settings or PartnerSettings()
+        self._row: Row | None = None
+        self._vicinity: Vicinity | None = None
+        self._swaps = 0
+        self._met: dict[PeerId, int] = {}
+        self._whys: dict[PeerId, str] = {}
+
+    # ---- own model ----
+
+    def took(self, fingerprint: bytes) -> None:
+        """Our model's newest fingerprint."""
+        self.fingerprint, self._row = fingerprint, read_fingerprint(fingerprint)
+        if self._vicinity is None:
+            self._vicinity = Vicinity(self._admission.me, self._row)
+        self._vicinity.moved(self._row)
+
+    # ---- hearing and telling of similar peers ----
+
+    async def swap(self, own: SignedRecord | None) -> None:
+        """Once a round: tell one peer of those like it, and hear of those like us. `own` is our announcement."""
+        vicinity = self._vicinity
+        if vicinity is None or own is None:
+            return
+        self._look_around(vicinity)
+        partner = vicinity.whom_to_ask(self._parts.world.rng)
+        if partner is None:
+            return
+        try:
+            answer = await self._ask(partner, self._request((own,), vicinity))
+            self._hear(answer.announcements, vicinity)
+            told = self._told(partner, answer.known, answer.floor, vicinity)
+            if told:
+                await self._ask(partner, SwapSights(self._admission.access.tag, told))
+        except PeerError:
+            vicinity.forget([partner])
+        except NetworkDown:
+            pass
+
+    def answer(self, peer: PeerId, request: SwapSights) -> Sights:
+        """What a peer hears that swaps with us; PeerRefused when it may not."""
+        self._admission.check(peer, request.run, self._admission.model, request.proof)
+        if self._vicinity is None:
+            return Sights(())
+        self._hear(request.announcements, self._vicinity)
+        told = self._told(peer, request.known, request.floor, self._vicinity)
+        return Sights(told, self._marks(self._vicinity), self._vicinity.floor())
+
+    def _look_around(self, vicinity: Vicinity) -> None:
+        """At times a random sample of all we have heard of, by the directory and otherwise; few peers are all taken."""
+        now = self._parts.clock.now()
+        vicinity.expire(now)
+        present = [peer.id for peer in self._parts.table.present(self._admission.access.tag)]
+        if len(present) <= NEAR:
+            vicinity.told(self._sights(present))
+        elif self._swaps % SAMPLE_EVERY == 0:
+            vicinity.sampled(self._sights(self._parts.world.rng.sample(present, FAR)))
+        self._swaps += 1
+
+    async def _ask(self, partner: PeerId, request: SwapSights) -> Sights:
+        proof = self._admission.proof(partner)
+        swap = SwapSights(request.run, request.announcements, request.known, request.floor, proof)
+        return await self._parts.calls.ask(partner, swap, Sights, SWAP_TIMEOUT)
+
+    def _request(self, announcements: tuple[SignedRecord, ...], vicinity: Vicinity) -> SwapSights:
+        return SwapSights(self._admission.access.tag, announcements, self._marks(vicinity), vicinity.floor())
+
+    def _marks(self, vicinity: Vicinity) -> bytes:
+        return b"".join(sorted(vicinity.marks(self._parts.clock.now(), LASTING)))
+
+    def _hear(self, records: Iterable[SignedRecord], vicinity: Vicinity) -> None:
+        """Announcements are checked like any others: signed, fresh; only then do their fingerprints count."""
+        heard = list(records)[: TOLD + 1]
+        for record in heard:
+            self._parts.acquaintances.take_in(record)
+        vicinity.told(self._sights(PeerId(record.peer) for record in heard))
+
+    def _told(self, peer: PeerId, known: bytes, floor: float, vicinity: Vicinity) -> tuple[SignedRecord, ...]:
+        sight = next(iter(self._sights([peer])), None)
+        if sight is None:
+            return ()
+        marks = {known[start : start + MARK_BYTES] for start in range(0, len(known), MARK_BYTES)}
+        told = (self._parts.table.get(each.peer) for each in vicinity.tell(peer, sight.row, marks, floor))
+        return tuple(found.record for found in told if found is not None and found.here)
+
+    def _sights(self, peers: Iterable[PeerId]) -> list[Sight]:
+        """Those of the peers whose fingerprints can be compared with ours."""
+        found = (self._parts.table.get(peer) for peer in peers)
+        return [sight for peer in found if peer is not None and (sight := self._sight(peer)) is not None]
+
+    def _sight(self, peer: Peer) -> Sight | None:
+        word = peer.announcement
+        if (
+            not peer.here
+            or word.run != self._admission.access.tag
+            or not comparable(word.fingerprint, self.fingerprint)
+        ):
+            return None
+        try:
+            return Sight(peer.id, read_fingerprint(word.fingerprint), peer.record.expiry)
+        except ValueError:
+            return None
+
+    # ---- choosing ----
+
+    def choose(self, circle: Collection[PeerId], round_number: int, age_rounds: float) -> list[Choice]:
+        """Partners for this round, from all that are present. A few milliseconds."""
+        progress = progress_of(age_rounds, self._aim)
+        self.communities = grow(self._view(circle)).cut(progress)
+        home = home_of(self._admission.me, circle, self.communities, bridge_rate(progress))
+        known = {*circle, *self.communities.of, *self._strangers()}
+        peers = (self._parts.table.get(peer) for peer in sorted(known))
+        table = [self._candidate(peer) for peer in peers if peer is not None]
+        choices = choose_partners(table, self.communities, home, round_number, self._parts.world.rng, self._settings)
+        for choice in choices:
+            self._met[choice.peer] = round_number
+            self._whys[choice.peer] = choice.why
+        self._forget_strangers(known)
+        return choices
+
+    def _strangers(self) -> list[PeerId]:
+        """Some of all that are present: what nobody's fingerprint has brought into the view."""
+        present = [peer.id for peer in self._parts.table.present(self._admission.access.tag)]
+        return self._parts.world.rng.sample(present, min(FAR, len(present)))
+
+    def advise(self, circle: str, rounds_here: int) -> Advice:
+        """What to do about our own circle, by the view of the last choice."""
+        present = self._parts.table.present(self._admission.access.tag)
+        declared = {peer.id: peer.announcement.circle for peer in present if peer.announcement.role == "node"}
+        mine = Declared(self._admission.me, {**declared, self._admission.me: circle})
+        return advise(mine, self.communities.dendrogram, self._aim, rounds_here, self._parts.world.rng)
+
+    def kinship(self, peer: PeerId) -> Kinship:
+        """For people to see."""
+        sight = next(iter(self._sights([peer])), None)
+        alike = None if sight is None or self._row is None else similarity(self._row, sight.row)
+        return Kinship(self.communities.of.get(peer, ""), alike, self._whys.get(peer, ""))
+
+    def _view(self, circle: Collection[PeerId]) -> dict[PeerId, Row]:
+        """Ourselves, our circle and our vicinity."""
+        if self._row is None or self._vicinity is None:
+            return {}
+        inside = {sight.peer: sight.row for sight in self._sights(sorted(circle))}
+        view = {self._admission.me: self._row, **inside, **self._vicinity.rows()}
+        return dict(list(view.items())[:MAX_VIEW])
+
+    def _candidate(self, peer: Peer) -> Candidate:
+        return Candidate(
+            peer.id,
+            met=self._met.get(peer.id),
+            latency=peer.latency,
+            faults=self._parts.standing.faults_of(peer.id),
+            similarity=self.kinship(peer.id).similarity,
+            stale=not peer.here or peer.record.expiry <= self._parts.clock.now(),
+            banned=self._parts.standing.ignored(peer.id, self._parts.world.clock.monotonic()),
+        )
+
+    def _forget_strangers(self, known: set[PeerId]) -> None:
+        """Memory stays bounded by the view."""
+        if len(self._met) > 4 * MAX_VIEW:
+            self._met = {peer: when for peer, when in self._met.items() if peer in known}
+            self._whys = {peer: why for peer, why in self._whys.items() if peer in known}

@@ -1,0 +1,163 @@
+"""A node's relations: similar peers are heard of by calls, only from good announcements, and shown with reasons."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from p2pnode.communities.fingerprint import HEADER_BYTES
+from p2pnode.errors import PeerRefused, PeerUnreachable
+from p2pnode.ids import Identity, PeerId
+from p2pnode.messages import Announcement, Sights, SwapSights, encode
+from p2pnode.network.sim import SimSwarm
+from p2pnode.node.admission import Admission
+from p2pnode.node.likeness import Likeness
+from p2pnode.node.parts import make_parts
+from p2pnode.node.world import World, inline
+from p2pnode.records import SignedRecord, sign_record
+from p2pnode.run import RunAccess
+from p2pnode.store.storage import MemoryStorage
+from tests.communities.views import planted
+from tests.node.test_serve import PRIVATE, PUBLIC, HandClock
+
+HEADER = bytes([1, 1, 7, 7])
+COMMUNITIES, SIZE = 4, 10
+
+
+class Node:
+    """A node's likeness, and what of a node it needs; `others` are the peers it can call."""
+
+    def __init__(self, number: int, fingerprint: bytes, access: RunAccess = PUBLIC) -> None:
+        self.identity = Identity(bytes([number + 1]) * 32)
+        self.fingerprint = fingerprint
+        self.others: dict[PeerId, Node] = {}
+        self.asked: list[PeerId] = []
+        world = World(HandClock(), random.Random(number), MemoryStorage(), inline)
+        parts = make_parts(self.identity, world, SimSwarm(seed=1).network(self.peer))
+        parts.clock.established = True
+        self.parts = replace(parts, calls=self)
+        self.likeness = Likeness(self.parts, Admission(access, self.peer, "main"))
+        self.likeness.took(fingerprint)
+
+    @property
+    def peer(self) -> PeerId:
+        return self.identity.peer_id
+
+    def record(self, expiry: float = 1300.0, **more) -> SignedRecord:
+        word = Announcement(f"node {self.peer[-4:]}", PUBLIC.tag, (), fingerprint=self.fingerprint)
+        return sign_record(self.identity, f"peers/{PUBLIC.tag}/p", encode(replace_word(word, **more)), expiry)
+
+    def knows(self, *others: Node, **more) -> None:
+        for other in others:
+            self.parts.acquaintances.take_in(other.record(**more))
+
+    async def ask(self, peer: PeerId, request: SwapSights, expected: type[Sights], timeout: float) -> Sights:
+        self.asked.append(peer)
+        if peer not in self.others:
+            raise PeerUnreachable("no way")
+        return self.others[peer].likeness.answer(self.peer, request)
+
+    def swap(self) -> None:
+        asyncio.run(self.likeness.swap(self.record()))
+
+    def view(self) -> set[PeerId]:
+        self.likeness.choose((), 1, 0.0)
+        return set(self.likeness.communities.of)
+
+
+def replace_word(word: Announcement, **more) -> Announcement:
+    return Announcement(**{field: more.get(field, getattr(word, field)) for field in word.__struct_fields__})
+
+
+def swarm(**more) -> list[Node]:
+    nodes = [Node(n, HEADER + row.tobytes(), **more) for n, row in enumerate(planted(COMMUNITIES, SIZE).values())]
+    for node in nodes:
+        node.others = {other.peer: other for other in nodes}
+    return nodes
+
+
+def test_similar_peers_are_heard_of_from_others() -> None:
+    nodes, lots = swarm(), random.Random(3)
+    for node in nodes:
+        node.knows(*lots.sample(nodes, 3))
+    for _ in range(10):
+        for node in nodes:
+            node.swap()
+    for number, node in enumerate(nodes):
+        alike = {other.peer for other in nodes[number % COMMUNITIES :: COMMUNITIES]}
+        assert len(alike & node.view()) >= SIZE - 1
+
+
+def test_only_good_and_comparable_announcements_count() -> None:
+    me, forger, foreign, gone, short, stale = swarm()[:6]
+    forged = forger.record()
+    forged = SignedRecord(forged.key, forged.peer, forged.expiry + 1, forged.value, forged.signature)
+    foreign.fingerprint = bytes([1, 2, 7, 7]) + foreign.fingerprint[HEADER_BYTES:]
+    short.fingerprint = short.fingerprint[:-1]
+    told = [forged, foreign.record(), gone.record(left=True), short.record(), stale.record(expiry=900.0)]
+    answer = me.likeness.answer(gone.peer, SwapSights(PUBLIC.tag, tuple(told), floor=0.0))
+    assert answer.announcements == ()
+    assert me.view() == {me.peer}
+
+
+def test_a_private_run_tells_members_only() -> None:
+    me, other = swarm(access=PRIVATE)[:2]
+    with pytest.raises(PeerRefused, match="private"):
+        me.likeness.answer(other.peer, SwapSights(PRIVATE.tag, ()))
+    with pytest.raises(PeerRefused, match="unknown"):
+        me.likeness.answer(other.peer, SwapSights("another", ()))
+
+
+def test_who_wants_nothing_is_told_nothing_and_who_knows_nobody_is_told() -> None:
+    me, other, third = swarm()[:3]
+    me.knows(other, third)
+    me.swap()
+    assert me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, ())).announcements == ()
+    told = me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, (), floor=0.0)).announcements
+    assert [record.peer for record in told] == [third.peer]
+
+
+def test_a_peer_that_does_not_answer_is_not_asked_for_ever() -> None:
+    me, other, silent = swarm()[:3]
+    me.knows(other, silent)
+    del me.others[silent.peer]
+    for _ in range(8):
+        me.swap()
+    assert me.asked.count(other.peer) >= 4
+
+
+def test_before_the_first_fingerprint_it_chooses_in_the_circle_and_tells_nothing() -> None:
+    me, other = swarm()[:2]
+    fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
+    me.knows(other)
+    asyncio.run(fresh.swap(me.record()))
+    assert [choice.peer for choice in fresh.choose([other.peer], 1, 0.0)] == [other.peer]
+    assert fresh.answer(other.peer, SwapSights(PUBLIC.tag, (other.record(),), floor=0.0)) == Sights(())
+
+
+def test_choices_are_remembered_for_people() -> None:
+    nodes = swarm()
+    me, circle = nodes[0], [node.peer for node in nodes[1:9]]
+    me.knows(*nodes[1:])
+    me.swap()
+    choices = me.likeness.choose(circle, 5, 30.0)
+    assert len(choices) == 3
+    for choice in choices:
+        kinship = me.likeness.kinship(choice.peer)
+        assert kinship.why == choice.why
+        assert kinship.community in me.likeness.communities.of.values()
+        assert kinship.similarity is not None
+    assert me.likeness.kinship(nodes[4].peer).similarity > me.likeness.kinship(nodes[1].peer).similarity
+    assert me.likeness.advise("", 0).what == "found"
+
+
+def test_those_without_standing_are_not_chosen() -> None:
+    me, good, bad = swarm()[:3]
+    me.knows(good, bad)
+    for _ in range(30):
+        me.parts.standing.fault(bad.peer, "lies", 1000.0)
+    chosen = {choice.peer for turn in range(40) for choice in me.likeness.choose([good.peer, bad.peer], turn, 0.0)}
+    assert chosen == {good.peer}
