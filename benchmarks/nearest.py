@@ -7,8 +7,9 @@ sample at the beginning and a small one every ten rounds. Fingerprints are drawn
 of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels, with some
 noise), `noise` (all 256 numbers independent: nothing to go by). With churn a hundredth of the nodes is replaced every
 round; gone ones are found out by asking them. Per node and round: lookups, bytes (sent and received), cpu_ms.
-`choose_ms` is the processor time of growing the tree over a node's whole view, cutting it and choosing partners. Swarms
-above 10,000 are of the planted kind alone.
+`choose_ms` is the processor time of growing the tree over a node's whole view, cutting it and choosing partners;
+`moved_…` how many peers change communities when a twentieth of the view goes. Swarms above 10,000 are of the planted
+kind alone.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ CHURN = 0.01  # of the nodes, a round
 JUDGED = 300  # nodes whose true nearest are worked out
 SETTLED = 10  # rounds a node must have been there to be judged by itself
 NEAREST = 10
+VIEW = 200  # peers, where the calm of communities is measured
 LASTING = 1.0
 FOR_EVER = 1e9
 
 
-def drawn(kind: str, count: int, rng: np.random.Generator) -> Iterator[Rows]:
+def drawn(kind: str, count: int, rng: np.random.Generator, community: int = COMMUNITY) -> Iterator[Rows]:
     """Fingerprints of a kind: first of all nodes, then of those that arrive in a round of churn."""
-    common, communities = rng.normal(size=DIMENSIONS), max(2, count // COMMUNITY)
+    common, communities = rng.normal(size=DIMENSIONS), max(2, count // community)
     arrivals = max(1, round(CHURN * count))
     centres, labels = rng.normal(size=(communities, DIMENSIONS)), rng.normal(size=(10, DIMENSIONS))
     while True:
@@ -192,6 +194,23 @@ def choosing(rows: Rows, repetitions: int = 10) -> float:
     return middle(taken)
 
 
+def moved(kind: str, share_gone: float = 0.05, views: int = 10) -> float:
+    """The share of peers that find themselves in another community after a twentieth of the view has gone."""
+    rows = next(drawn(kind, VIEW, np.random.default_rng(2), community=VIEW // 8))
+    view = {PeerId(f"{number:07d}"): row for number, row in enumerate(rows)}
+    lots, shares = random.Random(2), []
+    for progress_made in (0.25, 0.5, 0.75):
+        before = grow(view).cut(progress_made)
+        for _ in range(views):
+            left = {peer: row for peer, row in view.items() if lots.random() >= share_gone}
+            after, stayed = grow(left).cut(progress_made), 0
+            for first in before.firsts:
+                now = [after.of[peer] for peer in before.members(first) if peer in left]
+                stayed += max((now.count(community) for community in set(now)), default=0)
+            shares.append(1 - stayed / len(left))
+    return float(np.mean(shares))
+
+
 def figures(sizes: tuple[int, ...], rounds: int) -> Figures:
     """All figures; those of a size end in `@` and the size."""
     found: Figures = {}
@@ -212,6 +231,7 @@ def figures(sizes: tuple[int, ...], rounds: int) -> Figures:
     for name in ("lookups", "bytes", "cpu_ms"):
         found[f"{name}_growth"] = float(found[f"{name}@{most}"]) / float(found[f"{name}@{least}"])
     found["log_growth"] = math.log(most) / math.log(least)
+    found["moved_planted"], found["moved_mixed"] = moved("planted"), moved("mixed")
     found["choose_ms_largest_view"] = choosing(next(drawn("planted", MAX_VIEW, np.random.default_rng(1))))
     return found
 
