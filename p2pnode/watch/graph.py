@@ -12,7 +12,7 @@ import msgspec
 from ..node.status import Event, ExchangeRow, LearningStatus, PeerRow, Status, Traffic
 
 
-class PeerView(msgspec.Struct, frozen=True):
+class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One peer, the node that looks among them."""
 
     id: str
@@ -36,7 +36,7 @@ class PeerView(msgspec.Struct, frozen=True):
     why: str = ""  # it was last chosen as a partner
 
 
-class ExchangeView(msgspec.Struct, frozen=True):
+class ExchangeView(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that went between two peers lately, in one line: an edge."""
 
     one: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,15 @@ NAMES_UP_TO = 40
 SHOWN_GROUPS = 12
 
 
+class Drawing(Figure):
+    """A figure that notebooks show by itself, without pyplot and whatever backend it chose."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, dpi=110)
+        return buffer.getvalue()
+
+
 def group_of(peer: PeerView) -> str:
     """Its community where it is known, else its circle."""
     return f"community {peer.community}" if peer.community is not None else peer.circle
@@ -27,23 +37,17 @@ def group_of(peer: PeerView) -> str:
 
 def plot_graph(picture: PeerGraph) -> Figure:
     """Peers coloured by group, exchanges between them; wider where more bytes went."""
-    import networkx
-
-    figure = Figure(figsize=(7.0, 5.5), layout="constrained")
+    figure = Drawing(figsize=(7.0, 5.5), layout="constrained")
     axes = figure.add_subplot()
-    ids = {peer.id for peer in picture.peers}
-    edges = [edge for edge in picture.exchanges if edge.one in ids and edge.other in ids]
-    graph = networkx.Graph()
-    graph.add_nodes_from(sorted(ids))
-    graph.add_weighted_edges_from((edge.one, edge.other, 1.0) for edge in edges)
-    places = networkx.spring_layout(graph, seed=1, k=1.8 / max(1, len(ids)) ** 0.5, iterations=120)
+    places = ring_layout(picture.peers)
+    edges = [edge for edge in picture.exchanges if edge.one in places and edge.other in places]
     for edge in edges:
         (x0, y0), (x1, y1) = places[edge.one], places[edge.other]
         width = 0.4 + 0.5 * np.log10(1 + (edge.sent_bytes + edge.received_bytes) / 1000)
         axes.plot([x0, x1], [y0, y1], color="#9aa5b4", linewidth=width, alpha=0.6, zorder=1)
     groups = sorted({group_of(peer) for peer in picture.peers})
     for peer in picture.peers:
-        _draw_peer(axes, peer, tuple(places[peer.id]), COLOURS[groups.index(group_of(peer)) % len(COLOURS)], len(ids))
+        _draw_peer(axes, peer, places[peer.id], COLOURS[groups.index(group_of(peer)) % len(COLOURS)], len(places))
     handles = [
         Line2D([], [], marker="o", linestyle="", color=COLOURS[at % len(COLOURS)], label=group)
         for at, group in enumerate(groups[:SHOWN_GROUPS])
@@ -52,9 +56,27 @@ def plot_graph(picture: PeerGraph) -> Figure:
     if handles:
         axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.margins(0.12)
     present = sum(peer.present for peer in picture.peers)
     axes.set_title(f"{present} peers, {len(edges)} pairs exchanging", fontsize=11)
     return figure
+
+
+def ring_layout(peers: Sequence[PeerView]) -> dict[str, tuple[float, float]]:
+    """Groups around a ring, the members of each around a smaller one; the same places for the same peers."""
+    groups: dict[str, list[str]] = {}
+    for peer in sorted(peers, key=lambda peer: (group_of(peer), peer.name, peer.id)):
+        groups.setdefault(group_of(peer), []).append(peer.id)
+    small = max(len(members) for members in groups.values()) if groups else 1
+    reach = 0.0 if len(groups) < 2 else 0.38 * small / np.sin(np.pi / max(3, len(groups)))
+    places = {}
+    for at, members in enumerate(groups.values()):
+        centre = reach * np.exp(2j * np.pi * at / len(groups))
+        for place, peer_id in enumerate(members):
+            point = centre + 0.25 * len(members) * np.exp(2j * np.pi * place / len(members)) * (len(members) > 1)
+            places[peer_id] = (float(point.real), float(point.imag))
+    return places
 
 
 def _draw_peer(axes: Axes, peer: PeerView, place: tuple[float, float], colour: str, count: int) -> None:
@@ -67,7 +89,7 @@ def _draw_peer(axes: Axes, peer: PeerView, place: tuple[float, float], colour: s
 
 def plot_history(pictures: Sequence[PeerGraph]) -> Figure:
     """Loss and accuracy over time: the median, and between which values nine tenths of the peers lie."""
-    figure = Figure(figsize=(7.0, 5.5), layout="constrained")
+    figure = Drawing(figsize=(7.0, 5.5), layout="constrained")
     upper, lower, count = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 1.2))
     begun = pictures[0].time if pictures else 0.0
     times = np.array([one.time - begun for one in pictures])

@@ -6,7 +6,7 @@ export const COLOURS = ["#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "
 const LABELS_UP_TO = 60;
 const FRESH = 6; // seconds during which an exchange shines
 
-export const groupOf = (peer) => (peer.community != null ? `community ${peer.community}` : peer.circle);
+export const groupOf = (peer) => (peer.community != null ? `community ${peer.community}` : peer.circle ?? "");
 
 export function similarityColour(value, dark) {
   if (value == null) return dark ? "#5b6b80" : "#aab4c2";

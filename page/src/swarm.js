@@ -12,7 +12,7 @@ const COLUMNS = [
   ["similar", (peer) => number(peer.similarity, 2)],
   ["answers in", (peer) => (peer.latency_ms == null ? "–" : `${Math.round(peer.latency_ms)} ms`)],
   ["heard", (peer) => (peer.me ? "–" : ago(peer.heard_seconds_ago))],
-  ["faults", (peer) => whole(peer.faults)],
+  ["faults", (peer) => whole(peer.faults ?? 0)],
 ];
 
 export class SwarmView {
@@ -63,7 +63,7 @@ export class SwarmView {
 
   table(picture) {
     const rows = [...picture.peers]
-      .sort((a, b) => Number(b.me) - Number(a.me) || Number(b.present) - Number(a.present) || a.name.localeCompare(b.name))
+      .sort((a, b) => Number(Boolean(b.me)) - Number(Boolean(a.me)) || Number(b.present) - Number(a.present) || a.name.localeCompare(b.name))
       .map((peer) => {
         const made = row("td", COLUMNS.map(([, value]) => value(peer)));
         made.classList.toggle("gone", !peer.present);
@@ -90,7 +90,7 @@ export class SwarmView {
       ["accuracy", peer.accuracy == null ? "" : percent(peer.accuracy)],
       ["speed", peer.steps_per_second == null ? "" : `${whole(peer.steps_per_second)} steps/s`],
       ["similarity", peer.similarity == null ? "" : number(peer.similarity, 2)],
-      ["reached", peer.reached],
+      ["reached", peer.reached ?? ""],
       ["answers in", peer.latency_ms == null ? "" : `${Math.round(peer.latency_ms)} ms`],
       ["exchanges", edge && !peer.me ? `${edge.count}, ${bytes(edge.sent_bytes)} ↑ ${bytes(edge.received_bytes)} ↓` : ""],
       ["why", clean(peer.why, 120)],

@@ -59,7 +59,7 @@ async def test_a_picture_the_past_and_the_live_stream_say_the_same() -> None:
         code, text = await get(place, "api/view")
         picture = json.loads(text)
         assert code == 200
-        assert [peer["me"] for peer in picture["peers"]] == [True, False]
+        assert [peer.get("me", False) for peer in picture["peers"]] == [True, False]
         assert picture["peers"][1]["round"] == 7
         assert picture["learning"]["accuracy"] == LEARNING.accuracy
         past = json.loads((await get(place, "api/past"))[1])
