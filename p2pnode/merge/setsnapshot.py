@@ -22,7 +22,7 @@ from ..deltaset.snapshot import (
     take_over,
 )
 from ..ids import PeerId
-from ..weights import Units, blocks
+from ..weights import BLOCK, Units, blocks
 from .snapshot import Snapshot
 
 
@@ -46,8 +46,8 @@ class Past:
             return None
         place, units = found[0], np.empty(rules.size, "<i4")
         try:
-            for block, part in self._units_at(place):
-                units[block] = part
+            for _ in self._units_at(place, units):
+                pass
         except LookupError:
             return None
         return Snapshot(encode_place(place), units.data.cast("B"), encode_kept(kept, rules))
@@ -59,19 +59,23 @@ class Past:
             place, expected, key = place_of(deltas), deltas.checksum, deltas.checksum_key
         found = 0
         try:
-            for block, part in self._units_at(place):
+            for block, part in self._units_at(place, np.empty(BLOCK, np.int32)):
                 found = checksum.added(found, checksum.of_weights(part, key, block.start))
         except LookupError:
             return None
         return expected, found
 
-    def _units_at(self, place: Place) -> Iterator[tuple[slice, Units]]:
-        """LookupError when entries since are no longer kept."""
+    def _units_at(self, place: Place, into: Units) -> Iterator[tuple[slice, Units]]:
+        """Block by block, each at its place in `into` or, when that is not large enough, at its beginning.
+
+        LookupError when entries since are no longer kept.
+        """
         for block in blocks(place.size):
             with self._lock:
                 deltas = self._now()
                 known = passed(deltas, place)
-                part = deltas.units[block].copy()
+                part = into[block] if len(into) == place.size else into[: len(deltas.units[block])]
+                part[:] = deltas.units[block]
             if known is None:
                 raise LookupError("entries since are no longer kept")
             take_off(part, block.start, known[1], deltas.rules)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from blake3 import blake3
 
 from ..errors import PeerMisbehaved
@@ -108,7 +109,7 @@ class Assembly:
     def __init__(self, outline: Outline, before: Assembly | None = None) -> None:
         """Chunks that an assembly from `before` has already are taken from it."""
         self.outline = outline
-        self.content = memoryview(bytearray(outline.size))
+        self.content = np.empty(outline.size, np.uint8).data  # faster to fill than a bytearray: in large pages
         self._free = dict.fromkeys(range(outline.count))
         self._checked: set[int] = set()
         if before is not None:
