@@ -4,7 +4,6 @@ its view, chooses partners, and remembers why."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from ..communities.annealing import Aim, bridge_rate, progress_of
 from ..communities.circles import Advice, Declared, advise
@@ -20,19 +19,11 @@ from ..peers.table import Peer
 from ..records import SignedRecord
 from .admission import Admission
 from .parts import Parts
+from .status import Kinship
 
 SAMPLE_EVERY = 10  # rounds
 LASTING: Seconds = 120.0  # a word good for so long yet need not be told anew
 SWAP_TIMEOUT: Seconds = 5.0
-
-
-@dataclass(frozen=True)
-class Kinship:
-    """What `peers` shows of one peer: its community, how alike our models are, why it was last a partner."""
-
-    community: str = ""
-    similarity: float | None = None
-    why: str = ""
 
 
 class Likeness:

@@ -10,7 +10,7 @@ from ..ids import PeerId
 from ..messages import ViewIs
 from ..peers.table import Peer
 from .parts import Parts
-from .status import ExchangeRow, PeerRow
+from .status import ExchangeRow, Kinship, PeerRow
 
 if TYPE_CHECKING:
     from ..deltaset.entry import Facts
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 MAX_EXCHANGE_ROWS = 2000
 
 
-def peer_row(peer: Peer, parts: Parts, published: Facts | None, view: ViewIs | None) -> PeerRow:
+def peer_row(
+    peer: Peer, parts: Parts, published: Facts | None, view: ViewIs | None, kinship: Kinship | None = None
+) -> PeerRow:
     """One peer. What it published in its entries is newer than what it said when last asked."""
+    kin = kinship or Kinship()
     now = parts.world.clock.monotonic()
     said = view or ViewIs()
     return PeerRow(
@@ -33,6 +36,9 @@ def peer_row(peer: Peer, parts: Parts, published: Facts | None, view: ViewIs | N
         latency_ms=None if peer.latency is None else peer.latency * 1000,
         faults=parts.standing.faults_of(peer.id),
         circle=peer.announcement.circle,
+        community=kin.community,
+        similarity=kin.similarity,
+        chosen=kin.why,
         round=said.round if published is None else published.round,
         loss=_finite(said.loss if published is None else published.loss),
         update_norm=_finite(said.update_norm if published is None else published.update_norm),

@@ -20,12 +20,23 @@ class PeerRow(msgspec.Struct, frozen=True):
     heard_seconds_ago: float | None  # since a call to it last succeeded; None = never yet
     latency_ms: float | None
     faults: int
+    community: str = ""  # its first member; this and the next two as our own view and choices have it
+    similarity: float | None = None  # of its model to ours, 0 to 1
+    chosen: str = ""  # why it was last chosen as a partner
     round: int | None = None  # this and the rest, as it says itself, to be shown and never trusted
     loss: float | None = None
     update_norm: float | None = None
     accuracy: float | None = None
     steps_per_second: float | None = None
     circle: str = ""
+
+
+class Kinship(msgspec.Struct, frozen=True):
+    """One peer beside us: its community, how alike our models are, why it was last a partner."""
+
+    community: str = ""
+    similarity: float | None = None
+    why: str = ""
 
 
 class Event(msgspec.Struct, frozen=True):

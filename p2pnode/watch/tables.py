@@ -24,19 +24,24 @@ def peers_table(peers: Sequence[PeerRow], most: int | None = None) -> Table:
         table.add_column("round", justify="right", no_wrap=True)
         table.add_column("loss", justify="right", no_wrap=True)
         table.add_column("updates", justify="right", no_wrap=True)
+    likeness = any(row.similarity is not None or row.chosen for row in peers)
+    if likeness:
+        table.add_column("community", no_wrap=True)
+        table.add_column("alike", justify="right", no_wrap=True)
+        table.add_column("last chosen because", ratio=3, no_wrap=True)
     table.add_column("answers in", justify="right", no_wrap=True)
     table.add_column("last heard", justify="right", no_wrap=True)
     table.add_column("faults", justify="right", no_wrap=True)
     ranked = sorted(peers, key=lambda row: (not row.present, row.name, row.id))
     fitting = ranked if most is None or len(ranked) <= most else ranked[: max(0, most - 1)]
     for row in fitting:
-        table.add_row(*_cells(row, learning), style="" if row.present else "dim")
+        table.add_row(*_cells(row, learning, likeness), style="" if row.present else "dim")
     if len(fitting) < len(ranked):
         table.add_row(Text(f"+{len(ranked) - len(fitting)} more", style="dim"))
     return table
 
 
-def _cells(row: PeerRow, learning: bool) -> tuple[Text, ...]:
+def _cells(row: PeerRow, learning: bool, likeness: bool) -> tuple[Text, ...]:
     """Text objects, never strings: rich would read markup in a peer's name."""
     dot = Text("● ", style="green" if row.present else "red")
     latency = "–" if row.latency_ms is None else f"{row.latency_ms:.0f} ms"
@@ -45,6 +50,7 @@ def _cells(row: PeerRow, learning: bool) -> tuple[Text, ...]:
         Text(clean(short(row.id), 8), style="cyan"),
         Text(clean(row.role, 12)),
         *(_learned(row) if learning else ()),
+        *(_alike(row) if likeness else ()),
         Text(latency),
         Text(ago(row.heard_seconds_ago)),
         Text(str(row.faults), style="yellow" if row.faults else "dim"),
@@ -55,3 +61,9 @@ def _learned(row: PeerRow) -> tuple[Text, ...]:
     """What a peer says of its latest round."""
     told = (row.round, "d"), (row.loss, ".3g"), (row.update_norm, ".2%")
     return tuple(Text("–" if value is None else f"{value:{form}}") for value, form in told)
+
+
+def _alike(row: PeerRow) -> tuple[Text, ...]:
+    """How near its model is to ours, and why it was last our partner."""
+    similarity = "–" if row.similarity is None else f"{row.similarity:.3f}"
+    return Text(clean(short(row.community), 8), style="cyan"), Text(similarity), Text(clean(row.chosen, 60))
