@@ -124,14 +124,14 @@ def test_killed_at_any_instant_it_goes_on_under_the_same_log(door: Opener) -> No
     for policy in policies:
         assert policy.set.log.exclusions == {}
         assert {chain.incarnation for chain in policy.set.heads} == {0}
-        assert {chain.peer for chain in policy.set.heads} == {policies[0]._identity.peer_id, identity}
+        assert {chain.peer for chain in policy.set.heads} == {policies[0].author.identity.peer_id, identity}
 
 
 def test_a_damaged_state_falls_back_and_says_so(door: Opener) -> None:
     ann = door("ann", *FAST)
     rounds(ann, 3)
     leaves(ann)
-    done = left_on_disk(ann.data_dir).rounds
+    done = left_on_disk(ann.data_dir).author.rounds
     newest = max(ann.data_dir.glob("runs/*/main/state.*"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-40] + b"\1" * 40)
     ann = door("ann")
