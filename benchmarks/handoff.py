@@ -12,7 +12,8 @@ import argparse
 import time
 
 from benchmarks.common import Figures, progress, run
-from tests.handoff.modelcheck import DEFAULT_SCOPES, Checker, Report, Scope, Violation, replicated, some_bytes
+from tests.handoff.modelcheck import Checker
+from tests.handoff.world import DEFAULT_SCOPES, Report, Scope, Violation, replicated, some_bytes
 
 FULL_SCOPES = {
     **DEFAULT_SCOPES,

@@ -11,14 +11,14 @@ the swarm is left to settle: one holder remains, everybody agrees who, and exact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import permutations
 from operator import or_
 
-from p2pnode.handoff.certificate import Certificate, Rank, Signer, certificate_id, rank
-from p2pnode.handoff.messages import AnyMessage, Kept, Refusal
+from p2pnode.handoff.certificate import Rank, certificate_id, rank
+from p2pnode.handoff.messages import AnyMessage, Certified, Kept, MayDrop, Offer, Refusal, Release
 from p2pnode.handoff.state import (
     Claim,
     Drop,
@@ -28,103 +28,20 @@ from p2pnode.handoff.state import (
     Lost,
     Meet,
     NotFetched,
-    PutBytes,
-    PutRecord,
     Received,
     Record,
     Renew,
     State,
-    Step,
     TakeOver,
-    Write,
     restarted,
     sources,
 )
 from p2pnode.handoff.step import step
+from tests.handoff.settling import Settling
+from tests.handoff.world import NODES, RUN, SHARD, SIGNERS, Report, Scope, Stepper, Violation, after_crash
 
-NODES = ("a", "b", "c")
-RUN, SHARD = "run", "0" * 32
 DEAD = -1
-Stepper = Callable[[Signer, State, Event], Step]
 Swarm = tuple[int, ...]  # a local state per node, then the messages waiting at each node as bits, then faults left
-
-
-class Stamp:
-    """Signs without a key: who may sign what is for other tests."""
-
-    def __init__(self, name: str) -> None:
-        self.peer_id = name
-
-    def sign(self, message: bytes) -> bytes:
-        return self.peer_id.encode()
-
-
-SIGNERS = [Stamp(name) for name in NODES]
-
-
-class Violation(AssertionError):
-    """A promise was broken; the text tells the way there."""
-
-
-def bits(mask: int) -> Iterator[int]:
-    while mask:
-        lowest = mask & -mask
-        yield lowest
-        mask ^= lowest
-
-
-def join(masks: Iterable[int]) -> int:
-    return reduce(or_, masks, 0)
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What may happen."""
-
-    start: tuple[State, ...]
-    terms: int = 3
-    copies: int = 1
-    takeovers: bool = False
-    faults: int = 0  # disks lost for good, or files lost
-    max_states: int = 1 << 62
-
-
-@dataclass
-class Report:
-    states: int = 0
-    transitions: int = 0
-    kill_points: int = 0  # places between two writes of one event where a crash was tried, in different local states
-    settled: int = 0  # different contents of the disks from which the swarm was left to settle
-    complete: bool = True
-
-
-def some_bytes(*names: str) -> tuple[State, ...]:
-    """Nobody has claimed anything; these nodes have the bytes."""
-    return tuple(State(have=name in names) for name in NODES)
-
-
-def replicated() -> tuple[State, ...]:
-    """a holds, b keeps and has said so, c has nothing."""
-    first = step(SIGNERS[0], State(have=True), Claim(RUN, SHARD, ("a", "b"))).state
-    certificate = first.record.highest
-    kept = State(Record(certificate, first.record.next_term, kept=True), have=True)
-    return first, kept, State()
-
-
-def apply_write(record: Record, have: bool, write: Write) -> tuple[Record, bool]:
-    if isinstance(write, PutRecord):
-        return write.record, have
-    return record, isinstance(write, PutBytes)
-
-
-def after_crash(me: str, state: State, writes: tuple[Write, ...], done: int) -> State:
-    """What a node finds on its disk when it died after `done` of the writes."""
-    record, have = state.record, state.have
-    for write in writes[:done]:
-        record, have = apply_write(record, have, write)
-    return restarted(me, record, have)
-
-
 Sent = tuple[int, int, int]  # messages to each node, as bits
 Outcome = tuple[int, Sent]  # the state after, messages sent
 SILENCE: Sent = (0, 0, 0)
@@ -145,7 +62,7 @@ class Local:
     fetched: tuple[Outcome, ...] = ()
     faulty: tuple[Outcome, ...] = ()
     heard: int = 0  # messages tried
-    stale: int = 0  # of these, about a certificate below the one known: without effect now and later
+    stale: int = 0  # of these, without effect now and later
     on: dict[int, tuple[Outcome, ...]] = field(default_factory=dict)  # messages that change the state
     answers: dict[int, Sent] = field(default_factory=dict)  # messages that are only answered
 
@@ -260,7 +177,7 @@ class Checker:
     def _hear(self, node: int, local: Local, bit: int) -> None:
         received = self._messages[node][bit.bit_length() - 1]
         local.heard |= bit
-        if self.forget and self._rank_of(received.message) < local.rank:
+        if self.forget and self._spent(node, local, received.message):
             local.stale |= bit
             return
         own = self._number(node, local.state)
@@ -269,13 +186,18 @@ class Checker:
         for _, sent in (outcome for outcome in outcomes if outcome[0] == own):
             local.answers[bit] = sent
 
-    def _rank_of(self, message: AnyMessage) -> Rank:
+    def _spent(self, node: int, local: Local, message: AnyMessage) -> bool:
+        """Whether a message can have no effect at a node any more; certificates known there only ever get higher."""
         if isinstance(message, Refusal):
-            return (message.term, b"\xff" * 32)
+            return True  # it only ends the repeating of an offer
         if isinstance(message, Kept):
-            return self._ranks[message.certificate_id]
-        self._ranks[certificate_id(message.certificate)] = rank(message.certificate)
-        return rank(message.certificate)
+            return self._ranks[message.certificate_id] < local.rank
+        if rank(message.certificate) != local.rank:
+            return rank(message.certificate) < local.rank
+        if isinstance(message, Release):
+            return not local.state.record.kept
+        asks = isinstance(message, MayDrop) or NODES[node] in message.certificate.keepers
+        return isinstance(message, Offer) or not asks
 
     def _outcomes(self, node: int, state: State, event: Event) -> tuple[Outcome, ...]:
         """All an event can lead to: done as a whole, or cut short by a crash after some of its writes."""
@@ -292,12 +214,15 @@ class Checker:
         return tuple(outcome for outcome in found if outcome != unchanged)
 
     def _bit(self, to: int, received: Received) -> int:
+        if self.forget and isinstance(received.message, Certified):  # who says it matters for the answer only
+            received = received._replace(sender=NODES[to - 1])
         known = self._bits[to]
         if received not in known:
             known[received] = 1 << len(known)
             self._messages[to].append(received)
-            if not isinstance(received.message, Kept):
-                self._rank_of(received.message)
+            if not isinstance(received.message, Kept | Refusal):
+                certificate = received.message.certificate
+                self._ranks[certificate_id(certificate)] = rank(certificate)
         return known[received]
 
     def _number(self, node: int, state: State) -> int:
@@ -393,88 +318,12 @@ class Checker:
         return "\n".join(lines)
 
 
-class Settling:
-    """A swarm left alone with its disks: no crash, no loss, everybody meets everybody."""
-
-    def __init__(self, disks: tuple[tuple[Record, bool] | None, ...], copies: int, stepper: Stepper) -> None:
-        self.states = [disk and restarted(NODES[node], *disk) for node, disk in enumerate(disks)]
-        self.alive = [NODES[node] for node, disk in enumerate(disks) if disk is not None]
-        self.copies, self.stepper = min(copies, len(self.alive)), stepper
-
-    def run(self) -> None:
-        self._talk()
-        self._repair()
-        self._talk()
-        self._judge()
-
-    def _talk(self) -> None:
-        before = None
-        while before != self.states:
-            before = list(self.states)
-            for name in self.alive:
-                for peer in self.alive:
-                    if peer != name:
-                        self._do(name, Meet(peer))
-                self._fetch(name)
-
-    def _fetch(self, name: str) -> None:
-        for peer in sources(self._of(name), name, NODES):
-            if peer in self.alive and self._of(peer).have:
-                self._do(name, Fetched())
-
-    def _repair(self) -> None:
-        """What the node decides by its clock and its table of peers: claim, take over, name living keepers."""
-        highest = self._highest()
-        if highest is None:
-            owner = next((name for name in self.alive if self._of(name).have), "")
-            if owner:
-                self._do(owner, Claim(RUN, SHARD, self._named(owner)))
-            return
-        if highest.to not in self.alive:
-            taker = next((name for name in self.alive if self._of(name).have and self._of(name).record.kept), "")
-            if not taker:
-                raise Violation("nobody is left to take over")
-            self._do(taker, TakeOver(self._named(taker)))
-        current = self._highest()
-        assert current is not None
-        if current.takeover or not set(current.keepers) <= set(self.alive):
-            self._do(current.to, Renew(self._named(current.to)))
-
-    def _judge(self) -> None:
-        highest = self._highest()
-        if highest is None:
-            return
-        for name in self.alive:
-            state = self._of(name)
-            if state.record.highest != highest:
-                raise Violation(f"{name} believes another certificate than the rest")
-            if (state.have and state.record.kept) != (name in highest.keepers):
-                raise Violation(
-                    f"{name} {'lacks' if name in highest.keepers else 'still keeps'} the bytes after settling"
-                )
-
-    def _do(self, name: str, event: Event) -> None:
-        after, _, messages = self.stepper(SIGNERS[NODES.index(name)], self._of(name), event)
-        self.states[NODES.index(name)] = after
-        for peer, message in messages:
-            if peer in self.alive:
-                self._do(peer, Received(name, message))
-
-    def _of(self, name: str) -> State:
-        state = self.states[NODES.index(name)]
-        assert state is not None
-        return state
-
-    def _named(self, first: str) -> tuple[str, ...]:
-        return (first, *(name for name in self.alive if name != first))[: self.copies]
-
-    def _highest(self) -> Certificate | None:
-        return max((self._of(name).record.highest for name in self.alive), key=rank)
+def bits(mask: int) -> Iterator[int]:
+    while mask:
+        lowest = mask & -mask
+        yield lowest
+        mask ^= lowest
 
 
-# Three nodes; terms 0, 1 and so on up to the number given. Complete within a minute on one busy core.
-DEFAULT_SCOPES = {
-    "a handoff": Scope(some_bytes("a"), terms=2),
-    "two claims": Scope(some_bytes("a", "b"), terms=2),
-    "keepers, takeovers and a disk lost": Scope(replicated(), terms=2, copies=2, takeovers=True, faults=1),
-}
+def join(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)

@@ -23,7 +23,8 @@ from p2pnode.handoff.state import (
     Step,
 )
 from p2pnode.handoff.step import step
-from tests.handoff.modelcheck import DEFAULT_SCOPES, Checker, Scope, Violation, replicated, some_bytes
+from tests.handoff.modelcheck import Checker
+from tests.handoff.world import DEFAULT_SCOPES, Scope, Violation, replicated, some_bytes
 
 
 @pytest.mark.parametrize("scope", DEFAULT_SCOPES.values(), ids=DEFAULT_SCOPES.keys())
