@@ -1,15 +1,15 @@
 """Finding the peers whose models are most alike, at any size: how many of the true ten nearest are known, at what cost.
 
-    python -m benchmarks.nearest [--peers 100,1000,10000] [--rounds 20] [--json] [--quick]
+    python -m benchmarks.nearest [--peers 100,1000,10000] [--kinds churn,mixed,noise] [--rounds 20] [--json] [--quick]
 
-Every node runs the package's own Vicinity and exchanges sights with one peer a round; the directory gives a random
-sample at the beginning and a small one every ten rounds. Fingerprints are drawn in three ways: `planted` (communities
-of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels, with some
-noise), `noise` (all 256 numbers independent: nothing to go by). With churn a hundredth of the nodes is replaced every
-round; gone ones are found out by asking them. Per node and round: lookups, bytes (sent and received), cpu_ms.
-`choose_ms` is the processor time of growing the tree over a node's whole view, cutting it and choosing partners;
-`moved_…` how many peers change communities when a twentieth of the view goes. Swarms above 10,000 are of the planted
-kind alone.
+Every node runs the package's own Vicinity and swaps sights with one peer a round, a newcomer with three; the directory
+gives a random sample at the beginning and a small one every ten rounds. Fingerprints are drawn in three ways: `planted`
+(communities of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels,
+with some noise), `noise` (all 256 numbers independent: nothing to go by). `churn`: planted, and a hundredth of the nodes
+is replaced every round; gone ones are found out by asking them. Per node and round: lookups, bytes (sent and received),
+cpu_ms. `choose_ms` is the processor time of growing the tree over a node's whole view, cutting it and choosing
+partners; `moved_…` how many peers change communities when a twentieth of the view goes. Swarms above 10,000 are of the
+planted kind alone.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from p2pnode.records import sign_record
 SIZES = (100, 1_000, 10_000)
 SIZES_QUICK = (100, 1_000)
 ROUNDS = 20
+KINDS = ("churn", "mixed", "noise")  # besides planted
 COMMUNITY = 100
 FIRST_SAMPLE = 24
 LATER_SAMPLE = 8
@@ -132,7 +133,8 @@ class Swarm:
 
     def turn(self, number: int, rng: random.Random) -> None:
         for place in self.here:
-            self.exchange(place, rng)
+            for _ in range(self.nodes[place].asks_due()):
+                self.exchange(place, rng)
             if (place + number) % SAMPLE_EVERY == 0:
                 self.look_up(place, LATER_SAMPLE, rng)
 
@@ -211,8 +213,8 @@ def moved(kind: str, share_gone: float = 0.05, views: int = 10) -> float:
     return float(np.mean(shares))
 
 
-def figures(sizes: tuple[int, ...], rounds: int) -> Figures:
-    """All figures; those of a size end in `@` and the size."""
+def figures(sizes: tuple[int, ...], rounds: int, kinds: tuple[str, ...] = KINDS) -> Figures:
+    """All figures; those of a size end in `@` and the size. Costs are those of the planted kind."""
     found: Figures = {}
     for count in sizes:
         swarm, planted = simulated("planted", count, rounds)
@@ -220,13 +222,11 @@ def figures(sizes: tuple[int, ...], rounds: int) -> Figures:
         me = swarm.here[0]
         view = np.stack([swarm.sights[me].row, *swarm.nodes[me].rows().values()])
         found[f"choose_ms@{count}"] = choosing(view)
-        if count > max(SIZES):
-            continue
-        for kind in ("mixed", "noise"):
-            found[f"recall_at_10_{kind}@{count}"] = simulated(kind, count, rounds)[1]["recall_at_10"]
-        churned = simulated("planted", count, rounds, churn=True)[1]
-        found[f"recall_at_10_churn@{count}"] = churned["recall_at_10"]
-        found[f"recall_at_10_churn_settled@{count}"] = churned["recall_at_10_settled"]
+        for kind in kinds if count <= max(SIZES) else ():
+            _, other = simulated("planted" if kind == "churn" else kind, count, rounds, churn=kind == "churn")
+            found[f"recall_at_10_{kind}@{count}"] = other["recall_at_10"]
+            if kind == "churn":
+                found[f"recall_at_10_churn_settled@{count}"] = other["recall_at_10_settled"]
     least, most = min(sizes), max(sizes)
     for name in ("lookups", "bytes", "cpu_ms"):
         found[f"{name}_growth"] = float(found[f"{name}@{most}"]) / float(found[f"{name}@{least}"])
@@ -239,13 +239,15 @@ def figures(sizes: tuple[int, ...], rounds: int) -> Figures:
 def measure(arguments: argparse.Namespace) -> Figures:
     begun = time.perf_counter()
     words = arguments.peers.split(",") if arguments.peers else SIZES_QUICK if arguments.quick else SIZES
-    found = figures(tuple(int(word) for word in words), arguments.rounds)
+    kinds = tuple(arguments.kinds.split(","))
+    found = figures(tuple(int(word) for word in words), arguments.rounds, kinds)
     return {"rounds": arguments.rounds, **found, "seconds": time.perf_counter() - begun}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nearest")
     parser.add_argument("--peers", default="", help="sizes, with commas between")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="besides planted, with commas between")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     run("nearest", measure, parser)
 

@@ -25,7 +25,8 @@ NEAR = 48  # of the table: nearest peers
 FAR = 24  # and random ones
 TOLD = 8  # peers one tells the other of at a time
 ASKED_AMONG = 16  # nearest: the one asked longest ago of them is next
-ASK_FAR_EVERY = 4  # rounds
+ASK_FAR_EVERY = 4  # asks
+YOUNG = 24  # asks: until then a node asks three a round, for others to hear of it soon
 ASKED_REMEMBERED = 256
 MARK_BYTES = 4
 
@@ -56,7 +57,7 @@ class Vicinity:
         self._sights: dict[PeerId, Sight] = {}
         self._random: dict[PeerId, None] = {}  # the random part, oldest first
         self._asked: dict[PeerId, int] = {}
-        self._rounds = 0
+        self._asks = 0
         self._rows: Rows = np.empty((0, DIMENSIONS), np.int8)
         self._order: list[PeerId] = []  # of the rows
         self._alike: NDArray[np.float64] = np.empty(0)
@@ -140,15 +141,19 @@ class Vicinity:
 
     # ---- telling ----
 
+    def asks_due(self) -> int:
+        """How many to swap sights with this round."""
+        return 3 if self._asks < YOUNG else 1
+
     def whom_to_ask(self, rng: random.Random) -> PeerId | None:
-        """Whom to exchange sights with this round: of the nearest the one not asked for longest, at times anyone."""
-        self._rounds += 1
+        """Whom to swap sights with next: of the nearest the one not asked for longest, at times anyone."""
+        self._asks += 1
         if not self._order:
             return None
-        pool = self._order if self._rounds % ASK_FAR_EVERY == 0 else self.nearest(ASKED_AMONG)
+        pool = self._order if self._asks % ASK_FAR_EVERY == 0 else self.nearest(ASKED_AMONG)
         lots = {peer: (self._asked.get(peer, 0), rng.random()) for peer in pool}
         chosen = min(pool, key=lots.__getitem__)
-        self._asked[chosen] = self._rounds
+        self._asked[chosen] = self._asks
         return chosen
 
     def marks(self, now: float, lasting: float) -> frozenset[bytes]:

@@ -56,14 +56,17 @@ class Likeness:
     # ---- hearing and telling of similar peers ----
 
     async def swap(self, own: SignedRecord | None) -> None:
-        """Once a round: tell one peer of those like it, and hear of those like us. `own` is our announcement."""
+        """Once a round: tell a peer of those like it, and hear of those like us. `own` is our announcement."""
         vicinity = self._vicinity
         if vicinity is None or own is None:
             return
         self._look_around(vicinity)
-        partner = vicinity.whom_to_ask(self._parts.world.rng)
-        if partner is None:
-            return
+        for _ in range(vicinity.asks_due()):
+            partner = vicinity.whom_to_ask(self._parts.world.rng)
+            if partner is not None:
+                await self._swap_with(partner, own, vicinity)
+
+    async def _swap_with(self, partner: PeerId, own: SignedRecord, vicinity: Vicinity) -> None:
         try:
             answer = await self._ask(partner, self._request((own,), vicinity))
             self._hear(answer.announcements, vicinity)
