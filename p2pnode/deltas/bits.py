@@ -1,9 +1,11 @@
-"""Many small numbers in few bytes: whole bytes as planes, the bits beyond them eight numbers at a time."""
+"""Many small numbers in few bytes: whole bytes as planes, the rest of the bits eight numbers at a time. And quickly."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
+_SHORT = 1 << 13
 
 Numbers = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
@@ -57,3 +59,22 @@ def _unpack_rest(raw: Bytes, count: int, width: int) -> Bytes:
     for place in range(8):
         numbers[:, place] = (joined >> np.uint64(place * width)) & np.uint64((1 << width) - 1)
     return numbers.reshape(-1)[:count]
+
+
+def running_sum(numbers: Numbers) -> Numbers:
+    """Sums up to each number, modulo 2³². numpy adds one after the other; pairs first take less time."""
+    if len(numbers) < _SHORT or len(numbers) % 2:
+        return np.cumsum(numbers, dtype=np.uint32)
+    sums = np.empty_like(numbers)
+    sums[1::2] = running_sum(numbers[::2] + numbers[1::2])
+    np.subtract(sums[1::2], numbers[1::2], out=sums[::2])
+    return sums
+
+
+def true_places(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Where a mask of whole eights is true; where few are, looking at eight at a time halves the time."""
+    eights = mask.view(np.uint64)
+    some = np.flatnonzero(eights != 0)
+    which = np.flatnonzero(eights[some].view(bool))
+    places: npt.NDArray[np.int64] = (some[which >> 3] << 3) + (which & 7)
+    return places

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..weights import Floats, Units
-from .bits import Numbers
+from .bits import Numbers, true_places
 from .delta import Indices
 
 if TYPE_CHECKING:
@@ -86,15 +86,12 @@ def _at_least(numbers: Units | Floats, threshold: int) -> tuple[Indices, Numbers
     places, found = [], []
     room = min(_BLOCK, -(-len(numbers) // 8) * 8)
     block, reached = np.empty(room, numbers.dtype), np.zeros(room, bool)
-    eights = reached.view(np.uint64)
     for start in range(0, len(numbers), _BLOCK):
         here = numbers[start : start + _BLOCK]
         magnitudes = np.abs(here, out=block[: len(here)]).view(np.uint32)
         np.greater_equal(magnitudes, np.uint32(threshold), out=reached[: len(here)])
         reached[len(here) :] = False
-        some = np.flatnonzero(eights != 0)  # most are empty: looking at eight at a time halves the search
-        which = np.flatnonzero(eights[some].view(bool))
-        at = (some[which >> 3] << 3) + (which & 7)
+        at = true_places(reached)
         found.append(magnitudes[at])
         places.append(at + start)
     return np.concatenate(places).astype(np.uint32), np.concatenate(found)

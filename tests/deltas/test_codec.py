@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.deltas.bits import pack, unpack
+from p2pnode.deltas.bits import pack, running_sum, true_places, unpack
 from p2pnode.deltas.codec import CODECS, Codec
 from p2pnode.deltas.delta import SparseDelta, dense_delta
 from p2pnode.deltas.draw import draw_places
@@ -139,6 +139,15 @@ def test_packing_keeps_the_low_bits(numbers: list[int], width: int) -> None:
 def test_packing_many_numbers_goes_block_by_block() -> None:
     numbers = np.random.default_rng(2).integers(0, 1 << 13, 200_001).astype(np.uint32)
     assert np.array_equal(unpack(pack(numbers, 13), len(numbers), 13), numbers)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9000, 32_770, 100_001])
+def test_running_sums_and_places_are_those_of_numpy(count: int) -> None:
+    numbers = np.random.default_rng(count).integers(0, 1 << 32, count).astype(np.uint32)
+    assert np.array_equal(running_sum(numbers), np.cumsum(numbers, dtype=np.uint32))
+    mask = np.zeros(-(-count // 8) * 8, bool)
+    mask[:count] = numbers % 13 == 0
+    assert np.array_equal(true_places(mask), np.flatnonzero(mask))
 
 
 @given(st.binary(max_size=200))

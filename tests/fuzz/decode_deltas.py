@@ -1,0 +1,143 @@
+"""Throw bytes at the delta codec until something gives: a crash, a passed bound, memory beyond it.
+
+    python -m tests.fuzz.decode_deltas [--runs 1000000] [--plain]
+
+Guided by coverage with atheris (`pip install -e ".[fuzz]"`); with --plain, by chance alone. `test_hostile_deltas.py`
+runs the same check on fewer inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+
+if "--plain" not in sys.argv and __name__ == "__main__":
+    import atheris
+
+    with atheris.instrument_imports(include=["p2pnode.deltas"]):
+        from p2pnode.deltas.codec import decode, encode, sealed
+else:
+    from p2pnode.deltas.codec import decode, encode, sealed
+
+from p2pnode.deltas.delta import SparseDelta, dense_delta
+from p2pnode.deltas.draw import draw_places
+from p2pnode.deltas.make import make_delta
+from p2pnode.deltas.quantise import quantise
+
+OLD, SEALED, AS_IT_IS = 1, 2, 3  # what an input's first byte makes of the rest
+MEMORY = 1 << 20  # bytes, for at most 1000 entries
+
+
+def example(size: int = 20_000, density: float = 0.01, bits: int = 2) -> SparseDelta:
+    rng = np.random.default_rng(5)
+    residual = (rng.standard_normal(size) * 30_000).astype(np.int32)
+    return make_delta(residual, int(size * density), bits, 1 / 8)[0]
+
+
+def clustered() -> SparseDelta:
+    places = np.concatenate([np.arange(100, 400), np.arange(5000, 5600, 3), [9000]]).astype(np.uint32)
+    return SparseDelta(10_000, places, np.where(places % 7 < 3, 5, -9).astype(np.int32))
+
+
+def every_form() -> list[SparseDelta]:
+    """Rice code and bytes, drawn and dense; levels of all widths and plain values."""
+    values = np.random.default_rng(3).integers(-50, 50, 60).astype(np.int32)
+    drawn = SparseDelta(500, draw_places(500, 60, 9), values, 9)
+    plain = SparseDelta(4000, np.arange(0, 4000, 20, dtype=np.uint32), np.arange(-100, 100, dtype=np.int32) * 7)
+    dense = dense_delta(quantise(values, 4))
+    return [example(2000, 0.02), example(3000, 0.3, 4), example(2000, 0.1, 8), clustered(), plain, drawn, dense]
+
+
+FORMS = every_form()
+
+
+def seeds(older: list[bytes]) -> list[bytes]:
+    """Inputs for `check` from which to begin: every form as it is, and payloads of the first version."""
+    return [bytes([SEALED, place]) + encode(delta)[:-4] for place, delta in enumerate(FORMS)] + [
+        bytes([OLD, place % len(FORMS)]) + data[1:] for place, data in enumerate(older)
+    ]
+
+
+def check(data: bytes) -> bool:
+    """Whether an input was decoded; AssertionError, or whatever else goes wrong, where it is not refused properly.
+
+    Memory is checked while it is traced.
+    """
+    kind, place, body = (data + b"\0\0")[0], (data + b"\0\0")[1], data[2:]
+    expected = FORMS[place % len(FORMS)]
+    payload = {OLD: b"\x01" + body, SEALED: sealed(b"\x02" + body[1:])}.get(kind, body)
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        delta = decode(payload, expected.size, len(expected))
+    except ValueError as refused:
+        if not str(refused):
+            raise AssertionError("refused without a reason") from refused
+        return False
+    finally:
+        peak = tracemalloc.get_traced_memory()[1] - before
+        assert peak < MEMORY, f"{peak} bytes of memory for {len(payload)} of payload"
+    assert delta.size == expected.size
+    assert len(delta) <= len(expected)
+    assert decode(encode(delta), delta.size, len(delta)) == delta
+    return True
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        place = rng.randrange(2, len(out))
+        action = rng.randrange(5)
+        if action == 0:
+            out[place] = rng.randrange(256)
+        elif action == 1:
+            out[place] ^= 1 << rng.randrange(8)
+        elif action == 2:
+            del out[place : place + rng.randrange(1, 9)]
+        elif action == 3:
+            out[place:place] = rng.randbytes(rng.randrange(1, 9))
+        else:
+            out[place:] = out[place + 3 :] + out[place : place + 3]
+        if len(out) < 3:
+            break
+    return bytes(out)
+
+
+def by_chance(beginnings: list[bytes], runs: int, seed: int) -> int:
+    """How many of `runs` mutations were decoded."""
+    rng = random.Random(seed)
+    return sum(check(mutated(rng.choice(beginnings), rng)) for _ in range(runs))
+
+
+def main() -> None:
+    from tests.deltas.test_format_versions import VERSION_1
+
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.decode_deltas", description="Fuzz the delta codec.")
+    parser.add_argument("--runs", type=int, default=1_000_000)
+    parser.add_argument("--plain", action="store_true", help="without atheris")
+    arguments = parser.parse_args()
+    tracemalloc.start()
+    beginnings = seeds([bytes.fromhex(data) for _, data in VERSION_1.values()])
+    if arguments.plain:
+        print(f"{by_chance(beginnings, arguments.runs, 1)} of {arguments.runs} mutations were decoded")
+        return
+    with tempfile.TemporaryDirectory() as corpus:
+        for number, seed in enumerate(beginnings):
+            (Path(corpus) / str(number)).write_bytes(seed)
+        options = [f"-runs={arguments.runs}", "-max_len=4096", "-rss_limit_mb=3000", "-print_final_stats=1"]
+        atheris.Setup([sys.argv[0], *options, corpus], check_bytes)
+        atheris.Fuzz()
+
+
+def check_bytes(data: bytes) -> None:
+    check(data)
+
+
+if __name__ == "__main__":
+    main()
