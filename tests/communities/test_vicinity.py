@@ -92,6 +92,16 @@ def test_whoever_is_asked_was_not_asked_lately() -> None:
     assert known.whom_to_ask(random.Random(1)) == asked[1]
 
 
+def test_a_newcomer_asks_more_than_who_has_been_here_for_long() -> None:
+    view = scattered(9, 2)
+    known, lots = vicinity(view), random.Random(1)
+    known.told(sights(view))
+    asks = [known.asks_due()]
+    while known.asks_due() == asks[0] and len(asks) < 100:
+        asks += [known.asks_due() for _ in range(known.asks_due()) if known.whom_to_ask(lots)]
+    assert known.asks_due() == 1 < asks[0]
+
+
 def test_a_changed_model_changes_who_is_near() -> None:
     view = planted(2, 6)
     known = vicinity(view, near=12, far=0)
