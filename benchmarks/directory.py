@@ -150,7 +150,8 @@ async def measured(count: int) -> Figures:
 
 def measure(arguments: argparse.Namespace) -> Figures:
     tree = run_sim(measured(arguments.peers or (PEERS_QUICK if arguments.quick else PEERS)))
-    return {**tree, **nearest.figures(nearest.SIZES_QUICK if arguments.quick else SIZES, nearest.ROUNDS)}
+    sizes, kinds = (nearest.SIZES_QUICK, ("churn",)) if arguments.quick else (SIZES, nearest.KINDS)
+    return {**tree, **nearest.figures(sizes, nearest.ROUNDS, kinds)}
 
 
 def main() -> None:

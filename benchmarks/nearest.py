@@ -6,10 +6,11 @@ Every node runs the package's own Vicinity and swaps sights with one peer a roun
 gives a random sample at the beginning and a small one every ten rounds. Fingerprints are drawn in three ways: `planted`
 (communities of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels,
 with some noise), `noise` (all 256 numbers independent: nothing to go by). `churn` is planted, and a hundredth of the
-nodes is replaced every round; gone ones are found out by asking them. Per node and round: lookups, bytes (sent and
-received), cpu_ms. `choose_ms` is the processor time of growing the tree over a node's whole view, cutting it and choosing
-partners; `moved_…` how many peers change communities when a twentieth of the view goes. Swarms above 10,000 are of the
-planted kind alone.
+nodes is replaced every round; gone ones are found out by asking them. Swarms above 10,000 are planted only.
+
+Per node and round: lookups, bytes (sent and received), cpu_ms. `choose_ms` is the processor time of growing the tree
+over a node's whole view, cutting it and choosing partners; `moved_…` how many peers change communities when a twentieth
+of the view goes.
 """
 
 from __future__ import annotations
