@@ -46,6 +46,7 @@ class Case:
     split: str = "dirichlet:0.3"
     learning_rate: float | None = None
     mean_steps: float = 10.0
+    peers: int = 8
     settings: dict[str, float] = field(default_factory=dict)
 
 
@@ -56,11 +57,11 @@ def topics() -> str:
     return str(Path(pydoc_data.topics.__file__))
 
 
-SMALL = {"width": 64, "layers": 2, "context": 64, "test_windows": 128}
+SMALL = {"width": 48, "layers": 2, "context": 48, "test_windows": 128}
 CASES = {
     "fashion-mnist": Case("fashion-mnist", 500, learning_rate=BEST, settings={"density": 0.005}),
     "text": Case(
-        "text", 300, SMALL, topics(), "iid", 0.006, 5.0, {"density": 0.02, "beta": 0.95},
+        "text", 200, SMALL, topics(), "parts", 0.006, 5.0, 4, {"density": 0.02, "beta": 0.95},
     ),
     "digits": Case("digits", 400, {"hidden": 1024}, settings={"density": 0.005}),
 }  # fmt: skip
@@ -190,12 +191,12 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     for task_name in arguments.tasks:
         case = CASES[task_name]
         task = load_task(case.spec, case.options, case.source)
-        bench, steps = Bench(task, seed=0), arguments.steps or case.steps
+        bench, steps, peers = Bench(task, seed=0), arguments.steps or case.steps, arguments.peers or case.peers
         for seed in arguments.seeds:
-            parts = split(labels_of(task, bench), bench.samples, arguments.peers, parse_split(case.split), seed)
+            parts = split(labels_of(task, bench), bench.samples, peers, parse_split(case.split), seed)
             for name in arguments.variants:
                 begun = time.perf_counter()
-                run: Row = {"task": task_name, "seed": seed, "peers": arguments.peers, "steps": steps}
+                run: Row = {"task": task_name, "seed": seed, "peers": peers, "steps": steps}
                 rows.append({**run, **run_variant(name, case, bench, parts, seed, steps)})
                 progress(f"{rows[-1]} in {time.perf_counter() - begun:.0f} s")
     compare(rows)
@@ -214,7 +215,7 @@ def parsed() -> argparse.Namespace:
     arguments = parser.parse_args()
     quick = arguments.quick
     arguments.tasks = arguments.tasks or (["digits"] if quick else ["fashion-mnist", "text"])
-    arguments.peers = arguments.peers or (4 if quick else 8)
+    arguments.peers = arguments.peers or (4 if quick else None)
     arguments.steps = arguments.steps or (200 if quick else None)
     arguments.seeds = arguments.seeds or ([1] if quick else [1, 2, 3])
     arguments.variants = arguments.variants or list(QUICK if quick else VARIANTS)

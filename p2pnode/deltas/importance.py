@@ -85,11 +85,13 @@ class LearnedImportance:
         """A round's progress: learn from what it says about the samples of the round before, and remember it."""
         scaled = np.empty(len(progress), np.int8)
         for layer, part in self._parts():
-            typical = float(np.sqrt(np.mean(np.square(progress[part], dtype=np.float64))))
+            here = progress[part]
+            typical = float(np.linalg.norm(here)) / len(here) ** 0.5
             self._typical[layer] = typical
-            np.clip(
-                np.rint(progress[part] * (_FINE / max(typical, 1e-30))), -_FAR, _FAR, out=scaled[part], casting="unsafe"
-            )
+            steps = here * np.float32(_FINE / max(typical, 1e-30))
+            np.rint(steps, out=steps)
+            np.clip(steps, -_FAR, _FAR, out=steps)
+            scaled[part] = steps
         if self._asked is not None:
             places, features, signs = self._asked
             targets = 0.5 + 0.5 * np.tanh(scaled[places] * signs / _FINE)

@@ -18,7 +18,7 @@ from ..weights import Floats
 from .delta import Indices
 
 SHARE = 0.03  # of the local steps that looks may cost
-LOOK_STEPS = 3  # what a look costs, in local steps: two gradients, and its own arithmetic
+LOOK_STEPS = 4  # what a look costs, in local steps: two gradients, and its own arithmetic
 EPSILON = 0.01  # of the weights' root mean square
 MEMORY = 0.7  # of the rolling averages, per look
 
@@ -43,20 +43,24 @@ class LossInfluence:
     def points(self, weights: Floats, steps_done: int) -> tuple[Floats, Floats]:
         """Where the two gradients are wanted; `note` takes them."""
         self._looked_at = steps_done
-        self._signs = self._rng.integers(0, 2, self._size, np.int8) * np.int8(2) - np.int8(1)
+        drawn = np.frombuffer(self._rng.bytes(-(-self._size // 8)), np.uint8)
+        self._signs = np.unpackbits(drawn, count=self._size).view(np.int8) * np.int8(2) - np.int8(1)
         self._epsilon = max(EPSILON * float(np.linalg.norm(weights)) / self._size**0.5, 1e-6)
         move = self._signs * np.float32(self._epsilon)
         return weights + move, weights - move
 
     def note(self, above: Floats, below: Floats) -> None:
         """The gradients at the two points, on the same batch; a look that is not finite is passed over."""
-        slope = np.abs(above + below) / 2
-        curvature = (above - below) * self._signs / np.float32(2 * self._epsilon)
-        if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
+        slope, curvature = above + below, above - below
+        np.abs(slope, out=slope)
+        if not (np.isfinite(slope.sum()) and np.isfinite(curvature.sum())):
             return
+        curvature *= self._signs
         keep = MEMORY if self.looks else 0.0
-        self._slope = (keep * self._slope + (1 - keep) * slope).astype(np.float32)
-        self._curvature = (keep * self._curvature + (1 - keep) * curvature).astype(np.float32)
+        for average, now, share in ((self._slope, slope, 0.5), (self._curvature, curvature, 0.5 / self._epsilon)):
+            now *= np.float32((1 - keep) * share)
+            average *= np.float32(keep)
+            average += now
         self.looks += 1
 
     def at(self, places: Indices, change: Floats) -> Floats:

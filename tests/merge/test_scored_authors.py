@@ -25,7 +25,7 @@ VARIANTS = [
 def run(settings: dict[str, float]) -> list[Peer]:
     bench = Bench(load_task("digits"), seed=0)
     parts = split(None, bench.samples, 3, parse_split("iid"), 1)
-    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, settings, Plan(120, seed=1), bench.genesis)
+    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, settings, Plan(150, seed=1), bench.genesis)
     swarm.run()
     return swarm.peers
 

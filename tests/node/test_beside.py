@@ -48,7 +48,7 @@ def test_influence_is_measured_where_it_is_used_and_only_now_and_then(
 ) -> None:
     origin = Origin(to_units(bench.genesis), Identity(bytes(32)), "00" * 32, "main", bench.layout.hash, settings, 1)
     policy, trainer = DeltaSetPolicy(origin), Trainer(bench, seed=1)
-    for _ in range(21):
+    for _ in range(31):
         weights = trainer.steps(bench.genesis, 10).weights
         measure_influence(policy, trainer, weights)
     scorer = policy.author.scorer
