@@ -15,6 +15,7 @@ from .calls import TrafficCount
 
 LARGE = 4 << 20  # bytes from which on several members are asked at once
 PIECE = 4  # chunks that one of several is asked for at a time
+STREAMS = 2  # at once where there is one only: while one waits for its turn the other goes on
 _MAX_OUTLINE_BYTES = 4 << 20
 _MAX_KEPT_SHARE = 4  # times less than the content, and at least
 _MAX_KEPT_BYTES = 1 << 20
@@ -48,8 +49,10 @@ class Fetching:
     async def fill(self, assembly: Assembly, sources: list[PeerId]) -> None:
         """Fetch what is missing, from all sources at once when it is much, as long as one of them serves."""
         while sources and not assembly.complete:
-            most = PIECE if assembly.outline.size > LARGE and len(sources) > 1 else assembly.outline.count
-            at_once = sources if most == PIECE else sources[:1]
+            if assembly.outline.size > LARGE and len(sources) > 1:
+                at_once, most = sources, PIECE
+            else:
+                at_once, most = sources[:1] * STREAMS, -(-assembly.outline.count // STREAMS)
             served = await asyncio.gather(*(self._fill_from(peer, assembly, most) for peer in at_once))
             failed = {peer for peer, well in zip(at_once, served, strict=True) if not well}
             sources = [peer for peer in sources if peer not in failed]
