@@ -24,6 +24,7 @@ from .status import Kinship
 SAMPLE_EVERY = 10  # rounds
 LASTING: Seconds = 120.0  # a word good for so long yet need not be told anew
 SWAP_TIMEOUT: Seconds = 5.0
+LONGEST_PAUSE = 16  # rounds between swaps while they bring nothing new
 
 
 class Likeness:
@@ -41,6 +42,8 @@ class Likeness:
         self._row: Row | None = None
         self._vicinity: Vicinity | None = None
         self._swaps = 0
+        self._pause = 1  # rounds from swap to swap
+        self._skip = 0
         self._met: dict[PeerId, int] = {}
         self._whys: dict[PeerId, str] = {}
 
@@ -56,17 +59,23 @@ class Likeness:
     # ---- hearing and telling of similar peers ----
 
     async def swap(self, own: SignedRecord | None) -> None:
-        """Once a round: tell a peer of those like it, and hear of those like us. `own` is our announcement."""
+        """For every round: tell a peer of those like it, hear of those like us; seldom while that brings nothing new."""
         vicinity = self._vicinity
         if vicinity is None or own is None:
             return
+        self._skip -= 1
+        if self._skip > 0:
+            return
         self._look_around(vicinity)
-        for _ in range(vicinity.asks_due()):
-            partner = vicinity.whom_to_ask(self._parts.world.rng)
-            if partner is not None:
-                await self._swap_with(partner, own, vicinity)
+        news = [await self._swap_with_somebody(own, vicinity) for _ in range(vicinity.asks_due())]
+        self._pause = 1 if any(news) else min(2 * self._pause, LONGEST_PAUSE)
+        self._skip = self._pause
 
-    async def _swap_with(self, partner: PeerId, own: SignedRecord, vicinity: Vicinity) -> None:
+    async def _swap_with_somebody(self, own: SignedRecord, vicinity: Vicinity) -> bool:
+        """Whether anything new was told or heard, or somebody else should be tried soon."""
+        partner = vicinity.whom_to_ask(self._parts.world.rng)
+        if partner is None:
+            return True
         try:
             answer = await self._ask(partner, self._request((own,), vicinity))
             self._hear(answer.announcements, vicinity)
@@ -75,8 +84,10 @@ class Likeness:
                 await self._ask(partner, SwapSights(self._admission.access.tag, told))
         except PeerError:
             vicinity.forget([partner])
+            return True
         except NetworkDown:
-            pass
+            return True
+        return bool(told or answer.announcements)
 
     def answer(self, peer: PeerId, request: SwapSights) -> Sights:
         """What a peer hears that swaps with us; PeerRefused when it may not."""

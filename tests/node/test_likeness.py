@@ -129,6 +129,19 @@ def test_a_peer_that_does_not_answer_is_not_asked_for_ever() -> None:
     assert me.asked.count(other.peer) >= 4
 
 
+def test_while_nothing_is_new_it_seldom_asks() -> None:
+    nodes = swarm()[:4]
+    for node in nodes:
+        node.knows(*nodes)
+        node.swap()
+    asked = []
+    for _ in range(100):
+        before = len(nodes[0].asked)
+        nodes[0].swap()
+        asked.append(len(nodes[0].asked) - before)
+    assert 4 <= sum(count > 0 for count in asked[20:]) <= 6, "every sixteenth round"
+
+
 def test_before_the_first_fingerprint_it_chooses_in_the_circle_and_tells_nothing() -> None:
     me, other = swarm()[:2]
     fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
