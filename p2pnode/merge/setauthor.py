@@ -60,8 +60,8 @@ class Author:
         """Heavy. What a round from `begun` to `after` has to say; the set stood at `trained` then and does at `now`."""
         tuning, rules = self.tuning, deltas.rules
         progress = after - begun
-        residual = record(self.residual, progress, tuning.beta)
         self.steering.measure(begun, progress)
+        residual = record(self.residual, progress, tuning.beta or self.steering.beta)
         gamma = tuning.gamma or self.steering.gamma
         group = max(1, facts.peers)
         discount = discount_for(now.entries - trained.entries, group)

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from ..deltas.granularity import NAMES as GRANULARITIES
 from ..deltas.quantise import BITS
 from ..deltas.scoring import Scoring
-from ..deltaset.correction import TAU
 from ..deltaset.entry import Chain, Entry, SetRules, decode_entry, encode_entry
 from ..deltaset.heads import decode_heads, encode_heads
 from ..deltaset.set import DeltaSet
@@ -31,12 +30,12 @@ class Tuning:
     density: float = 0.0  # share of the coordinates an entry carries; 0: found by itself (steering.py)
     bits: int = 2
     gamma: float = 0.0  # of the outer step γ/G; 0: found by itself (steering.py)
-    beta: float = 0.98  # what is left of the residual after a round
+    beta: float = 0.0  # what is left of the residual after a round; 0: found by itself (steering.py)
     rate: float = 0.0  # factor on the task's learning rate; 0: by the size of the circle (pace.py)
     interval: float = 0.0  # mean local steps of a round, at most; 0: by the steps done so far (pace.py)
     norm_ratio: float = 0.5  # an entry's largest norm, relative to the genesis
     bridge: float = 0.1  # how often, per exchange, a partner of another circle is asked
-    tau: float = TAU  # within so many medians, steps done while entries came in are kept; 0: they wait for the round
+    tau: float = 0.0  # medians within which steps done while entries came in are kept; 0: entries wait for the round
     influence: float = 0.0  # power of a coordinate's influence on the loss in its score; 0: left out
     importance: float = 0.0  # power of its learned importance; 0: left out
     layer_scores: float = 0.0  # power of the scores that partners tell of each layer; 0: none are told

@@ -13,9 +13,12 @@ slopes say little: a swarm can rock from wall to wall of a valley and see gains 
 half of the slope left and the loss 0.5 nats worse). So the whole way is kept within `REACH` of the own progress.
 
 γ follows the smaller of both, slowly, within 1 and MOST. What comes in from all others in a round, as a share of the
-coordinates, follows the first: as long as there is more to gain the same way than is done, more is sent, within FEW
-and MANY. It begins high, for weights change most at the beginning; AdamW on text stays there, SGD comes down.
-All is measured on a sample of coordinates.
+coordinates, follows the first, within FEW and MANY: as long as there is more to gain the same way than is done, more is
+sent. So entries are largest soon after the beginning, when weights change most (measured on Fashion-MNIST, same bytes:
+much first and little later 85.5 %, evenly 85.5, little first 85.1); AdamW on text stays at MANY, SGD comes down to FEW.
+What is left also says how soon the residual grows stale: local steps that start again from weights that lag make the
+same progress again, and what was not sent need not be kept as long (β 0.95 against 0.98: text 0.02 nats better,
+Fashion-MNIST 0.3 pp worse). All is measured on a sample of coordinates.
 """
 
 from __future__ import annotations
@@ -34,20 +37,21 @@ from .policy import Arrays
 LEFT = 0.5  # of the slope, after the others' step
 REACH = 1.5  # of the weights in a round, relative to own progress
 MOST = 3.0  # γ
-FEW, MANY = 0.035, 0.15  # of the coordinates, in a round, from all others together
+FEW, BEGIN, MANY = 0.025, 0.05, 0.15  # of the coordinates, in a round, from all others together
+SHORT, LONG = 0.95, 0.98  # β, where much of the slope is left and where little is
 SAMPLE = 1 << 15  # coordinates looked at
 _DECAY = 0.8  # of what earlier rounds said, per round
 _STEP_GAIN = 0.2  # of ln γ, per round
-_SHARE_GAIN = 0.1  # of ln share, per round
+_RISE, _FALL = 0.1, 0.3  # of ln share, per round: bytes are saved sooner than spent
 _FAINT = 0.005  # below this cosine the others' step and own progress have nothing to do with each other
 
 
 class Steering:
-    """One author's γ and density. Each round: `measure`, then `published` when its entry is out."""
+    """One author's γ, density and β. Each round: `measure`, then `published` when its entry is out."""
 
     def __init__(self, size: int) -> None:
         self.gamma = 1.0
-        self.share = MANY
+        self.share = BEGIN
         self.left, self._reach = 1.0, REACH
         self._before = self._after = 0.0
         rng = np.random.Generator(np.random.PCG64(size))
@@ -57,6 +61,11 @@ class Steering:
     def density(self, group: int) -> float:
         """The share of the coordinates an entry carries: all others' together are `share`."""
         return self.share / max(1, group - 1)
+
+    @property
+    def beta(self) -> float:
+        """What is left of the residual after a round."""
+        return LONG - (LONG - SHORT) * min(1.0, max(0.0, 2.0 * self.left - 0.5))
 
     def measure(self, begun: Floats, progress: Floats) -> None:
         """A round went from `begun` by `progress`: what did the steps since the last one do?"""
@@ -85,7 +94,7 @@ class Steering:
         gain = self.left - LEFT
         room = math.log(REACH / max(self._reach, 1e-3))
         self.gamma = min(MOST, max(1.0, self.gamma * math.exp(_STEP_GAIN * max(-1.0, min(gain, room)))))
-        self.share = min(MANY, max(FEW, self.share * math.exp(_SHARE_GAIN * gain)))
+        self.share = min(MANY, max(FEW, self.share * math.exp((_RISE if gain > 0 else _FALL) * gain)))
 
     def state(self) -> Arrays:
         numbers = np.array([self.gamma, self.share, self.left, self._reach, self._before, self._after])

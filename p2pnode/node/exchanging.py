@@ -20,6 +20,7 @@ from .snapshots import Snapshots
 from .standings import Standings
 
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several
+PATIENCE: Seconds = 0.5  # with a partner that does not answer, before the next is asked
 PARTNERS = 3
 CIRCLE = 16
 EXCHANGE_TIMEOUT: Seconds = 10.0
@@ -74,11 +75,17 @@ class Exchanging:
         partners = self._parts.world.rng.sample(circle, min(PARTNERS, len(circle)))
         beyond = self.bridging.choose(self._circle_name)
         if beyond is None:
-            await asyncio.gather(*(self._exchange(partner) for partner in partners))
+            await self._in_turn(partners)
         else:
             bridge = self.bridging.ask(beyond, len(circle) + 1)
-            await asyncio.gather(bridge, *(self._exchange(partner) for partner in partners[: PARTNERS - 1]))
+            await asyncio.gather(bridge, self._in_turn(partners[: PARTNERS - 1]))
         await self.snapshots.catch_up(circle)
+
+    async def _in_turn(self, partners: list[PeerId]) -> None:
+        """One after the other, so that the same entries do not come from all of them; who is slow holds up nobody."""
+        async with asyncio.TaskGroup() as group:
+            for partner in partners:
+                await asyncio.wait([group.create_task(self._exchange(partner))], timeout=PATIENCE)
 
     async def _exchange(self, partner: PeerId) -> None:
         """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""

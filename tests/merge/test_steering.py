@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.deltas.delta import SparseDelta
-from p2pnode.merge.steering import FEW, MANY, MOST, SAMPLE, Steering
+from p2pnode.merge.steering import BEGIN, FEW, LONG, MANY, MOST, SAMPLE, SHORT, Steering
 from p2pnode.weights import Floats, to_units
 
 SIZE = 400
@@ -43,6 +43,7 @@ def test_too_short_steps_grow_and_carry_more() -> None:
     assert descend(steering, 0.05, 0.5, 60)[-1] > 2.0
     assert steering.share == MANY
     assert 0.9 < steering.left <= 1.0
+    assert steering.beta == SHORT
 
 
 def test_steps_to_the_other_wall_shrink_and_carry_less() -> None:
@@ -51,6 +52,7 @@ def test_steps_to_the_other_wall_shrink_and_carry_less() -> None:
     assert descend(steering, 0.9, 1.1, 60, noise=0.01)[-1] == 1.0
     assert steering.left < 0
     assert steering.share == FEW
+    assert steering.beta == LONG
 
 
 def test_the_weights_stay_within_reach_of_local_steps() -> None:
@@ -75,14 +77,14 @@ def test_own_entries_are_no_witness() -> None:
         own[number::7] = 0.5
         steering.published(delta(own))
         here = here + own
-    assert (steering.gamma, steering.share, steering.left) == (1.0, MANY, 1.0)
+    assert (steering.gamma, steering.share, steering.left) == (1.0, BEGIN, 1.0)
 
 
 def test_a_round_that_was_not_published_is_not_judged() -> None:
     steering, rng = Steering(SIZE), np.random.Generator(np.random.PCG64(3))
     for _ in range(5):
         steering.measure(rng.normal(0, 1, SIZE).astype(np.float32), rng.normal(0, 1, SIZE).astype(np.float32))
-    assert (steering.gamma, steering.share) == (1.0, MANY)
+    assert (steering.gamma, steering.share) == (1.0, BEGIN)
 
 
 def test_large_models_are_sampled() -> None:
@@ -141,5 +143,5 @@ def test_a_state_of_before_begins_anew() -> None:
 
 def test_what_comes_in_is_shared_out_among_the_others() -> None:
     steering = Steering(SIZE)
-    assert steering.density(1) == steering.density(2) == MANY
-    assert steering.density(8) == pytest.approx(MANY / 7)
+    assert steering.density(1) == steering.density(2) == BEGIN
+    assert steering.density(8) == pytest.approx(BEGIN / 7)

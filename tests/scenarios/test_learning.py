@@ -113,7 +113,7 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
 
 def test_time_is_charged() -> None:
     """Rounds take as long as their steps; what is sent and received is what travelled."""
-    result = run_plan(replace(PLAN, lesson=replace(LESSON, speeds=(1.0, 4.0))), alone=0)
+    result = run_plan(replace(PLAN, lesson=replace(LESSON, speeds=(1.0, 4.0), rounds=30)), alone=0)
     for one in result.summaries:
         training = one.steps / one.speed  # the round under way is in it
         longest = result.seconds + 2 * LESSON.choice.round_seconds
