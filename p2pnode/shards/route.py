@@ -2,7 +2,8 @@
 
 A rule gives every pair of a shard and a peer a worth and the reason for it; the pair of the highest worth travels. What
 holds for every rule: nothing goes to who has it, to the most similar peer (measured: the worst receiver), over the
-byte budget, or into a peer without room; and what several models failed at does not travel at all.
+byte budget, to a peer without room or to one that takes and never trains; and what several models failed at does not
+travel at all.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class PeerView:
     similarity: float | None = None
     has: frozenset[str] = frozenset()  # shards it is known to have
     room_bytes: int = 1 << 62
+    unvisited: int = 0  # shards it was given by this node and has not said it trained on
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class RouteRules:
     failed: float = 0.1  # a mean confidence after a visit up to which the model failed
     failing_models: int = 3  # different ones: from here on a shard does not travel
     forget_seconds: float = 3600.0  # after this time a visit counts for a third
+    most_unvisited: int = 16  # a peer that takes and never trains gets no more
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ def choose_shipment(
 ) -> Shipment | None:
     """The shipment most worth its bytes, or None when nothing should or can travel."""
     circumstances = Circumstances(rules or RouteRules(), now, rng)
-    receivers = not_most_similar(peers)
+    most = circumstances.rules.most_unvisited
+    receivers = [peer for peer in not_most_similar(peers) if peer.unvisited < most]
     travelling = [
         shard for shard in shards if shard.size_bytes <= budget_bytes and not is_hopeless(shard, circumstances)
     ]

@@ -11,11 +11,9 @@ the swarm is left to settle: one holder remains, everybody agrees who, and exact
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import permutations
-from operator import or_
 
 from p2pnode.handoff.certificate import Rank, certificate_id, rank
 from p2pnode.handoff.messages import AnyMessage, Certified, Kept, MayDrop, Offer, Refusal, Release
@@ -37,34 +35,12 @@ from p2pnode.handoff.state import (
     sources,
 )
 from p2pnode.handoff.step import step
+from tests.handoff.local import SILENCE, Local, Outcome, bits, join
 from tests.handoff.settling import Settling
 from tests.handoff.world import NODES, RUN, SHARD, SIGNERS, Report, Scope, Stepper, Violation, after_crash
 
 DEAD = -1
 Swarm = tuple[int, ...]  # a local state per node, then the messages waiting at each node as bits, then faults left
-Sent = tuple[int, int, int]  # messages to each node, as bits
-Outcome = tuple[int, Sent]  # the state after, messages sent
-SILENCE: Sent = (0, 0, 0)
-
-
-@dataclass
-class Local:
-    """One state of one node, with all that is asked of it often; events are tried when it is first visited."""
-
-    state: State
-    rank: Rank
-    holder: int  # index of the node its highest certificate names, or -1
-    keeps: bool
-    fetches_from: tuple[int, ...]
-    visited: bool = False
-    moves: tuple[Outcome, ...] = ()  # by events of its own
-    says: Sent = SILENCE  # what it can say at any time without changing
-    fetched: tuple[Outcome, ...] = ()
-    faulty: tuple[Outcome, ...] = ()
-    heard: int = 0  # messages tried
-    stale: int = 0  # of these, without effect now and later
-    on: dict[int, tuple[Outcome, ...]] = field(default_factory=dict)  # messages that change the state
-    answers: dict[int, Sent] = field(default_factory=dict)  # messages that are only answered
 
 
 class Checker:
@@ -316,14 +292,3 @@ class Checker:
             for node, (name, n) in enumerate(zip(NODES, swarm[:3], strict=True))
         ]
         return "\n".join(lines)
-
-
-def bits(mask: int) -> Iterator[int]:
-    while mask:
-        lowest = mask & -mask
-        yield lowest
-        mask ^= lowest
-
-
-def join(masks: Iterable[int]) -> int:
-    return reduce(or_, masks, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from p2pnode.handoff.certificate import Certificate, rank
 from p2pnode.handoff.state import (
     Claim,
@@ -16,15 +18,22 @@ from p2pnode.handoff.state import (
     restarted,
     sources,
 )
-from tests.handoff.world import NODES, RUN, SHARD, SIGNERS, Stepper, Violation
+from p2pnode.handoff.step import step
+from tests.handoff.world import NODES, RUN, SHARD, Stamp, Stepper, Violation
 
 
 class Settling:
     """A swarm left alone with its disks: no crash, no loss, everybody meets everybody."""
 
-    def __init__(self, disks: tuple[tuple[Record, bool] | None, ...], copies: int, stepper: Stepper) -> None:
-        self.states = [disk and restarted(NODES[node], *disk) for node, disk in enumerate(disks)]
-        self.alive = [NODES[node] for node, disk in enumerate(disks) if disk is not None]
+    def __init__(
+        self,
+        disks: Sequence[tuple[Record, bool] | None],
+        copies: int,
+        stepper: Stepper = step,
+        names: Sequence[str] = NODES,
+    ) -> None:
+        self.states = {name: restarted(name, *disk) for name, disk in zip(names, disks, strict=True) if disk}
+        self.alive = list(self.states)
         self.copies, self.stepper = min(copies, len(self.alive)), stepper
 
     def run(self) -> None:
@@ -34,9 +43,9 @@ class Settling:
         self._judge()
 
     def _talk(self) -> None:
-        before = None
+        before: dict[str, State] = {}
         while before != self.states:
-            before = list(self.states)
+            before = dict(self.states)
             for name in self.alive:
                 for peer in self.alive:
                     if peer != name:
@@ -44,20 +53,20 @@ class Settling:
                 self._fetch(name)
 
     def _fetch(self, name: str) -> None:
-        for peer in sources(self._of(name), name, NODES):
-            if peer in self.alive and self._of(peer).have:
+        for peer in sources(self.states[name], name, tuple(self.alive)):
+            if peer in self.alive and self.states[peer].have:
                 self._do(name, Fetched())
 
     def _repair(self) -> None:
         """What the node decides by its clock and its table of peers: claim, take over, name living keepers."""
         highest = self._highest()
         if highest is None:
-            owner = next((name for name in self.alive if self._of(name).have), "")
+            owner = next((name for name in self.alive if self.states[name].have), "")
             if owner:
                 self._do(owner, Claim(RUN, SHARD, self._named(owner)))
             return
         if highest.to not in self.alive:
-            taker = next((name for name in self.alive if self._of(name).have and self._of(name).record.kept), "")
+            taker = next((name for name in self.alive if self.states[name].have and self.states[name].record.kept), "")
             if not taker:
                 raise Violation("nobody is left to take over")
             self._do(taker, TakeOver(self._named(taker)))
@@ -71,7 +80,7 @@ class Settling:
         if highest is None:
             return
         for name in self.alive:
-            state = self._of(name)
+            state = self.states[name]
             if state.record.highest != highest:
                 raise Violation(f"{name} believes another certificate than the rest")
             if (state.have and state.record.kept) != (name in highest.keepers):
@@ -80,19 +89,14 @@ class Settling:
                 )
 
     def _do(self, name: str, event: Event) -> None:
-        after, _, messages = self.stepper(SIGNERS[NODES.index(name)], self._of(name), event)
-        self.states[NODES.index(name)] = after
+        after, _, messages = self.stepper(Stamp(name), self.states[name], event)
+        self.states[name] = after
         for peer, message in messages:
             if peer in self.alive:
                 self._do(peer, Received(name, message))
-
-    def _of(self, name: str) -> State:
-        state = self.states[NODES.index(name)]
-        assert state is not None
-        return state
 
     def _named(self, first: str) -> tuple[str, ...]:
         return (first, *(name for name in self.alive if name != first))[: self.copies]
 
     def _highest(self) -> Certificate | None:
-        return max((self._of(name).record.highest for name in self.alive), key=rank)
+        return max((self.states[name].record.highest for name in self.alive), key=rank)

@@ -28,7 +28,7 @@ SIGNERS = [Stamp(name) for name in NODES]
 
 
 class Violation(AssertionError):
-    """A promise was broken; the text tells the way there."""
+    """A promise was broken; the text tells in which state."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def after_crash(me: str, state: State, writes: tuple[Write, ...], done: int) -> 
 # Three nodes; terms 0, 1 and so on up to the number given. Complete within a minute on one busy core.
 DEFAULT_SCOPES = {
     "a handoff": Scope(some_bytes("a"), terms=2),
-    "two claims": Scope(some_bytes("a", "b"), terms=2),
+    "three claims": Scope(some_bytes("a", "b", "c"), terms=2),
+    "keepers and takeovers from the first claim on": Scope(some_bytes("a"), terms=2, copies=2, takeovers=True),
     "keepers, takeovers and a disk lost": Scope(replicated(), terms=2, copies=2, takeovers=True, faults=1),
 }

@@ -160,6 +160,12 @@ def test_a_single_peer_is_not_the_most_similar():
     assert [view.peer for view in left] == ["q", "r"]
 
 
+def test_who_takes_and_never_trains_gets_no_more():
+    most = RouteRules().most_unvisited
+    assert chosen([shard("s")], [peer("p", unvisited=most - 1)]) is not None
+    assert chosen([shard("s")], [peer("p", unvisited=most)]) is None
+
+
 def test_random_reaches_everybody():
     peers = [peer(name) for name in "pqr"]
     sent = {(s.shard, s.peer) for s in (chosen([shard("s"), shard("t")], peers, "random", seed=n) for n in range(200))}
