@@ -37,7 +37,6 @@ from p2pnode.merge.policy import Policy
 from p2pnode.merge.registry import policy_named
 from p2pnode.merge.setauthor import MIN_ENTRIES
 from p2pnode.node.bench import Bench
-from p2pnode.node.slices import MOST as SLICES
 from p2pnode.node.trainer import Trainer
 from p2pnode.shards.share import parse_split, split
 from p2pnode.task import Task
@@ -60,14 +59,14 @@ class Scheme:
 
 
 BEST = 0.05  # of 0.01, 0.02, 0.03, 0.05 and 0.1 for dense averaging, all-reduce and the delta set (docs/log.md)
-FIXED: dict[str, float] = {"gamma": 1.0, "rate": 1.0, "interval": 1e6}
+FIXED: dict[str, float] = {"beta": 0.98, "gamma": 1.0, "rate": 1.0, "interval": 1e6}
 
 
 def schemes(learning_rate: float | None) -> dict[str, Scheme]:
     """Those of every task."""
 
     def deltaset(density: float, **settings: float) -> Scheme:
-        return Scheme("deltaset", {"density": density, **FIXED, **settings}, 3, learning_rate)
+        return Scheme("deltaset", {**FIXED, "density": density, **settings}, 3, learning_rate)
 
     return {
         "alone": Scheme("average", {}, 0, learning_rate),
@@ -81,6 +80,7 @@ def schemes(learning_rate: float | None) -> dict[str, Scheme]:
         "deltaset-0.5": deltaset(0.005),
         "deltaset-0.25": deltaset(0.0025),
         "deltaset-0.5-islands": deltaset(0.005, bridge=0.0),
+        "deltaset-0.5-corrected": deltaset(0.005, tau=3.0),
     }
 
 
@@ -92,9 +92,10 @@ TEXT = {
     "dense-2x": Scheme("average", {}, 1, TWICE, waits=True),
     "diloco": Scheme("diloco", DILOCO, 3),
     "diloco-2x": Scheme("diloco", DILOCO, 3, TWICE),
-    "deltaset-4": Scheme("deltaset", {"density": 0.04, "beta": 0.95, **FIXED}, 3, TWICE, mean_steps=5),
-    "deltaset-2": Scheme("deltaset", {"density": 0.02, "beta": 0.95, **FIXED, "gamma": 2}, 3, TWICE),
+    "deltaset-4": Scheme("deltaset", {**FIXED, "density": 0.04, "beta": 0.95}, 3, TWICE, mean_steps=5),
+    "deltaset-2": Scheme("deltaset", {**FIXED, "density": 0.02, "beta": 0.95, "gamma": 2}, 3, TWICE),
 }
+ON_DEMAND = ("deltaset-0.5-islands", "deltaset-0.5-corrected")  # no bridges; entries let in during a round
 QUICK = ("alone", "dense", "dense-4bit", "gossip", "deltaset", "deltaset-0.5")
 
 
@@ -182,7 +183,7 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
             genesis = Trainer(bench, seed=seed + 77).steps(genesis, arguments.warm).weights
         for name in arguments.schemes:
             begun = time.perf_counter()
-            plan = Plan(arguments.steps, circle=arguments.circle, slices=arguments.slices, seed=seed)
+            plan = Plan(arguments.steps, circle=arguments.circle, seed=seed)
             nodes = run_scheme(known[name], bench, parts, plan, genesis)
             row: Row = {"scheme": name, "task": task.name, "split": arguments.split, "peers": arguments.peers}
             row["circle"] = arguments.circle or arguments.peers
@@ -214,9 +215,6 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--peers", type=int, default=8)
     parser.add_argument("--circle", type=int, default=0, help="peers that share a delta set; all when left out")
-    parser.add_argument(
-        "--slices", type=int, default=SLICES, help="of a delta set's round; 1: no correction on the way"
-    )
     parser.add_argument("--split", default=None, help="iid, parts, dirichlet:ALPHA or labels:K")
     parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
     parser.add_argument("--warm", type=int, default=0, help="steps one node does on all data before it begins")
@@ -229,7 +227,7 @@ def parsed() -> argparse.Namespace:
     arguments.steps = arguments.steps or (400 if quick else 2500)
     arguments.seeds = arguments.seeds or ([1] if quick else [1, 2])
     known = TEXT if arguments.task == "text" else SCHEMES
-    usual = [name for name in known if arguments.circle or "islands" not in name]
+    usual = [name for name in known if name not in ON_DEMAND]
     arguments.schemes = arguments.schemes or list(QUICK if quick else usual)
     if set(arguments.schemes) - set(known):
         parser.error(f"schemes are {', '.join(known)}")

@@ -45,7 +45,6 @@ class Plan:
     waits: bool = False  # for its answers before it merges
     rate: float = 1.0  # factor on the task's learning rate
     circle: int = 0  # peers that share a delta set; 0: all do
-    slices: int = SLICES  # of a round of a delta set, between which it lets in what came meanwhile
     seed: int = 1
 
 
@@ -115,7 +114,7 @@ class VirtualPeers:
         if count <= 0:
             return
         corrects = isinstance(peer.policy, DeltaSetPolicy) and peer.policy.author.tuning.tau > 0
-        self._slice(peer, None, split(count, self.plan.slices if corrects else 1), pace.rate * self.plan.rate)
+        self._slice(peer, None, split(count, SLICES if corrects else 1), pace.rate * self.plan.rate)
 
     def _slice(self, peer: Peer, before: tuple[Floats, TrainResult] | None, counts: list[int], rate: float) -> None:
         """The next steps of a round, of which `before` were done, as the node does them (node/slices.py)."""

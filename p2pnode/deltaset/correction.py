@@ -16,7 +16,6 @@ import numpy as np
 
 from ..weights import MAX_UNITS, Floats, Units, to_units
 
-TAU = 3.0
 WINDOW = 25  # distances the median is of
 
 Blocks = Callable[[], Iterator[tuple[slice, Floats]]]  # A, part by part
@@ -25,7 +24,7 @@ Blocks = Callable[[], Iterator[tuple[slice, Floats]]]  # A, part by part
 class Correction:
     """One node's corrections: how many there were of each kind, and the distances they are judged by."""
 
-    def __init__(self, tau: float = TAU) -> None:
+    def __init__(self, tau: float) -> None:
         self.kept = 0
         self.restarted = 0
         self._tau = tau

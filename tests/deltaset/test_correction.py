@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.deltaset.correction import TAU, WINDOW, Blocks, Correction
+from p2pnode.deltaset.correction import WINDOW, Blocks, Correction
 from p2pnode.weights import MAX_UNITS, UNIT, Floats, to_units
 
+TAU = 3.0
 A_NEW: Floats = np.array([0.25, -0.5, 0.0, 1.0, 0.125], np.float32)
 START: Floats = np.full(5, 0.5, np.float32)
 
@@ -77,7 +78,7 @@ def test_no_step_is_lost(distances: list[float], tau: float) -> None:
 
 
 def test_the_first_is_kept_whatever_its_distance() -> None:
-    correction = Correction()
+    correction = Correction(TAU)
     corrected(correction, at(1e6))
     assert correction.kept == 1
 

@@ -64,8 +64,8 @@ class Lines(Task):
 
 
 def policy_of(bench: Bench, identity: Identity, circle: str = "", **settings: float) -> DeltaSetPolicy:
-    lineage = circle_lineage(GENESIS, circle).hex()
-    return DeltaSetPolicy(Origin(to_units(bench.genesis), identity, lineage, "main", bench.layout.hash, settings, 1))
+    lineage, tuned = circle_lineage(GENESIS, circle).hex(), {"tau": 3.0, **settings}
+    return DeltaSetPolicy(Origin(to_units(bench.genesis), identity, lineage, "main", bench.layout.hash, tuned, 1))
 
 
 def news(bench: Bench, policy: DeltaSetPolicy, size: float) -> bytes:
