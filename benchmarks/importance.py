@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import progress
-from benchmarks.frontier import BEST, Row, figures, labels_of, summary
+from benchmarks.frontier import BEST, FIXED, Row, figures, labels_of, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.deltas.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
 from p2pnode.merge.deltaset import DeltaSetPolicy
@@ -123,7 +123,7 @@ def run_variant(name: str, case: Case, bench: Bench, parts: list[np.ndarray], se
     plan = Plan(steps, mean_steps=case.mean_steps, rate=rate, seed=seed)
     genesis = Bench(bench.task, seed=seed).genesis
     watch, entries = Stopwatch(), []
-    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, {**case.settings, **VARIANTS[name]}, plan, genesis)
+    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, {**FIXED, **case.settings, **VARIANTS[name]}, plan, genesis)
     for peer in swarm.peers:
         watch.watch_peer(peer)
         _count_entries(peer, entries)
