@@ -25,19 +25,25 @@ def agreed(deltas: DeltaSet) -> Deltas:
 
 def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas | None:
     """What one that stands at `theirs` lacks; None when that is nothing."""
-    lacks = reply(deltas, theirs)
+    lacks = _all_that_fits(deltas, theirs)
     return msgspec.structs.replace(lacks, heads=b"", behind=False, claims=()) if lacks.entries else None
 
 
 def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
-    """Where we stand and what they lack, within the size of a message; the rest comes next time.
+    """Where we stand and what they lack; no entries for a newcomer whom a snapshot serves better."""
+    told = _all_that_fits(deltas, theirs)
+    snapshot_bytes = 4 * deltas.rules.size
+    if not theirs and (told.behind or sum(map(len, told.entries)) > snapshot_bytes):
+        return msgspec.structs.replace(told, entries=(), behind=True)
+    return told
 
-    A newcomer that needs a snapshot gets no entries: most of those kept are in it.
-    """
+
+def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
+    """Within the size of a message; the rest comes next time."""
     log, heads, size = deltas.log, deltas.heads, 0
     behind = not log.can_serve(theirs)
     entries: list[bytes] = []
-    for span in [] if behind and not theirs else missing(theirs, heads):
+    for span in missing(theirs, heads):
         for entry in log.entries(span):
             data = encode_entry(entry)
             size += len(data)
