@@ -67,7 +67,8 @@ class Bridges:
         changes = (delta_of(entry, rules) for entry in lately if entry.kind != BRIDGE)
         places = most_changed(rules.size, changes, count_of(rules.size, rules.max_entries))
         with self._lock:
-            return encode(sample(self._deltas().units, places))
+            told = sample(self._deltas().units, places)
+        return encode(told)
 
     def draft(self, other: bytes, answer: bytes, pause: int) -> BridgeDraft | None:
         """Heavy. What to publish after an answer; None when that is nothing. ValueError for nonsense."""
