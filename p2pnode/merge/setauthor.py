@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..deltas.codec import CODECS, RICE
-from ..deltas.delta import Indices, SparseDelta
-from ..deltas.make import make_delta, record, weighted
-from ..deltas.quantise import quantise
+from ..deltas.delta import SparseDelta
+from ..deltas.make import cut, record
 from ..deltas.scoring import Scorer
+from ..deltas.select import largest
 from ..deltaset.entry import Chain, Entry, Mark, sign_entry
 from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import mark_of
@@ -68,16 +68,18 @@ class Author:
         k = self._entries(group, rules.size, rules.max_entries, facts.byte_budget)
         scorer, most = self.scorer, rules.max_entries
         places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
-        delta, left = _delta(residual, places, k, tuning.bits, gamma / group * discount)
+        taken = cut(residual, largest(residual, k) if places is None else places, tuning.bits)
+        delta = taken.delta(gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
             discount *= 0.99 * rules.max_norm_units / norm
-            delta, left = _delta(residual, places, k, tuning.bits, gamma / group * discount)
+            delta = taken.delta(gamma / group * discount)
+        taken.leave(residual)
         payload = CODECS[RICE].encode(delta)
         if scorer is not None:
             scorer.sent(len(delta), len(payload))
         weight = (group, gamma, discount)
-        return Draft(delta, payload, left, trained, facts, relative_change(begun, after), weight)
+        return Draft(delta, payload, residual, trained, facts, relative_change(begun, after), weight)
 
     def _entries(self, group: int, size: int, most: int, budget: int | None) -> int:
         """How many coordinates to send: the density's share, as many as allowed while nobody is there to send to."""
@@ -148,15 +150,6 @@ class Author:
         self.steering.restore(state)
         self.residual = residual.astype(np.int32)
         self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])
-
-
-def _delta(residual: Units, places: Indices | None, k: int, bits: int, weight: float) -> tuple[SparseDelta, Units]:
-    """What goes out of a residual, and what is left: at these places, or of the k largest."""
-    if places is None:
-        return make_delta(residual, k, bits, weight)
-    levels, left = quantise(residual[places], bits), residual.copy()
-    left[places] -= levels
-    return weighted(len(residual), places, levels, weight), left
 
 
 def discount_for(staleness: int, group: int) -> float:
