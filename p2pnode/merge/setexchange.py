@@ -12,6 +12,8 @@ from ..deltaset.log import Change
 from ..deltaset.set import DeltaSet
 from .setmessages import MAX_BODY_BYTES, MAX_CLAIMS, MAX_PROOFS, Deltas
 
+SNAPSHOT_BYTES = 4  # a coordinate
+
 
 def question(deltas: DeltaSet) -> Deltas:
     """Where we stand."""
@@ -32,10 +34,14 @@ def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas | None:
 def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
     """Where we stand and what they lack; no entries for a newcomer whom a snapshot serves better."""
     told = _all_that_fits(deltas, theirs)
-    snapshot_bytes = 4 * deltas.rules.size
-    if not theirs and (told.behind or sum(map(len, told.entries)) > snapshot_bytes):
+    if not theirs and (told.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
         return msgspec.structs.replace(told, entries=(), behind=True)
     return told
+
+
+def _entry_bytes(deltas: DeltaSet) -> int:
+    """About what all kept entries take on the wire."""
+    return sum(len(entry.payload) for entry in deltas.log)
 
 
 def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:

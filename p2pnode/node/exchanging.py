@@ -9,6 +9,7 @@ from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
+from ..merge.setexchange import SNAPSHOT_BYTES
 from ..merge.setmessages import decode_deltas
 from ..messages import Exchange, Exchanged
 from ..network.base import Seconds
@@ -119,7 +120,7 @@ class Exchanging:
 
     async def _take_all(self, policy: DeltaSetPolicy, member: PeerId) -> bool:
         """Take a member's entries until nothing is missing, as long as that brings something and stays cheap."""
-        left = 2 * policy.set.rules.size  # bytes: half a snapshot
+        left = SNAPSHOT_BYTES * policy.set.rules.size
         while left > 0:
             before = policy.set.heads
             body = await self._ask(member, policy.ask(member), push=False)
