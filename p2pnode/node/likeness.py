@@ -59,7 +59,7 @@ class Likeness:
     # ---- hearing and telling of similar peers ----
 
     async def swap(self, own: SignedRecord | None) -> None:
-        """For every round: tell a peer of those like it, hear of those like us; seldom while that brings nothing new."""
+        """For every round: tell a peer of those like it, hear of those like us; seldom while it brings nothing new."""
         vicinity = self._vicinity
         if vicinity is None or own is None:
             return
