@@ -23,7 +23,7 @@ _CELLS = 32
 _POINTS = 32  # a cell, between which the density is taken as even
 _TAIL = 64  # and the largest values, each a point by itself
 _CELLS_A_LEVEL, _WIDEST = 3, 12  # where there are many levels: how many cells for each, and how many one may take
-_EVENINGS = 4  # rounds of taking from such values what they cannot use
+_EVENINGS = 4  # rounds of taking cells from lone values that cannot fill them
 _AT_ONCE = 1 << 18  # values
 
 Floats = npt.NDArray[np.float64]
