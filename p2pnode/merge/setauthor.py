@@ -60,10 +60,10 @@ class Author:
         """Heavy. What a round from `begun` to `after` has to say; the set stood at `trained` then and does at `now`."""
         tuning, rules = self.tuning, deltas.rules
         progress = after - begun
-        self.steering.measure(begun, progress)
+        group = max(1, facts.peers)
+        self.steering.measure(begun, progress, group)
         residual = record(self.residual, progress, tuning.beta or self.steering.beta)
         gamma = tuning.gamma or self.steering.gamma
-        group = max(1, facts.peers)
         discount = discount_for(now.entries - trained.entries, group)
         k = self._entries(group, rules.size, rules.max_entries, facts.byte_budget)
         scorer, most = self.scorer, rules.max_entries

@@ -13,9 +13,10 @@ slopes say little: a swarm can rock from wall to wall of a valley and see gains 
 half of the slope left and the loss 0.5 nats worse). So the whole way is kept within `REACH` of the own progress.
 
 γ follows the smaller of both, slowly, within 1 and MOST. What comes in from all others in a round, as a share of the
-coordinates, follows the first, within FEW and MANY: as long as there is more to gain the same way than is done, more is
-sent. So entries are largest soon after the beginning, when weights change most (measured on Fashion-MNIST, same bytes:
-much first and little later 85.5 %, evenly 85.5, little first 85.1); AdamW on text stays at MANY, SGD comes down to FEW.
+coordinates, follows the first, from FEW of each to MANY: as long as there is more to gain the same way than is done,
+more is sent. So entries are largest soon after the beginning, when weights change most (measured on Fashion-MNIST, same
+bytes: much first and little later 85.5 %, evenly 85.5, little first 85.1); AdamW on text stays at MANY, SGD comes down
+to FEW.
 What is left also says how soon the residual grows stale: local steps that start again from weights that lag make the
 same progress again, and what was not sent need not be kept as long (β 0.95 against 0.98: text 0.02 nats better,
 Fashion-MNIST 0.3 pp worse). All is measured on a sample of coordinates.
@@ -37,7 +38,8 @@ from .policy import Arrays
 LEFT = 0.5  # of the slope, after the others' step
 REACH = 1.5  # of the weights in a round, relative to own progress
 MOST = 3.0  # γ
-FEW, BEGIN, MANY = 0.025, 0.05, 0.15  # of the coordinates, in a round, from all others together
+BEGIN, MANY = 0.05, 0.15  # of the coordinates, in a round, from all others together
+FEW = 0.0036  # of the coordinates, in an entry
 SHORT, LONG = 0.95, 0.98  # β, where much of the slope is left and where little is
 SAMPLE = 1 << 15  # coordinates looked at
 _DECAY = 0.8  # of what earlier rounds said, per round
@@ -67,34 +69,34 @@ class Steering:
         """What is left of the residual after a round."""
         return LONG - (LONG - SHORT) * min(1.0, max(0.0, 2.0 * self.left - 0.5))
 
-    def measure(self, begun: Floats, progress: Floats) -> None:
-        """A round went from `begun` by `progress`: what did the steps since the last one do?"""
+    def measure(self, begun: Floats, progress: Floats, group: int) -> None:
+        """A round in a circle of `group` went from `begun` by `progress`: what did the steps since the last one do?"""
         here, made = begun[self._places], progress[self._places]
-        if len(self._own):
-            self._judge(here - self._begun, made)
+        if len(self._own) and self._judge(here - self._begun, made):
+            self._follow(min(BEGIN, FEW * max(1, group - 1)))
         self._begun, self._progress, self._own = here, made, self._own[:0]
 
     def published(self, delta: SparseDelta) -> None:
         """Our entry of this round moves the weights by `delta`."""
         self._own = _at(self._places, delta)
 
-    def _judge(self, moved: Floats, made: Floats) -> None:
+    def _judge(self, moved: Floats, made: Floats) -> bool:
         others = moved - self._own
         size = _norm(others) * _norm(self._progress)
         if not 0.0 < size < math.inf or not 0.0 < _norm(made) < math.inf:
-            return  # nothing came in, or nothing was learned
+            return False  # nothing came in, or nothing was learned
         self._after = _smooth(self._after, float(others @ made) / size)
         self._before = _smooth(self._before, float(others @ self._progress) / size)
         self._reach = _smooth(self._reach, _norm(moved) / _norm(made))
         if self._before > _FAINT:
             self.left = min(1.0, max(-1.0, self._after / self._before))
-        self._follow()
+        return True
 
-    def _follow(self) -> None:
+    def _follow(self, least: float) -> None:
         gain = self.left - LEFT
         room = math.log(REACH / max(self._reach, 1e-3))
         self.gamma = min(MOST, max(1.0, self.gamma * math.exp(_STEP_GAIN * max(-1.0, min(gain, room)))))
-        self.share = min(MANY, max(FEW, self.share * math.exp((_RISE if gain > 0 else _FALL) * gain)))
+        self.share = min(MANY, max(least, self.share * math.exp((_RISE if gain > 0 else _FALL) * gain)))
 
     def state(self) -> Arrays:
         numbers = np.array([self.gamma, self.share, self.left, self._reach, self._before, self._after])
@@ -108,7 +110,7 @@ class Steering:
         numbers, sampled = state["steering"], state["steered"]
         if numbers.shape != (6,) or sampled.shape not in ((3, 0), (3, len(self._places))):
             raise ValueError("the saved steering is of another model")
-        if not (np.isfinite(numbers).all() and 1.0 <= numbers[0] <= MOST and FEW <= numbers[1] <= MANY):
+        if not (np.isfinite(numbers).all() and 1.0 <= numbers[0] <= MOST and 0.0 < numbers[1] <= MANY):
             raise ValueError("the saved steering is out of range")
         self.gamma, self.share, self.left, self._reach, self._before, self._after = map(float, numbers)
         self._begun, self._progress, own = sampled.astype(np.float32)

@@ -12,6 +12,8 @@ from p2pnode.merge.steering import BEGIN, FEW, LONG, MANY, MOST, SAMPLE, SHORT, 
 from p2pnode.weights import Floats, to_units
 
 SIZE = 400
+GROUP = 8
+LEAST = FEW * (GROUP - 1)
 
 
 def delta(values: Floats) -> SparseDelta:
@@ -31,7 +33,7 @@ def descend(steering: Steering, curvature: float, effect: float, rounds: int, no
     found = []
     for _ in range(rounds):
         progress = (-curvature * here + noise * rng.normal(0, 1, SIZE)).astype(np.float32)
-        steering.measure(here, progress)
+        steering.measure(here, progress, GROUP)
         steering.published(nothing())
         here = here + np.float32(effect * steering.gamma) * progress
         found.append(steering.gamma)
@@ -51,7 +53,7 @@ def test_steps_to_the_other_wall_shrink_and_carry_less() -> None:
     steering.gamma = 2.0
     assert descend(steering, 0.9, 1.1, 60, noise=0.01)[-1] == 1.0
     assert steering.left < 0
-    assert steering.share == FEW
+    assert steering.share == LEAST
     assert steering.beta == LONG
 
 
@@ -72,7 +74,7 @@ def test_own_entries_are_no_witness() -> None:
     """Only others' steps are judged: with none of them nothing changes, wherever own entries take the weights."""
     steering, here = Steering(SIZE), np.zeros(SIZE, np.float32)
     for number in range(10):
-        steering.measure(here, np.full(SIZE, 0.25, np.float32))
+        steering.measure(here, np.full(SIZE, 0.25, np.float32), GROUP)
         own = np.zeros(SIZE, np.float32)
         own[number::7] = 0.5
         steering.published(delta(own))
@@ -83,7 +85,8 @@ def test_own_entries_are_no_witness() -> None:
 def test_a_round_that_was_not_published_is_not_judged() -> None:
     steering, rng = Steering(SIZE), np.random.Generator(np.random.PCG64(3))
     for _ in range(5):
-        steering.measure(rng.normal(0, 1, SIZE).astype(np.float32), rng.normal(0, 1, SIZE).astype(np.float32))
+        begun, progress = rng.normal(0, 1, (2, SIZE)).astype(np.float32)
+        steering.measure(begun, progress, GROUP)
     assert (steering.gamma, steering.share) == (1.0, BEGIN)
 
 
@@ -91,7 +94,7 @@ def test_large_models_are_sampled() -> None:
     size = 10 * SAMPLE
     steering, here = Steering(size), np.zeros(size, np.float32)
     for _ in range(5):
-        steering.measure(here, np.ones(size, np.float32))
+        steering.measure(here, np.ones(size, np.float32), GROUP)
         steering.published(nothing(size))
         here = here + 1
     assert steering.gamma > 1.0
@@ -104,17 +107,16 @@ def test_whatever_happens_it_stays_in_range_and_can_be_saved(seed: int, step: fl
     rng = np.random.Generator(np.random.PCG64(seed))
     steering = Steering(SIZE)
     for _ in range(20):
-        steering.measure(
-            (step * rng.normal(0, 1, SIZE)).astype(np.float32), (size * rng.normal(0, 1, SIZE)).astype("f4")
-        )
+        begun, progress = (np.array([[step], [size]]) * rng.normal(0, 1, (2, SIZE))).astype(np.float32)
+        steering.measure(begun, progress, GROUP)
         steering.published(nothing())
         assert 1.0 <= steering.gamma <= MOST
-        assert FEW <= steering.share <= MANY
+        assert LEAST <= steering.share <= MANY
     again = Steering(SIZE)
     again.restore(steering.state())
     more = rng.normal(0, 1, SIZE).astype(np.float32)
     for one in (steering, again):
-        one.measure(more, more)
+        one.measure(more, more, GROUP)
     assert again.gamma == steering.gamma
     assert again.share == steering.share
 
@@ -145,3 +147,13 @@ def test_what_comes_in_is_shared_out_among_the_others() -> None:
     steering = Steering(SIZE)
     assert steering.density(1) == steering.density(2) == BEGIN
     assert steering.density(8) == pytest.approx(BEGIN / 7)
+
+
+@pytest.mark.parametrize("group", [2, 4, 8])
+def test_an_entry_carries_least_the_same_in_any_circle(group: int) -> None:
+    steering, here = Steering(SIZE), np.ones(SIZE, np.float32)
+    for number in range(80):
+        steering.measure(here, np.full(SIZE, (-1.0) ** number, np.float32), group)
+        steering.published(nothing())
+        here = here + np.float32((-1.0) ** number)
+    assert steering.density(group) == pytest.approx(FEW)
