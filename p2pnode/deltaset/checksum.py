@@ -6,7 +6,8 @@ taken modulo 2³², as the grid's are, so that A may wrap around and the checksu
     checksum(A + d) = checksum(A) + checksum(d), half by half
 
 So it costs an entry only its own coordinates, in any order. The first factor is odd: no single change goes unseen.
-It finds damage, not malice: what a snapshot is worth is asked by hash (snapshot.py).
+Several changes may hide each other when a large power of two divides them all (2³¹: one time in two), because what
+wraps around as the grid does cannot tell them apart. It finds damage, not malice: snapshots are compared by hash.
 """
 
 from __future__ import annotations

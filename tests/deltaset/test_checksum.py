@@ -56,7 +56,7 @@ def test_every_single_change_shows(units: npt.NDArray[np.int32], place: int, cha
 
 
 @FEW
-@given(WEIGHTS, st.data(), KEYS)
+@given(arrays(np.int32, SIZE, elements=st.integers(-1000, 1000)), st.data(), KEYS)
 def test_weights_in_other_places_are_other_weights(units: npt.NDArray[np.int32], data: st.DataObject, key: int) -> None:
     order = data.draw(st.permutations(range(SIZE)))
     same = np.array_equal(units[order], units)
