@@ -8,13 +8,15 @@ from the start of the first process until the mean of all four reaches the targe
 it passed before all four trained. `…_mb` is all that a peer's interface sent from the start until then, on average.
 `utilisation` is the share of wall time in training steps once all train, from steps and the speed that nodes tell; for
 hivemind the few steps that it takes itself are left out, since they cannot be told from waiting. Where one did not
-reach the target within the limit, the ratios are "unknown". `--quick` is mostly start-up: trust its ratios little.
+reach the target within the limit, the ratios are "unknown". `load_before` is what others asked of the machine: above
+1, trust the ratios only. `--quick` is mostly start-up: trust its ratios little.
 Needs root.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -194,13 +196,13 @@ def cases(quick: bool, only: str, root: Path) -> dict[str, Case]:
     if quick:
         return {"": Case("fashion-mnist", 0.7, 35, round_seconds=1.0)}
     big = {"width": "256", "layers": "7", "context": "64", "batch_size": "8"}
-    text = Case("text", -2.6, 900, "iid", big, corpus(root), 5.0, {"density": 0.04, "beta": 0.95}, 512)
+    text = Case("text", -2.6, 900, "iid", big, corpus(root), 5.0, target_batch_size=512)
     both = {"_fashion_mnist": Case("fashion-mnist", 0.84, 240), "_text": text}
     return {mark: case for mark, case in both.items() if not only or case.task == only}
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
-    figures: Figures = {"mbit": MBIT, "peers": PEERS}
+    figures: Figures = {"mbit": MBIT, "peers": PEERS, "load_before": os.getloadavg()[0]}
     try:
         with links(PEERS + 1, MBIT, ROUND_TRIP_MS) as net, tempfile.TemporaryDirectory() as directory:
             figures["round_trip_ms"] = net.round_trip_ms()

@@ -22,6 +22,7 @@ from hivemind.compression import Float16Compression
 from p2pnode.node.bench import Bench, build_model
 from p2pnode.node.entrance import Share
 from p2pnode.node.learner import fixed_rows
+from p2pnode.node.saving import SHARE
 from p2pnode.optimizers import AdamW, Sgd
 from p2pnode.shards.batches import Batches
 from p2pnode.task import Task
@@ -68,7 +69,7 @@ def main(words: dict[str, Any]) -> None:
     batches = Batches(rows, task.batch_size, words["part"])
     averaged = optimizer(task, model, words)
     inner = averaged.state_averager.optimizer  # torch's own, over the model's parameters
-    evaluated, told_at, busy, steps, untold = 0.0, 0.0, 0.0, 0, 0
+    evaluate_at, told_at, busy, steps, untold = 0.0, 0.0, 0.0, 0, 0
     while True:
         begun = time.perf_counter()
         model.train()
@@ -84,7 +85,8 @@ def main(words: dict[str, Any]) -> None:
             inner.zero_grad()
             busy += time.perf_counter() - begun
         steps += 1
-        if time.monotonic() - evaluated > words["evaluate_every"]:
+        if time.monotonic() >= evaluate_at:
+            looked = time.monotonic()
             model.eval()
             with torch.no_grad():
                 found = task.evaluate(model, bench.test)
@@ -92,7 +94,8 @@ def main(words: dict[str, Any]) -> None:
             part = Path(words["status"] + ".part")
             part.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
             part.replace(words["status"])
-            evaluated = time.monotonic()
+            now = time.monotonic()
+            evaluate_at = now + max(words["evaluate_every"], (now - looked) / SHARE)  # as a node paces itself
 
 
 if __name__ == "__main__":
