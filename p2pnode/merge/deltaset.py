@@ -21,7 +21,7 @@ from ..deltas.scoring import Scorer
 from ..deltaset.accumulate import in_range
 from ..deltaset.bridge import rounds_since
 from ..deltaset.correction import Correction
-from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, encode_entry, rules_for
+from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, delta_of, encode_entry, rules_for
 from ..deltaset.entry import Facts as EntryFacts
 from ..deltaset.heads import decode_heads, mark_of
 from ..deltaset.heads import merge as merge_heads
@@ -271,7 +271,9 @@ class DeltaSetPolicy:
                 self._left_out.restore(state)
                 for data in journal:
                     change = self._follow(self.set.add(decode_entry(data)))
-                    self.author.rounds += sum(entry.kind == UPDATE for entry in change.added)
+                    for entry in (entry for entry in change.added if entry.kind == UPDATE):
+                        self.author.rounds += 1
+                        self.author.residual[delta_of(entry, self.set.rules).indices] = 0  # it was sent since
         except (KeyError, IndexError, msgspec.DecodeError) as error:
             raise ValueError(f"the saved state is incomplete: {error}") from None
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from p2pnode.deltaset.entry import Entry, decode_entry, encode_entry, sign_entry
+from p2pnode.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry
 from p2pnode.errors import LocalProblem, PeerMisbehaved, PeerRefused, TaskProblem
 from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
@@ -242,6 +242,21 @@ def test_a_crash_loses_nothing_that_was_published() -> None:
     assert [entry.seq for entry in after] == list(range(1, len(after) + 1))
     assert again.learning.standings.rounds == 12
     assert {entry.incarnation for entry in after} == {0}
+
+
+def test_what_was_published_after_the_state_is_not_sent_again() -> None:
+    """The saved residual still has it; the journal says that it is gone."""
+    setup, _ = learned(Setup)
+    policy, bench = setup.policy, setup.learning.bench
+    state = policy.state()
+    state["residual"] = np.full_like(state["residual"], 1000)
+    entry = publish(policy, bench)
+    again = policy_of(bench, ME)
+    again.restore(state, [encode_entry(entry)])
+    sent = delta_of(entry, policy.set.rules).indices
+    assert len(sent)
+    assert not again.author.residual[sent].any()
+    assert again.author.residual.sum() == 1000 * (len(state["residual"]) - len(sent))
 
 
 def test_a_lost_state_begins_a_new_log() -> None:
