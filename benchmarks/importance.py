@@ -59,11 +59,11 @@ def topics() -> str:
 
 SMALL = {"width": 48, "layers": 2, "context": 48, "test_windows": 128}
 CASES = {
-    "fashion-mnist": Case("fashion-mnist", 500, learning_rate=BEST, settings={"density": 0.005}),
+    "fashion-mnist": Case("fashion-mnist", 500, learning_rate=BEST, settings={**FIXED, "density": 0.005}),
     "text": Case(
-        "text", 200, SMALL, topics(), "parts", 0.006, 5.0, 4, {"density": 0.02, "beta": 0.95},
+        "text", 200, SMALL, topics(), "parts", 0.006, 5.0, 4, {**FIXED, "density": 0.02, "beta": 0.95},
     ),
-    "digits": Case("digits", 400, {"hidden": 1024}, settings={"density": 0.005}),
+    "digits": Case("digits", 400, {"hidden": 1024}, settings={**FIXED, "density": 0.005}),
 }  # fmt: skip
 
 VARIANTS: dict[str, dict[str, float]] = {
@@ -78,6 +78,7 @@ VARIANTS: dict[str, dict[str, float]] = {
     "coarse": {"granularity": COARSE},
     "rule": {"granularity": RULE},
     "bandit": {"granularity": LEARNED},
+    "adaptive k": {"density": 0.0},
 }
 QUICK = ("magnitude", "influence", "importance", "both", "hybrid", "coarse", "rule", "bandit")
 
@@ -155,13 +156,13 @@ def _count_entries(peer: Peer, entries: list[int]) -> None:
 
 def _described(name: str) -> Row:
     settings = VARIANTS[name]
-    factors = [f"{key}^{value:g}" for key, value in settings.items() if key != "granularity"]
+    factors = [f"{key}^{value:g}" for key, value in settings.items() if key not in ("granularity", "density")]
     granularity = int(settings.get("granularity", FINE))
     return {
         "variant": name,
         "scoring": " × ".join(["magnitude", *factors]),
         "granularity": NAMES[granularity],
-        "k_policy": "learned" if granularity == LEARNED else "fixed",
+        "k_policy": "learned" if granularity == LEARNED else "adaptive" if "density" in settings else "fixed",
     }
 
 

@@ -67,6 +67,8 @@ class Author:
         discount = discount_for(now.entries - trained.entries, group)
         k = self._entries(group, rules.size, rules.max_entries, facts.byte_budget)
         scorer, most = self.scorer, rules.max_entries
+        if scorer is not None and facts.byte_budget:
+            scorer.granulator.scarcity = min(1.0, k * self._bytes_each / facts.byte_budget)
         places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
         taken = cut(residual, largest(residual, k) if places is None else places, tuning.bits)
         delta = taken.delta(gamma / group * discount)

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.deltas.granularity import COARSE, HYBRID, LEARNED, RULE
 from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.merge.policy import Facts
 from p2pnode.merge.setstate import Tuning, tuning_of
 from p2pnode.node.bench import Bench
 from p2pnode.shards.share import parse_split, split
@@ -74,3 +75,16 @@ def test_the_default_is_plain_magnitude() -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         tuning_of(settings)
+
+
+def test_a_short_link_is_told_to_the_rule() -> None:
+    """A budget the round's entry fills makes the link short; one with room does not."""
+    (peer, *_) = run({"granularity": RULE})
+    policy = peer.policy
+    assert isinstance(policy, DeltaSetPolicy)
+    scorer = policy.author.scorer
+    assert scorer is not None
+    begun = policy.start()
+    for budget, scarce in ((300, True), (1_000_000, False)):
+        policy.record(begun, begun + np.float32(0.001), Facts(1, 1.0, 1, 3, byte_budget=budget))
+        assert (scorer.granulator.scarcity > 0.5) is scarce
