@@ -58,6 +58,11 @@ class Scorer:
         """What became of the places: how many entries, in how many bytes."""
         self.granulator.sent(entries, payload_bytes)
 
+    @property
+    def single(self) -> bool:
+        """Whether the last places were single coordinates, not blocks."""
+        return self.granulator.granularity == FINE
+
     def hear(self, layers: bytes) -> None:
         """Light. A partner's scores of layers, if it tells any."""
         if self.partners is not None:

@@ -53,7 +53,7 @@ class Author:
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
         self.rounds = 0
-        self._bytes_each = BYTES_EACH  # of a sent coordinate, smoothed
+        self._bytes_each = BYTES_EACH  # of a single coordinate that is sent, smoothed
         self.steering = Steering(size)
 
     def draft(self, deltas: DeltaSet, begun: Floats, after: Floats, facts: Facts, trained: Mark, now: Mark) -> Draft:
@@ -136,7 +136,7 @@ class Author:
         self.residual = draft.residual
         self.steering.published(draft.delta)
         self.rounds += 1
-        if len(draft.delta):
+        if len(draft.delta) and (self.scorer is None or self.scorer.single):
             self._bytes_each += (len(draft.payload) / len(draft.delta) - self._bytes_each) / 4
 
     def state(self) -> Arrays:

@@ -9,6 +9,7 @@ from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.deltas.granularity import COARSE, HYBRID, LEARNED, RULE
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts
+from p2pnode.merge.setauthor import Draft
 from p2pnode.merge.setstate import Tuning, tuning_of
 from p2pnode.node.bench import Bench
 from p2pnode.shards.share import parse_split, split
@@ -88,3 +89,20 @@ def test_a_short_link_is_told_to_the_rule() -> None:
     for budget, scarce in ((300, True), (1_000_000, False)):
         policy.record(begun, begun + np.float32(0.001), Facts(1, 1.0, 1, 3, byte_budget=budget))
         assert (scorer.granulator.scarcity > 0.5) is scarce
+
+
+@pytest.mark.parametrize("granularity", [COARSE, HYBRID])
+def test_blocks_keep_to_a_byte_budget(granularity: int) -> None:
+    """Coordinates are cheaper in blocks; a budget still buys bytes, not more of them."""
+    (peer, *_) = run({"granularity": granularity, "density": 0.05, "gamma": 1.0})
+    policy = peer.policy
+    assert isinstance(policy, DeltaSetPolicy)
+    rng, sizes = np.random.default_rng(1), []
+    for _ in range(16):
+        begun = policy.start()
+        after = begun + rng.normal(0, 1e-3, len(begun)).astype(np.float32)
+        draft = policy.record(begun, after, Facts(1, 1.0, 1, 3, byte_budget=300))
+        assert isinstance(draft, Draft)
+        sizes.append(len(draft.payload))
+        policy.publish(draft)
+    assert np.mean(sizes[8:]) < 360
