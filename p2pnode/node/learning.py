@@ -33,9 +33,10 @@ from ..until import THRESHOLD, Monitor, Until, reached
 from .admission import Admission
 from .bench import Bench
 from .bridging import Bridging
+from .evaluating import Evaluating
 from .exchanging import MODEL, Exchanging
 from .parts import Parts
-from .saving import Pace, Saving
+from .saving import Saving
 from .slices import Slices
 from .standings import Standings
 from .status import LearningStatus
@@ -80,7 +81,7 @@ class Learning:
         now = parts.world.clock.monotonic()
         progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
         self._saving = Saving(progress, policy, self.trainer, self.standings, now)
-        self._evaluating = Pace(now, 0.0)
+        self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
         self._slices = Slices(parts.world, policy, self.trainer, terms.round_seconds)
@@ -196,8 +197,9 @@ class Learning:
         clock = self._parts.world.clock
         begun = clock.monotonic()
         if self._evaluating.due(begun):
-            self.standings.evaluation = await self._parts.world.compute(self.evaluate)
-            self._evaluating.done(begun, clock.monotonic(), EVALUATE_EVERY * self._terms.round_seconds)
+            look = self._evaluating.evaluate
+            self.standings.evaluation = await self._parts.world.compute(lambda: look(self.policy.readout()))
+            self._evaluating.done(begun, clock.monotonic())
             line = self.standings.line(begun)
             if line:
                 self._parts.events.say("progress", line)
@@ -205,7 +207,7 @@ class Learning:
             await self.save()
 
     def evaluate(self) -> Evaluation:
-        """How good the read-out is on the task's test data. Heavy."""
+        """How good the read-out is on all of the task's test data. Heavy."""
         return self.trainer.evaluate(self.policy.readout())
 
     # ---- for peers and views ----

@@ -23,6 +23,7 @@ from p2pnode.messages import Exchange
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.bench import Bench
+from p2pnode.node.evaluating import FEW, Evaluating
 from p2pnode.node.learning import Learning, Terms
 from p2pnode.node.parts import Parts, make_parts
 from p2pnode.node.saving import SAVE_EVERY, SAVE_RATE, SHARE, Pace, save_pause
@@ -217,6 +218,29 @@ def test_evaluating_takes_a_small_share_of_the_time() -> None:
     pace.done(begun=100.0, now=100.01, least=5.0)
     assert not pace.due(104.9)
     assert pace.due(105.02)
+
+
+class ManyTests(Lines):
+    """With more test samples than are looked at first."""
+
+    def test_data(self) -> Samples:
+        return {name: column.repeat(100, *[1] * (column.ndim - 1)) for name, column in self.data().items()}
+
+
+def test_as_much_is_evaluated_as_a_small_share_of_the_time_is_enough_for() -> None:
+    async def main() -> list[int]:
+        made = Setup(ManyTests())
+        evaluating = Evaluating(made.learning.trainer, every=5.0, now=0.0)
+        looks, now = [], 0.0
+        for cost in (1e-4, 1e-4, 1e-5, 1.0):  # seconds for a sample
+            looks.append(evaluating.evaluate(made.policy.readout()).samples)
+            evaluating.done(now, now + cost * looks[-1])
+            now += 1e6
+        return [*looks, evaluating.evaluate(made.policy.readout()).samples]
+
+    first, second, third, fourth, fifth = run_virtual(main())
+    assert (first, second, third) == (FEW, int(SHARE * 5.0 / 1e-4), int(SHARE * 5.0 / 1e-4))
+    assert (fourth, fifth) == (6400, FEW)
 
 
 def test_large_states_are_saved_more_seldom() -> None:
