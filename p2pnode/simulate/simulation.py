@@ -45,6 +45,7 @@ class Simulation:
         self._disks = [MemoryStorage() for _ in self.identities]
         self._samples: list[Sample] = []
         self._complaints: list[str] = []
+        self._resting = False
         self._bugs: list[Exception] = []
         self._dying: dict[asyncio.Task[None], None] = {}
         for identity in self.identities:
@@ -92,7 +93,8 @@ class Simulation:
                 raise self.ended[FOUNDER]
 
     def rest(self) -> None:
-        """From now on nobody trains; what has been learned goes round."""
+        """From now on nobody trains, not even who comes back; what has been learned goes round."""
+        self._resting = True
         for process in self.processes.values():
             if process.compute is not None:
                 process.compute.rest()
@@ -124,6 +126,8 @@ class Simulation:
         disk = ProcessDisk(self._disks[index])
         speed = None if plan.lesson is None else plan.lesson.speed_of(plan.seed, index)
         compute = None if speed is None else SimCompute(speed)
+        if compute is not None and self._resting:
+            compute.rest()
         rng = random.Random(f"node {plan.seed} {index} {self.starts[index]}")
         clock = SimClock(plan.skew.get(index, 0.0))
         world = World(clock, rng, disk, compute or inline, self._benches.open, speed)
