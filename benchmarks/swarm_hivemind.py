@@ -21,11 +21,12 @@ from hivemind.compression import Float16Compression
 
 from p2pnode.node.bench import Bench, build_model
 from p2pnode.node.entrance import Share
+from p2pnode.node.evaluating import FEW, next_count, spread
 from p2pnode.node.learner import fixed_rows
 from p2pnode.node.saving import SHARE
 from p2pnode.optimizers import AdamW, Sgd
 from p2pnode.shards.batches import Batches
-from p2pnode.task import Task
+from p2pnode.task import Task, length
 from p2pnode.tasks.find import load_task
 
 SEED = 7  # of the first weights, the same for all
@@ -69,7 +70,7 @@ def main(words: dict[str, Any]) -> None:
     batches = Batches(rows, task.batch_size, words["part"])
     averaged = optimizer(task, model, words)
     inner = averaged.state_averager.optimizer  # torch's own, over the model's parameters
-    evaluate_at, told_at, busy, steps, untold = 0.0, 0.0, 0.0, 0, 0
+    evaluate_at, told_at, busy, steps, untold, count = 0.0, 0.0, 0.0, 0, 0, FEW
     while True:
         begun = time.perf_counter()
         model.train()
@@ -89,13 +90,15 @@ def main(words: dict[str, Any]) -> None:
             looked = time.monotonic()
             model.eval()
             with torch.no_grad():
-                found = task.evaluate(model, bench.test)
+                found = task.evaluate(model, spread(bench.test, count))
             told = {"loss": found.loss, "accuracy": found.accuracy, "epoch": averaged.local_epoch}
             part = Path(words["status"] + ".part")
             part.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
             part.replace(words["status"])
             now = time.monotonic()
-            evaluate_at = now + max(words["evaluate_every"], (now - looked) / SHARE)  # as a node paces itself
+            every, took = words["evaluate_every"], now - looked
+            evaluate_at = now + max(every, took / SHARE)  # as a node paces itself
+            count = next_count(count, length(bench.test), took, every)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ..network.base import Seconds
-from ..task import Evaluation, Samples, length
+from ..task import Evaluation, Samples, length, rows
 from ..weights import Floats
 from .saving import SHARE, Pace
 from .trainer import Trainer
@@ -32,10 +32,14 @@ class Evaluating:
 
     def done(self, begun: Seconds, now: Seconds) -> None:
         """It took that long: the next one takes as many samples as SHARE of the time is enough for."""
-        took, everything = now - begun, length(self._trainer.bench.test)
-        affordable = everything if took <= 0 else int(self._count * SHARE * self._every / took)
-        self._count = max(FEW, min(affordable, everything))
+        self._count = next_count(self._count, length(self._trainer.bench.test), now - begun, self._every)
         self._pace.done(begun, now, self._every)
+
+
+def next_count(count: int, everything: int, took: Seconds, every: Seconds) -> int:
+    """Samples to look at next, after `count` of them took that long."""
+    affordable = everything if took <= 0 else int(count * SHARE * every / took)
+    return max(FEW, min(affordable, everything))
 
 
 def spread(samples: Samples, count: int) -> Samples:
@@ -43,5 +47,4 @@ def spread(samples: Samples, count: int) -> Samples:
     everything = length(samples)
     if everything <= count:
         return samples
-    rows = torch.from_numpy(np.linspace(0, everything - 1, count).astype(np.int64))
-    return {name: column[rows] for name, column in samples.items()}
+    return rows(samples, torch.from_numpy(np.linspace(0, everything - 1, count).astype(np.int64)))
