@@ -43,6 +43,7 @@ class Plan:
     rate: float = 0.1
     ship_every: int = 4
     merge_every: int = 10  # 0: never
+    score_one_in: int = 8  # shards scored with the partner's weights at a merge; 1 is all of them
     mask: bool = True  # quarantined data are left out of training
 
 
@@ -176,12 +177,12 @@ class Swarm:
         self.visits[to][shard] = {**past, str(to): Past(str(to), 1, before, before, now)}
 
     def _merge(self, number: int) -> None:
-        """Random pairs average; before that each scores a rotating eighth of its data with the other's weights."""
+        """Random pairs average; before that each scores some of its shards, in turn, with the other's weights."""
         order = self.rng.sample(range(self.plan.peers), self.plan.peers)
         for one, other in zip(order[::2], order[1::2], strict=True):
             for peer, visitor in ((one, other), (other, one)):
                 for shard in self.held[peer]:
-                    if (shard + number // self.plan.merge_every) % 8 == 0:
+                    if (shard + number // self.plan.merge_every) % self.plan.score_one_in == 0:
                         self._score(peer, visitor, shard)
             with torch.no_grad():
                 for tensor in self.weights:
