@@ -38,8 +38,8 @@ from .policy import Arrays
 LEFT = 0.5  # of the slope, after the others' step
 REACH = 1.5  # of the weights in a round, relative to own progress
 MOST = 3.0  # γ
-BEGIN, MANY = 0.05, 0.15  # of the coordinates, in a round, from all others together
-FEW = 0.0036  # of the coordinates, in an entry
+BEGIN, MANY = 0.1, 0.15  # of the coordinates, in a round, from all others together
+FEW = 0.0043  # of the coordinates, in an entry
 SHORT, LONG = 0.95, 0.98  # β, where much of the slope is left and where little is
 SAMPLE = 1 << 15  # coordinates looked at
 _DECAY = 0.8  # of what earlier rounds said, per round
