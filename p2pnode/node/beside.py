@@ -12,10 +12,15 @@ from .trainer import Trainer
 
 
 def measure_influence(policy: Policy, trainer: Trainer, weights: Vector) -> None:
-    """After a round: two gradients at weights moved by ±ε, where the policy judges by influence and it is time."""
+    """After a round, where the policy judges by influence: its last gradient; if it is time, two at weights ± ε."""
     scorer = policy.author.scorer if isinstance(policy, DeltaSetPolicy) else None
     influence = None if scorer is None else scorer.influence
-    if influence is not None and influence.due(trainer.steps_done):
+    if influence is None:
+        return
+    trainer.keeps_gradient = True
+    if trainer.last_gradient is not None:
+        influence.follow(trainer.last_gradient)
+    if influence.due(trainer.steps_done):
         above, below = trainer.slopes(influence.points(weights, trainer.steps_done))
         influence.note(above, below)
 

@@ -62,6 +62,8 @@ class Trainer:
         self.bench = bench
         self.steps_done = 0
         self.speed = declared_speed or 0.0  # local steps a second, smoothed; 0 before the first
+        self.keeps_gradient = False
+        self.last_gradient: Vector | None = None  # of the last local step, where it is kept
         self._declared = declared_speed
         self._seed = seed
         self._clock = clock
@@ -105,6 +107,8 @@ class Trainer:
             for done in range(count):
                 total += self._step(self._batches, first + done, rate, done)
             self._check_weights(count, total)
+            if self.keeps_gradient:
+                self.last_gradient = np.array(self.bench.gradient.cpu().numpy(), np.float32, copy=True)
             self._give_back()
             seconds = count / self._declared if self._declared else self._clock() - begun
             self._measure(count, seconds)

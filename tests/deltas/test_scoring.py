@@ -86,10 +86,19 @@ def test_the_average_follows_the_training() -> None:
     centre, curvature = quadratic(1)
     influence = LossInfluence(SIZE, 1)
     looked(influence, np.ones(SIZE, np.float32), centre, curvature, 3)
-    looked(influence, np.ones(SIZE, np.float32), centre, curvature[::-1].copy(), 20)
+    looked(influence, np.ones(SIZE, np.float32), centre, curvature[::-1].copy(), 60)
     exact = np.abs(curvature[::-1] * (1 - centre))
     told = influence.at(EVERYWHERE, np.zeros(SIZE, np.float32))
-    np.testing.assert_allclose(told, exact / exact.mean(), rtol=0.1, atol=5e-3)
+    np.testing.assert_allclose(told, exact / exact.mean(), rtol=0.1, atol=0.03)
+
+
+def test_gradients_of_the_training_count_between_looks() -> None:
+    influence, slope = LossInfluence(SIZE, 1), np.linspace(-1, 3, SIZE).astype(np.float32)
+    influence.follow(slope)
+    told = influence.at(EVERYWHERE, np.ones(SIZE, np.float32))
+    np.testing.assert_allclose(told, np.abs(slope) / np.abs(slope).mean(), rtol=1e-4)
+    influence.follow(np.full(SIZE, np.inf, np.float32))
+    assert np.array_equal(told, influence.at(EVERYWHERE, np.ones(SIZE, np.float32)))
 
 
 # ---- importance ----
