@@ -11,7 +11,7 @@ from ..weights import Floats
 from .saving import SHARE, Pace
 from .trainer import Trainer
 
-FEW = 500  # test samples, at the first look and at the least
+FEW = 64  # test samples, at the first look and at the least
 
 
 class Evaluating:
