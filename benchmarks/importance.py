@@ -5,9 +5,10 @@
 
 One row per variant, task and seed: `scoring`, `granularity` and `k_policy` (what the variant is), accuracy or loss of
 the nodes' read-outs (mean, worst), `gain` over plain magnitude of the same seed (in points of accuracy, or in
-thousandths of a nat), mb_per_node (received), entries (coordinates an entry carries, mean), added_compute (time beyond
-what plain magnitude takes, as a share of the training; looks and scoring), beside (the networks' learning, in a thread
-of its own in a node, as a share of the training), looks and lessons (how many).
+thousandths of a nat), mb_per_node (received), entries (coordinates an entry carries, mean), added_compute (processor
+time beyond what plain magnitude takes, as a share of the training: looks and scoring), look_share (the looks of it),
+beside (the networks' learning, in a thread of its own in a node, as a share of the training), looks and lessons (how
+many).
 `fashion-mnist` is a perceptron with SGD; `text` a small transformer with AdamW on text that comes with Python, `digits`
 a wide perceptron.
 """
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import progress
+from benchmarks.common import middle, progress
 from benchmarks.frontier import BEST, FIXED, Row, figures, labels_of, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.deltas.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
@@ -130,15 +131,14 @@ def run_variant(name: str, case: Case, bench: Bench, parts: list[np.ndarray], se
         _count_entries(peer, entries)
     swarm.run()
     nodes = [figures(peer, peer.policy.readout()) for peer in swarm.peers]
-    train = watch.of("train")
     return {
         **_described(name),
         **summary(nodes, "loss" if bench.task.name == "text" else "accuracy"),
         "entries": round(float(np.mean(entries))),
-        "record_ms": round(1000 * watch.of("record") / watch.calls["record"], 3),
-        "record_share": (watch.of("record") - watch.of("learn")) / train,
-        "look_share": watch.of("look", "points", "note") / train,
-        "beside": round(watch.of("learn") / train, 4),
+        "train_s": watch.of("train"),
+        "record_s": watch.of("record") - watch.of("learn"),
+        "look_s": watch.of("look", "points", "note"),
+        "learn_s": watch.of("learn"),
         "looks": watch.calls.get("look", 0),
         "lessons": watch.calls.get("learn", 0),
     }
@@ -167,16 +167,20 @@ def _described(name: str) -> Row:
 
 
 def compare(rows: list[Row]) -> None:
-    """Each row beside plain magnitude of its task and seed."""
+    """Each row beside plain magnitude of its task and seed; the training is as long in all of them."""
+    timed = [dict(row) for row in rows]
     for row in rows:
-        plain = next(one for one in rows if one["variant"] == "magnitude" and _same_run(one, row))
+        alike = [one for one in timed if _same_run(one, row)]
+        plain = next(one for one in alike if one["variant"] == "magnitude")
         what, factor = ("loss", -1000.0) if "loss" in row else ("accuracy", 100.0)
         row["gain"] = round(factor * (_number(row, what) - _number(plain, what)), 2)
-        extra = _number(row, "record_share") - _number(plain, "record_share")
-        row["added_compute"] = round(_number(row, "look_share") + extra, 4)
-    for row in rows:
-        row["look_share"] = round(_number(row, "look_share"), 4)
-        del row["record_share"]
+        train = middle([_number(one, "train_s") for one in alike])
+        extra = _number(row, "record_s") - _number(plain, "record_s")
+        row["added_compute"] = round((_number(row, "look_s") + extra) / train, 4)
+        row["look_share"] = round(_number(row, "look_s") / train, 4)
+        row["beside"] = round(_number(row, "learn_s") / train, 4)
+        for name in ("train_s", "record_s", "look_s", "learn_s"):
+            del row[name]
 
 
 def _same_run(one: Row, other: Row) -> bool:
