@@ -205,8 +205,8 @@ class Refused(Message, frozen=True):
     why: Text = ""
 
 
-Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge | GetView
-Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | ViewIs | Refused
+Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge | GetView | SwapSights
+Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | ViewIs | Sights | Refused
 
 
 # ---- requests answered by a stream ----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..addresses import Address, useful
@@ -37,6 +38,7 @@ class Announcer:
     def __init__(self, me: Me, parts: Parts, addresses: tuple[str, ...] = ()) -> None:
         self.record: SignedRecord | None = None
         self.addresses = addresses
+        self.fingerprint: Callable[[], bytes] = bytes  # of what this node's model has learned; empty before it has
         self.directory = Directory(parts.records, me.tag or me.role, parts.identity.peer_id)
         self._me = me
         self._parts = parts
@@ -87,5 +89,12 @@ class Announcer:
     def _announcement(self, left: bool = False) -> Announcement:
         me = self._me
         return Announcement(
-            me.name, me.tag, self.addresses, role=me.role, started=self._started, left=left, circle=me.circle
+            me.name,
+            me.tag,
+            self.addresses,
+            role=me.role,
+            started=self._started,
+            left=left,
+            circle=me.circle,
+            fingerprint=self.fingerprint(),
         )

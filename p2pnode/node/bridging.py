@@ -42,14 +42,12 @@ class Bridging:
 
     # ---- asking ----
 
-    def choose(self, circle: str) -> Peer | None:
-        """A peer of another circle than `circle`, when it is time for one."""
-        rng, policy = self._parts.world.rng, self._policy
-        present = () if policy is None else self._parts.table.present(self._admission.access.tag)
-        beyond = [peer for peer in present if peer.announcement.role == "node" and peer.announcement.circle != circle]
-        if policy is None or not beyond or rng.random() >= policy.author.tuning.bridge:
-            return None
-        return rng.choice(beyond)
+    def beyond(self, circle: str) -> list[PeerId]:
+        """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none."""
+        if self._policy is None or not self._policy.author.tuning.bridge:
+            return []
+        words = [(peer.id, peer.announcement) for peer in self._parts.table.present(self._admission.access.tag)]
+        return [peer for peer, word in words if word.role == "node" and word.circle != circle]
 
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
@@ -13,9 +14,11 @@ from ..merge.setexchange import SNAPSHOT_BYTES
 from ..merge.setmessages import decode_deltas
 from ..messages import Exchange, Exchanged
 from ..network.base import Seconds
+from ..records import SignedRecord
 from ..run import RunAccess
 from .admission import Admission
 from .bridging import Bridging
+from .likeness import Likeness
 from .parts import Parts
 from .snapshots import Snapshots
 from .standings import Standings
@@ -42,6 +45,9 @@ class Exchanging:
         self.snapshots = Snapshots(parts, self._admission, policy)
         self._circle_name = circle
         self.bridging = bridging
+        self.likeness = Likeness(parts, self._admission)
+        self.age: Callable[[], float] = float  # of the run, in rounds
+        self.own_record: Callable[[], SignedRecord | None] = lambda: None
         self._now = asyncio.Event()
 
     # ---- who ----
@@ -73,14 +79,14 @@ class Exchanging:
     async def once(self) -> None:
         """One exchange with each of up to three partners; now and then one of them is of another circle."""
         circle = self.circle()
-        partners = self._parts.world.rng.sample(circle, min(PARTNERS, len(circle)))
-        beyond = self.bridging.choose(self._circle_name)
-        if beyond is None:
-            await self._in_turn(partners)
-        else:
-            bridge = self.bridging.ask(beyond, len(circle) + 1)
-            await asyncio.gather(bridge, self._in_turn(partners[: PARTNERS - 1]))
+        beyond = self.bridging.beyond(self._circle_name)
+        choices = self.likeness.choose(circle, beyond, self._standings.rounds, self.age())
+        inside = [choice.peer for choice in choices if not choice.bridge]
+        others = [self._parts.table.get(choice.peer) for choice in choices if choice.bridge]
+        bridges = [self.bridging.ask(peer, len(circle) + 1) for peer in others if peer is not None]
+        await asyncio.gather(*bridges, self._in_turn(inside))
         await self.snapshots.catch_up(circle)
+        await self.likeness.swap(self.own_record)
 
     async def _in_turn(self, partners: list[PeerId]) -> None:
         """One after the other, so that the same entries do not come from all of them; who is slow holds up nobody."""

@@ -18,6 +18,7 @@ from .bench import Bench, Vector, blame
 from .trainer import Trainer
 
 SHARE_OF_TIME = 0.01  # the most of a node's time that fingerprints may take
+LEAST = 10.0  # seconds between two of them: models change their kind slowly
 
 
 class Fingerprinter:
@@ -47,8 +48,16 @@ class Fingerprinter:
             taken = self._projection.fingerprint(layers)
         except ValueError as error:
             raise LocalProblem(f"no fingerprint: {error}") from None
-        self._next = clock() + (clock() - begun) / SHARE_OF_TIME
+        self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
         return taken
+
+
+def fingerprinter(bench: Bench, seed: int) -> Fingerprinter | None:
+    """For a run; None where the probe cannot be compared by: then this node is known by its circle alone."""
+    try:
+        return Fingerprinter(bench, seed)
+    except (LocalProblem, ValueError):
+        return None
 
 
 def _inputs(task: Task, probe: Samples) -> NDArray[np.float64]:

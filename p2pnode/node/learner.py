@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..ids import Identity
 from ..merge.policy import Origin, Policy
 from ..network.base import Seconds
-from ..run import Plan, RunAccess
+from ..run import Manifest, Plan, RunAccess
 from ..shards.share import parse_split, split
 from ..weights import to_units
 from .bench import Bench
@@ -21,6 +21,7 @@ from .beside import BesideThread
 from .entrance import NodeSettings, Share
 from .events import Events
 from .exchanging import MODEL, Exchanging
+from .fingerprinting import fingerprinter
 from .learning import Learning, Terms
 from .parts import Parts
 from .taskchoice import TaskChoice
@@ -45,17 +46,22 @@ def _checked_plan(choice: TaskChoice, seed: int, parts: Parts) -> Plan:
     return plan
 
 
-async def prepare(plan: Plan, settings: NodeSettings, parts: Parts, access: RunAccess) -> Learning:
+async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, access: RunAccess) -> Learning:
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
+    plan = manifest.plan
+    assert plan is not None
     world, choice, share = parts.world, settings.task or TaskChoice(), settings.share
     bench = await world.compute(lambda: follow_plan(plan, choice, world.open_bench))
     if isinstance(world.compute, ThreadCompute):
         await world.compute(lambda: choose_threads(bench))
     rows = None if share is None else fixed_rows(bench, share)
     circle, genesis = settings.circle, bytes.fromhex(plan.genesis)
-    terms = Terms(plan.round_seconds, plan.max_steps, rows, circle, genesis, settings.until, settings.max_disk)
+    terms = Terms(
+        plan.round_seconds, plan.max_steps, rows, circle, genesis, settings.until, settings.max_disk, manifest.created
+    )
     beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
     learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)
+    learning.fingerprints = await world.compute(lambda: fingerprinter(bench, plan.seed))
     await _find_start(learning, plan, parts)
     return learning
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from ..deltaset.entry import NO_HASH
 from ..deltaset.entry import Facts as EntryFacts
-from ..errors import Diverged, LocalProblem
+from ..errors import Diverged, LocalProblem, TaskProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.pace import pace_of
 from ..merge.policy import Facts, Policy
 from ..merge.setcheck import Agreement
-from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged
+from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged, Sights, SwapSights
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps, shortened
 from ..run import RunAccess
@@ -30,11 +30,13 @@ from ..shards.share import claimed
 from ..store.progress import Progress
 from ..task import Evaluation
 from ..until import THRESHOLD, Monitor, Until, reached
+from ..weights import Floats
 from .admission import Admission
 from .bench import Bench
 from .bridging import Bridging
 from .evaluating import Evaluating
 from .exchanging import MODEL, Exchanging
+from .fingerprinting import Fingerprinter
 from .parts import Parts
 from .saving import Saving
 from .slices import Slices
@@ -60,6 +62,7 @@ class Terms:
     genesis: bytes = NO_HASH  # the run's lineage
     until: Until | None = None
     max_disk: int | None = None
+    created: float = 0.0  # swarm time the run was founded
 
 
 class Learning:
@@ -74,6 +77,9 @@ class Learning:
         admission = Admission(access, parts.identity.peer_id, MODEL)
         bridging = Bridging(parts, admission, policy, terms.genesis)
         self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging)
+        self.exchanging.age = self._age
+        self.likeness = self.exchanging.likeness
+        self.fingerprints: Fingerprinter | None = None
         self.trainer = Trainer(bench, np.empty(0, np.int64), _own_seed(parts, access), declared_speed=parts.world.speed)
         self._parts = parts
         self._terms = terms
@@ -160,6 +166,7 @@ class Learning:
         pace = pace_of(self.policy, peers)
         steps = local_steps(shortened(lam, pace.steps), world.rng, most)
         begun, result = await self._slices.train(steps, pace.rate * self._rate)
+        await self._take_fingerprint(result.weights)
         facts = Facts(result.steps, result.loss, result.samples, peers)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
         self._publish(await world.compute(lambda: self.policy.record(begun, result.weights, facts)))
@@ -168,6 +175,20 @@ class Learning:
         merged = await world.compute(self.policy.merge)
         self.standings.note(result.loss, merged, world.clock.time())
         self.exchanging.soon()
+
+    async def _take_fingerprint(self, weights: Floats) -> None:
+        """Of the model as training left it, before it merges: so that it shows what this node's data did."""
+        taker, world = self.fingerprints, self._parts.world
+        if taker is None or not taker.due(world.clock.monotonic()):
+            return
+        try:
+            self.likeness.took(await world.compute(lambda: taker.take(self.trainer, weights, world.clock.monotonic)))
+        except (LocalProblem, TaskProblem) as problem:
+            self._warn("fingerprint", str(problem))
+
+    def _age(self) -> float:
+        """Of the run, in rounds."""
+        return (self._parts.clock.now() - self._terms.created) / self._terms.round_seconds
 
     def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
@@ -221,6 +242,9 @@ class Learning:
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
         return await self.exchanging.snapshots.payload(peer, request)
 
+    def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights:
+        return self.likeness.answer(peer, request)
+
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""
         return self.policy.told.get(peer) if isinstance(self.policy, DeltaSetPolicy) else None
@@ -245,6 +269,7 @@ class Learning:
             merged=standings.merged,
             problems=standings.problems,
             circle=self._terms.circle,
+            community=self.likeness.communities.of.get(self._parts.identity.peer_id, ""),
             bridges=standings.bridges,
             kept=0 if correction is None else correction.kept,
             restarted=0 if correction is None else correction.restarted,

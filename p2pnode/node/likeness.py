@@ -3,7 +3,7 @@ its view, chooses partners, and remembers why."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..communities.annealing import Aim, bridge_rate, progress_of
 from ..communities.circles import Advice, Declared, advise
@@ -22,6 +22,7 @@ from .parts import Parts
 from .status import Kinship
 
 SAMPLE_EVERY = 10  # rounds
+REGROW = 5  # rounds between two looks at who belongs together
 LASTING: Seconds = 120.0  # a word good for so long yet need not be told anew
 SWAP_TIMEOUT: Seconds = 5.0
 LONGEST_PAUSE = 16  # rounds between swaps while they bring nothing new
@@ -58,13 +59,14 @@ class Likeness:
 
     # ---- hearing and telling of similar peers ----
 
-    async def swap(self, own: SignedRecord | None) -> None:
+    async def swap(self, own_record: Callable[[], SignedRecord | None]) -> None:
         """For every round: tell a peer of those like it, hear of those like us; seldom while it brings nothing new."""
         vicinity = self._vicinity
-        if vicinity is None or own is None:
-            return
         self._skip -= 1
-        if self._skip > 0:
+        if vicinity is None or self._skip > 0:
+            return
+        own = own_record()
+        if own is None:
             return
         self._look_around(vicinity)
         news = [await self._swap_with_somebody(own, vicinity) for _ in range(vicinity.asks_due())]
@@ -155,12 +157,15 @@ class Likeness:
 
     # ---- choosing ----
 
-    def choose(self, circle: Collection[PeerId], round_number: int, age_rounds: float) -> list[Choice]:
-        """Partners for this round, from all that are present. A few milliseconds."""
+    def choose(
+        self, circle: Collection[PeerId], beyond: Sequence[PeerId], round_number: int, age_rounds: float
+    ) -> list[Choice]:
+        """Partners for this round from our circle, at times from those `beyond` it. A few milliseconds."""
         progress = progress_of(age_rounds, self._aim)
-        self.communities = grow(self._view(circle)).cut(progress)
+        if round_number % REGROW == 0 or not self.communities.of:
+            self.communities = grow(self._view(circle)).cut(progress)
         home = home_of(self._admission.me, circle, self.communities, bridge_rate(progress))
-        known = {*circle, *self.communities.of, *self._strangers()}
+        known = {*circle, *self._outside(beyond)}
         peers = (self._parts.table.get(peer) for peer in sorted(known))
         table = [self._candidate(peer) for peer in peers if peer is not None]
         choices = choose_partners(table, self.communities, home, round_number, self._parts.world.rng, self._settings)
@@ -170,10 +175,10 @@ class Likeness:
         self._forget_strangers(known)
         return choices
 
-    def _strangers(self) -> list[PeerId]:
-        """Some of all that are present: what nobody's fingerprint has brought into the view."""
-        present = [peer.id for peer in self._parts.table.present(self._admission.access.tag)]
-        return self._parts.world.rng.sample(present, min(FAR, len(present)))
+    def _outside(self, beyond: Sequence[PeerId]) -> list[PeerId]:
+        """Of those outside our circle the ones in our view, and some of all: strangers nobody's fingerprint brought."""
+        strangers = self._parts.world.rng.sample(beyond, min(FAR, len(beyond)))
+        return [peer for peer in beyond if peer in self.communities.of] + strangers
 
     def advise(self, circle: str, rounds_here: int) -> Advice:
         """What to do about our own circle, by the view of the last choice."""

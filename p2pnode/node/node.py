@@ -143,7 +143,11 @@ class Node:
         if manifest.plan is None or self.access is None or self._settings.meet_only:
             return
         learner = await self._learner_module()
-        self.learner = await learner.prepare(manifest.plan, self._settings, self._parts, self.access)
+        learning: Learning = await learner.prepare(manifest, self._settings, self._parts, self.access)
+        announcer = self._membership.announcer
+        announcer.fingerprint = lambda: learning.likeness.fingerprint
+        learning.exchanging.own_record = lambda: announcer.hello().announcement
+        self.learner = learning
         why = await self.learner.keep()
         self._events.say("done", f"{why}; leaving")
         self.leave()
@@ -268,7 +272,8 @@ class Node:
 
     def _row(self, peer: Peer) -> PeerRow:
         published = None if self.learner is None else self.learner.told(peer.id)
-        return peer_row(peer, self._parts, published, self._looking.views.get(peer.id))
+        kinship = None if self.learner is None else self.learner.likeness.kinship(peer.id)
+        return peer_row(peer, self._parts, published, self._looking.views.get(peer.id), kinship)
 
     def view(self) -> ViewIs:
         """What this node says of its learning to who watches."""

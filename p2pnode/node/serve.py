@@ -26,7 +26,9 @@ from ..messages import (
     Pong,
     Refused,
     Request,
+    Sights,
     Store,
+    SwapSights,
     ViewIs,
     Welcome,
     decode_request,
@@ -45,6 +47,7 @@ class Learner(Protocol):
     def answer(self, peer: PeerId, request: Exchange) -> Exchanged: ...
     async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged: ...
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
+    def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights: ...
 
 
 class Host(Protocol):
@@ -93,6 +96,7 @@ class NodeServer:
             Exchange: self._exchange,
             Bridge: self._bridge,
             GetView: self._view,
+            SwapSights: self._swap_sights,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -146,6 +150,10 @@ class NodeServer:
     async def _bridge(self, peer: PeerId, request: Request) -> Exchanged:
         assert isinstance(request, Bridge)
         return await self._learner().answer_beyond(peer, request)
+
+    def _swap_sights(self, peer: PeerId, request: Request) -> Sights:
+        assert isinstance(request, SwapSights)
+        return self._learner().swap_sights(peer, request)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._standing.fault(peer, why, self._clock.monotonic())

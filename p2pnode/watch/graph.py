@@ -5,7 +5,7 @@ A field that its source does not know is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -21,7 +21,7 @@ class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
     present: bool
     me: bool = False
     circle: str = ""
-    community: int | None = None
+    community: str = ""  # the id of its first member
     similarity: float | None = None  # to the node that looks
     round: int | None = None
     loss: float | None = None
@@ -66,6 +66,7 @@ class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
 
 def graph_of(status: Status, now: float) -> PeerGraph:
     """What a node knows, at `now` by its own clock."""
+    alike = {row.id: row.similarity for row in status.peers}
     return PeerGraph(
         time=now,
         me=status.id,
@@ -73,7 +74,7 @@ def graph_of(status: Status, now: float) -> PeerGraph:
         condition=status.condition,
         why=status.why,
         peers=(_me(status), *map(_peer, status.peers)),
-        exchanges=edges(status.exchanges),
+        exchanges=tuple(_alike(edge, status, alike) for edge in edges(status.exchanges)),
         learning=status.learning,
         traffic=status.traffic,
         events=status.events,
@@ -100,6 +101,14 @@ def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:
     return tuple(pairs.values())
 
 
+def _alike(edge: ExchangeView, status: Status, alike: Mapping[str, float | None]) -> ExchangeView:
+    """An edge of the node that looks, with how alike the two are."""
+    if status.id not in (edge.one, edge.other):
+        return edge
+    other = edge.other if edge.one == status.id else edge.one
+    return msgspec.structs.replace(edge, similarity=alike.get(other))
+
+
 def peer_of(id: str, name: str, role: str, learning: LearningStatus | None) -> PeerView:
     """A node as it knows itself."""
     if learning is None:
@@ -110,6 +119,7 @@ def peer_of(id: str, name: str, role: str, learning: LearningStatus | None) -> P
         role=role,
         present=True,
         circle=learning.circle,
+        community=learning.community,
         round=learning.rounds,
         loss=learning.loss,
         accuracy=learning.accuracy,
@@ -130,6 +140,9 @@ def _peer(row: PeerRow) -> PeerView:
         role=row.role,
         present=row.present,
         circle=row.circle,
+        community=row.community,
+        similarity=row.similarity,
+        why=row.chosen,
         round=row.round,
         loss=row.loss,
         accuracy=row.accuracy,

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ..ids import short
 from .graph import PeerGraph, PeerView
 from .text import clean
 
@@ -32,7 +33,7 @@ class Drawing(Figure):
 
 def group_of(peer: PeerView) -> str:
     """Its community where it is known, else its circle."""
-    return f"community {peer.community}" if peer.community is not None else peer.circle
+    return f"community {short(peer.community)}" if peer.community else peer.circle
 
 
 def plot_graph(picture: PeerGraph) -> Figure:

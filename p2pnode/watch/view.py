@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import UsageError
+from ..ids import short
 from .graph import PeerGraph
 from .text import clean
 
@@ -100,7 +101,7 @@ def _attributes(edge: Row) -> Row:
 
 
 def _html_row(peer: Any) -> str:
-    group = peer.community if peer.community is not None else peer.circle
+    group = short(peer.community) or peer.circle
     cells = (
         clean(peer.name),
         clean(str(group)),

@@ -1,12 +1,12 @@
 // The peer graph on a canvas: a force layout that goes on from where it was, whatever picture comes next.
 import { forceCollide, forceLink, forceManyBody, forceSimulation, forceX, forceY } from "d3-force";
-import { clean } from "./format.js";
+import { clean, short } from "./format.js";
 
 export const COLOURS = ["#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "#b08900", "#0d9bb5", "#d1495b", "#6b8e23", "#8d6e63"];
 const LABELS_UP_TO = 60;
 const FRESH = 6; // seconds during which an exchange shines
 
-export const groupOf = (peer) => (peer.community != null ? `community ${peer.community}` : peer.circle ?? "");
+export const groupOf = (peer) => (peer.community ? `community ${short(peer.community)}` : peer.circle ?? "");
 
 export function similarityColour(value, dark) {
   if (value == null) return dark ? "#5b6b80" : "#aab4c2";

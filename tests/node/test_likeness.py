@@ -61,10 +61,10 @@ class Node:
         return self.others[peer].likeness.answer(self.peer, request)
 
     def swap(self) -> None:
-        asyncio.run(self.likeness.swap(self.record()))
+        asyncio.run(self.likeness.swap(self.record))
 
     def view(self) -> set[PeerId]:
-        self.likeness.choose((), 1, 0.0)
+        self.likeness.choose((), (), 1, 0.0)
         return set(self.likeness.communities.of)
 
 
@@ -146,8 +146,8 @@ def test_before_the_first_fingerprint_it_chooses_in_the_circle_and_tells_nothing
     me, other = swarm()[:2]
     fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
     me.knows(other)
-    asyncio.run(fresh.swap(me.record()))
-    assert [choice.peer for choice in fresh.choose([other.peer], 1, 0.0)] == [other.peer]
+    asyncio.run(fresh.swap(me.record))
+    assert [choice.peer for choice in fresh.choose([other.peer], [], 1, 0.0)] == [other.peer]
     assert fresh.answer(other.peer, SwapSights(PUBLIC.tag, (other.record(),), floor=0.0)) == Sights(())
 
 
@@ -156,7 +156,7 @@ def test_choices_are_remembered_for_people() -> None:
     me, circle = nodes[0], [node.peer for node in nodes[1:9]]
     me.knows(*nodes[1:])
     me.swap()
-    choices = me.likeness.choose(circle, 5, 30.0)
+    choices = me.likeness.choose(circle, [node.peer for node in nodes[9:]], 5, 30.0)
     assert len(choices) == 3
     for choice in choices:
         kinship = me.likeness.kinship(choice.peer)
@@ -172,5 +172,5 @@ def test_those_without_standing_are_not_chosen() -> None:
     me.knows(good, bad)
     for _ in range(30):
         me.parts.standing.fault(bad.peer, "lies", 1000.0)
-    chosen = {choice.peer for turn in range(40) for choice in me.likeness.choose([good.peer, bad.peer], turn, 0.0)}
+    chosen = {choice.peer for turn in range(40) for choice in me.likeness.choose([good.peer, bad.peer], [], turn, 0.0)}
     assert chosen == {good.peer}

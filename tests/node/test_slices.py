@@ -231,17 +231,17 @@ async def inline_compute(work: Callable[[], T], steps: int = 0) -> T:
     return work()
 
 
-def test_only_peers_of_other_circles_are_chosen_and_only_by_delta_sets() -> None:
+def test_only_peers_of_other_circles_are_beyond_and_only_for_delta_sets_that_bridge() -> None:
     async def main() -> None:
         node = Node()
         bridging = node.learning.exchanging.bridging
-        assert bridging.choose("here") is None
+        assert bridging.beyond("here") == []
         there = node.meet()
-        assert bridging.choose("here") == there
-        assert bridging.choose("there") is None
+        assert bridging.beyond("here") == [there.id]
+        assert bridging.beyond("there") == []
         average = Node("average")
         average.meet()
-        assert average.learning.exchanging.bridging.choose("here") is None
+        assert average.learning.exchanging.bridging.beyond("here") == []
 
     run_virtual(main())
 
