@@ -62,7 +62,7 @@ SMALL = {"width": 48, "layers": 2, "context": 48, "test_windows": 128}
 CASES = {
     "fashion-mnist": Case("fashion-mnist", 500, learning_rate=BEST, settings={**FIXED, "density": 0.005}),
     "text": Case(
-        "text", 200, SMALL, topics(), "parts", 0.006, 5.0, 4, {**FIXED, "density": 0.02, "beta": 0.95},
+        "text", 500, SMALL, topics(), "parts", 0.006, 5.0, 4, {**FIXED, "density": 0.02, "beta": 0.95},
     ),
     "digits": Case("digits", 400, {"hidden": 1024}, settings={**FIXED, "density": 0.005}),
 }  # fmt: skip
