@@ -55,7 +55,8 @@ class Bench:
     @property
     def genesis(self) -> Vector:
         """The weights as the seed initialises them; built anew each time, since only the start needs them."""
-        model = build_model(self.task, self._seed)
+        with self.lock:  # torch's generator is one for all threads, and trainers draw from it
+            model = build_model(self.task, self._seed)
         try:
             return read_weights(model, self.layout)
         except ValueError as error:
