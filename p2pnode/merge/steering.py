@@ -14,9 +14,9 @@ half of the slope left and the loss 0.5 nats worse). So the whole way is kept wi
 
 γ follows the smaller of both, slowly, within 1 and MOST. What comes in from all others in a round, as a share of the
 coordinates, follows the first, from FEW of each to MANY: as long as there is more to gain the same way than is done,
-more is sent. So entries are largest soon after the beginning, when weights change most (Fashion-MNIST, one
-run each, same bytes: much first and little later 85.5 %, evenly 85.5, little first 85.1); AdamW on text stays at MANY, SGD comes down
-to FEW.
+more is sent. So entries are largest soon after the beginning, when weights change most (Fashion-MNIST, one run
+each, same bytes: much first and little later 85.5 %, evenly 85.5, little first 85.1); AdamW on text stays at MANY, SGD
+comes down to FEW.
 What is left also says how soon the residual grows stale: local steps that start again from weights that lag make the
 same progress again, and what was not sent need not be kept as long (β 0.95 against 0.98, one run each: text 0.02
 nats better, Fashion-MNIST 0.3 pp worse). All is measured on a sample of coordinates.
