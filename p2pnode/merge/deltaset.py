@@ -56,7 +56,7 @@ class DeltaSetPolicy:
         lineage = bytes.fromhex(origin.lineage)
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, tuning.norm_ratio)
         self.set = DeltaSet(rules, origin.genesis)
-        self.author = Author(origin.identity, tuning, len(origin.genesis), _scorer(tuning, origin))
+        self.author = Author(origin.identity, tuning, origin.layers or (len(origin.genesis),), _scorer(tuning, origin))
         self.agreement = Agreement()
         self._behind = Behind()
         self._readout = self.set.weights()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
 from typing import Any
@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..deltas.codec import CODECS, RICE
-from ..deltas.delta import SparseDelta
+from ..deltas.delta import Indices, SparseDelta
+from ..deltas.layerbudget import largest_by_layer
 from ..deltas.make import cut, record
 from ..deltas.scoring import Scorer
 from ..deltas.select import largest
@@ -46,9 +47,11 @@ class Draft:
 class Author:
     """This node's own log in a set, and the progress it has not told yet."""
 
-    def __init__(self, identity: Identity, tuning: Tuning, size: int, scorer: Scorer | None = None) -> None:
+    def __init__(self, identity: Identity, tuning: Tuning, layers: Sequence[int], scorer: Scorer | None = None) -> None:
+        size = sum(layers)
         self.identity = identity
         self.tuning = tuning
+        self._layers = layers
         self.scorer = scorer  # None: the largest magnitudes go
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
@@ -70,7 +73,7 @@ class Author:
         if scorer is not None and facts.byte_budget:
             scorer.granulator.scarcity = min(1.0, k * self._bytes_each / facts.byte_budget)
         places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
-        taken = cut(residual, largest(residual, k) if places is None else places, tuning.bits)
+        taken = cut(residual, self._largest(residual, k) if places is None else places, tuning.bits)
         delta = taken.delta(gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
@@ -82,6 +85,10 @@ class Author:
             scorer.sent(len(delta), len(payload))
         weight = (group, gamma, discount)
         return Draft(delta, payload, residual, trained, facts, relative_change(begun, after), weight)
+
+    def _largest(self, residual: Units, k: int) -> Indices:
+        share = self.tuning.layer_budget
+        return largest_by_layer(residual, k, self._layers, share) if share else largest(residual, k)
 
     def _entries(self, group: int, size: int, most: int, budget: int | None) -> int:
         """How many coordinates to send: the density's share, as many as allowed while nobody is there to send to."""

@@ -40,6 +40,9 @@ class Tuning:
     importance: float = 0.0  # power of its learned importance; 0: left out
     layer_scores: float = 0.0  # power of the scores that partners tell of each layer; 0: none are told
     least_influence: float = 0.0  # of the mean; coordinates with less are not sent
+    layer_budget: float = (
+        0.0  # share of an entry dealt out to the layers by their size; 0: all goes where it is largest
+    )
     granularity: int = 0  # fine, hybrid, coarse, by rule, learned (deltas/granularity.py)
 
     @property
@@ -75,6 +78,7 @@ def tuning_of(settings: Mapping[str, float]) -> Tuning:
         setting(settings, "importance", usual.importance, 0.0, 2.0),
         setting(settings, "layer_scores", usual.layer_scores, 0.0, 2.0),
         setting(settings, "least_influence", usual.least_influence, 0.0, 10.0),
+        setting(settings, "layer_budget", usual.layer_budget, 0.0, 1.0),
         int(granularity),
     )
 

@@ -14,6 +14,7 @@ from ..merge.setexchange import SNAPSHOT_BYTES
 from ..merge.setmessages import decode_deltas
 from ..messages import Exchange, Exchanged
 from ..network.base import Seconds
+from ..peers.linkrate import LinkRate
 from ..records import SignedRecord
 from ..run import RunAccess
 from .admission import Admission
@@ -46,6 +47,7 @@ class Exchanging:
         self._circle_name = circle
         self.bridging = bridging
         self.likeness = Likeness(parts, self._admission)
+        self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None
         self._now = asyncio.Event()
@@ -97,12 +99,15 @@ class Exchanging:
     async def _exchange(self, partner: PeerId) -> None:
         """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""
         try:
-            question = self._policy.ask(partner)
+            clock = self._parts.world.clock
+            begun, question = clock.monotonic(), self._policy.ask(partner)
             body = await self._ask(partner, question, push=False)
             push = self._policy.take(partner, body)
             if push:
                 await self._ask(partner, push, push=True)
-            self._standings.note_exchange(partner, len(question) + len(push), len(body), self._parts.world.clock.time())
+            self._standings.note_exchange(partner, len(question) + len(push), len(body), clock.time())
+            known = self._parts.table.get(partner)
+            self.link.note(len(body) + len(push), clock.monotonic() - begun, None if known is None else known.latency)
         except ValueError as fault:
             self._fault(partner, f"exchange: {fault}")
         except (PeerError, NetworkDown):

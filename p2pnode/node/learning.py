@@ -167,7 +167,8 @@ class Learning:
         steps = local_steps(shortened(lam, pace.steps), world.rng, most)
         begun, result = await self._slices.train(steps, pace.rate * self._rate)
         await self._take_fingerprint(result.weights)
-        facts = Facts(result.steps, result.loss, result.samples, peers)
+        budget = self.exchanging.link.budget(self._terms.round_seconds, peers)
+        facts = Facts(result.steps, result.loss, result.samples, peers, budget)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
         self._publish(await world.compute(lambda: self.policy.record(begun, result.weights, facts)))
         bridge = await self.exchanging.bridging.draft()
