@@ -89,10 +89,15 @@ DILOCO = {"steps": 20, "rate": 0.4}
 TWICE = 0.006  # of text's own rate
 TEXT = {
     **schemes(None),
+    "alone-2x": Scheme("average", {}, 0, TWICE),
     "dense-2x": Scheme("average", {}, 1, TWICE, waits=True),
+    "dense-4x": Scheme("average", {}, 1, 2 * TWICE, waits=True),
     "diloco": Scheme("diloco", DILOCO, 3),
     "diloco-2x": Scheme("diloco", DILOCO, 3, TWICE),
     "deltaset-4": Scheme("deltaset", {**FIXED, "density": 0.04, "beta": 0.95}, 3, TWICE, mean_steps=5),
+    "deltaset-influence": Scheme("deltaset", {"influence": 1}, 3),
+    "deltaset-4-influence": Scheme("deltaset", {"influence": 1, "density": 0.04, "interval": 5}, 3),
+    "deltaset-10": Scheme("deltaset", {"density": 0.1}, 3),
     "deltaset-2": Scheme("deltaset", {**FIXED, "density": 0.02, "beta": 0.95, "gamma": 2}, 3, TWICE),
 }
 ON_DEMAND = ("deltaset-0.5-islands", "deltaset-0.5-corrected")  # no bridges; entries let in during a round
