@@ -53,7 +53,7 @@ class Demo:
         alone.finish(self.stage.nodes)
         policies = [left_on_disk(node, plan, run, alone.bench) for node in self.stage.nodes]
         close_the_books(policies)
-        _check_log(policies[1].rounds, before)
+        _check_log(policies[1].author.rounds, before)
         accuracies = [node.learned.accuracy or 0.0 for node in self.stage.nodes if node.learned is not None]
         return self._verdict(accuracies, received)
 
