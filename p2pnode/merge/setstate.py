@@ -34,7 +34,7 @@ class Tuning:
     rate: float = 0.0  # factor on the task's learning rate; 0: by the size of the circle (pace.py)
     interval: float = 0.0  # mean local steps of a round, at most; 0: by the steps done so far (pace.py)
     norm_ratio: float = 0.5  # an entry's largest norm, relative to the genesis
-    bridge: float = 0.1  # how often, per exchange, a partner of another circle is asked
+    bridge: float = 0.1  # 0: no bridges; a node's rate anneals (communities/annealing.py), the frontier takes this one
     tau: float = 0.0  # medians within which steps done while entries came in are kept; 0: entries wait for the round
     influence: float = 0.0  # power of a coordinate's influence on the loss in its score; 0: left out
     importance: float = 0.0  # power of its learned importance; 0: left out
