@@ -108,6 +108,58 @@ class LearningStatus(msgspec.Struct, frozen=True):
     restarted: int = 0  # and that did not
 
 
+class VisitRow(msgspec.Struct, frozen=True):
+    """A model's stay at a shard."""
+
+    peer: str
+    model: str
+    round: int
+    before: float  # mean confidence when it came
+    after: float
+    time: float  # swarm time
+
+
+class ShardRow(msgspec.Struct, frozen=True):
+    """One shard as this node knows it."""
+
+    id: str
+    samples: int
+    size_bytes: int
+    holder: str  # the peer that is responsible for it
+    keepers: tuple[str, ...] = ()
+    here: bool = True  # this node has its samples
+    received: bool = False  # from another peer
+    private: bool = False  # stays home
+    states: dict[str, int] = {}  # samples by state: active, reserve, retired, quarantined
+    confidence: float | None = None  # of this node's model, mean over the shard
+    why: str = ""  # it is in its state, or was last sent
+    visits: int = 0
+    journey: tuple[VisitRow, ...] = ()  # only where one shard is asked for; older visits are summarised away
+
+
+class Guest(msgspec.Struct, frozen=True):
+    """How far the node may use the machine, and whether it rests. None is no limit."""
+
+    paused: str = ""  # why, or "" while it works
+    max_upload: float | None = None  # bytes a second
+    max_download: float | None = None
+    max_cpu: float | None = None  # share of the machine, 0 to 1
+    pause_on_battery: bool = False
+    idle_only: bool = False
+    schedule: str = ""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The load of the machine, and this node's part of it."""
+
+    cpu: float  # share of all cores in use, 0 to 1
+    own_cpu: float  # by this process
+    memory_bytes: int  # of this process
+    memory_free_bytes: int
+    battery: float | None = None  # charge, 0 to 1; None without one
+    on_battery: bool = False
+
+
 class Status(msgspec.Struct, frozen=True):
     """Everything the views show. `connected` is only ever said after a remote peer answered a call lately."""
 
@@ -129,3 +181,6 @@ class Status(msgspec.Struct, frozen=True):
     learning: LearningStatus | None = None
     exchanges: tuple[ExchangeRow, ...] = ()
     page: str = ""  # where it can be looked at; with the token that steering needs
+    shards: tuple[ShardRow, ...] = ()
+    guest: Guest = Guest()
+    machine: Machine | None = None
