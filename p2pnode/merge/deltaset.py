@@ -157,7 +157,8 @@ class DeltaSetPolicy:
         if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
             self._look()
         moved = follow(self._readout, self._weights_in_blocks())
-        return Merged(f"{came_in} entries of others" if came_in else "nothing new", came_in, moved)
+        words = f"{came_in} entries of others" if came_in else "nothing new"
+        return Merged(words, came_in, moved, self.author.values)
 
     def _drop_old(self) -> None:
         """Forget entries that snapshots cover; our own stay until two partners have them."""

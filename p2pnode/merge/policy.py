@@ -52,6 +52,7 @@ class Merged:
     why: str
     entries: int  # things of others that came in since the last merge
     update_norm: float  # norm of the change of the shared weights, relative to their norm
+    values: int = 0  # weights that this node's latest message carried, where messages are sparse
 
 
 class Policy(Protocol):

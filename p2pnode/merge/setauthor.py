@@ -56,6 +56,7 @@ class Author:
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
         self.rounds = 0
+        self.values = 0  # weights in our latest entry
         self._bytes_each = BYTES_EACH  # of a single coordinate that is sent, smoothed
         self.steering = Steering(size)
 
@@ -142,6 +143,7 @@ class Author:
         """The draft is an entry of the set now."""
         self.residual = draft.residual
         self.steering.published(draft.delta)
+        self.values = len(draft.delta)
         self.rounds += 1
         if len(draft.delta) and (self.scorer is None or self.scorer.single):
             self._bytes_each += (len(draft.payload) / len(draft.delta) - self._bytes_each) / 4

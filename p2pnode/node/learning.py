@@ -174,7 +174,7 @@ class Learning:
         bridge = await self.exchanging.bridging.draft()
         self.standings.bridges += bridge is not None and self._publish(bridge)
         merged = await world.compute(self.policy.merge)
-        self.standings.note(result.loss, merged, world.clock.time())
+        self.standings.note(result.loss, merged, world.clock.time(), result.steps)
         self.exchanging.soon()
 
     async def _take_fingerprint(self, weights: Floats) -> None:

@@ -49,11 +49,12 @@ class Standings:
         if len(self.partners) > MAX_PARTNERS:
             del self.partners[next(iter(self.partners))]
 
-    def note(self, loss: float, merged: Merged, now: float) -> None:
+    def note(self, loss: float, merged: Merged, now: float, steps: int = 0) -> None:
         """One round is done."""
         partners = tuple(dict.fromkeys(partner for partner, _, _ in self._since))
         sent, received = sum(row[1] for row in self._since), sum(row[2] for row in self._since)
-        row = MergeRow(self.rounds + 1, now, partners, sent, received, merged.entries, loss, merged.update_norm)
+        change = (merged.entries, loss, merged.update_norm, steps, merged.values)
+        row = MergeRow(self.rounds + 1, now, partners, sent, received, *change)
         self.merges.append(row)
         self._since = []
         self.rounds += 1

@@ -80,6 +80,8 @@ class MergeRow(msgspec.Struct, frozen=True):
     entries: int  # of others that came in
     loss: float
     update_norm: float
+    steps: int = 0  # local ones
+    values: int = 0  # weights that the node's own message carried
 
 
 class LearningStatus(msgspec.Struct, frozen=True):

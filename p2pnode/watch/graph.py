@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ..node.status import Event, ExchangeRow, LearningStatus, PeerRow, Status, Traffic
+from ..node.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, Status, Traffic
 
 
 class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,6 +62,8 @@ class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
     traffic: Traffic = Traffic()
     events: tuple[Event, ...] = ()
     invite: str = ""
+    guest: Guest = Guest()
+    machine: Machine | None = None
 
 
 def graph_of(status: Status, now: float) -> PeerGraph:
@@ -79,6 +81,8 @@ def graph_of(status: Status, now: float) -> PeerGraph:
         traffic=status.traffic,
         events=status.events,
         invite="" if status.private else status.invite,  # a private run's carries its key
+        guest=status.guest,
+        machine=status.machine,
     )
 
 

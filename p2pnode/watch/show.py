@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol, TextIO
 
 from ..config import OutputSettings
+from ..node.control import ControlAnswer, ControlRequest
 from ..node.status import Event, Status
 from .lines import line_writer
 from .text import clean, invitation, one_line
@@ -25,6 +26,7 @@ class Watched(Protocol):
     def on_event(self, listener: Callable[[Event], None]) -> None: ...
     def leave(self) -> None: ...
     async def look_around(self) -> None: ...
+    async def obey(self, request: ControlRequest) -> ControlAnswer: ...
 
 
 def view_kind(output: OutputSettings, stream: TextIO) -> Literal["live", "plain", "json"]:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from ...errors import LocalProblem
 from ..show import Watched
+from .details import Details
 from .feed import Feed
 from .guard import HEADERS, known_hosts, refusal
 from .metrics import health, metrics
@@ -43,11 +44,13 @@ class Page:
     def __init__(self, node: Watched) -> None:
         self._node = node
         self.feed = Feed(node)
+        self._details = Details(node)
 
     def routes(self) -> list[web.RouteDef]:
         static = [web.get(path, _static(name)) for path, name in STATIC.items()]
         return [
             *static,
+            *self._details.routes(),
             web.get("/api/view", self._view),
             web.get("/api/past", self._past),
             web.get("/api/live", self._live),
