@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from .addresses import Address
 from .errors import UsageError
 from .readers import (
+    AIMS,
     DEVICES,
     LOG_FORMATS,
     REACHABILITY,
@@ -41,7 +42,7 @@ from .readers import (
     read_until,
     read_word,
 )
-from .run import RunAccess
+from .run import Aim, RunAccess
 from .until import Until
 
 PREFIX = "P2PNODE_"
@@ -103,6 +104,9 @@ class LearningSettings:
     policy: str | None = _setting(None, read_word, "How a run founded here merges: deltaset (the default), …", "POLICY")
     set: tuple[tuple[str, float], ...] = _setting(
         (), read_numbers, "Set a number of the policy, such as density.", "KEY=VALUE", many=True
+    )
+    aim: Aim | None = _setting(
+        None, choice(AIMS), "What a run founded here is for: one model, or each community's own.", choices=AIMS
     )
     round_seconds: float | None = _setting(None, read_seconds, "About how long a round should take.", "SECONDS")
     split: str | None = _setting(

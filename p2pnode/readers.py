@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .addresses import Address, host_and_port, parse_address, parse_listen
 from .errors import UsageError
 from .messages import MAX_NAME_CHARS
-from .run import RunAccess
+from .run import Aim, RunAccess
 from .until import Until, parse_until
 
 LogFormat = Literal["auto", "rich", "plain", "json"]
@@ -21,6 +21,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "rich", "plain", "json")
 REACHABILITY: tuple[Reachability, ...] = ("auto", "public", "private")
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda", "mps")
+AIMS: tuple[Aim, ...] = ("shared", "own")
 MAX_LIST = 64
 MAX_WORD = 120  # of a task, a policy and the keys and values of their settings
 MAX_SECONDS = 365 * 24 * 3600.0

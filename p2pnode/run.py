@@ -6,7 +6,7 @@ import base64
 import hmac
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -24,6 +24,8 @@ MAX_PARAMETERS = 10_000_000_000
 Word = Annotated[str, msgspec.Meta(max_length=120)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
+Aim = Literal["shared", "own"]  # one good model for all, or each community good at its own kind of data
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What is learned in a run and how: everything two nodes must agree on to add up their work."""
@@ -40,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
     settings: Annotated[dict[Word, float], msgspec.Meta(max_length=32)] = msgspec.field(default_factory=dict)
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
     max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
+    aim: Aim = "shared"
 
 
 class Manifest(msgspec.Struct, frozen=True):

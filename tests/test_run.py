@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from p2pnode.errors import PeerMisbehaved, UsageError
 from p2pnode.ids import Identity, RunId
-from p2pnode.run import KEY_BYTES, Manifest, RunAccess, invite, read_manifest, run_id, sign_manifest
+from p2pnode.run import KEY_BYTES, Manifest, Plan, RunAccess, invite, read_manifest, run_id, sign_manifest
 
 ALICE, BOB = Identity(b"a" * 32), Identity(b"b" * 32)
 MANIFEST = Manifest("digits", ALICE.peer_id, 5.0, b"n" * 16)
@@ -17,6 +18,23 @@ PRIVATE = RunAccess(run_id(SIGNED), b"k" * KEY_BYTES)
 
 def test_a_manifest_is_read_back() -> None:
     assert read_manifest(SIGNED) == MANIFEST
+
+
+def planned(**more: object) -> bytes:
+    """A signed manifest whose plan is a plain mapping, as another version may have written it."""
+    plan = {"task": "t", "version": "1", "options": {}, "parameters": 1, "seed": 0, **more}
+    plan |= dict.fromkeys(("layout", "genesis", "probe"), "ab" * 32)
+    content = {"name": "r", "founder": ALICE.peer_id, "created": 5.0, "nonce": b"n", "plan": plan}
+    packed = msgspec.msgpack.encode(content)
+    return msgspec.msgpack.encode((packed, ALICE.sign(packed)))
+
+
+def test_a_plan_from_before_there_were_aims_is_for_one_shared_model() -> None:
+    old, own = read_manifest(planned()).plan, read_manifest(planned(aim="own")).plan
+    assert isinstance(old, Plan) and isinstance(own, Plan)
+    assert (old.aim, own.aim) == ("shared", "own")
+    with pytest.raises(PeerMisbehaved, match="malformed"):
+        read_manifest(planned(aim="none"))
 
 
 def test_a_tampered_manifest_is_refused_and_has_another_run_id() -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
 
-Aim = Literal["shared", "own"]  # one good model for all, or each community good at its own kind of data
+from ..run import Aim
+
+__all__ = ["Aim", "bridge_rate", "cut_height", "progress_of"]
 
 ROUNDS_TO_ONE: Mapping[Aim, float] = {"shared": 300.0, "own": 3000.0}
 STEPS = 32  # progress goes in so many steps: nodes agree on it although their clocks differ, and communities stay calm

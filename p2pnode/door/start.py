@@ -153,6 +153,7 @@ def task_choice(learning: LearningSettings) -> TaskChoice:
         "source": None if learning.data is None else str(learning.data.expanduser().absolute()),
         "policy": learning.policy,
         "settings": dict(learning.set),
+        "aim": learning.aim,
         "round_seconds": learning.round_seconds,
     }
     given = {name: value for name, value in said.items() if value}

@@ -16,7 +16,7 @@ from ..messages import Exchange, Exchanged
 from ..network.base import Seconds
 from ..peers.linkrate import LinkRate
 from ..records import SignedRecord
-from ..run import RunAccess
+from ..run import Aim, RunAccess
 from .admission import Admission
 from .bridging import Bridging
 from .likeness import Likeness
@@ -36,7 +36,14 @@ class Exchanging:
     """One model's talk with the others of its circle."""
 
     def __init__(
-        self, parts: Parts, access: RunAccess, policy: Policy, standings: Standings, circle: str, bridging: Bridging
+        self,
+        parts: Parts,
+        access: RunAccess,
+        policy: Policy,
+        standings: Standings,
+        circle: str,
+        bridging: Bridging,
+        aim: Aim,
     ) -> None:
         self._parts = parts
         self._access = access
@@ -46,7 +53,7 @@ class Exchanging:
         self.snapshots = Snapshots(parts, self._admission, policy)
         self._circle_name = circle
         self.bridging = bridging
-        self.likeness = Likeness(parts, self._admission)
+        self.likeness = Likeness(parts, self._admission, aim)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None

@@ -57,7 +57,15 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
     rows = None if share is None else fixed_rows(bench, share)
     circle, genesis = settings.circle, bytes.fromhex(plan.genesis)
     terms = Terms(
-        plan.round_seconds, plan.max_steps, rows, circle, genesis, settings.until, settings.max_disk, manifest.created
+        plan.round_seconds,
+        plan.max_steps,
+        rows,
+        circle,
+        genesis,
+        settings.until,
+        settings.max_disk,
+        manifest.created,
+        plan.aim,
     )
     beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
     learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)

@@ -24,7 +24,7 @@ from ..merge.setcheck import Agreement
 from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged, Sights, SwapSights
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps, shortened
-from ..run import RunAccess
+from ..run import Aim, RunAccess
 from ..shards.shard import Shard, cut, indices_of
 from ..shards.share import claimed
 from ..store.progress import Progress
@@ -63,6 +63,7 @@ class Terms:
     until: Until | None = None
     max_disk: int | None = None
     created: float = 0.0  # swarm time the run was founded
+    aim: Aim = "shared"
 
 
 class Learning:
@@ -76,7 +77,7 @@ class Learning:
         self.standings = Standings(Monitor(threshold), parts.identity.peer_id, begun=parts.world.clock.monotonic())
         admission = Admission(access, parts.identity.peer_id, MODEL)
         bridging = Bridging(parts, admission, policy, terms.genesis)
-        self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging)
+        self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging, terms.aim)
         self.exchanging.age = self._age
         self.likeness = self.exchanging.likeness
         self.fingerprints: Fingerprinter | None = None
@@ -270,6 +271,7 @@ class Learning:
             merged=standings.merged,
             problems=standings.problems,
             circle=self._terms.circle,
+            aim=self._terms.aim,
             community=self.likeness.communities.of.get(self._parts.identity.peer_id, ""),
             bridges=standings.bridges,
             kept=0 if correction is None else correction.kept,

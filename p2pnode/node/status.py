@@ -104,6 +104,7 @@ class LearningStatus(msgspec.Struct, frozen=True):
     hash_checks: int = 0  # comparisons of weights with partners that have the same entries
     hash_mismatches: int = 0  # of them, those that differed: should be none
     circle: str = ""
+    aim: str = ""  # shared: one model for all; own: each community good at its own data
     community: str = ""  # its first member, as this node sees it
     bridges: int = 0
     kept: int = 0  # corrections during a round that kept its steps

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..run import Aim
+
 
 @dataclass(frozen=True)
 class TaskChoice:
@@ -17,6 +19,7 @@ class TaskChoice:
     settings: Mapping[str, float] = field(default_factory=dict)
     round_seconds: float = 2.0
     max_steps: int = 200
+    aim: Aim = "shared"
     device: str = "auto"
     given: frozenset[str] = frozenset()  # which of these the user said: a run that differs in one of them is refused
     foreign: bool = False  # named by a run's founder, not here: only what is built in or installed may be loaded

@@ -40,6 +40,7 @@ def make_plan(bench: Bench, choice: TaskChoice, seed: int) -> Plan:
         settings=dict(choice.settings),
         round_seconds=choice.round_seconds,
         max_steps=choice.max_steps,
+        aim=choice.aim,
     )
 
 
@@ -72,7 +73,11 @@ def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
 
 def _check_wishes(plan: Plan, own: TaskChoice) -> None:
     """What the user said about the run against what it is."""
-    said = {"policy": (own.policy, plan.policy), "round_seconds": (own.round_seconds, plan.round_seconds)}
+    said: dict[str, tuple[object, object]] = {
+        "policy": (own.policy, plan.policy),
+        "aim": (own.aim, plan.aim),
+        "round_seconds": (own.round_seconds, plan.round_seconds),
+    }
     said |= {f"set {key}": (value, plan.settings.get(key)) for key, value in own.settings.items()}
     for name, (wanted, planned) in said.items():
         if name.split()[0].replace("set", "settings") in own.given and wanted != planned:

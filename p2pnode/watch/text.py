@@ -65,6 +65,8 @@ def learning_words(learning: LearningStatus) -> list[str]:
         words.append(f"loss {learning.loss:.4g}")
     words.append(f"{learning.steps} steps, {learning.steps_per_second:.0f}/s on {learning.samples} samples")
     words.append(f"updates {learning.update_norm:.2%}")
+    if learning.aim == "own":
+        words.append("aim: each community's own model")
     words.append(f"{learning.exchanges} exchanges, {learning.entries} entries of others")
     return words
 
