@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.common import Figures, middle, progress, run
-from p2pnode.communities.dendrogram import MAX_VIEW, grow
+from p2pnode.communities.dendrogram import MAX_VIEW, Communities, grow
 from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
 from p2pnode.communities.partners import Candidate, choose_partners, home_of
 from p2pnode.communities.vicinity import MARK_BYTES, Sight, Vicinity
@@ -206,12 +206,17 @@ def moved(kind: str, share_gone: float = 0.05, views: int = 10) -> float:
         before = grow(view).cut(progress_made)
         for _ in range(views):
             left = {peer: row for peer, row in view.items() if lots.random() >= share_gone}
-            after, stayed = grow(left).cut(progress_made), 0
-            for first in before.firsts:
-                now = [after.of[peer] for peer in before.members(first) if peer in left]
-                stayed += max((now.count(community) for community in set(now)), default=0)
-            shares.append(1 - stayed / len(left))
+            shares.append(share_moved(before, grow(left).cut(progress_made)))
     return float(np.mean(shares))
+
+
+def share_moved(before: Communities, after: Communities) -> float:
+    """Of the peers in both views, those that are no longer with most of their community."""
+    both, stayed = before.of.keys() & after.of.keys(), 0
+    for first in before.firsts:
+        now = [after.of[peer] for peer in before.members(first) if peer in both]
+        stayed += max((now.count(community) for community in set(now)), default=0)
+    return 1 - stayed / len(both)
 
 
 def figures(sizes: tuple[int, ...], rounds: int, kinds: tuple[str, ...] = KINDS) -> Figures:

@@ -61,8 +61,20 @@ class Peer:
     trained: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # x, after the last round
 
 
+@dataclass(frozen=True)
+class Partners:
+    """Whom a peer turns to after a round: some of its circle, and some of others, to bridge to."""
+
+    inside: list[Peer]
+    beyond: list[Peer] = field(default_factory=list)
+
+
 class VirtualPeers:
-    """One run. `run` brings every peer to the planned number of steps."""
+    """One run. `run` brings every peer to the planned number of steps.
+
+    `circles` names each peer's circle, where they are not just consecutive. `choose` says whom a peer turns to; unless
+    it is replaced, that is by lot. `latency` is that of a message between two peers, in local steps.
+    """
 
     def __init__(
         self,
@@ -72,15 +84,18 @@ class VirtualPeers:
         settings: Mapping[str, float],
         plan: Plan,
         genesis: Floats,
+        circles: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self.now = 0.0
+        self.choose: Callable[[Peer], Partners] = self.by_lot
+        self.latency: Callable[[Peer, Peer], float] = lambda one, other: plan.latency
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self.peers = []
         for number, part in enumerate(parts):
             identity = Identity(blake3(f"peer {number} of run {plan.seed}".encode()).digest())
-            circle = f"circle {number // plan.circle}" if plan.circle else ""
+            circle = circles[number] if circles else f"circle {number // plan.circle}" if plan.circle else ""
             lineage = circle_lineage(GENESIS, circle).hex()
             origin = Origin(
                 to_units(genesis),
@@ -102,13 +117,17 @@ class VirtualPeers:
             self.now, _, event = heapq.heappop(self._events)
             event()
 
+    def at(self, time: float, event: Callable[[], None]) -> None:
+        """Let something happen at a time yet to come."""
+        self._after(time - self.now, event)
+
     def _after(self, delay: float, event: Callable[[], None]) -> None:
         self._count += 1
         heapq.heappush(self._events, (self.now + delay, self._count, event))
 
     def _round(self, peer: Peer) -> None:
         """Begin a round: what is learned is known when its time has passed."""
-        pace = pace_of(peer.policy, len(self._mates(peer)) + 1)
+        pace = pace_of(peer.policy, len(self.mates(peer)) + 1)
         mean = shortened(self.plan.mean_steps, pace.steps)
         count = min(local_steps(mean, peer.rng, CAP), self.plan.steps - peer.done)
         if count <= 0:
@@ -129,7 +148,7 @@ class VirtualPeers:
             self._after(counts[0], lambda: self._slice(peer, (begun, result), counts[1:], rate))
             return
         measure_influence(peer.policy, peer.trainer, result.weights)
-        facts = Facts(result.steps, result.loss, result.samples, len(self._mates(peer)) + 1)
+        facts = Facts(result.steps, result.loss, result.samples, len(self.mates(peer)) + 1)
         self._after(counts[0], lambda: self._end(peer, begun, result.weights, facts))
 
     def _end(self, peer: Peer, begun: Floats, after: Floats, facts: Facts) -> None:
@@ -139,28 +158,33 @@ class VirtualPeers:
         peer.trained = after
         if not self.plan.waits:
             policy.merge()
-        mates = self._mates(peer)
-        partners = peer.rng.sample(mates, min(self.plan.partners, len(mates)))
-        if self._bridges(peer):
-            partners = partners[: self.plan.partners - 1]
+        partners = self.choose(peer)
+        for other in partners.beyond:
+            self._bridge(peer, other)
         if self.plan.waits:
-            self._exchange(peer, partners, lambda: self._merge_and_go_on(peer))
+            self._exchange(peer, partners.inside, lambda: self._merge_and_go_on(peer))
         else:
-            self._exchange(peer, partners, lambda: None)
+            self._exchange(peer, partners.inside, lambda: None)
             self._round(peer)
 
-    def _mates(self, peer: Peer) -> list[Peer]:
+    def mates(self, peer: Peer) -> list[Peer]:
         """The others of a peer's circle."""
         return [other for other in self.peers if other is not peer and other.circle == peer.circle]
 
-    def _bridges(self, peer: Peer) -> bool:
-        """Now and then a peer of another circle is asked instead of one of the own."""
+    def by_lot(self, peer: Peer) -> Partners:
+        """Anyone of the circle; now and then a peer of another circle instead of one of them."""
+        mates, policy = self.mates(peer), peer.policy
+        partners = peer.rng.sample(mates, min(self.plan.partners, len(mates)))
         beyond = [other for other in self.peers if other.circle != peer.circle]
-        policy, latency = peer.policy, self.plan.latency
         if not beyond or not isinstance(policy, DeltaSetPolicy) or peer.rng.random() >= policy.author.tuning.bridge:
-            return False
-        other = peer.rng.choice(beyond)
-        lineage, pause = circle_lineage(GENESIS, other.circle), len(self._mates(peer)) + 1
+            return Partners(partners)
+        return Partners(partners[: self.plan.partners - 1], [peer.rng.choice(beyond)])
+
+    def _bridge(self, peer: Peer, other: Peer) -> None:
+        """Ask a peer of another circle for its weights, and publish half the way there."""
+        policy, latency = peer.policy, self.latency(peer, other)
+        assert isinstance(policy, DeltaSetPolicy)
+        lineage, pause = circle_lineage(GENESIS, other.circle), len(self.mates(peer)) + 1
         question = policy.bridges.ask(lineage, pause)
 
         def asked() -> None:
@@ -175,7 +199,6 @@ class VirtualPeers:
 
         if question:
             self._after(latency, asked)
-        return True
 
     def _merge_and_go_on(self, peer: Peer) -> None:
         peer.policy.merge()
@@ -190,7 +213,7 @@ class VirtualPeers:
             then()
             return
         partner, rest = partners[0], partners[1:]
-        mine, theirs, latency = peer.identity.peer_id, partner.identity.peer_id, self.plan.latency
+        mine, theirs, latency = peer.identity.peer_id, partner.identity.peer_id, self.latency(peer, partner)
 
         def asked() -> None:
             partner.received += len(request)

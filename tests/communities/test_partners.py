@@ -60,6 +60,8 @@ def test_laws_of_choice(table, circle, rate, now, seed, how) -> None:
         assert choice.bridge == (choice.peer not in home.members)
     able = [each for each in table if each.peer != ME and not each.stale and not each.banned]
     assert bool(choices) == bool(able), "whoever has somebody chooses somebody"
+    inside = sum(each.peer in home.members for each in able)
+    assert len(choices) == 3 or sum(not choice.bridge for choice in choices) == inside, "a bridge replaces one of three"
     again = choose_partners(list(reversed(table)), COMMUNITIES, home, now, random.Random(seed), how)
     assert again == choices, "the order of the table does not matter"
 
@@ -106,6 +108,56 @@ def test_a_crowd_of_liars_does_not_keep_a_node() -> None:
     honest = set(VIEW) - CIRCLE - {ME}
     found = counts(everybody(), bridge_rate=0.0)
     assert sum(found[member] for member in honest) >= 0.08 * 3000
+
+
+def shares_of_the_honest(liars: int, honest: int, circle: frozenset[PeerId], rounds: int) -> list[float]:
+    """How many of the choices are honest peers, in the first and in the second half of the rounds.
+
+    Liars look just like this node, answer at once and never fail; honest ones are unlike it and far away.
+    """
+    rng, mine = np.random.default_rng(5), np.random.default_rng(6).normal(size=256)
+    view = {ME: as_row(mine), **{peer(1 + n): as_row(mine + 0.01 * rng.normal(size=256)) for n in range(liars)}}
+    view |= {peer(100 + n): as_row(rng.normal(size=256)) for n in range(honest)}
+    met: dict[PeerId, int] = {}
+    halves = [0, 0]
+    lots, settings_, communities = random.Random(8), PartnerSettings(similarity=5.0), grow(view).cut(0.2)
+    for now in range(rounds):
+        table = [
+            Candidate(each, met.get(each), *((0.2, 1e4, 3, 0.1) if each >= peer(100) else (0.0, 1e9, 0, 1.0)))
+            for each in view
+        ]
+        for choice in choose_partners(table, communities, home_of(ME, circle, communities, 0.0), now, lots, settings_):
+            met[choice.peer] = now
+            halves[2 * now // rounds] += choice.peer >= peer(100)
+    return [2 * half / rounds for half in halves]
+
+
+def test_fifty_lying_fingerprints_do_not_keep_a_node_for_ever() -> None:
+    """Neither where they are its community nor where they are its circle; and late as often as early."""
+    for circle in (frozenset[PeerId](), frozenset(peer(1 + n) for n in range(8))):
+        for share in shares_of_the_honest(50, 10, circle, 1200):
+            assert share >= 0.5 * PartnerSettings().explore * 10 / 60
+
+
+@given(tables, st.frozensets(st.integers(0, 40).map(peer)), st.integers(0, 1000), all_settings)
+def test_nobody_able_is_out_of_reach(table, circle, now, how) -> None:
+    """When the lot decides, it decides among all alike, whatever is said of them."""
+    able = sorted(each.peer for each in table if each.peer != ME and not each.stale and not each.banned)
+    lots = replace(how, explore=1.0, partners=1)
+    for place, each in enumerate(able):
+        chosen = choose_partners(table, COMMUNITIES, Home(ME, circle - {ME}, 0.0), now, Loaded(place, len(able)), lots)
+        assert [choice.peer for choice in chosen] == [each]
+
+
+class Loaded(random.Random):
+    """Always falls on the same place of so many."""
+
+    def __init__(self, place: int, count: int) -> None:
+        super().__init__()
+        self._value = (place + 0.5) / count
+
+    def random(self) -> float:
+        return self._value
 
 
 def test_what_counts() -> None:
