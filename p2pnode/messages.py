@@ -20,6 +20,9 @@ MAX_PEERS_PER_ANSWER = 64
 MAX_SIGHTS = 16  # announcements told for the sake of their fingerprints, at a time
 MAX_FINGERPRINT_BYTES = 512
 MAX_MARKS_BYTES = 2048
+MAX_SHARD_WORDS = 100  # about shards, in one call
+MAX_SHARD_WORD_BYTES = 4096
+MAX_SHARD_MARKS_BYTES = 1 << 16
 MAX_PLACE_BYTES = 60_000  # of a snapshot that others are asked about: some 800 chains of a delta set
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
@@ -170,6 +173,29 @@ class Bridge(Message, frozen=True):
     proof: Proof = b""
 
 
+ShardWords = Annotated[
+    tuple[Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)], ...],
+    msgspec.Meta(max_length=MAX_SHARD_WORDS),
+]
+ShardMarks = Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_MARKS_BYTES)]
+
+
+class TellShards(Message, frozen=True):
+    """Words about shards, which p2pnode.handoff understands; `meet`: here is what I know, tell me what is news."""
+
+    run: RunText
+    model: Name
+    words: ShardWords = ()
+    meet: bool = False
+    marks: ShardMarks = b""  # short marks of the certificates I know
+    proof: Proof = b""
+
+
+class ShardsTold(Message, frozen=True):
+    words: ShardWords = ()
+    marks: ShardMarks = b""
+
+
 class GetView(Message, frozen=True):
     """How are you doing? For who watches; answered by members of the run alone."""
 
@@ -205,8 +231,8 @@ class Refused(Message, frozen=True):
     why: Text = ""
 
 
-Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge | GetView | SwapSights
-Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | ViewIs | Sights | Refused
+Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge | GetView | SwapSights | TellShards
+Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | ViewIs | Sights | ShardsTold | Refused
 
 
 # ---- requests answered by a stream ----
@@ -240,7 +266,15 @@ class GetKept(StreamRequest, frozen=True):
     snapshot: SnapshotName
 
 
-AnyStreamRequest = GetSnapshot | GetChunks | GetKept
+class GetShard(StreamRequest, frozen=True):
+    """A shard's visit history and samples; the certificate says why the asking peer may have them."""
+
+    shard: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    certificate: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)]
+
+
+SnapshotRequest = GetSnapshot | GetChunks | GetKept
+AnyStreamRequest = SnapshotRequest | GetShard
 
 
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from .certificate import MAX_TERM, Certificate
+from .certificate import MAX_TERM, Certificate, is_offer
 from .messages import AnyMessage
 
 
@@ -157,6 +157,18 @@ def sources(state: State, me: str, others: tuple[str, ...] = ()) -> tuple[str, .
     known = state.record.highest.keepers if state.record.highest else ()
     everyone = (state.wanted.giver, *state.wanted.keepers, *known, *others)
     return tuple(dict.fromkeys(peer for peer in everyone if peer != me))
+
+
+def may_have(state: State, peer: str, shown: Certificate) -> bool:
+    """Whether a peer may have the bytes: it is named, or shows an offer to it by whom we know as the holder.
+
+    `shown` has passed the checks of its signatures.
+    """
+    highest = state.record.highest
+    if highest is None:
+        return False
+    offered = is_offer(shown) and shown.to == peer and shown.giver == highest.to
+    return peer in highest.keepers or offered
 
 
 _decoder = msgspec.msgpack.Decoder(Record)

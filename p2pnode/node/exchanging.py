@@ -61,6 +61,11 @@ class Exchanging:
 
     # ---- who ----
 
+    def run_members(self) -> list[PeerId]:
+        """Peers of the run that learn, of whichever circle."""
+        present = self._parts.table.present(self._access.tag)
+        return [peer.id for peer in present if peer.announcement.role == "node"]
+
     def members(self) -> list[PeerId]:
         """Peers of the same circle that are there; of the whole run when no circle is declared."""
         present = self._parts.table.present(self._access.tag)

@@ -71,6 +71,7 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
     learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)
     learning.fingerprints = await world.compute(lambda: fingerprinter(bench, plan.seed))
     await _find_start(learning, plan, parts)
+    await learning.holdings.start()
     return learning
 
 

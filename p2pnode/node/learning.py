@@ -21,10 +21,12 @@ from ..merge.deltaset import DeltaSetPolicy
 from ..merge.pace import pace_of
 from ..merge.policy import Facts, Policy
 from ..merge.setcheck import Agreement
-from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged, Sights, SwapSights
+from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged, GetShard, ShardsTold, Sights, SwapSights
+from ..messages import TellShards as Tell
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps, shortened
 from ..run import Aim, RunAccess
+from ..shards.samples import sample_layout
 from ..shards.shard import Shard, cut, indices_of
 from ..shards.share import claimed
 from ..store.progress import Progress
@@ -37,6 +39,7 @@ from .bridging import Bridging
 from .evaluating import Evaluating
 from .exchanging import MODEL, Exchanging
 from .fingerprinting import Fingerprinter
+from .holdings import Holdings
 from .parts import Parts
 from .saving import Saving
 from .slices import Slices
@@ -80,6 +83,9 @@ class Learning:
         self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging, terms.aim)
         self.exchanging.age = self._age
         self.likeness = self.exchanging.likeness
+        layout = sample_layout({name: column.numpy() for name, column in bench.data.items()})
+        room = None if terms.max_disk is None else terms.max_disk // 2
+        self.holdings = Holdings(parts, admission, layout, self.exchanging.run_members, room)
         self.fingerprints: Fingerprinter | None = None
         self.trainer = Trainer(bench, np.empty(0, np.int64), _own_seed(parts, access), declared_speed=parts.world.speed)
         self._parts = parts
@@ -107,10 +113,11 @@ class Learning:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.standings.begun = self._parts.world.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            exchanging = group.create_task(self.exchanging.keep())
+            beside = [group.create_task(self.exchanging.keep()), group.create_task(self.holdings.keep())]
             why = await self._keep_training()
             await self.exchanging.once()  # the last entry too should get around
-            exchanging.cancel()
+            for task in beside:
+                task.cancel()
         return why
 
     async def save(self, limit: Seconds | None = None) -> None:
@@ -241,7 +248,12 @@ class Learning:
     async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged:
         return await self.exchanging.bridging.answer(peer, request)
 
+    async def answer_shards(self, peer: PeerId, request: Tell) -> ShardsTold:
+        return await self.holdings.answer(peer, request)
+
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
+        if isinstance(request, GetShard):
+            return await self.holdings.payload(peer, request)
         return await self.exchanging.snapshots.payload(peer, request)
 
     def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights:

@@ -9,7 +9,7 @@ from ..errors import PeerMisbehaved, PeerRefused
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
 from ..merge.snapshot import Outline, Snapshot, encode_outline, outline_of
-from ..messages import AnyStreamRequest, GetChunks, GetKept
+from ..messages import GetChunks, GetKept, SnapshotRequest
 from ..network.base import Payload, Seconds
 from .world import World
 
@@ -38,7 +38,7 @@ class Offers:
         self._making = asyncio.Lock()
         self._offers: dict[bytes, _Offer] = {}  # the one used last is last
 
-    async def payload(self, request: AnyStreamRequest) -> Payload:
+    async def payload(self, request: SnapshotRequest) -> Payload:
         if isinstance(request, GetKept):
             return Payload.of(self._named(request.snapshot).snapshot.kept)
         if isinstance(request, GetChunks):

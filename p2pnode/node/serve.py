@@ -26,9 +26,11 @@ from ..messages import (
     Pong,
     Refused,
     Request,
+    ShardsTold,
     Sights,
     Store,
     SwapSights,
+    TellShards,
     ViewIs,
     Welcome,
     decode_request,
@@ -48,6 +50,7 @@ class Learner(Protocol):
     async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged: ...
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
     def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights: ...
+    async def answer_shards(self, peer: PeerId, request: TellShards) -> ShardsTold: ...
 
 
 class Host(Protocol):
@@ -97,6 +100,7 @@ class NodeServer:
             Bridge: self._bridge,
             GetView: self._view,
             SwapSights: self._swap_sights,
+            TellShards: self._tell_shards,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -154,6 +158,10 @@ class NodeServer:
     def _swap_sights(self, peer: PeerId, request: Request) -> Sights:
         assert isinstance(request, SwapSights)
         return self._learner().swap_sights(peer, request)
+
+    async def _tell_shards(self, peer: PeerId, request: Request) -> ShardsTold:
+        assert isinstance(request, TellShards)
+        return await self._learner().answer_shards(peer, request)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._standing.fault(peer, why, self._clock.monotonic())

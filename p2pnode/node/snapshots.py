@@ -17,7 +17,7 @@ from ..ids import PeerId, short
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
 from ..merge.snapshot import Assembly, Outline, Snapshot, Verdict, judge
-from ..messages import MAX_PLACE_BYTES, AnyStreamRequest
+from ..messages import MAX_PLACE_BYTES, SnapshotRequest
 from ..network.base import Payload, Seconds
 from .admission import Admission
 from .fetching import Fetching
@@ -63,7 +63,7 @@ class Snapshots:
 
     # ---- giving ----
 
-    async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
+    async def payload(self, peer: PeerId, request: SnapshotRequest) -> Payload:
         """What a newcomer asked for."""
         self._admission.check(peer, request.run, request.model, request.proof)
         return await self._offers.payload(request)

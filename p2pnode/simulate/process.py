@@ -56,6 +56,9 @@ class ProcessDisk:
     def used(self, folder: str) -> int:
         return self._disk.used(folder)
 
+    def names(self, folder: str) -> list[str]:
+        return self._disk.names(folder)
+
 
 @dataclass
 class Process:

@@ -39,6 +39,10 @@ class Storage(Protocol):
         """Bytes of all that is in a folder."""
         ...
 
+    def names(self, folder: str) -> list[str]:
+        """What is directly in a folder, without the folder's own name."""
+        ...
+
 
 class MemoryStorage:
     """Storage that lives as long as the object: a simulated disk."""
@@ -64,6 +68,10 @@ class MemoryStorage:
 
     def used(self, folder: str) -> int:
         return sum(len(data) for name, data in self._files.items() if name.startswith(f"{folder}/"))
+
+    def names(self, folder: str) -> list[str]:
+        inside = [name.removeprefix(f"{folder}/") for name in self._files if name.startswith(f"{folder}/")]
+        return sorted(name for name in inside if "/" not in name)
 
 
 class DiskStorage:
@@ -107,6 +115,14 @@ class DiskStorage:
 
     def used(self, folder: str) -> int:
         return sum(path.stat().st_size for path in (self._root / folder).rglob("*") if path.is_file())
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(self._root / folder) if entry.is_file())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _problem(self._root / folder, error) from None
 
     def sweep(self) -> None:
         """Take away what a killed process left half-written. Only its owner may, before it writes."""

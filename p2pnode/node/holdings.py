@@ -1,0 +1,293 @@
+"""The shards a node holds and keeps: on disk, among peers, and on their way. Never loses one that is its to keep.
+
+What happens to a shard is p2pnode.handoff's to say; here it is done. Learning adds what the node brings, reads what is
+here, hears of arrivals, and asks for a shard to be given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..errors import LocalProblem
+from ..handoff.state import Event, Give, Renew, holder, is_mine, is_sole_keeper, unconfirmed
+from ..ids import PeerId
+from ..messages import GetShard, ShardsTold, TellShards
+from ..network.base import Payload, Seconds
+from ..shards.route import Shipment
+from ..shards.samples import MAX_SHARD_BYTES, SampleLayout
+from ..shards.visits import History, length
+from ..store.shardfiles import ShardFiles
+from .admission import Admission
+from .parts import Parts
+from .shardcare import CareRules, ShardCare
+from .shardfetch import ShardFetch
+from .shardtalk import ShardTalk
+from .shelf import Make, Shelf
+from .status import ShardRow
+
+ROOM_BYTES = 2 << 30  # for samples of others, unless the user says
+USUAL = CareRules()
+MEET_AT_ONCE = 16
+LOTS = 2  # peers met without a reason, now and then
+
+
+class Holdings:
+    """Contract: `add_own` for all the node brings, then `start`, then `keep` for as long as the node lives."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        admission: Admission,
+        layout: SampleLayout,
+        members: Callable[[], list[PeerId]],
+        room_bytes: int | None = None,
+        rules: CareRules = USUAL,
+    ) -> None:
+        self.room_bytes = ROOM_BYTES if room_bytes is None else room_bytes
+        self._parts = parts
+        self._admission = admission
+        self._members = members
+        self._rules = rules
+        files = ShardFiles(parts.world.storage, f"runs/{admission.access.run}/shards")
+        self._shelf = Shelf(parts.identity, parts.world, files, layout)
+        self._talk = ShardTalk(parts, admission, self._shelf, lambda shard: self._fetching.want(shard))
+        self._fetching = ShardFetch(parts, admission, self._shelf, self._talk.post)
+        self._fetching.others, self._fetching.room = members, self._room_for
+        self._care = ShardCare(admission.access.tag, self._shelf, members, rules)
+        self._talk.refuses = self._why_not
+        self._met: set[PeerId] = set()
+        self._checked = 0
+        self._leaving = False
+
+    # ---- for learning ----
+
+    def add_own(self, shard: str, content: bytes | Make) -> None:
+        """Samples this node brings, encoded, or a function that makes them; claimed unless somebody holds them."""
+        self._shelf.add_own(shard, content)
+
+    async def start(self) -> None:
+        """Take in what is on disk, and claim what nobody is known to hold."""
+        lost = await self._shelf.load()
+        if lost:
+            self._tell_lost(len(lost))
+        now = self._parts.world.clock.monotonic()
+        self._care.look(now)
+        await self._carry_out(self._care.decide(now))
+
+    def ids(self) -> list[str]:
+        """Shards whose samples are here."""
+        return self._shelf.here()
+
+    def held(self) -> list[str]:
+        """Those of them that this node is responsible for, and may give."""
+        return [shard for shard in self._shelf.here() if is_mine(self._shelf.state(shard), self._shelf.me)]
+
+    def read(self, shard: str) -> dict[str, NDArray[Any]]:
+        """The samples, checked; KeyError when they are not here. Reads the disk."""
+        return self._shelf.read(shard)
+
+    def history(self, shard: str) -> History:
+        """A shard's visits; travels with it."""
+        return self._shelf.history(shard)
+
+    def set_history(self, history: History) -> None:
+        self._shelf.put_history(history)
+
+    def on_arrival(self, listener: Callable[[str], None]) -> None:
+        """Be told when a shard's samples have come."""
+        self._shelf.on_arrival.append(listener)
+
+    def on_gone(self, listener: Callable[[str], None]) -> None:
+        """Be told when a shard's samples are no longer here."""
+        self._shelf.on_gone.append(listener)
+
+    def row(self, shard: str) -> ShardRow:
+        """What views show of a shard."""
+        entry = self._shelf.entries[shard]
+        highest = entry.state.record.highest
+        return ShardRow(
+            id=shard,
+            samples=entry.samples,
+            size_bytes=entry.size_bytes,
+            holder=holder(entry.state),
+            keepers=() if highest is None else highest.keepers,
+            here=entry.state.have,
+            received=entry.received,
+            visits=length(self._shelf.history(shard)),
+        )
+
+    @property
+    def free_bytes(self) -> int:
+        """Room for more, what is only cache counted as free."""
+        entries = self._shelf.entries.values()
+        kept = sum(e.size_bytes for e in entries if e.state.have and e.state.record.kept and e.make is None)
+        return max(0, self.room_bytes - kept)
+
+    # ---- giving ----
+
+    async def give(self, shipment: Shipment) -> bool:
+        """Hand a shard over; True once the receiver is its holder. A move also drops it here, once that is safe."""
+        state, me = self._shelf.state(shipment.shard), self._shelf.me
+        if not (is_mine(state, me) and state.have) or state.offer is not None:
+            return False
+        highest = state.record.highest
+        assert highest is not None
+        without = (me,) if shipment.move else ()
+        keepers = self._care.keepers(shipment.shard, shipment.peer, (me, *highest.keepers), without)
+        if shipment.move:
+            self._care.moving.add(shipment.shard)
+        given = await self._offer(shipment.shard, shipment.peer, keepers, self._rules.offer_open)
+        if not given:
+            self._care.moving.discard(shipment.shard)
+        return given
+
+    async def _offer(self, shard: str, to: str, keepers: tuple[str, ...], limit: Seconds) -> bool:
+        await self._do(shard, Give(to, keepers))
+        try:
+            async with asyncio.timeout(limit):
+                while self._shelf.state(shard).offer is not None:
+                    await self._shelf.wait_for_change(shard)
+        except TimeoutError:
+            own = self._care.keepers(shard, self._shelf.me, keepers)
+            await self._do(shard, Renew(own))
+        return not is_mine(self._shelf.state(shard), self._shelf.me)
+
+    @property
+    def only_here(self) -> list[str]:
+        """Shards that may be nowhere else: to be handed over before this node leaves."""
+        entries = self._shelf.entries.items()
+        return [shard for shard, entry in entries if is_sole_keeper(entry.state, self._shelf.me)]
+
+    async def hand_over_all(self, limit: Seconds) -> None:
+        """Before leaving: hand over what is nowhere else, as far as that goes within the limit, and say so."""
+        self._leaving = True
+        shards, events = self.only_here, self._parts.events
+        if not shards or not self._members():
+            return
+        events.say("handing over", f"{_count(shards)} are only here; handing them over before leaving")
+        keeping = asyncio.create_task(self.keep())
+        try:
+            async with asyncio.timeout(limit):
+                await asyncio.gather(*(self._hand_over(shard, limit) for shard in shards))
+        except TimeoutError:
+            pass
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        left = self.only_here
+        if left:
+            events.say("handing over", f"{_count(left)} stay only here: nobody took them in time", warning=True)
+        else:
+            events.say("handing over", f"{_count(shards)} handed over")
+
+    async def _hand_over(self, shard: str, limit: Seconds) -> None:
+        me = self._shelf.me
+        for peer in [peer for peer in self._care.order(shard) if peer != me]:
+            keepers = self._care.keepers(shard, peer, (), (me,))
+            if await self._offer(shard, peer, keepers, limit):
+                return
+
+    # ---- life ----
+
+    async def keep(self) -> None:
+        """Talk, fetch and look after shards until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._talk.keep())
+            group.create_task(self._fetching.keep())
+            group.create_task(self._keep_caring())
+
+    async def _keep_caring(self) -> None:
+        rounds, clock = 0, self._parts.world.clock
+        while True:
+            self._care.look(clock.monotonic())
+            if not self._leaving:
+                await self._carry_out(self._care.decide(clock.monotonic()))
+                await self._check_some_files()
+            self._fetch_again()
+            rounds += 1
+            await self._meet(anyone=rounds % self._rules.meet_anyone_every == 0)
+            await asyncio.sleep(self._rules.period * self._parts.world.rng.uniform(0.8, 1.2))
+
+    async def _meet(self, anyone: bool) -> None:
+        """Newcomers, those we await something from, and now and then anyone."""
+        members = self._members()
+        newcomers = [peer for peer in members if peer not in self._met]
+        self._met &= set(members)
+        if not self._shelf.entries:
+            return
+        awaited = [peer for peer in members if peer in self._awaited()]
+        lots = self._parts.world.rng.sample(members, min(LOTS, len(members))) if anyone else []
+        chosen = list(dict.fromkeys((*awaited, *newcomers, *lots)))[:MEET_AT_ONCE]
+        for peer, well in zip(chosen, await asyncio.gather(*map(self._talk.meet, chosen)), strict=True):
+            if well:
+                self._met.add(peer)
+
+    def _awaited(self) -> set[str]:
+        """Peers whose word is missing: on an offer, on keeping a shard, on dropping one."""
+        me, awaited = self._shelf.me, set[str]()
+        for entry in self._shelf.entries.values():
+            state, highest = entry.state, entry.state.record.highest
+            if highest is None:
+                continue
+            if state.offer is not None:
+                awaited.add(state.offer.to)
+            if highest.to == me:
+                awaited.update(unconfirmed(state, me))
+            elif state.have and state.record.kept and me not in highest.keepers:
+                awaited.add(highest.to)
+        return awaited
+
+    def _fetch_again(self) -> None:
+        for shard, entry in self._shelf.entries.items():
+            if entry.state.wanted is not None and not entry.state.have:
+                self._fetching.want(shard)
+
+    async def _check_some_files(self) -> None:
+        """A few at a time, all in turn: files deleted or damaged by whomever are noticed."""
+        shards = self._shelf.here()
+        some = [shards[(self._checked + n) % len(shards)] for n in range(min(len(shards), self._rules.look_at_once))]
+        self._checked += len(some)
+        lost = [shard for shard in some if not await self._shelf.look_after(shard)]
+        if lost:
+            self._tell_lost(len(lost))
+
+    def _tell_lost(self, count: int) -> None:
+        what = "the samples of a shard were" if count == 1 else f"the samples of {count} shards were"
+        self._parts.events.say("shards", f"{what} deleted or damaged on disk; fetching them from keepers", warning=True)
+
+    async def _carry_out(self, events: list[tuple[str, Event]]) -> None:
+        for shard, event in events:
+            await self._do(shard, event)
+
+    async def _do(self, shard: str, event: Event) -> None:
+        try:
+            self._talk.post(await self._shelf.do(shard, event))
+        except LocalProblem as problem:
+            self._parts.events.say("disk", f"a shard's record could not be written: {problem}", warning=True)
+
+    # ---- room and offers ----
+
+    def _why_not(self, peer: PeerId, shard: str) -> str:
+        """Why an offer is declined at once, if it is."""
+        if self._leaving:
+            return "leaving"
+        return "" if self._room_for(shard) > 0 else "no room"
+
+    def _room_for(self, shard: str) -> int:
+        return min(MAX_SHARD_BYTES, self.free_bytes)
+
+    # ---- for peers ----
+
+    async def answer(self, peer: PeerId, request: TellShards) -> ShardsTold:
+        return await self._talk.answer(peer, request)
+
+    async def payload(self, peer: PeerId, request: GetShard) -> Payload:
+        return await self._fetching.payload(peer, request)
+
+
+def _count(shards: list[str]) -> str:
+    return "1 shard" if len(shards) == 1 else f"{len(shards)} shards"

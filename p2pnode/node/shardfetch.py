@@ -1,0 +1,163 @@
+"""The bytes of shards: given to who may have them, fetched where they are wanted, and checked."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+import msgspec
+
+from ..errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
+from ..handoff.certificate import Certificate, check_offer, is_offer
+from ..handoff.messages import Certified, check
+from ..handoff.state import Fetched, NotFetched, Received, may_have, sources
+from ..ids import PeerId
+from ..messages import GetShard, encode
+from ..network.base import MemorySink, Payload, StreamLimits
+from ..shards.samples import MAX_SHARD_BYTES, decode_samples
+from ..shards.visits import MAX_BYTES as MAX_HISTORY_BYTES
+from ..shards.visits import check_history, check_nothing_left_out, decode_history, encode_history, length
+from .admission import Admission
+from .parts import Parts
+from .shelf import Sent, Shelf
+
+AT_ONCE = 4
+_LENGTH = struct.Struct(">I")
+_decoder = msgspec.msgpack.Decoder(Certificate)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class ShardFetch:
+    """`post` takes the messages that lead on; `room` says how many bytes a shard may have, 0 for none."""
+
+    def __init__(self, parts: Parts, admission: Admission, shelf: Shelf, post: Callable[[Sent], None]) -> None:
+        self._parts = parts
+        self._admission = admission
+        self._shelf = shelf
+        self._post = post
+        self._wanted: dict[str, None] = {}
+        self._soon = asyncio.Event()
+        self.others: Callable[[], list[PeerId]] = list  # members who may have what the named ones have not
+        self.room: Callable[[str], int] = lambda shard: MAX_SHARD_BYTES
+
+    # ---- giving ----
+
+    async def payload(self, peer: PeerId, request: GetShard) -> Payload:
+        """A shard's history and samples; PeerRefused when they are not here or not for this peer."""
+        self._admission.check(peer, request.run, request.model, request.proof)
+        if not self._shelf.state(request.shard).have:
+            raise PeerRefused("unknown shard", "its samples are not here")
+        shown = self._checked(peer, request)
+        if not is_offer(shown):
+            self._post(await self._shelf.do(request.shard, Received(peer, Certified(shown))))
+        if not may_have(self._shelf.state(request.shard), peer, shown):
+            raise PeerRefused("not yours", "neither holder nor keeper of that shard, as far as is known here")
+        data = await self._parts.world.aside(lambda: self._packed(request.shard))
+        if not data:
+            raise PeerRefused("unknown shard", "its samples are damaged here")
+        return Payload.of(data)
+
+    def _packed(self, shard: str) -> bytes:
+        content = self._shelf.content(shard)
+        history = encode_history(self._shelf.history(shard))
+        return b"" if content is None else b"".join([_LENGTH.pack(len(history)), history, content])
+
+    def _checked(self, peer: PeerId, request: GetShard) -> Certificate:
+        """What a peer shows when it asks for a shard; PeerMisbehaved when it is nothing proper."""
+        try:
+            shown = _decoder.decode(request.certificate)
+            if (shown.run, shown.shard) != (request.run, request.shard):
+                raise ValueError("the certificate is another's")
+            if is_offer(shown):
+                check_offer(shown, shown.giver, peer)
+            else:
+                check(Certified(shown), peer, self._admission.me, self._shelf.state(shown.shard).record.highest)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise PeerMisbehaved(f"shard: {str(error)[:120]}") from None
+        return shown
+
+    # ---- fetching ----
+
+    def want(self, shard: str) -> None:
+        """Fetch the bytes of a shard as soon as may be."""
+        self._wanted[shard] = None
+        self._soon.set()
+
+    async def keep(self) -> None:
+        """Fetch what is wanted until cancelled."""
+        busy: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._soon.wait()
+                self._soon.clear()
+                busy = {shard: task for shard, task in busy.items() if not task.done()}
+                waiting = [shard for shard in self._wanted if shard not in busy]
+                for shard in waiting[: max(0, AT_ONCE - len(busy))]:
+                    busy[shard] = group.create_task(self._fetch_one(shard))
+
+    async def _fetch_one(self, shard: str) -> None:
+        try:
+            self._post(await self._fetch(shard))
+        except LocalProblem as problem:
+            self._parts.events.say("disk", f"a shard could not be noted: {problem}", warning=True)
+        finally:
+            self._wanted.pop(shard, None)
+            self._soon.set()
+
+    async def _fetch(self, shard: str) -> Sent:
+        """From whoever has it; what that leads to. A full disk declines what is offered."""
+        state, room = self._shelf.state(shard), self.room(shard)
+        if room <= 0:
+            return await self._shelf.do(shard, NotFetched("no room"))
+        others = tuple(self.others())
+        here = {*others}
+        named = sources(state, self._admission.me, others)
+        for peer in sorted(named, key=lambda peer: peer not in here):
+            content = await self._content(PeerId(peer), shard, state.wanted, room)
+            if content is None:
+                continue
+            try:
+                return await self._shelf.do(shard, Fetched(), content)
+            except LocalProblem as problem:
+                self._parts.events.say("disk", f"a shard could not be stored: {problem}", warning=True)
+                return await self._shelf.do(shard, NotFetched("no room"))
+        return await self._shelf.do(shard, NotFetched("nobody gave it")) if named else ()
+
+    async def _content(self, peer: PeerId, shard: str, wanted: Certificate | None, room: int) -> bytes | None:
+        """The samples as one peer gives them, checked; None when it does not. What is wrong costs it standing."""
+        access, model, proof = self._admission.access, self._admission.model, self._admission.proof(peer)
+        request = GetShard(access.tag, model, proof, shard, _encoder.encode(wanted))
+        most = min(room, MAX_SHARD_BYTES) + MAX_HISTORY_BYTES + _LENGTH.size
+        sink = MemorySink()
+        try:
+            await self._parts.network.fetch(peer, encode(request), sink, StreamLimits(most))
+            return await self._parts.world.aside(lambda: self._unpacked(peer, shard, sink.content()))
+        except ValueError as fault:
+            self._blame(peer, f"shard: {fault}")
+        except PeerMisbehaved as fault:
+            if room >= MAX_SHARD_BYTES:  # else it may only be too large for us
+                self._blame(peer, f"shard: {fault}")
+        except (PeerError, NetworkDown):
+            pass
+        finally:
+            self._parts.calls.traffic.received_bytes += sink.offset
+        return None
+
+    def _unpacked(self, peer: PeerId, shard: str, data: bytes) -> bytes:
+        """The samples in what a peer gave; its history is put on disk when it tells more than ours."""
+        if len(data) < _LENGTH.size:
+            raise ValueError("a shard without content")
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        content = data[end:]
+        decode_samples(content, self._shelf.layout, shard)
+        theirs, ours = decode_history(data[_LENGTH.size : end]), self._shelf.history(shard)
+        check_history(theirs, shard, self._parts.clock.now())
+        for visit in [visit for visit in ours.visits if visit.peer == peer][-1:]:
+            check_nothing_left_out(theirs, visit)
+        if length(theirs) > length(ours):
+            self._shelf.put_history(theirs)
+        return content
+
+    def _blame(self, peer: PeerId, why: str) -> None:
+        self._parts.standing.fault(peer, why, self._parts.world.clock.monotonic())

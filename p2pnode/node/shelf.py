@@ -1,0 +1,181 @@
+"""The shards of one node: their states in memory, their files on disk, and one event at a time for each.
+
+What an event leads to is written in order, each write durable before the next; then the state is adopted; only then may
+messages leave. A write that fails leaves the state as it was: nobody hears of what is not on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..handoff.messages import AnyMessage
+from ..handoff.state import DeleteBytes, Event, Lost, PutBytes, State, Write, restarted
+from ..handoff.step import step
+from ..ids import Identity
+from ..shards.samples import SampleLayout, count_samples, decode_samples
+from ..shards.visits import History
+from ..store.shardfiles import ShardFiles
+from .world import World
+
+Sent = tuple[tuple[str, AnyMessage], ...]
+Make = Callable[[], bytes]
+NONE = State()
+
+
+@dataclass
+class Entry:
+    """One shard. `make` gives samples that need no file, because they can be made from the task's own data."""
+
+    state: State = NONE
+    size_bytes: int = 0  # of the samples, and how many they are; 0 where they are not here
+    samples: int = 0
+    make: Make | None = None
+    received: bool = False  # its samples came from a peer
+    giver: str = ""  # who offered it
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Shelf:
+    """Contract: `add_own` before `load`, `load` before anything else. Listeners must not raise."""
+
+    def __init__(self, identity: Identity, world: World, files: ShardFiles, layout: SampleLayout) -> None:
+        self.me = identity.peer_id
+        self.layout = layout
+        self.entries: dict[str, Entry] = {}
+        self.on_arrival: list[Callable[[str], None]] = []
+        self.on_gone: list[Callable[[str], None]] = []
+        self._identity = identity
+        self._world = world
+        self._files = files
+
+    # ---- looking ----
+
+    def state(self, shard: str) -> State:
+        entry = self.entries.get(shard)
+        return NONE if entry is None else entry.state
+
+    @property
+    def used_bytes(self) -> int:
+        """What samples take on disk."""
+        return sum(entry.size_bytes for entry in self.entries.values() if entry.state.have and entry.make is None)
+
+    def here(self) -> list[str]:
+        return [shard for shard, entry in self.entries.items() if entry.state.have]
+
+    # ---- the beginning ----
+
+    def add_own(self, shard: str, content: bytes | Make) -> None:
+        """Samples this node brings. Bytes get a file of their own; what a function makes is made whenever needed."""
+        if isinstance(content, bytes):
+            record = self._files.record(shard)
+            if (record.kept or record.highest is None) and self.content(shard) is None:
+                self._files.put_samples(shard, content)
+            self.entries[shard] = Entry()
+        else:
+            self.entries[shard] = Entry(make=content)
+
+    async def load(self) -> list[str]:
+        """Take in what is on disk; returns the shards that should be there and are not, or are damaged."""
+        own = set(self.entries)
+        known = await self._world.aside(self._files.known)
+        for shard in sorted({*known, *own}):
+            await self._world.aside(lambda shard=shard: self._load(shard, shard in own))  # type: ignore[misc]
+        entries = self.entries.items()
+        return [shard for shard, entry in entries if entry.state.record.kept and not entry.state.have]
+
+    def _load(self, shard: str, own: bool) -> None:
+        entry = self.entries.setdefault(shard, Entry())
+        record = self._files.record(shard)
+        if entry.make is not None and not record.kept and record.highest is not None:
+            entry.make = None  # it was handed over
+        content = self.content(shard)
+        if content is not None:
+            entry.size_bytes, entry.samples = len(content), count_samples(content)
+        entry.received = not own
+        entry.state = restarted(self.me, record, content is not None)
+
+    # ---- samples and visits ----
+
+    def content(self, shard: str) -> bytes | None:
+        """The encoded samples, checked; None when they are not there or damaged. Reads the disk."""
+        entry = self.entries.get(shard)
+        data = entry.make() if entry is not None and entry.make is not None else self._files.samples(shard)
+        try:
+            if data is not None:
+                decode_samples(data, self.layout, shard)
+        except ValueError:
+            return None
+        return data
+
+    def read(self, shard: str) -> dict[str, NDArray[Any]]:
+        """The samples; KeyError when they are not here."""
+        data = self.content(shard) if self.state(shard).have else None
+        if data is None:
+            raise KeyError(shard)
+        return decode_samples(data, self.layout, shard)
+
+    def history(self, shard: str) -> History:
+        return self._files.history(shard)
+
+    def put_history(self, history: History) -> None:
+        self._files.put_history(history)
+
+    async def look_after(self, shard: str) -> bool:
+        """Check that a shard's file is whole; False when it is not: then the shard counts as lost here."""
+        if not self.state(shard).have or await self._world.aside(lambda: self.content(shard)) is not None:
+            return True
+        await self.do(shard, Lost())
+        return False
+
+    # ---- events ----
+
+    async def do(self, shard: str, event: Event, content: bytes = b"") -> Sent:
+        """Let something happen to a shard; the messages it leads to. LocalProblem when the disk will not have it.
+
+        Whoever waits for it may be cancelled; what was begun is ended all the same.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._do(shard, event, content)))
+
+    async def _do(self, shard: str, event: Event, content: bytes) -> Sent:
+        entry = self.entries.setdefault(shard, Entry())
+        async with entry.lock:
+            before = entry.state
+            after, writes, messages = step(self._identity, before, event)
+            if writes:
+                await self._world.aside(lambda: self._write(shard, writes, content))
+            entry.state = after
+            self._note_samples(shard, entry, before.have, content)
+        if after is not before:
+            entry.changed.set()
+            entry.changed = asyncio.Event()
+        return messages
+
+    def _note_samples(self, shard: str, entry: Entry, had: bool, content: bytes) -> None:
+        if entry.state.have == had:
+            return
+        entry.size_bytes, entry.samples = len(content), count_samples(content) if content else 0
+        if entry.state.have:
+            entry.received = True
+        else:
+            entry.make = None
+        for listener in self.on_arrival if entry.state.have else self.on_gone:
+            listener(shard)
+
+    def _write(self, shard: str, writes: tuple[Write, ...], content: bytes) -> None:
+        for write in writes:
+            if isinstance(write, PutBytes):
+                self._files.put_samples(shard, content)
+            elif isinstance(write, DeleteBytes):
+                self._files.delete_samples(shard)
+            else:
+                self._files.put_record(shard, write.record)
+
+    async def wait_for_change(self, shard: str) -> None:
+        """Until the shard's state is another one."""
+        await self.entries[shard].changed.wait()
