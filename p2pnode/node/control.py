@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import LocalProblem, UsageError
-from .status import MergeRow, Status
+from .status import MergeRow, ShardRow, Status
 
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 MAX_REQUEST_BYTES = 4096
@@ -34,10 +34,11 @@ Order = Callable[["ControlRequest"], Awaitable["ControlAnswer"]]  # LocalProblem
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked of the node."""
 
-    do: Literal["status", "leave", "export", "revert", "log", "blame"]
+    do: Literal["status", "leave", "export", "revert", "log", "blame", "shards"]
     file: str = ""  # to export to, an absolute path
     ema: bool = False  # export the average over rounds
     peer: str = ""  # to leave out: its id, the end of it, or its name
+    shard: str = ""  # whose journey is asked for; "": all shards, without journeys
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -48,6 +49,7 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     said: str = ""
     merges: tuple[MergeRow, ...] = ()  # the log, newest last
     blame: dict[str, dict[str, float]] = {}  # by author and layer, the share of what was added there
+    shards: tuple[ShardRow, ...] = ()
     refused: bool = False  # the request was understood, and could not be done
 
 

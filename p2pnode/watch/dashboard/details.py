@@ -39,12 +39,23 @@ class Details:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/api/shards", self._shards),
+            web.get("/api/journey", self._journey),
             web.get("/api/lineage", self._whose_work),
             web.get("/api/rounds", self._rounds),
         ]
 
     async def _shards(self, request: web.Request) -> web.Response:
         return _json(self._node.status().shards[:MAX_SHARDS])
+
+    async def _journey(self, request: web.Request) -> web.Response:
+        """One shard, with the visits it is known to have had."""
+        try:
+            answer = await self._node.obey(ControlRequest("shards", shard=request.query.get("shard", "")))
+        except (LocalProblem, UsageError) as problem:
+            raise web.HTTPNotFound(text=str(problem)) from None
+        if len(answer.shards) != 1:
+            raise web.HTTPNotFound(text="no such shard is known here")
+        return _json(answer.shards[0])
 
     async def _whose_work(self, request: web.Request) -> web.Response:
         async with self._working:

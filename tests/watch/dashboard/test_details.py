@@ -8,7 +8,7 @@ import pytest
 
 from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlAnswer, ControlRequest
-from p2pnode.node.status import Guest, Machine, MergeRow, ShardRow
+from p2pnode.node.status import Guest, Machine, MergeRow, ShardRow, VisitRow
 from p2pnode.watch.dashboard import details
 from p2pnode.watch.dashboard.server import served
 from tests.watch.dashboard.test_served_page import FakeNode, get
@@ -28,6 +28,8 @@ class Learner(FakeNode):
         self.asked.append(request.do)
         if self.problem:
             raise LocalProblem(self.problem)
+        if request.do == "shards":
+            return ControlAnswer(shards=tuple(row for row in self.shown.shards if row.id == request.shard))
         merges = (MergeRow(1, 4.0, ("fox",), 10, 20, 3, 0.5, 0.01, steps=40, values=96),)
         return ControlAnswer(blame=SHARES, merges=merges)
 
@@ -42,6 +44,16 @@ async def test_shards_are_told_apart_from_the_pictures() -> None:
     rows, picture = await asked(FakeNode(shards=(shard,)), "api/shards", "api/view")
     assert [(row["id"], row["states"], row["confidence"]) for row in rows] == [("s1", shard.states, 0.7)]
     assert "s1" not in json.dumps(picture), "a picture a second must stay small"
+
+
+async def test_one_shard_tells_its_journey_and_an_unknown_one_is_not_found() -> None:
+    shard = ShardRow("s1", 64, 4096, "fox", journey=(VisitRow("fox", "model", 3, 0.2, 0.6, 9.0),))
+    async with served(Learner(shards=(shard,)), "127.0.0.1", 0) as place:
+        code, text = await get(place, "api/journey?shard=s1")
+        assert (code, json.loads(text)["journey"][0]["after"]) == (200, 0.6)
+        assert (await get(place, "api/journey?shard=s2"))[0] == 404
+    async with served(Learner("this node learns nothing"), "127.0.0.1", 0) as place:
+        assert await get(place, "api/journey?shard=s1") == (404, "this node learns nothing")
 
 
 async def test_the_lineage_is_worked_out_seldom_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
