@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from p2pnode.addresses import Address
 from p2pnode.errors import PeerMisbehaved, PeerRefused
 from p2pnode.ids import Identity, PeerId
 from p2pnode.messages import Refused, TellShards, decode_request, decode_stream_request, encode
@@ -17,7 +16,7 @@ from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.admission import Admission
-from p2pnode.node.holdings import Holdings
+from p2pnode.node.holdings import USUAL, Holdings
 from p2pnode.node.parts import make_parts
 from p2pnode.node.shardcare import CareRules
 from p2pnode.node.status import Event
@@ -118,9 +117,9 @@ class ShardNode:
 class Shards:
     """Some such nodes."""
 
-    def __init__(self, count: int, rules: CareRules = CareRules(), links: Links = Links(0.02, 0.0)) -> None:
+    def __init__(self, count: int, rules: CareRules = USUAL) -> None:
         self.rules = rules
-        self.swarm = SimSwarm(1, links)
+        self.swarm = SimSwarm(1, Links(latency=0.02, jitter=0.0))
         self.nodes = [ShardNode(self, number) for number in range(count)]
         for node in self.nodes:
             self.swarm.add_host(node.peer)
@@ -143,7 +142,7 @@ class Shards:
         return [n.number for n in self.nodes if n.alive and id in n.holdings.ids()]
 
 
-def play(count: int, act: Callable[[Shards], Awaitable[T]], rules: CareRules = CareRules()) -> T:
+def play(count: int, act: Callable[[Shards], Awaitable[T]], rules: CareRules = USUAL) -> T:
     """Let something happen among `count` nodes in virtual time."""
 
     async def story() -> T:
@@ -154,6 +153,3 @@ def play(count: int, act: Callable[[Shards], Awaitable[T]], rules: CareRules = C
             await shards.close()
 
     return run_virtual(story())
-
-
-__all__ = ["LAYOUT", "RUN", "Address", "ShardNode", "Shards", "columns", "play", "shard"]
