@@ -1,14 +1,18 @@
 """Finding the peers whose models are most alike, at any size: how many of the true ten nearest are known, at what cost.
 
-    python -m benchmarks.nearest [--peers 100,1000,10000] [--kinds churn,mixed,noise] [--rounds 20] [--json] [--quick]
+    python -m benchmarks.nearest [--peers 100,1000,10000] [--kinds churn,keys,mixed,noise] [--rounds 20] [--json]
 
 Every node runs the package's own Vicinity and swaps sights with one peer a round, a newcomer with three; the directory
 gives a random sample at the beginning and a small one every ten rounds. Fingerprints are drawn in three ways: `planted`
 (communities of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels,
 with some noise), `noise` (all 256 numbers independent: nothing to go by). `churn` is planted, and a hundredth of the
-nodes is replaced every round; gone ones are found out by asking them. Swarms above 10,000 are planted only.
+nodes is replaced every round; gone ones are found out by asking them. `keys` is planted, and half of every sample comes
+from a key made of the fingerprint's own signs under random projections, as a directory could keep. Swarms above 10,000
+are planted only. Recall is also told after 5 and 10 rounds.
 
-Per node and round: lookups, bytes (sent and received), cpu_ms. `choose_ms` is the processor time of growing the tree
+Per node and round: lookups, bytes (sent and received), cpu_ms. The last is measured on some of the exchanges, done once
+more with fresh copies of both nodes' tables: among thousands of tables in one process most of the time would go into
+waiting for memory, which a node that has one table does not do. `choose_ms` is the processor time of growing the tree
 over a node's whole view, cutting it and choosing partners; `moved_…` how many peers change communities when a twentieth
 of the view goes.
 """
@@ -16,6 +20,7 @@ of the view goes.
 from __future__ import annotations
 
 import argparse
+import copy
 import math
 import random
 import time
@@ -37,7 +42,10 @@ from p2pnode.records import sign_record
 SIZES = (100, 1_000, 10_000)
 SIZES_QUICK = (100, 1_000)
 ROUNDS = 20
-KINDS = ("churn", "mixed", "noise")  # besides planted
+KINDS = ("churn", "keys", "mixed", "noise")  # besides planted
+EARLY = (5, 10)  # rounds after which recall is told too
+WATCHED = 2_000  # exchanges whose processor time is taken
+BUCKET = 200  # peers a key made of a fingerprint has at most
 COMMUNITY = 100
 FIRST_SAMPLE = 24
 LATER_SAMPLE = 8
@@ -89,6 +97,9 @@ class Swarm:
     asked: int = 0
     sampled: int = 0
     lookups: int = 0
+    watch_every: int = 1  # exchanges
+    watched: list[float] = field(default_factory=list)  # seconds of processor time
+    keys: Keys | None = None
 
     def arrive(self, rows: Rows, turn: int, rng: random.Random) -> None:
         first = len(self.nodes)
@@ -103,7 +114,9 @@ class Swarm:
             self.look_up(number, FIRST_SAMPLE, rng)
 
     def look_up(self, number: int, count: int, rng: random.Random) -> None:
-        sample = [self.sights[place] for place in rng.sample(self.here, min(count, len(self.here)))]
+        alike = self.keys.sample(number, count // 2, rng) if self.keys else []
+        some = rng.sample(self.here, min(count - len(alike), len(self.here)))
+        sample = [self.sights[place] for place in {*alike, *some}]
         self.nodes[number].sampled(sample)
         self.lookups += 1
         self.sampled += len(sample)
@@ -125,12 +138,10 @@ class Swarm:
         if other not in self.since:
             node.forget([peer])
             return
-        there, me = self.nodes[other], self.sights[number]
-        answer = there.tell(me.peer, me.row, node.marks(0.0, LASTING), node.floor())
-        push = node.tell(peer, self.sights[other].row, there.marks(0.0, LASTING), there.floor())
-        there.told([*push, me])
-        node.told(answer)
-        self.told += len(answer) + len(push) + 1
+        me, partner = self.sights[number], self.sights[other]
+        if self.asked % self.watch_every == 0:
+            self.watched.append(cpu_of_swap(node, self.nodes[other], me, partner))
+        self.told += swap(node, self.nodes[other], me, partner)
 
     def turn(self, number: int, rng: random.Random) -> None:
         for place in self.here:
@@ -156,10 +167,48 @@ class Swarm:
         return float(np.mean(everyone)), float(np.mean(settled))
 
 
-def simulated(kind: str, count: int, rounds: int, churn: bool = False, seed: int = 1) -> tuple[Swarm, Figures]:
-    rng, source = random.Random(seed), drawn(kind, count, np.random.default_rng(seed))
-    swarm = Swarm(np.empty((0, DIMENSIONS), np.int8), [], [], [])
-    swarm.arrive(next(source), 0, rng)
+def swap(node: Vicinity, there: Vicinity, me: Sight, partner: Sight) -> int:
+    """Two nodes tell each other; how many announcements went over the wire."""
+    answer = there.tell(me.peer, me.row, node.marks(0.0, LASTING), node.floor())
+    push = node.tell(partner.peer, partner.row, there.marks(0.0, LASTING), there.floor())
+    there.told([*push, me])
+    node.told(answer)
+    return len(answer) + len(push) + 1
+
+
+def cpu_of_swap(node: Vicinity, there: Vicinity, me: Sight, partner: Sight) -> float:
+    """Processor seconds of both sides, choosing whom to ask included; nothing changes."""
+    one, other, lots = copy.deepcopy(node), copy.deepcopy(there), random.Random(1)
+    begun = time.process_time()
+    one.whom_to_ask(lots)
+    swap(one, other, me, partner)
+    return time.process_time() - begun
+
+
+class Keys:
+    """A directory by fingerprint: peers whose signs under random projections begin alike share a key."""
+
+    def __init__(self, rows: Rows, seed: int) -> None:
+        depth = max(0, math.ceil(math.log2(len(rows) / BUCKET)))
+        centred = rows.astype(np.float32) - rows.astype(np.float32).mean(axis=0)  # as by the run's first fingerprint
+        signs = centred @ np.random.default_rng(seed).normal(size=(DIMENSIONS, depth)) > 0
+        self._key_of = [sign.tobytes() for sign in signs]
+        self._peers: dict[bytes, list[int]] = {}
+        for number, key in enumerate(self._key_of):
+            self._peers.setdefault(key, []).append(number)
+
+    def sample(self, number: int, count: int, rng: random.Random) -> list[int]:
+        there = self._peers[self._key_of[number]]
+        return rng.sample(there, min(count, len(there)))
+
+
+def simulated(kind: str, count: int, rounds: int, seed: int = 1) -> tuple[Swarm, Figures]:
+    rng, churn = random.Random(seed), kind == "churn"
+    source = drawn("planted" if kind in ("churn", "keys") else kind, count, np.random.default_rng(seed))
+    swarm = Swarm(np.empty((0, DIMENSIONS), np.int8), [], [], [], watch_every=max(1, 2 * count * rounds // WATCHED))
+    rows, early = next(source), {}
+    swarm.keys = Keys(rows, seed) if kind == "keys" else None
+    swarm.arrive(rows, 0, rng)
     begun = time.process_time()
     for turn in range(1, rounds + 1):
         if churn:
@@ -167,7 +216,9 @@ def simulated(kind: str, count: int, rounds: int, churn: bool = False, seed: int
             swarm.leave(len(arriving), rng)
             swarm.arrive(arriving, turn, rng)
         swarm.turn(turn, rng)
-    cpu = time.process_time() - begun
+        if turn in EARLY:
+            early[f"recall_at_10_round_{turn}"] = swarm.recall(rng, 0)[0]
+    spent = time.process_time() - begun
     each, record = count * rounds, announcement_bytes()
     known, settled = swarm.recall(rng, rounds - SETTLED)
     marks = 2 * len(swarm.nodes[swarm.here[0]]) * MARK_BYTES
@@ -176,10 +227,11 @@ def simulated(kind: str, count: int, rounds: int, churn: bool = False, seed: int
         "recall_at_10_settled": settled,
         "lookups": swarm.lookups / each,
         "bytes": 2 * (swarm.told * record + swarm.asked * marks) / each + swarm.sampled * record / each,
-        "cpu_ms": cpu / each * 1e3,
+        "cpu_ms": float(np.mean(swarm.watched)) * swarm.asked / each * 1e3,
         "known": float(np.mean([len(swarm.nodes[number]) for number in swarm.here])),
+        **early,
     }
-    progress(f"{count} {kind}{' with churn' if churn else ''}: recall {known:.3f}, {cpu:.0f} s")
+    progress(f"{count} {kind}: recall {known:.3f}, {figures['cpu_ms']:.3f} ms a round, {spent:.0f} s")
     return swarm, figures
 
 
@@ -229,8 +281,10 @@ def figures(sizes: tuple[int, ...], rounds: int, kinds: tuple[str, ...] = KINDS)
         view = np.stack([swarm.sights[me].row, *swarm.nodes[me].rows().values()])
         found[f"choose_ms@{count}"] = choosing(view)
         for kind in kinds if count <= max(SIZES) else ():
-            _, other = simulated("planted" if kind == "churn" else kind, count, rounds, churn=kind == "churn")
+            _, other = simulated(kind, count, rounds)
             found[f"recall_at_10_{kind}@{count}"] = other["recall_at_10"]
+            if kind == "keys":
+                found.update({f"{name}_keys@{count}": value for name, value in other.items() if "_round_" in name})
             if kind == "churn":
                 found[f"recall_at_10_churn_settled@{count}"] = other["recall_at_10_settled"]
     least, most = min(sizes), max(sizes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
 from blake3 import blake3
@@ -39,11 +39,10 @@ class Sight:
     row: Row
     expiry: float
 
-
-@lru_cache(maxsize=4096)
-def mark_of(peer: PeerId) -> bytes:
-    """Four bytes by which a node says that it knows a peer; a clash costs one peer told of later."""
-    return blake3(peer.encode()).digest(MARK_BYTES)
+    @cached_property
+    def mark(self) -> bytes:
+        """Four bytes by which a node says that it knows the peer; a clash costs one peer told of later."""
+        return blake3(self.peer.encode()).digest(MARK_BYTES)
 
 
 class Vicinity:
@@ -158,7 +157,7 @@ class Vicinity:
 
     def marks(self, now: float, lasting: float) -> frozenset[bytes]:
         """What the other need not tell: the marks of those known and good for a while yet."""
-        return frozenset(mark_of(peer) for peer, sight in self._sights.items() if sight.expiry > now + lasting)
+        return frozenset({sight.mark for sight in self._sights.values() if sight.expiry > now + lasting})
 
     def floor(self) -> float:
         """How alike a peer must be to be worth telling this node of."""
@@ -169,11 +168,11 @@ class Vicinity:
         alike = similarities(row, self._rows)
         sights: list[Sight] = []
         for place in _first(alike, len(alike)):
-            peer = self._order[place]
             if len(sights) == TOLD or alike[place] < floor:
                 break
-            if peer != other and mark_of(peer) not in known:
-                sights.append(self._sights[peer])
+            sight = self._sights[self._order[place]]
+            if sight.peer != other and sight.mark not in known:
+                sights.append(sight)
         return sights
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.communities.fingerprint import Row, similarities, similarity
-from p2pnode.communities.vicinity import TOLD, Sight, Vicinity, mark_of
+from p2pnode.communities.vicinity import TOLD, Sight, Vicinity
 from p2pnode.ids import PeerId
 from tests.communities.views import peer, planted, scattered
 
@@ -60,7 +60,7 @@ def test_told_are_the_nearest_to_the_other_that_it_lacks_and_would_keep() -> Non
     rest = [member for member in view if member not in (peer(0), other)]
     best = sorted(rest, key=lambda member: (-similarity(row, view[member]), member))[:TOLD]
     assert [sight.peer for sight in told] == best
-    fewer = teller.tell(other, row, {mark_of(member) for member in best[:5]})
+    fewer = teller.tell(other, row, {Sight(member, row, 1.0).mark for member in best[:5]})
     assert [sight.peer for sight in fewer][: TOLD - 5] == best[5:]
     floor = float(np.sort(similarities(row, np.stack([view[member] for member in best])))[-2])
     assert [sight.peer for sight in teller.tell(other, row, frozenset(), floor)] == best[:2]
@@ -75,7 +75,9 @@ def test_newer_words_replace_older_ones_and_old_ones_run_out() -> None:
     known.told([Sight(first, changed, 20.0)])
     known.told([Sight(first, view[first], 15.0)])
     assert np.array_equal(known.rows()[first], changed)
-    assert known.marks(NOW, lasting=30.0) == {mark_of(second)}, "what runs out soon may be told again"
+    assert known.marks(NOW, lasting=30.0) == {Sight(second, view[second], 1.0).mark}, (
+        "what runs out soon may be told again"
+    )
     known.expire(20.0)
     assert first not in known
     assert second in known
