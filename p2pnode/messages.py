@@ -211,6 +211,7 @@ class ViewExchange(msgspec.Struct, frozen=True, array_like=True):
     count: Annotated[int, msgspec.Meta(ge=0)]
     sent_bytes: Annotated[int, msgspec.Meta(ge=0)]
     received_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    loss_change: float | None = None  # of the training loss over the latest merge with it
 
 
 class ViewIs(Message, frozen=True):
@@ -221,6 +222,7 @@ class ViewIs(Message, frozen=True):
     accuracy: float | None = None
     update_norm: float | None = None
     steps_per_second: float | None = None
+    head: Annotated[int, msgspec.Meta(ge=0)] | None = None  # seq of its newest entry
     exchanges: Annotated[tuple[ViewExchange, ...], msgspec.Meta(max_length=64)] = ()
 
 

@@ -33,6 +33,7 @@ class Dendrogram:
     merges: Doubles  # heights of the joins, rising
     heights: Doubles
     leaves: tuple[PeerId, ...]  # in an order in which each branch is in one piece
+    joins: Doubles  # scipy's linkage: two branches by number, height, peers
 
     @cached_property
     def place(self) -> Mapping[PeerId, int]:
@@ -87,9 +88,9 @@ def grow(view: Mapping[PeerId, Row]) -> Dendrogram:
         raise ValueError(f"a view of {len(view)} peers; {MAX_VIEW} are possible")
     peers = tuple(sorted(view))
     if len(peers) < 2:
-        return Dendrogram(peers, np.empty(0), np.zeros((len(peers),) * 2), peers)
+        return Dendrogram(peers, np.empty(0), np.zeros((len(peers),) * 2), peers, np.empty((0, 4)))
     distances = np.round(1 - similarity_table(np.stack([view[peer] for peer in peers])), DIGITS)
     joins = linkage(squareform(distances, checks=False), "average")
     heights = np.round(squareform(cophenet(joins)), DIGITS)
     leaves = tuple(peers[place] for place in leaves_list(joins))
-    return Dendrogram(peers, np.round(joins[:, 2], DIGITS), heights, leaves)
+    return Dendrogram(peers, np.round(joins[:, 2], DIGITS), heights, leaves, joins)

@@ -263,6 +263,11 @@ class Learning:
         """What a peer said of its latest round."""
         return self.policy.told.get(peer) if isinstance(self.policy, DeltaSetPolicy) else None
 
+    def heads(self) -> dict[str, int]:
+        """The seq of the newest entry known of each author, in its newest incarnation."""
+        chains = self.policy.set.heads if isinstance(self.policy, DeltaSetPolicy) else {}
+        return {chain.peer: chains[chain] for chain in sorted(chains)}
+
     def status(self) -> LearningStatus:
         standings, evaluation = self.standings, self.standings.evaluation
         correction = self.policy.correction if isinstance(self.policy, DeltaSetPolicy) else None
@@ -290,6 +295,7 @@ class Learning:
             restarted=0 if correction is None else correction.restarted,
             hash_checks=agreement.checks,
             hash_mismatches=agreement.mismatches,
+            head=self.heads().get(self._parts.identity.peer_id),
         )
 
 

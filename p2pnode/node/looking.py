@@ -62,7 +62,9 @@ def view_of(learning: LearningStatus | None, standings: Standings | None) -> Vie
         accuracy=learning.accuracy,
         update_norm=learning.update_norm,
         steps_per_second=learning.steps_per_second,
+        head=learning.head,
         exchanges=tuple(
-            ViewExchange(row.other, row.last, row.count, row.sent_bytes, row.received_bytes) for row in latest
+            ViewExchange(row.other, row.last, row.count, row.sent_bytes, row.received_bytes, row.loss_change)
+            for row in latest
         ),
     )

@@ -248,6 +248,7 @@ class Node:
     def status(self) -> Status:
         parts = self._parts
         standings = None if self.learner is None else self.learner.standings
+        heads = {} if self.learner is None else self.learner.heads()
         condition = self.condition() if self._condition != "starting" else self._condition
         return Status(
             id=self.peer_id,
@@ -263,22 +264,28 @@ class Node:
             invite=self.invite(),
             daemon_starts=self._network.health.generation,
             traffic=parts.calls.traffic.frozen(),
-            peers=tuple(self._row(peer) for peer in parts.table if not peer.announcement.left),
+            peers=tuple(self._row(peer, heads.get(peer.id)) for peer in parts.table if not peer.announcement.left),
             events=self._events.latest(),
             learning=None if self.learner is None else self.learner.status(),
             page=self._page,
             exchanges=exchange_rows(self.peer_id, standings, self._looking.views),
         )
 
-    def _row(self, peer: Peer) -> PeerRow:
+    def _row(self, peer: Peer, head: int | None) -> PeerRow:
         published = None if self.learner is None else self.learner.told(peer.id)
         kinship = None if self.learner is None else self.learner.likeness.kinship(peer.id)
-        return peer_row(peer, self._parts, published, self._looking.views.get(peer.id), kinship)
+        return peer_row(peer, self._parts, published, self._looking.views.get(peer.id), kinship, head)
 
     def view(self) -> ViewIs:
         """What this node says of its learning to who watches."""
         learner = self.learner
         return view_of(None, None) if learner is None else view_of(learner.status(), learner.standings)
+
+    def fingerprints(self) -> dict[str, bytes]:
+        """What the models of this run have learned, as their nodes announce it."""
+        told = {peer.id: peer.announcement.fingerprint for peer in self._parts.table.present(self._tag)}
+        own = b"" if self.learner is None else self.learner.likeness.fingerprint
+        return {peer: fingerprint for peer, fingerprint in {self.peer_id: own, **told}.items() if fingerprint}
 
     async def look_around(self) -> None:
         """Ask a few peers how they are doing, for `status`. Worth its calls only while somebody watches."""

@@ -20,7 +20,12 @@ MAX_EXCHANGE_ROWS = 2000
 
 
 def peer_row(
-    peer: Peer, parts: Parts, published: Facts | None, view: ViewIs | None, kinship: Kinship | None = None
+    peer: Peer,
+    parts: Parts,
+    published: Facts | None,
+    view: ViewIs | None,
+    kinship: Kinship | None = None,
+    head: int | None = None,
 ) -> PeerRow:
     """One peer. What it published in its entries is newer than what it said when last asked."""
     kin = kinship or Kinship()
@@ -44,6 +49,7 @@ def peer_row(
         update_norm=_finite(said.update_norm if published is None else published.update_norm),
         accuracy=_finite(said.accuracy),
         steps_per_second=_finite(said.steps_per_second),
+        head=said.head if head is None else head,
     )
 
 
@@ -57,7 +63,8 @@ def exchange_rows(me: PeerId, standings: Standings | None, views: Mapping[PeerId
 def _told(peer: PeerId, view: ViewIs, me: PeerId) -> Iterator[ExchangeRow]:
     for told in view.exchanges:
         if told.peer not in (peer, me) and math.isfinite(told.last):
-            yield ExchangeRow(peer, told.peer, told.last, told.count, told.sent_bytes, told.received_bytes)
+            change = _finite(told.loss_change)
+            yield ExchangeRow(peer, told.peer, told.last, told.count, told.sent_bytes, told.received_bytes, change)
 
 
 def _finite(value: float | None) -> float | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..ids import PeerId
 from ..merge.policy import Merged
 from ..network.base import Seconds
@@ -45,12 +47,15 @@ class Standings:
         self._since = [*self._since[-MAX_PARTNERS:], (partner, sent_bytes, received_bytes)]
         before = self.partners.pop(partner, ExchangeRow(self.me, partner, now, 0, 0, 0))
         sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
-        self.partners[partner] = ExchangeRow(self.me, partner, now, before.count + 1, sent, received)
+        count, change = before.count + 1, before.loss_change
+        self.partners[partner] = ExchangeRow(self.me, partner, now, count, sent, received, change)
         if len(self.partners) > MAX_PARTNERS:
             del self.partners[next(iter(self.partners))]
 
     def note(self, loss: float, merged: Merged, now: float, steps: int = 0) -> None:
-        """One round is done."""
+        """One round is done. Its loss tells what the merge before it, and whoever had a part in that, did."""
+        if self.merges:
+            self._note_change(self.merges[-1].partners, loss - self.merges[-1].loss)
         partners = tuple(dict.fromkeys(partner for partner, _, _ in self._since))
         sent, received = sum(row[1] for row in self._since), sum(row[2] for row in self._since)
         change = (merged.entries, loss, merged.update_norm, steps, merged.values)
@@ -63,6 +68,11 @@ class Standings:
         self.merged = merged.why
         self.entries += merged.entries
         self.monitor.note(merged.update_norm)
+
+    def _note_change(self, partners: tuple[str, ...], change: float) -> None:
+        for partner in map(PeerId, partners):
+            if partner in self.partners:
+                self.partners[partner] = msgspec.structs.replace(self.partners[partner], loss_change=change)
 
     def reached(self, now: Seconds) -> Reached:
         monitor, evaluation = self.monitor, self.evaluation

@@ -29,6 +29,7 @@ class PeerRow(msgspec.Struct, frozen=True):
     accuracy: float | None = None
     steps_per_second: float | None = None
     circle: str = ""
+    head: int | None = None  # seq of its newest entry
 
 
 class Kinship(msgspec.Struct, frozen=True):
@@ -67,6 +68,7 @@ class ExchangeRow(msgspec.Struct, frozen=True):
     count: int
     sent_bytes: int
     received_bytes: int
+    loss_change: float | None = None  # of the training loss over the latest merge after one
 
 
 class MergeRow(msgspec.Struct, frozen=True):
@@ -109,6 +111,7 @@ class LearningStatus(msgspec.Struct, frozen=True):
     bridges: int = 0
     kept: int = 0  # corrections during a round that kept its steps
     restarted: int = 0  # and that did not
+    head: int | None = None  # seq of its newest entry
 
 
 class VisitRow(msgspec.Struct, frozen=True):

@@ -7,10 +7,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..network.base import Seconds
+from ..run import read_manifest
 from ..watch.graph import PeerGraph, edges, peer_of
 from ..watch.history import History
+from ..watch.likeness import annealed, with_likeness
 from .curves import MB, Curves, Summary
-from .plan import Lesson
+from .plan import EPOCH, Lesson
 from .recording import Recording
 
 if TYPE_CHECKING:
@@ -58,9 +60,14 @@ class Watch:
     def _take_picture(self, now: Seconds) -> None:
         """The whole swarm as its nodes know it themselves: nobody needs to ask anybody."""
         nodes = [(self._simulation.processes[index].node, learning) for index, learning in self._learning()]
+        manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
+        fingerprints: dict[str, bytes] = {node.peer_id: learning.likeness.fingerprint for node, learning in nodes}
         peers = tuple(peer_of(node.peer_id, node.name, node.role, learning.status()) for node, learning in nodes)
         rows = [row for _, learning in nodes for row in learning.standings.partners.values()]
-        graph = PeerGraph(now, "", "simulation", "connected", f"{len(peers)} nodes", peers, edges(rows))
+        why = f"{len(peers)} nodes"
+        graph = PeerGraph(now, "", "simulation", "connected", why, peers, edges(rows), manifest=manifest)
+        known = {peer: fingerprint for peer, fingerprint in fingerprints.items() if fingerprint}
+        graph = with_likeness(graph, known, annealed(manifest, now + EPOCH))
         self.pictures.add(graph)
         self._recording.view(graph)
 

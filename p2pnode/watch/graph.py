@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ..node.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, Status, Traffic
+from ..node.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, ShardRow, Status, Traffic
+from ..run import Manifest
 
 
 class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +34,7 @@ class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
     heard_seconds_ago: float | None = None
     latency_ms: float | None = None
     reached: str = ""  # directly, through a relay
+    head: int | None = None  # of its log: the seq of its newest entry
     why: str = ""  # it was last chosen as a partner
 
 
@@ -46,6 +48,7 @@ class ExchangeView(msgspec.Struct, frozen=True, omit_defaults=True):
     sent_bytes: int  # by `one`
     received_bytes: int
     similarity: float | None = None
+    loss_change: float | None = None  # of the training loss over the latest merge after one
 
 
 class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
@@ -64,6 +67,10 @@ class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
     invite: str = ""
     guest: Guest = Guest()
     machine: Machine | None = None
+    shards: tuple[ShardRow, ...] = ()  # this and the rest: for notebooks; the page asks for what it needs of them
+    manifest: Manifest | None = None  # what the run is
+    progress: float | None = None  # of the run from many communities to one, 0 to 1
+    fingerprints: dict[str, bytes] = {}  # by peer: similarities and the dendrogram follow from them
 
 
 def graph_of(status: Status, now: float) -> PeerGraph:
@@ -101,6 +108,7 @@ def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:
             known.count + row.count,
             known.sent_bytes + sent,
             known.received_bytes + received,
+            loss_change=row.loss_change if row.last >= known.last else known.loss_change,
         )
     return tuple(pairs.values())
 
@@ -129,6 +137,7 @@ def peer_of(id: str, name: str, role: str, learning: LearningStatus | None) -> P
         accuracy=learning.accuracy,
         update_norm=learning.update_norm,
         steps_per_second=learning.steps_per_second,
+        head=learning.head,
     )
 
 
@@ -152,6 +161,7 @@ def _peer(row: PeerRow) -> PeerView:
         accuracy=row.accuracy,
         update_norm=row.update_norm,
         steps_per_second=row.steps_per_second,
+        head=row.head,
         faults=row.faults,
         heard_seconds_ago=row.heard_seconds_ago,
         latency_ms=row.latency_ms,

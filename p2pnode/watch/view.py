@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..errors import UsageError
-from ..ids import short
-from .graph import PeerGraph
-from .text import clean
+from .graph import PeerGraph, PeerView
 
 if TYPE_CHECKING:
     import networkx
     from matplotlib.figure import Figure
 
+    from ..communities.dendrogram import Dendrogram
+    from .likeness import Similarity
+
 Row = dict[str, Any]
+STATES = ("active", "reserve", "retired", "quarantined")  # of samples
 
 
 class SwarmView:
@@ -30,6 +32,11 @@ class SwarmView:
     def pictures(self) -> Sequence[PeerGraph]:
         """All there are."""
         return self._pictures()
+
+    @property
+    def state(self) -> str:
+        """How it is going with the looking itself, in words."""
+        return "recorded"
 
     def picture(self, at: float | None = None) -> PeerGraph:
         """One of them; UsageError while there is none."""
@@ -49,6 +56,30 @@ class SwarmView:
         """A row for each pair that exchanged."""
         return [msgspec.structs.asdict(edge) for edge in self.picture(at).exchanges]
 
+    def shards(self, at: float | None = None) -> list[Row]:
+        """A row for each shard known: who holds it, its samples by state, the model's confidence, its visits."""
+        rows = [msgspec.structs.asdict(shard) for shard in self.picture(at).shards]
+        for row in rows:
+            states, keepers, _ = row.pop("states"), row.pop("keepers"), row.pop("journey")
+            row |= {state: states.get(state, 0) for state in STATES} | {"keepers": list(keepers)}
+        return rows
+
+    def communities(self, at: float | None = None) -> list[Row]:
+        """A row for each community, by its first member; the largest first."""
+        return [
+            {"community": name, **_summed(members), "circles": len({peer.circle for peer in members})}
+            for name, members in _grouped(self.picture(at), lambda peer: peer.community)
+        ]
+
+    def models(self, at: float | None = None) -> list[Row]:
+        """A row for each model that is learned: each circle has one; where there are none, the run."""
+        picture = self.picture(at)
+        plan = None if picture.manifest is None else picture.manifest.plan
+        about = {"task": None if plan is None else plan.task, "parameters": None if plan is None else plan.parameters}
+        circles = any(peer.circle for peer in picture.peers)
+        groups = _grouped(picture, lambda peer: peer.circle if circles else "whole run")
+        return [{"circle": name, **about, **_summed(members)} for name, members in groups]
+
     def history(self) -> list[Row]:
         """A row for each peer at each moment."""
         return [{"time": one.time, **msgspec.structs.asdict(peer)} for one in self.pictures for peer in one.peers]
@@ -62,52 +93,77 @@ class SwarmView:
         picture = self.picture(at)
         graph = networkx.Graph(time=picture.time, run=picture.run)
         for peer in picture.peers:
-            graph.add_node(
-                peer.id, **{name: value for name, value in msgspec.structs.asdict(peer).items() if name != "id"}
-            )
+            graph.add_node(peer.id, **_without(msgspec.structs.asdict(peer), "id"))
         for edge in picture.exchanges:
             if edge.one in graph and edge.other in graph:
-                graph.add_edge(edge.one, edge.other, **_attributes(msgspec.structs.asdict(edge)))
+                graph.add_edge(edge.one, edge.other, **_without(msgspec.structs.asdict(edge), "one", "other"))
         return graph
+
+    def similarity(self, at: float | None = None) -> Similarity:
+        """How alike the models are, all against all: `peers` and `table`. Empty before fingerprints are announced."""
+        from .likeness import similarity_of
+
+        return similarity_of(self.picture(at))
+
+    def dendrogram(self, at: float | None = None) -> Dendrogram:
+        """How the models join, the most alike first."""
+        from .likeness import dendrogram_of
+
+        return dendrogram_of(self.picture(at))
 
     # ---- pictures ----
 
     def plot(self, at: float | None = None) -> Figure:
-        """The peer graph."""
+        """The peer graph: communities, circles in them, and who exchanges with whom."""
         from .plots import plot_graph
 
         return plot_graph(self.picture(at))
 
+    def plot_similarity(self, at: float | None = None) -> Figure:
+        """How alike the models are: a heat map ordered by the dendrogram."""
+        from .treeplots import plot_similarity
+
+        return plot_similarity(self.picture(at))
+
+    def plot_dendrogram(self, at: float | None = None) -> Figure:
+        """How the models join, and where the cut makes communities of them."""
+        from .treeplots import plot_dendrogram
+
+        return plot_dendrogram(self.picture(at))
+
     def plot_history(self) -> Figure:
-        """Loss and accuracy of all peers over time, and how many are there."""
+        """Loss and accuracy of all peers over time, and how many groups and peers there are."""
         from .plots import plot_history
 
         return plot_history(self.pictures)
 
     def _repr_html_(self) -> str:
-        """A table for notebooks. What peers can set is escaped."""
-        picture = self.picture()
-        present = sum(peer.present for peer in picture.peers)
-        head = "".join(f"<th>{name}</th>" for name in ("peer", "group", "round", "loss", "accuracy", "there"))
-        rows = "".join(_html_row(peer) for peer in picture.peers[:50])
-        more = len(picture.peers) - 50
-        rest = f"<tr><td colspan=6>… and {more} more</td></tr>" if more > 0 else ""
-        title = f"<b>{present} peers</b>, {len(picture.exchanges)} pairs exchanging, {len(self.pictures)} moments seen"
-        return f"<div>{title}<table><tr>{head}</tr>{rows}{rest}</table></div>"
+        """For notebooks. What peers can set is escaped."""
+        from .html import swarm_html
+
+        return swarm_html(self.pictures, self.state)
 
 
-def _attributes(edge: Row) -> Row:
-    return {name: value for name, value in edge.items() if name not in ("one", "other")}
+def _without(row: Row, *names: str) -> Row:
+    return {name: value for name, value in row.items() if name not in names}
 
 
-def _html_row(peer: Any) -> str:
-    group = short(peer.community) or peer.circle
-    cells = (
-        clean(peer.name),
-        clean(str(group)),
-        "" if peer.round is None else str(peer.round),
-        "" if peer.loss is None else f"{peer.loss:.4g}",
-        "" if peer.accuracy is None else f"{peer.accuracy:.1%}",
-        "yes" if peer.present else "no",
-    )
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+def _grouped(picture: PeerGraph, name: Callable[[PeerView], str]) -> list[tuple[str, list[PeerView]]]:
+    """Nodes by a name, those without one left out, the largest group first."""
+    groups: dict[str, list[PeerView]] = {}
+    for peer in picture.peers:
+        if peer.role == "node" and name(peer):
+            groups.setdefault(name(peer), []).append(peer)
+    return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+
+
+def _summed(members: Sequence[PeerView]) -> Row:
+    """How many they are, how far, and their medians."""
+    losses = [peer.loss for peer in members if peer.loss is not None]
+    accuracies = [peer.accuracy for peer in members if peer.accuracy is not None]
+    return {
+        "peers": len(members),
+        "round": max((peer.round or 0 for peer in members), default=0),
+        "loss": median(losses) if losses else None,
+        "accuracy": median(accuracies) if accuracies else None,
+    }

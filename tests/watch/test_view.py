@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import p2pnode
 from p2pnode.errors import LocalProblem, UsageError
-from p2pnode.node.status import ExchangeRow
+from p2pnode.node.status import ExchangeRow, ShardRow
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, edges
 from p2pnode.watch.recorded import read_views, write_views
 from p2pnode.watch.view import SwarmView
 
+SHARDS = (
+    ShardRow("s1", 64, 4096, "a", states={"active": 60, "reserve": 4}, confidence=0.7, visits=2),
+    ShardRow("s2", 64, 4096, "b", keepers=("a",), here=False, states={"active": 64}),
+)
 NASTY = "<script>alert(1)</script>"
 
 
@@ -31,6 +36,22 @@ def test_a_simulation_can_be_looked_at_and_its_recording_says_the_same(recorded)
     assert {row["circle"] for row in view.peers()} == {"circle 0", "circle 1"}
     assert all(row["round"] >= 6 and row["accuracy"] > 0.2 for row in view.peers())
     assert max(row["time"] for row in view.history()) <= result.seconds
+    assert view.picture().manifest.plan.task == "digits"
+    assert all(row["head"] >= row["round"] for row in view.peers()), "each round is an entry; a bridge is another"
+
+
+def test_models_are_alike_as_their_fingerprints_are_and_fall_into_communities(recorded) -> None:
+    view = recorded[0].view()
+    alike, tree = view.similarity(), view.dendrogram()
+    assert set(alike.peers) == {row["id"] for row in view.peers()} == set(tree.leaves)
+    assert (alike.table == alike.table.T).all() and (alike.table.diagonal() == 1).all()
+    place = {peer: number for number, peer in enumerate(alike.peers)}
+    for edge in view.exchanges():
+        assert edge["similarity"] == alike.table[place[edge["one"]], place[edge["other"]]]
+    named = {row["community"] for row in view.peers()}
+    assert (
+        named == {row["community"] for row in view.communities()} == set(tree.cut(view.picture().progress).of.values())
+    )
 
 
 def test_earlier_moments_can_be_seen(recorded) -> None:
@@ -51,12 +72,20 @@ def test_the_graph_has_everybody_and_exchanges_within_circles(recorded) -> None:
 
 def test_rows_are_what_data_frames_take(recorded) -> None:
     import pandas
+    import polars
 
-    view = recorded[0].view()
-    frame = pandas.DataFrame(view.peers())
-    assert len(frame) == 6
-    assert frame["accuracy"].mean() > 0.2
-    assert {"one", "other", "count", "sent_bytes"} <= set(pandas.DataFrame(view.exchanges()).columns)
+    whole = recorded[0].view()
+    view = SwarmView(lambda: [replace(whole.picture(), shards=SHARDS)])
+    for frame_of in (pandas.DataFrame, polars.DataFrame):
+        peers, shards = frame_of(view.peers()), frame_of(view.shards())
+        assert len(peers) == 6
+        assert peers["accuracy"].mean() > 0.2
+        assert list(shards["holder"]) == ["a", "b"]
+        assert list(shards["active"]) == [60, 64]
+        assert shards["confidence"].max() == 0.7
+        assert frame_of(view.models())["peers"].sum() == 6
+        assert len(frame_of(view.history())) == 6
+        assert {"one", "other", "count", "loss_change"} <= set(frame_of(view.exchanges()).columns)
 
 
 def test_figures_show_peers_and_curves(recorded, tmp_path: Path) -> None:
@@ -65,8 +94,8 @@ def test_figures_show_peers_and_curves(recorded, tmp_path: Path) -> None:
     for name, figure in (("graph", graph), ("history", history)):
         figure.savefig(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    assert "6 peers" in graph.axes[0].get_title()
-    assert [axes.get_ylabel() for axes in history.axes] == ["accuracy", "training loss", "peers"]
+    assert graph.axes[0].get_title().startswith("6 peers, ")
+    assert [axes.get_ylabel() for axes in history.axes] == ["accuracy", "training loss", "how many", "peers"]
 
 
 def picture(name: str) -> PeerGraph:
@@ -75,13 +104,14 @@ def picture(name: str) -> PeerGraph:
 
 def test_what_a_peer_can_set_is_no_markup() -> None:
     shown = SwarmView(lambda: [picture(NASTY)])._repr_html_()
-    assert NASTY not in shown
-    assert "&lt;script&gt;" in shown
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 2, "in the table and in the drawing"
 
 
 def test_nothing_seen_is_said() -> None:
     with pytest.raises(UsageError, match="nothing has been seen"):
         SwarmView(list).peers()
+    assert "recorded" in SwarmView(list)._repr_html_()
 
 
 def test_recordings_that_are_none_are_one_clear_line(tmp_path: Path) -> None:
@@ -107,3 +137,8 @@ def test_written_pictures_are_read_again_in_order(tmp_path: Path) -> None:
 def test_both_ends_of_an_exchange_are_one_edge() -> None:
     rows = [ExchangeRow("b", "a", 5.0, 1, 10, 20), ExchangeRow("a", "b", 7.0, 2, 100, 200)]
     assert edges(rows) == (ExchangeView("a", "b", 7.0, 3, 120, 210),)
+
+
+def test_an_edge_tells_the_loss_change_of_its_latest_merge() -> None:
+    rows = [ExchangeRow("b", "a", 9.0, 1, 1, 1, loss_change=-0.5), ExchangeRow("a", "b", 7.0, 1, 1, 1, loss_change=0.1)]
+    assert [edge.loss_change for edge in edges(rows)] == [-0.5]

@@ -1,0 +1,126 @@
+"""Places for a picture of a swarm: members around their circle, circles within their community, communities side by
+side. The same peers get the same places, whoever draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import pi
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .graph import PeerView
+
+SPACE = 1.0  # between two peers
+GAP = 0.5  # around a circle
+COMMUNITY_GAP = 1.3
+RING = 16  # more than that fill a disc
+GOLDEN = pi * (3 - 5**0.5)
+STEP = 0.12  # of the search for a free place
+
+Points = NDArray[np.complex128]
+
+
+@dataclass(frozen=True)
+class Disc:
+    """A circle or a community on the picture."""
+
+    name: str
+    centre: complex
+    radius: float
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything is. Communities have a disc only where each circle lies in one of them."""
+
+    peers: Mapping[str, complex]
+    circles: tuple[Disc, ...]
+    communities: tuple[Disc, ...]
+    middles: Mapping[str, complex]  # of each peer's circle
+
+    def outwards(self, peer: str) -> complex:
+        """The direction from the middle of a peer's circle to the peer, of length 1; downwards in the very middle."""
+        away = self.peers[peer] - self.middles[peer]
+        return away / abs(away) if abs(away) > 1e-9 else -1j
+
+
+def lay_out(peers: Iterable[PeerView]) -> Layout:
+    """Everybody's place."""
+    ordered = sorted(peers, key=lambda peer: (peer.community, peer.name, peer.id))
+    declared = any(peer.circle for peer in ordered)
+    groups: dict[str, list[PeerView]] = {}
+    for peer in ordered:
+        groups.setdefault(peer.circle if declared else peer.community, []).append(peer)
+    whole = all(len({peer.community for peer in members}) == 1 for members in groups.values())
+    homes: dict[str, list[str]] = {}
+    for name, members in groups.items():
+        homes.setdefault(members[0].community if whole else "", []).append(name)
+    rings = {name: _ring(len(members)) for name, members in groups.items()}
+    placed: dict[str, complex] = {}
+    middles: dict[str, complex] = {}
+    circles: list[Disc] = []
+    communities: list[Disc] = []
+    for home, centre, inner in _nested(homes, {name: _reach(ring) for name, ring in rings.items()}):
+        communities += [Disc(home, centre, inner.radius)] if home else []
+        for name, place in inner.centres.items():
+            points = centre + place + rings[name]
+            placed |= {peer.id: complex(point) for peer, point in zip(groups[name], points, strict=True)}
+            middles |= {peer.id: centre + place for peer in groups[name]}
+            circles += [Disc(name, centre + place, _reach(rings[name]))] if declared and name else []
+    return Layout(placed, tuple(circles), tuple(communities), middles)
+
+
+@dataclass(frozen=True)
+class _Packed:
+    centres: Mapping[str, complex]
+    radius: float
+
+
+def _nested(homes: Mapping[str, list[str]], radii: Mapping[str, float]) -> Iterable[tuple[str, complex, _Packed]]:
+    """Each community with its place and its circles packed in it."""
+    inner = {home: _pack({name: radii[name] for name in names}, GAP) for home, names in homes.items()}
+    outer = _pack({home: packed.radius for home, packed in inner.items()}, COMMUNITY_GAP)
+    return [(home, outer.centres[home], inner[home]) for home in homes]
+
+
+def _ring(count: int) -> Points:
+    """Points around a circle, or a disc full of them where they are many."""
+    number = np.arange(count)
+    if count == 1:
+        return np.zeros(1, complex)
+    points: Points = np.exp(1j * GOLDEN * number) * 0.62 * SPACE * np.sqrt(number + 0.5)
+    if count <= RING:
+        points = np.exp(2j * pi * number / count) * max(0.6, SPACE * count / (2 * pi))
+    return points
+
+
+def _reach(points: Points) -> float:
+    return float(np.abs(points).max()) + 0.9 * SPACE
+
+
+def _pack(radii: Mapping[str, float], gap: float) -> _Packed:
+    """Centres of discs that do not overlap, the largest first, each as near to the others' middle as there is room."""
+    names = sorted(radii, key=lambda name: (-radii[name], name))
+    centres: list[complex] = []
+    for name in names:
+        centres.append(_free_place(centres, [radii[other] for other in names], radii[name], gap))
+    middle = sum(centres) / len(centres) if centres else 0j
+    reach = max((abs(at - middle) + radii[name] for name, at in zip(names, centres, strict=True)), default=0.0)
+    return _Packed({name: at - middle for name, at in zip(names, centres, strict=True)}, reach + gap / 2)
+
+
+def _free_place(taken: Sequence[complex], radii: Sequence[float], radius: float, gap: float) -> complex:
+    if not taken:
+        return 0j
+    middle = sum(taken) / len(taken)
+    others, apart = np.array(taken), np.array(radii[: len(taken)]) + radius + gap
+    start, count = 0, 4096
+    while True:
+        turns = np.arange(start, start + count)
+        places = middle + STEP * radius * np.sqrt(turns) * np.exp(1j * GOLDEN * turns)
+        free = (np.abs(places[:, None] - others[None]) >= apart[None]).all(axis=1)
+        if free.any():
+            return complex(places[free.argmax()])
+        start += count
