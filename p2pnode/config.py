@@ -118,6 +118,9 @@ class LearningSettings:
     )
     meet_only: bool = _setting(False, read_switch, "Learn nothing: only meet the others.", switch=True)
     max_disk: int | None = _setting(None, read_bytes, "The most disk that learning may use, such as 2GB.", "SIZE")
+    leave_timeout: float = _setting(
+        20.0, read_seconds, "Before leaving, hand over shards that are only here for so long.", "SECONDS"
+    )
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def read_dashboard(raw: object) -> tuple[str, int]:
     return host, int(port)
 
 
-def read_seconds(raw: object) -> float | None:
+def read_seconds(raw: object) -> float:
     """A time to wait: seconds, above zero and finite."""
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):
         raise UsageError(f"seconds are needed, not {_kind(raw)}; for example 30")

@@ -59,6 +59,7 @@ def test_every_setting_can_come_from_every_source():
         "quiet": "1", "task": "text", "task-option": "hidden=64,depth=2", "data": "/corpus", "device": "cpu",
         "policy": "gossip", "set": "density=0.01", "round-seconds": "0.5", "split": "dirichlet:0.3", "part": "2/4",
         "aim": "own", "until": "time:30m", "meet-only": "yes", "max-disk": "2GB", "dashboard": "8080",
+        "leave-timeout": "5",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
     together = {"split": {"part": "1/2"}, "part": {"split": "iid"}}  # one needs the other

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, whatever happens
+LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, besides what handing over may take
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
 
@@ -19,11 +19,17 @@ T = TypeVar("T")
 
 
 class Ending:
-    """Installed on the running loop. `leave` asks politely; `sweep` removes what a hard end would leave behind."""
+    """Installed on the running loop. `leave` asks politely; `sweep` removes what a hard end would leave behind.
 
-    def __init__(self, leave: Callable[[], None], sweep: Callable[[], None]) -> None:
+    `more` says how many seconds beyond the usual limit leaving may take.
+    """
+
+    def __init__(
+        self, leave: Callable[[], None], sweep: Callable[[], None], more: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self._leave = leave
         self._sweep = sweep
+        self._more = more
         self._timer: threading.Timer | None = None
         for number in SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup keeps its meaning
@@ -32,7 +38,9 @@ class Ending:
     def _signalled(self) -> None:
         if self._timer is not None:
             self.at_once(INTERRUPTED)
-        self._timer = threading.Timer(LEAVE_LIMIT, self._too_late)  # a thread: the loop itself may be what hangs
+        self._timer = threading.Timer(
+            LEAVE_LIMIT + self._more(), self._too_late
+        )  # a thread: the loop itself may be what hangs
         self._timer.daemon = True
         self._timer.start()
         self._leave()

@@ -141,7 +141,9 @@ def ask_to_leave(data_dir: Path) -> None:
     deadline = time.monotonic() + LEAVE_LIMIT
     while time.monotonic() < deadline:
         try:
-            ask(data_dir, ControlRequest("status"), timeout=1.0)
+            status = ask(data_dir, ControlRequest("status"), timeout=1.0).status
+            if status is not None and any(event.kind == "handing over" for event in status.events):
+                deadline = time.monotonic() + LEAVE_LIMIT  # it has a limit of its own
         except NotRunning:
             print("the node left")
             return

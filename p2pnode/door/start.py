@@ -78,8 +78,9 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
     identity = data_dir.identity()
     world = real_world(data_dir.storage)
     network = HivemindNetwork(identity, _network_options(config, role, data_dir))
-    node = Node(_node_settings(config, role, identity), world, network, identity)
-    Ending(node.leave, lambda: _sweep(data_dir.path))
+    settings = _node_settings(config, role, identity)
+    node = Node(settings, world, network, identity)
+    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: settings.leave_timeout * bool(node.shards_only_here))
     try:
         async with (
             _controlled(node, data_dir),
@@ -141,6 +142,7 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
         share=_share(config.learning),
         until=config.learning.until,
         max_disk=config.learning.max_disk,
+        leave_timeout=config.learning.leave_timeout,
         meet_only=config.learning.meet_only,
     )
 

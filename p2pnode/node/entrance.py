@@ -51,6 +51,7 @@ class NodeSettings:
     share: Share | None = None  # a fixed part of the data, for experiments
     until: Until | None = None  # None: learn until asked to leave
     max_disk: int | None = None  # bytes that learning may use
+    leave_timeout: Seconds = 20.0  # for handing over shards that are only here
     meet_only: bool = False  # take no part in learning, whatever the run learns
     circle: str = ""  # with whom the delta set is shared, for experiments; "": with all of the run
 

@@ -82,6 +82,11 @@ class Node:
         """Ask the node to leave; `run()` then says goodbye and returns."""
         self._leaving.set()
 
+    @property
+    def shards_only_here(self) -> int:
+        """How many shards leaving would take out of the swarm, as far as is known."""
+        return 0 if self.learner is None else len(self.learner.holdings.only_here)
+
     async def obey(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
         if self.learner is None:
@@ -100,6 +105,7 @@ class Node:
                 await self._cancelled(living)
                 if self.learner is not None:
                     await self.learner.save(SAVE_LIMIT)
+                    await self.learner.holdings.hand_over_all(self._settings.leave_timeout)
                 await self._say_goodbye()
             else:
                 _raise_plain(living)
