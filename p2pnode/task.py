@@ -90,9 +90,19 @@ class Task:
         """Samples no node trains on."""
         raise NotImplementedError(f"task {self.name} does not say what its test data are")
 
+    def losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        """The loss of each sample of a batch. A task that gives `loss` alone is learned all the same, but nothing is
+        known of its single samples then."""
+        each = functional.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
+        return each if each.ndim == 1 else each.flatten(1).mean(1)
+
     def loss(self, model: nn.Module, batch: Samples) -> Tensor:
         """The mean loss of a batch: one number to go down."""
-        return functional.cross_entropy(model(batch["x"]), batch["y"])
+        return self.losses(model, batch).mean()
+
+    def confidence(self, losses: Tensor, batch: Samples) -> Tensor:
+        """How sure the model is of each sample, 0 to 1: the probability of its label, or of a token of its text."""
+        return torch.exp(-losses)
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer | torch.optim.Optimizer:
         """The optimizer of local steps: one of p2pnode.optimizers, which run fastest, or any of torch's."""
@@ -133,6 +143,13 @@ class Task:
         """One class per sample, for shares of unlike labels; None where samples have none."""
         found = samples.get("y")
         return found if found is not None and found.ndim == 1 and not found.is_floating_point() else None
+
+
+def tells_losses(task: Task) -> bool:
+    """Whether `losses` make up the task's loss: not where a class says anew what `loss` is and leaves `losses`."""
+    owners = [vars(task), *(vars(kind) for kind in type(task).__mro__)]
+    loss, losses = (next(place for place, own in enumerate(owners) if name in own) for name in ("loss", "losses"))
+    return losses <= loss
 
 
 def length(samples: Samples) -> int:

@@ -95,6 +95,15 @@ def test_a_method_that_raises_is_named(method):
         ({"loss": lambda self, model, batch: torch.tensor(1.0)}, "loss", "no gradient"),
         ({"loss": lambda self, model, batch: model(batch["x"]).sum() * torch.nan}, "loss", "the first loss is nan"),
         ({"loss": lambda self, model, batch: model(batch["x"].mul_(2)).square().mean()}, "loss", "changes the batch"),
+        (
+            {
+                "loss": lambda self, model, batch: model(batch["x"]).square().mean(),
+                "losses": lambda self, model, batch: model(batch["x"]).square().sum(1),
+            },
+            "losses",
+            "and loss() is",
+        ),
+        ({"confidence": lambda self, losses, batch: losses + 2}, "losses", "from 0 to 1"),
         ({"learning_rate": 1e9}, "learning", "learning_rate"),
         ({"learning_rate": -0.01}, "learning", "does not fall"),
         ({"evaluate": lambda self, model, samples: 0.5}, "evaluate", "must give an Evaluation"),
@@ -114,6 +123,7 @@ def test_initial_weights_must_follow_the_seed():
     [
         ({"model": lambda self: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))}, "batchnorm", "not shared"),
         ({"batch_size": 500}, "data", "fewer than one batch"),
+        ({"loss": lambda self, model, batch: model(batch["x"]).square().mean()}, "losses", "nothing of single samples"),
         ({"probe": lambda self: {"x": torch.zeros(3, 4)}}, "probe", "3 probe inputs"),
     ],
 )

@@ -21,6 +21,7 @@ from ..task import Evaluation, Samples, Task, length, rows
 from ..tasks.find import load_task
 from ..watch.text import size
 from ..weights import MAX_UNITS, UNIT, layout_of, read_weights
+from .checklosses import losses_findings
 from .checks import Finding
 from .doctor import finding_line
 from .report import print_json
@@ -186,6 +187,8 @@ def _loss(examination: Examination) -> Iterator[Finding]:
         loss.backward()  # type: ignore[no-untyped-call]
     if not _equal(before, batch):
         yield Finding("loss", "problem", "loss() changes the batch it is given", "work on a copy")
+    examination.facts["losses"] = bench.per_sample
+    yield from losses_findings(bench, batch)
     examination.facts["first_loss"] = loss.item()
     yield Finding("loss", "ok", f"{loss.item():.4g} on the first batch")
     unused = [name for name, part in bench.model.named_parameters() if part.requires_grad and not part.grad.any()]  # type: ignore[union-attr]

@@ -10,6 +10,7 @@ import contextlib
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import LocalProblem, TaskProblem, UsageError
-from ..task import Evaluation, Samples, Task, length
+from ..shards.shard import sample_ids
+from ..task import Evaluation, Samples, Task, length, tells_losses
 from ..weights import Layout, layout_of, read_weights
 from .stepper import FlatStepper, Stepper, TorchStepper
 
@@ -50,6 +52,7 @@ class Bench:
         self.parts = _by_place(self.model, self.layout)
         self.weights, self.gradient = _bind(self.parts, self.device)
         self.buffers = list(self.model.buffers())
+        self.per_sample = tells_losses(task)  # the loss of each sample is known
         self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
 
     @property
@@ -65,6 +68,19 @@ class Bench:
     @property
     def samples(self) -> int:
         return length(self.data)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The class of each sample; None where there are none."""
+        with blame(self.task, "labels"):
+            found = self.task.labels(self.data)
+        return None if found is None else found.numpy().astype(np.int64)
+
+    @cached_property
+    def row_of(self) -> dict[bytes, int]:
+        """Where each sample is, by its hash (shards.shard.sample_ids); the first, when it is there twice."""
+        ids = sample_ids({name: column.numpy() for name, column in self.data.items()})
+        return {id: row for row, id in reversed(list(enumerate(ids)))}
 
     def put(self, weights: Vector) -> None:
         """Load weights into the model."""
@@ -102,6 +118,14 @@ class Bench:
         """The task's loss with autocast where it helps."""
         with autocast(self.device):
             return self.task.loss(self.model, batch)
+
+    def losses(self, batch: Samples) -> Tensor:
+        """The loss of each sample of a batch, where the task tells them."""
+        with autocast(self.device):
+            losses = self.task.losses(self.model, batch)
+        if losses.shape != (length(batch),):
+            raise ValueError(f"must give {length(batch)} numbers, one for each sample, not {tuple(losses.shape)}")
+        return losses
 
     def evaluate(self, samples: Samples) -> Evaluation:
         """How good the loaded weights are on `samples`."""

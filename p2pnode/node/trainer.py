@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import Diverged, LocalProblem
-from ..shards.batches import Batches, seed_from
-from ..task import Evaluation, Samples
+from ..shards.batches import seed_from
+from ..task import Evaluation, Samples, Task
 from ..weights import MAX_UNITS, UNIT
 from .bench import Bench, Vector, blame
+from .pool import Pool, read_state
 from .stepper import Arrays, as_array
 
 LARGEST_WEIGHT = MAX_UNITS * UNIT
@@ -64,10 +66,13 @@ class Trainer:
         self.speed = declared_speed or 0.0  # local steps a second, smoothed; 0 before the first
         self.keeps_gradient = False
         self.last_gradient: Vector | None = None  # of the last local step, where it is kept
+        self._shares = torch.empty(0)
         self._declared = declared_speed
         self._seed = seed
         self._clock = clock
-        self._batches: Batches | None = None
+        self.pool = Pool(bench, seed)
+        self._seen: list[tuple[Tensor, Tensor]] = []  # places and losses of batches since they were last noted
+        self._own_confidence = type(bench.task).confidence is not Task.confidence
         self._buffers = [buffer.clone() for buffer in bench.buffers]
         self.reset_optimizer()
         self.use(np.arange(bench.samples) if samples is None else samples)
@@ -75,14 +80,11 @@ class Trainer:
     @property
     def samples(self) -> int:
         """How many samples this node has to train on."""
-        return 0 if self._batches is None else len(self._batches.samples)
+        return len(self.pool)
 
     def use(self, samples: NDArray[np.int64]) -> None:
         """From now on train on these rows of the data; the same rows as before change nothing."""
-        rows = torch.from_numpy(np.ascontiguousarray(samples, dtype=np.int64))
-        if self._batches is not None and torch.equal(rows, self._batches.samples):
-            return
-        self._batches = Batches(rows, self.bench.task.batch_size, self._seed) if len(rows) else None
+        self.pool.use(samples)
 
     def reset_optimizer(self) -> None:
         """Forget the optimizer's moments, as on a change of lineage."""
@@ -97,7 +99,7 @@ class Trainer:
         weights given are then the last good ones, the optimizer starts afresh, and the next call goes on with the
         batches after the bad one.
         """
-        if self._batches is None:
+        if not self.samples:
             raise LocalProblem("this node has no samples to train on; give it some with --data, or wait for a share")
         with self.bench.lock, self.bench.randomness(seed_from(self._seed, "steps", self.steps_done)):
             begun = self._clock()
@@ -105,23 +107,20 @@ class Trainer:
             self.bench.model.train()
             total, first = 0.0, self.steps_done if at is None else at
             for done in range(count):
-                total += self._step(self._batches, first + done, rate, done)
+                total += self._step(first + done, rate, done)
             self._check_weights(count, total)
+            self._note_confidences()
             if self.keeps_gradient:
                 self.last_gradient = np.array(self.bench.gradient.cpu().numpy(), np.float32, copy=True)
             self._give_back()
             seconds = count / self._declared if self._declared else self._clock() - begun
             self._measure(count, seconds)
-            return TrainResult(self.bench.take(), total / max(1, count), count, count * self._batches.size, seconds)
+            return TrainResult(self.bench.take(), total / max(1, count), count, count * self.pool.batch_size, seconds)
 
-    def _step(self, batches: Batches, at: int, rate: float, done: int) -> float:
+    def _step(self, at: int, rate: float, done: int) -> float:
         bench = self.bench
-        batch = bench.batch(batches.next())
         bench.gradient.zero_()
-        with blame(bench.task, "loss"):
-            loss = bench.loss(batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-        value = loss.item()
+        value = self._descend() if bench.per_sample else self._descend_by_mean()
         if not math.isfinite(value) or not math.isfinite(bench.gradient.sum().item()):
             what = "loss" if not math.isfinite(value) else "gradient"
             self._diverged(f"the {what} was no finite number", done, value)
@@ -129,12 +128,46 @@ class Trainer:
         self.steps_done += 1
         return value
 
+    def _descend(self) -> float:
+        """The gradient of the next batch's weighted mean loss; the losses are kept for what they say of samples."""
+        places, weights = self.pool.next()
+        batch = self.pool.batch(places)
+        with blame(self.bench.task, "losses"):
+            losses = self.bench.losses(batch)
+            shares = self._equal_shares(losses) if weights is None else weights.to(losses) / len(losses)
+            losses.backward(shares)  # type: ignore[no-untyped-call]
+            plain = losses.detach()
+            told = self.bench.task.confidence(plain, batch) if self._own_confidence else plain
+        self._seen.append((places, told))
+        return torch.dot(plain, shares).item()
+
+    def _descend_by_mean(self) -> float:
+        """The same where a task tells one loss for all; no weights then."""
+        with blame(self.bench.task, "loss"):
+            loss = self.bench.loss(self.pool.batch(self.pool.next()[0]))
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss.item()
+
+    def _equal_shares(self, losses: Tensor) -> Tensor:
+        if self._shares.shape != losses.shape or self._shares.dtype != losses.dtype:
+            self._shares = torch.full_like(losses, 1 / len(losses), requires_grad=False)
+        return self._shares
+
+    def _note_confidences(self) -> None:
+        """What the steps' losses say of the samples, all at once."""
+        seen, self._seen = self._seen, []
+        if seen:
+            told = torch.cat([told for _, told in seen]).float()
+            shares = told if self._own_confidence else torch.exp(-told)
+            self.pool.scores.note(torch.cat([places for places, _ in seen]).numpy(), shares.cpu().numpy())
+
     def _check_weights(self, count: int, loss: float) -> None:
         low, high = (bound.item() for bound in torch.aminmax(self.bench.weights))
         if not -LARGEST_WEIGHT < low <= high < LARGEST_WEIGHT:
             self._diverged(f"a weight left ±{LARGEST_WEIGHT:.0f}, the range that can be shared,", count, loss)
 
     def _diverged(self, what: str, steps: int, loss: float) -> NoReturn:
+        self._seen.clear()
         self.reset_optimizer()
         remedy = "if it happens again, lower the task's learning_rate"
         raise Diverged(f"{what} after {self.steps_done} local steps; {remedy}", steps, loss)
@@ -145,8 +178,8 @@ class Trainer:
         Where the model keeps statistics of its inputs (BatchNorm), they are taken anew from own batches.
         """
         with self.borrowed(weights):
-            if self.bench.has_statistics and self._batches is not None:
-                self._recalibrate(self._batches)
+            if self.bench.has_statistics and self.samples:
+                self._recalibrate()
             return self.bench.evaluate(self.bench.test if samples is None else samples)
 
     @contextlib.contextmanager
@@ -158,23 +191,22 @@ class Trainer:
 
     def slopes(self, points: Sequence[Vector]) -> list[Vector]:
         """The gradients at some weights, all on the batch that comes next. Changes nothing of the training."""
-        if self._batches is None:
+        if not self.samples:
             raise LocalProblem("this node has no samples to look at")
         with self.bench.lock:
-            indices = self._batches.next()
-            self._batches.position -= 1
-            return [self._slope(weights, indices) for weights in points]
+            places = self.pool.peek()
+            return [self._slope(weights, places) for weights in points]
 
-    def _slope(self, weights: Vector, indices: torch.Tensor) -> Vector:
+    def _slope(self, weights: Vector, places: Tensor) -> Vector:
         bench = self.bench
         with bench.randomness(seed_from(self._seed, "slopes", self.steps_done)), blame(bench.task, "loss"):
             self._borrow(weights)
             bench.model.train()
             bench.gradient.zero_()
-            bench.loss(bench.batch(indices)).backward()  # type: ignore[no-untyped-call]
+            bench.loss(self.pool.batch(places)).backward()  # type: ignore[no-untyped-call]
             return np.array(bench.gradient.cpu().numpy(), np.float32, copy=True)
 
-    def _recalibrate(self, batches: Batches) -> None:
+    def _recalibrate(self) -> None:
         kept = [module for module in self.bench.model.modules() if getattr(module, "running_mean", None) is not None]
         momenta = [module.momentum for module in kept]
         for module in kept:
@@ -182,8 +214,8 @@ class Trainer:
             module.momentum = None  # type: ignore[assignment]  # a plain mean over the batches
         self.bench.model.train()
         with torch.no_grad(), blame(self.bench.task, "loss"):
-            for indices in batches.first(RECALIBRATION_BATCHES):
-                self.bench.loss(self.bench.batch(indices))
+            for places in self.pool.first(RECALIBRATION_BATCHES):
+                self.bench.loss(self.pool.batch(places))
         for module, momentum in zip(kept, momenta, strict=True):
             module.momentum = momentum
 
@@ -204,11 +236,9 @@ class Trainer:
 
     def state(self) -> Arrays:
         """All that `restore` needs, as plain arrays; weights and samples are kept elsewhere."""
-        position = 0 if self._batches is None else self._batches.position
-        arrays: Arrays = {
-            "counts": np.array([self.steps_done, position], np.int64),
-            "speed": np.array(self.speed),
-        }
+        counts = np.array([self.steps_done, self.pool.position], np.int64)
+        arrays: Arrays = {"counts": counts, "speed": np.array(self.speed)}
+        arrays.update({f"pool/{name}": array for name, array in self.pool.state().items()})
         arrays.update({f"optimizer/{name}": array for name, array in self._stepper.arrays().items()})
         for number, buffer in enumerate(self._buffers):
             arrays[f"buffer/{number}"] = as_array(buffer)
@@ -221,11 +251,14 @@ class Trainer:
         buffers = [arrays.get(f"buffer/{number}") for number in range(len(self._buffers))]
         if any(found is None or found.shape != own.shape for found, own in zip(buffers, self._buffers, strict=True)):
             raise ValueError("the buffers belong to another model")
-        begin = "optimizer/"
-        self._stepper.load({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
+        judged = read_state(_under("pool/", arrays))
+        self._stepper.load(_under("optimizer/", arrays))
         for own, found in zip(self._buffers, buffers, strict=True):
             own.copy_(torch.from_numpy(np.array(found)))
         self.steps_done = int(arrays["counts"][0])
         self.speed = self._declared or float(arrays["speed"])
-        if self._batches is not None:
-            self._batches.position = int(arrays["counts"][1])
+        self.pool.restore(judged, int(arrays["counts"][1]))
+
+
+def _under(folder: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    return {name.removeprefix(folder): array for name, array in arrays.items() if name.startswith(folder)}

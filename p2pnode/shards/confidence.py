@@ -33,13 +33,13 @@ class Confidences:
         self._fresh = np.zeros(count, np.bool_)
 
     def note(self, indices: Indices, shares: Shares) -> None:
-        """Take in a batch's confidences; what is not finite is passed over, and of an index twice the last counts."""
+        """Take in confidences; what is not finite is passed over, and of an index several times the last counts."""
         good = np.isfinite(shares)
-        indices, shares = indices[good], np.clip(shares[good], 0.0, 1.0).astype(np.float32)
-        old = self.values[indices]
-        smooth = old + self._smoothing * (shares - old)
-        self.values[indices] = np.where(np.isnan(old), shares, smooth)
-        self._fresh[indices] = True
+        once, at, times = np.unique(indices[good][::-1], return_index=True, return_counts=True)
+        last = np.clip(shares[good][::-1][at], 0.0, 1.0).astype(np.float32)
+        old, kept = self.values[once], (1 - self._smoothing) ** times
+        self.values[once] = np.where(np.isnan(old), last, last + kept * (old - last))
+        self._fresh[once] = True
 
     def take_fresh(self) -> Indices:
         """The samples seen since this was asked last."""

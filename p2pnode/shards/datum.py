@@ -83,6 +83,18 @@ def scored(
     return DatumStates(confidence, sure, failing, level, quarantined, states.models)
 
 
+def part(states: DatumStates, places: Indices) -> DatumStates:
+    """The states of some of the data, such as a shard's."""
+    return DatumStates(
+        states.confidence[places],
+        states.sure[places],
+        states.failing[places],
+        states.level[places],
+        states.quarantined[places],
+        states.models,
+    )
+
+
 def state_codes(states: DatumStates) -> NDArray[np.uint8]:
     """ACTIVE, RESERVE, RETIRED or QUARANTINED of each datum."""
     by_level = np.where(states.level == 0, ACTIVE, np.where(states.level < RETIRED_LEVEL, RESERVE, RETIRED))

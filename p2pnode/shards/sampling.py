@@ -78,6 +78,10 @@ class DrawnBatches:
         places = self._places[place * self.size : (place + 1) * self.size]
         return self.samples[places], self._weights[places]
 
+    def first(self, count: int) -> list[Tensor]:
+        """Up to `count` batches of the samples in their own order; the row itself stays where it is."""
+        return [self.samples[start : start + self.size] for start in range(0, len(self.samples), self.size)][:count]
+
     def _drawn(self, number: int) -> Tensor:
         """Evenly spaced points from a random start over the samples in a random order, then mixed."""
         generator = torch.Generator().manual_seed(seed_from(self._seed, "pass", number))

@@ -60,9 +60,10 @@ class Text(Task):
             raise UsageError("task text needs something to read: --data FILE, or a directory of text files")
         return _read(self.source, self.context)
 
-    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+    def losses(self, model: nn.Module, batch: Samples) -> Tensor:
         x = batch["x"].long()
-        return functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+        each = functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten(), reduction="none")
+        return each.view(len(x), -1).mean(1)
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
         return AdamW(self.learning_rate, betas=(0.9, 0.95))

@@ -12,6 +12,7 @@ from torch import nn
 
 from p2pnode.errors import Diverged, LocalProblem, TaskProblem, UsageError
 from p2pnode.node.bench import Bench, build_model
+from p2pnode.node.pool import Judged
 from p2pnode.node.threads import choose_threads, thread_counts
 from p2pnode.node.trainer import Trainer
 from p2pnode.optimizers import AdamW
@@ -106,7 +107,7 @@ class TestLearning:
     @pytest.mark.parametrize("tool", ["sgd", "adamw"])
     def test_the_same_as_a_plain_torch_loop(self, tool):
         one = trainer(Small(tool=tool), seed=3)
-        indices = [one._batches.next() for _ in range(20)]
+        indices = [one.pool.next()[0] for _ in range(20)]
         model = build_model(Small(), 0)
         makers = {
             "sgd": lambda: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
@@ -117,7 +118,7 @@ class TestLearning:
             theirs.zero_grad()
             task.loss(model, rows(task.data(), which)).backward()
             theirs.step()
-        one._batches.position = 0
+        one.pool.restore(Judged(), 0)
         mine = one.steps(one.bench.genesis, 20).weights
         np.testing.assert_allclose(mine, read_weights(model, layout_of(model)), rtol=0, atol=2e-7)
 
@@ -284,9 +285,9 @@ class TestResuming:
         one = trainer(samples=np.arange(50))
         one.steps(one.bench.genesis, 4)
         one.use(np.arange(50))
-        assert one._batches.position == 4
+        assert one.pool.position == 4
         one.use(np.arange(60))
-        assert (one._batches.position, one.samples) == (0, 60)
+        assert (one.pool.position, one.samples) == (0, 60)
 
 
 class TestBadLuck:
