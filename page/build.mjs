@@ -1,4 +1,4 @@
-// Bundles the page into what the node serves: three files, no request to anywhere else.
+// Bundles the page into what the node serves, and its graph for notebooks: no request to anywhere else.
 import { build } from "esbuild";
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 
@@ -6,7 +6,7 @@ const out = "../p2pnode/watch/dashboard/static";
 mkdirSync(out, { recursive: true });
 
 await build({
-  entryPoints: { page: "src/main.js" },
+  entryPoints: { page: "src/main.js", widget: "src/widget.js" },
   bundle: true,
   minify: true,
   format: "esm",

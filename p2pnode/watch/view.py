@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import UsageError
+from ..errors import LocalProblem, UsageError
 from .graph import PeerGraph, PeerView
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..communities.dendrogram import Dendrogram
     from .likeness import Similarity
+    from .widget import SwarmWidget
 
 Row = dict[str, Any]
 STATES = ("active", "reserve", "retired", "quarantined")  # of samples
@@ -88,6 +90,7 @@ class SwarmView:
 
     def graph(self, at: float | None = None) -> networkx.Graph:
         """Peers as nodes, exchanges as edges, everything known of them as attributes."""
+        _need("networkx")
         import networkx
 
         picture = self.picture(at)
@@ -115,33 +118,54 @@ class SwarmView:
 
     def plot(self, at: float | None = None) -> Figure:
         """The peer graph: communities, circles in them, and who exchanges with whom."""
+        _need("matplotlib")
         from .plots import plot_graph
 
         return plot_graph(self.picture(at))
 
     def plot_similarity(self, at: float | None = None) -> Figure:
         """How alike the models are: a heat map ordered by the dendrogram."""
+        _need("matplotlib")
         from .treeplots import plot_similarity
 
         return plot_similarity(self.picture(at))
 
     def plot_dendrogram(self, at: float | None = None) -> Figure:
         """How the models join, and where the cut makes communities of them."""
+        _need("matplotlib")
         from .treeplots import plot_dendrogram
 
         return plot_dendrogram(self.picture(at))
 
     def plot_history(self) -> Figure:
         """Loss and accuracy of all peers over time, and how many groups and peers there are."""
+        _need("matplotlib")
         from .plots import plot_history
 
         return plot_history(self.pictures)
+
+    def widget(self) -> SwarmWidget:
+        """The peer graph, to be dragged, zoomed and scrubbed in a notebook; of a live view it follows what happens."""
+        _need("anywidget")
+        from .widget import SwarmWidget, on_this_loop
+
+        widget = SwarmWidget(self._pictures)
+        self._listen(on_this_loop(widget.refresh))
+        return widget
+
+    def _listen(self, act: Callable[[], None]) -> None:
+        """Call whenever there is a new picture; of what is recorded there will be none."""
 
     def _repr_html_(self) -> str:
         """For notebooks. What peers can set is escaped."""
         from .html import swarm_html
 
         return swarm_html(self.pictures, self.state)
+
+
+def _need(package: str) -> None:
+    if find_spec(package) is None:
+        raise LocalProblem(f"{package} is not installed; pip install 'p2pnode[notebook]' brings it")
 
 
 def _without(row: Row, *names: str) -> Row:
