@@ -21,6 +21,7 @@ NAMES = ("active", "reserve", "retired", "quarantined")
 MAX_MODELS = 32  # whose verdicts are remembered, the latest
 RETIRED_LEVEL = 4
 LEAST_CHANCE = 0.1
+SMOOTHING = 0.3  # share of the newest word in a datum's confidence
 
 Bits = NDArray[np.uint32]
 
@@ -30,9 +31,9 @@ class StateRules:
     """Where the lines are."""
 
     high: float = 0.95  # a model is sure of a datum
-    low: float = 0.1  # a model fails at it
+    low: float = 0.15  # a model fails at it
     forgotten: float = 0.5  # below this a datum in reserve is active again
-    learnt: float = 0.5  # a model's usual confidence from which its failures say something about the datum
+    learnt: float = 0.2  # a model's usual confidence from which its failures say something about the datum
     sure_models: int = 3  # different ones, for reserve
     failing_models: int = 3  # different ones, for quarantine
 
@@ -41,7 +42,7 @@ class StateRules:
 class DatumStates:
     """What models made of each datum of a shard. Bit i of `sure` and `failing` is the verdict of `models[i]`."""
 
-    confidence: Shares  # the latest word of any model; NaN before the first
+    confidence: Shares  # of all models, smoothed; NaN before the first
     sure: Bits
     failing: Bits
     level: NDArray[np.uint8]
@@ -65,20 +66,23 @@ def scored(
 ) -> DatumStates:
     """The states after `model` gave confidences to some of the data; call it once a round and model.
 
-    `usual` is the model's median confidence over all it has seen lately: the failure of a model that has learnt
-    nothing yet counts for nothing, and so does one on a datum whose neighbours it fails at too.
+    Confidences of training serve, if they are the first word of a round on each datum: the weights have not trained on
+    it since the merge. Merged weights of different passes through the data count as different models.
+    `usual` is the median of what the model said in that round: the failure of a model that has learnt nothing yet
+    counts for nothing, and so does one on a datum whose neighbours it fails at too.
     """
     states, bit = _with_model(states, model)
     confidence, sure, failing = states.confidence.copy(), states.sure.copy(), states.failing.copy()
     level, quarantined = states.level.copy(), states.quarantined.copy()
-    confidence[places] = shares
+    confidence[places] = smoothed = _smoothed(confidence[places], shares)
     sure[places] = _with_bit(sure[places], bit, shares >= rules.high)
     failing[places] = _with_bit(failing[places], bit, (shares <= rules.low) & (usual >= rules.learnt))
     many = np.bitwise_count(sure[places]) >= rules.sure_models
     risen = np.minimum(level[places] + 1, RETIRED_LEVEL)
     up = many & (shares >= rules.high)
     level[places] = np.where(shares < rules.forgotten, 0, np.where(up, risen, level[places]))
-    hopeless = (np.bitwise_count(failing[places]) >= rules.failing_models) & (sure[places] == 0)
+    many_fail = np.bitwise_count(failing[places]) >= rules.failing_models
+    hopeless = many_fail & (smoothed <= rules.low) & (sure[places] == 0)
     quarantined[places] = (quarantined[places] | hopeless) & (shares < rules.forgotten)
     return DatumStates(confidence, sure, failing, level, quarantined, states.models)
 
@@ -140,6 +144,11 @@ def summarise(states: DatumStates) -> ShardSummary:
     mean = float(seen.mean()) if len(seen) else float("nan")
     active, reserve, retired, quarantined = (int(count) for count in counts)
     return ShardSummary(active, reserve, retired, quarantined, mean, len(states.models))
+
+
+def _smoothed(before: Shares, shares: Shares) -> Shares:
+    moved = before + np.float32(SMOOTHING) * (shares - before)
+    return np.where(np.isnan(before), shares, moved).astype(np.float32)
 
 
 def _with_bit(verdicts: Bits, bit: int, yes: NDArray[np.bool_]) -> Bits:

@@ -34,6 +34,7 @@ class ShardView:
     confidence: float  # this node's mean; NaN when it was not trained on yet
     counts: Counts | None = None  # samples of each label
     visits: Mapping[str, Past] = field(default_factory=dict)  # the last stay of each model
+    quarantined: float = 0.0  # share of its samples that is put aside here
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class RouteRules:
     random: float = 0.05
     failed: float = 0.1  # a mean confidence after a visit up to which the model failed
     failing_models: int = 3  # different ones: from here on a shard does not travel
+    most_quarantined: float = 0.5  # nor does one of which more is put aside here
     forget_seconds: float = 3600.0  # after this time a visit counts for a third
     most_unvisited: int = 16  # a peer that takes and never trains gets no more
 
@@ -133,9 +135,10 @@ def not_most_similar(peers: Sequence[PeerView]) -> list[PeerView]:
 
 
 def is_hopeless(shard: ShardView, circumstances: Circumstances) -> bool:
-    """The guard against noise in circulation: enough different models failed, and none did better."""
-    afters = [past.after for past in shard.visits.values()]
-    return len(afters) >= circumstances.rules.failing_models and max(afters) <= circumstances.rules.failed
+    """The guard against noise in circulation: most of it is put aside, or enough models failed and none did better."""
+    rules, afters = circumstances.rules, [past.after for past in shard.visits.values()]
+    failed = len(afters) >= rules.failing_models and max(afters) <= rules.failed
+    return failed or shard.quarantined > rules.most_quarantined
 
 
 def needs(counts: Counts) -> Counts:

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from .batches import seed_from
 
+BALANCED_SHARE = 0.8  # of the draws have every label alike, the others every sample: common labels are looked at too
 RECEIVED_TIMES = 3.0  # how much more often a received sample is drawn where there are no labels
+LOOK_CHANCE = 0.1  # of a masked sample to be drawn all the same: nothing is learnt from it, but a model may know it
 
 Floats = NDArray[np.float64]
 MaybeLabels = NDArray[np.generic] | None
@@ -26,12 +28,12 @@ class Sampling:
 
 
 def base_chances(labels: MaybeLabels, received: NDArray[np.bool_]) -> Floats:
-    """What the samples are worth before reserve: every label alike, or received samples three times the others."""
+    """What the samples are worth before reserve: labels nearly alike, or received samples three times the others."""
     if labels is None:
         chances: Floats = np.where(received, RECEIVED_TIMES, 1.0)
         return chances
     _, which, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    balanced: Floats = 1.0 / counts[which]
+    balanced: Floats = BALANCED_SHARE / (counts[which] * len(counts)) + (1 - BALANCED_SHARE) / len(which)
     return balanced
 
 
@@ -39,11 +41,12 @@ def sampling(base: Floats, chances: NDArray[np.floating]) -> Sampling:
     """Draw by `base`, thinned by `chances` (1 active, less in reserve, 0 masked).
 
     Contract: for any numbers x over the samples, sum(probability·weight·x) is the base's mean of x over those not
-    masked; so the expected gradient does not know of the reserve.
+    masked; so the expected gradient does not know of the reserve. Masked samples are looked at now and then, at no
+    weight, or none could ever come back.
     """
     worth = np.where(chances > 0, base, 0.0)
-    thinned = worth * chances
-    if thinned.sum() <= 0:
+    thinned = base * np.where(chances > 0, chances, LOOK_CHANCE)
+    if worth.sum() <= 0:
         raise ValueError("no samples to draw from: all are masked")
     scale = thinned.sum() / worth.sum()
     weight = np.divide(scale, chances, out=np.zeros_like(worth), where=chances > 0)
