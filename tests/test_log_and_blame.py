@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 from rich.table import Table
 
-from p2pnode.door.history import SHOWN, blame_table, log_table
+from p2pnode.door.history import SHOWN, blame_table, log_rows, log_table
 from p2pnode.ids import PeerId
 from p2pnode.merge.policy import Merged
 from p2pnode.node.standings import MAX_MERGES, Standings
@@ -50,6 +50,27 @@ def test_the_log_as_a_table() -> None:
     assert " 1  " not in text.splitlines()[3], "older ones are left out"
     assert "0.5" not in drawn(log_table(merges[:1], {}))
     assert "0.5" in drawn(log_table(merges[:2], {})), "the loss after a merge is that of the next round"
+
+
+def test_the_log_for_machines_has_the_loss_before_and_after_each_merge() -> None:
+    merges = [MergeRow(number, 0.0, (FOX,), 12, 34, 3, 1.0 / number, 0.01) for number in (1, 2)]
+    rows = log_rows(merges)
+    assert [(row["loss_before"], row["loss_after"]) for row in rows] == [(1.0, 0.5), (0.5, None)]
+    assert [(row["partners"], row["sent_bytes"], row["received_bytes"]) for row in rows] == [((FOX,), 12, 34)] * 2
+    assert log_rows([]) == []
+
+
+def test_an_exchange_tells_what_the_merge_after_it_did_to_the_loss() -> None:
+    standings = Standings(me=PeerId("me"))
+    standings.note_exchange(FOX, 1, 1, 1.0)
+    standings.note(0.5, Merged("", 1, 0.01), 2.0)
+    assert standings.partners[FOX].loss_change is None
+    standings.note_exchange(OWL, 1, 1, 3.0)
+    standings.note(0.25, Merged("", 1, 0.01), 4.0)
+    assert standings.partners[FOX].loss_change == -0.25
+    assert standings.partners[OWL].loss_change is None
+    standings.note_exchange(FOX, 1, 1, 5.0)
+    assert (standings.partners[FOX].count, standings.partners[FOX].loss_change) == (2, -0.25)
 
 
 def test_blame_as_a_table() -> None:

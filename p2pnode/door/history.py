@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -23,11 +24,22 @@ def show_log(data_dir: Path, as_json: bool) -> None:
     """The node's merges, the newest last."""
     merges = ask(data_dir, ControlRequest("log")).merges
     if as_json:
-        print_json({"merges": merges})
+        print_json({"merges": log_rows(merges), "names": _names(data_dir)})
     elif merges:
         console().print(log_table(merges, _names(data_dir)))
     else:
         print("no round is done yet")
+
+
+def log_rows(merges: Sequence[MergeRow]) -> list[dict[str, object]]:
+    """A row for each merge. The loss before it is that of the round it ended, the loss after it that of the next."""
+    rows = [msgspec.structs.asdict(row) for row in merges]
+    befores = [row.pop("loss") for row in rows]
+    afters = [*befores[1:], None][: len(rows)]
+    return [
+        {**row, "loss_before": before, "loss_after": after}
+        for row, before, after in zip(rows, befores, afters, strict=True)
+    ]
 
 
 def log_table(merges: Sequence[MergeRow], names: Mapping[str, str]) -> Table:
@@ -55,7 +67,7 @@ def show_blame(data_dir: Path, as_json: bool) -> None:
     """Each author's share of each layer."""
     shares = ask(data_dir, ControlRequest("blame"), WORK_LIMIT).blame
     if as_json:
-        print_json({"blame": shares})
+        print_json({"blame": shares, "names": _names(data_dir)})
     elif shares:
         console().print(blame_table(shares, _names(data_dir)))
     else:

@@ -34,7 +34,7 @@ Order = Callable[["ControlRequest"], Awaitable["ControlAnswer"]]  # LocalProblem
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked of the node."""
 
-    do: Literal["status", "leave", "export", "revert", "log", "blame", "shards"]
+    do: Literal["status", "leave", "export", "revert", "log", "blame", "shards", "fingerprints"]
     file: str = ""  # to export to, an absolute path
     ema: bool = False  # export the average over rounds
     peer: str = ""  # to leave out: its id, the end of it, or its name
@@ -50,6 +50,8 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     merges: tuple[MergeRow, ...] = ()  # the log, newest last
     blame: dict[str, dict[str, float]] = {}  # by author and layer, the share of what was added there
     shards: tuple[ShardRow, ...] = ()
+    fingerprints: dict[str, bytes] = {}  # by peer, as announced
+    manifest: bytes = b""  # of the run, signed; with the fingerprints
     refused: bool = False  # the request was understood, and could not be done
 
 

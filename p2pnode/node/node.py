@@ -89,6 +89,8 @@ class Node:
 
     async def obey(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
+        if request.do == "fingerprints":
+            return ControlAnswer(fingerprints=self.fingerprints(), manifest=self.manifest)
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet")
         from .orders import obey  # torch, which a node that learns has imported

@@ -17,8 +17,9 @@ from ..communities.annealing import progress_of
 from ..communities.dendrogram import MAX_VIEW, Communities, Dendrogram, grow
 from ..communities.fingerprint import DIMENSIONS, HEADER_BYTES, Row, read_fingerprint, similarity_table
 from ..ids import PeerId
-from ..run import Manifest
-from .graph import PeerGraph
+from ..node.status import Status
+from ..run import Manifest, read_manifest
+from .graph import PeerGraph, graph_of
 
 
 class Similarity(NamedTuple):
@@ -62,6 +63,13 @@ def with_likeness(picture: PeerGraph, fingerprints: Mapping[str, bytes], progres
         for edge in picture.exchanges
     ]
     return msgspec.structs.replace(picture, peers=tuple(peers), exchanges=tuple(edges))
+
+
+def whole_picture(status: Status, now: float, manifest: bytes, fingerprints: Mapping[str, bytes]) -> PeerGraph:
+    """All that a node knows, at `now` by its own clock."""
+    run = read_manifest(manifest) if manifest else None
+    picture = msgspec.structs.replace(graph_of(status, now), manifest=run, shards=status.shards)
+    return with_likeness(picture, fingerprints, annealed(run, now + status.clock_offset_seconds))
 
 
 def annealed(manifest: Manifest | None, now: float) -> float | None:

@@ -2,9 +2,11 @@
 
     view = await p2pnode.Swarm.look("ADDR")          # in a notebook; view.close() when done
     with p2pnode.Swarm.look("ADDR") as view: ...     # in a script
+    view = p2pnode.Swarm.own("DATA_DIR")             # as the own node has it, running or not
     view = p2pnode.Swarm.replay("FILE")
 
-A look is an observer: a node with a daemon and an identity of its own, kept in a thread for as long as it looks.
+A look is an observer: a node with a daemon and an identity of its own, kept in a thread for as long as it looks. Once
+it has seen the swarm it goes on whatever happens: `state` and the pictures say what is wrong while something is.
 """
 
 from __future__ import annotations
@@ -13,19 +15,21 @@ import asyncio
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 
 from ..addresses import Address, parse_address
-from ..errors import LocalProblem, P2pnodeError
+from ..errors import LocalProblem
 from ..names import friendly_name
 from ..node.node import Node, NodeSettings
 from ..node.world import real_world
 from ..run import RunAccess
 from ..store.datadir import DataDir, open_data_dir
-from .graph import graph_of
+from .graph import PeerGraph
 from .history import History
+from .likeness import whole_picture
+from .own import OwnView
 from .recorded import read_views, write_views
 from .view import SwarmView
 
@@ -37,13 +41,19 @@ class Swarm:
     """The doors to a swarm's views."""
 
     @staticmethod
-    def look(address: str, run: str | None = None, timeout: float = FIRST) -> Look:
+    def look(address: str, run: str | None = None, timeout: float = FIRST, ask: bool = True) -> Look:
         """Begin to look at the swarm behind `address`; await it, or use it as a context.
 
-        `run` is needed for a private run or where several meet, as the invite gives it (RUN or RUN.KEY).
-        UsageError for a wrong address; LocalProblem when nobody answers within `timeout` seconds.
+        `run` is needed for a private run or where several meet, as the invite gives it (RUN or RUN.KEY). `ask=False`
+        asks no peer how it is doing: only what nodes announce is seen. UsageError for a wrong address; LocalProblem
+        when the swarm is not seen within `timeout` seconds, and why: nobody there, another version, no such run.
         """
-        return Look(parse_address(address), None if run is None else RunAccess.parse(run), timeout)
+        return Look(parse_address(address), None if run is None else RunAccess.parse(run), timeout, ask)
+
+    @staticmethod
+    def own(data_dir: str | Path) -> OwnView:
+        """The swarm as the node on a data directory has it: asked of the node, or read from its store."""
+        return OwnView(Path(data_dir))
 
     @staticmethod
     def replay(path: str | Path) -> SwarmView:
@@ -55,32 +65,51 @@ class Swarm:
 class Look(SwarmView):
     """A live view. Keeps looking until closed."""
 
-    def __init__(self, address: Address, access: RunAccess | None, timeout: float) -> None:
+    def __init__(self, address: Address, access: RunAccess | None, timeout: float, ask: bool) -> None:
         super().__init__(lambda: self._history.all())
-        self._address, self._access, self._timeout = address, access, timeout
+        self._address, self._access, self._timeout, self._ask = address, access, timeout, ask
         self._history = History()
+        self._listeners: list[Callable[[], None]] = []
         self._first = threading.Event()
+        self._closed = threading.Event()
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._problem: BaseException | None = None
+        self._problem: Exception | None = None
+        self._why = "starting"
         self._thread = threading.Thread(target=self._run, name="p2pnode look", daemon=True)
+
+    @property
+    def state(self) -> str:
+        """How the looking goes: connected, or what is wrong and that it is tried again."""
+        if self._problem is not None:
+            return f"ended: {self._problem}"
+        return "closed; what was seen stays" if self._closed.is_set() else self._why
 
     # ---- opening and closing ----
 
     def open(self) -> Look:
         """Begin; returns when the swarm has been seen."""
-        self._thread.start()
-        seen = self._first.wait(self._timeout)
+        if self._thread.ident is None:
+            self._thread.start()
+        try:
+            seen = self._first.wait(self._timeout)
+        except BaseException:
+            self.close()
+            raise
         if self._problem is not None:
             self._thread.join()
             raise self._problem
         if not seen:
+            why = self.state
             self.close()
-            raise LocalProblem(f"nobody answered at {self._address.text} within {self._timeout:g} s")
+            raise LocalProblem(
+                f"nothing was seen of the swarm at {self._address.text} within {self._timeout:g} s: {why}"
+            )
         return self
 
     def close(self) -> None:
         """Stop looking; what has been seen stays."""
+        self._closed.set()
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None and self._thread.is_alive():
             loop.call_soon_threadsafe(stop.set)
@@ -101,6 +130,9 @@ class Look(SwarmView):
         """Write what has been seen; `Swarm.replay` reads it."""
         write_views(path, self.pictures)
 
+    def _listen(self, act: Callable[[], None]) -> None:
+        self._listeners.append(act)
+
     # ---- in the thread ----
 
     def _run(self) -> None:
@@ -110,7 +142,7 @@ class Look(SwarmView):
             data_dir = open_data_dir(Path(place))
             try:
                 uvloop.run(self._look(data_dir))
-            except P2pnodeError as problem:
+            except Exception as problem:  # for the thread that waits
                 self._problem = problem
             finally:
                 data_dir.close()
@@ -120,6 +152,8 @@ class Look(SwarmView):
         from ..network.hivemind import HivemindNetwork, NetworkOptions
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._closed.is_set():
+            return
         identity = data_dir.identity()
         network = HivemindNetwork(identity, NetworkOptions(data_dir=data_dir.path, key_file=data_dir.key_file))
         name = friendly_name(identity.peer_id)
@@ -128,7 +162,7 @@ class Look(SwarmView):
         )
         node = Node(settings, real_world(data_dir.storage), network, identity)
         living = asyncio.create_task(node.run())
-        looking = asyncio.create_task(self._keep_looking(node))
+        looking = asyncio.create_task(keep_looking(node, self._note, self._ask, time.time))
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({living, looking, stopping}, return_when=asyncio.FIRST_COMPLETED)
         looking.cancel()
@@ -136,11 +170,20 @@ class Look(SwarmView):
         node.leave()
         await living
 
-    async def _keep_looking(self, node: Node) -> None:
-        while True:
+    def _note(self, picture: PeerGraph) -> None:
+        """Nothing counts as seen before somebody answered; from then on everything does."""
+        self._why = picture.why
+        if picture.condition == "connected" or self._first.is_set():
+            self._history.add(picture)
+            self._first.set()
+            for act in self._listeners:
+                act()
+
+
+async def keep_looking(node: Node, note: Callable[[PeerGraph], None], ask: bool, now: Callable[[], float]) -> None:
+    """A picture of what an observer knows, every second until cancelled."""
+    while True:
+        if ask:
             await node.look_around()
-            status = node.status()
-            if status.condition == "connected":
-                self._history.add(graph_of(status, time.time()))
-                self._first.set()
-            await asyncio.sleep(EVERY)
+        note(whole_picture(node.status(), now(), node.manifest, node.fingerprints()))
+        await asyncio.sleep(EVERY)

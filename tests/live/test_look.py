@@ -48,13 +48,25 @@ def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(two: tuple[Doo
         view.close()
     view.record(tmp_path / "look.jsonl")
     assert p2pnode.Swarm.replay(tmp_path / "look.jsonl").peers() == view.peers()
+    assert view.state == "closed; what was seen stays"
     with p2pnode.Swarm.look(address, run) as again:
         assert len(again.peers()) >= 2
+        assert again.picture().manifest.plan.task == "digits"
+        assert again.state.startswith("connected: ")
+    with pytest.raises(LocalProblem, match=f"no member of run {'a' * 26} found yet"):
+        p2pnode.Swarm.look(address, "a" * 26, timeout=6.0).open()
+    own = p2pnode.Swarm.own(founder.data_dir)
+    wait_for("its fingerprints", lambda: len(own.similarity().peers) == 2, LIMIT)
+    assert {row["role"] for row in own.peers() if row["me"]} == {"node"}
+    founder.signalled(signal.SIGINT)
+    wait_for("the node's end to be seen", lambda: own.state.startswith("no node is running"), LIMIT)
+    assert len(own.peers()) >= 1
+    assert own.picture().manifest.name == again.picture().manifest.name
 
 
 def test_nobody_there_is_said_and_ends(tmp_path: Path) -> None:
     nobody = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWNkBvbteZaWsKRGQMCoBFohHHMoPGTMHiQRubRdZNnMd7"
-    with pytest.raises(LocalProblem, match="nobody answered"):
+    with pytest.raises(LocalProblem, match=r"nothing was seen of the swarm at .* within 6 s: no peer answers \("):
         p2pnode.Swarm.look(nobody, timeout=6.0).open()
     with pytest.raises(UsageError):
         p2pnode.Swarm.look("not an address")

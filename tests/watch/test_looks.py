@@ -1,0 +1,93 @@
+"""A look that loses its swarm says so and finds it again; one's own node is seen with or without it running."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import p2pnode
+from p2pnode.errors import LocalProblem
+from p2pnode.ids import Identity
+from p2pnode.network.sim import Fault
+from p2pnode.node.acquaintances import BOOK_FILE
+from p2pnode.node.joining import found_run, save_run
+from p2pnode.node.node import NodeSettings
+from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.simulate import Lesson, Plan, SimClock, Simulation, run_sim
+from p2pnode.simulate.compute import one_thread
+from p2pnode.store.book import PeerBook
+from p2pnode.store.storage import DiskStorage
+from p2pnode.watch.graph import PeerGraph
+from p2pnode.watch.own import stored_picture
+from p2pnode.watch.swarm import keep_looking
+
+OBSERVER = 2
+
+
+def settings(usual: NodeSettings, index: int, starts: int) -> NodeSettings:
+    return usual if index != OBSERVER else replace(usual, role="observer", meet_only=True)
+
+
+def looked(seconds: float, *faults: Fault, ask: bool = True) -> list[PeerGraph]:
+    """What an observer of two nodes sees, a picture a second."""
+    lesson = Lesson(TaskChoice("digits", device="cpu"), "iid", rounds=1000)
+    plan = Plan(3, 4, seconds, faults=faults, spread=1.0, sample_every=0.0, lesson=lesson, settings=settings)
+    seen: list[PeerGraph] = []
+
+    async def main() -> None:
+        simulation = Simulation(plan, alone=0)
+        await simulation.start()
+        await simulation.go_on(2.0)
+        observer, clock = simulation.processes[OBSERVER].node, SimClock(0.0)
+        looking = asyncio.create_task(keep_looking(observer, seen.append, ask, clock.time))
+        await simulation.go_on(seconds)
+        looking.cancel()
+        await simulation.finish()
+
+    with one_thread():
+        run_sim(main())
+    return seen
+
+
+def test_a_lost_swarm_is_said_and_found_again() -> None:
+    seen = looked(60.0, Fault(15.0, "partition", (OBSERVER,), seconds=25.0))
+    conditions = [picture.condition for picture in seen]
+    lost = conditions.index("searching", conditions.index("connected"))
+    assert any("still trying" in picture.why for picture in seen[lost:])
+    assert conditions[-1] == "connected"
+    before, after = ({peer.id: peer.round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
+    assert all(after[peer] > before[peer] for peer in before)
+    assert seen[-1].manifest.plan.task == "digits"
+    assert set(seen[-1].fingerprints) == set(after)
+    assert all(peer.community for peer in seen[-1].peers if peer.role == "node")
+
+
+def test_without_asking_only_what_is_announced_is_seen() -> None:
+    nodes = [peer for peer in looked(15.0, ask=False)[-1].peers if peer.role == "node"]
+    assert len(nodes) == 2
+    assert {peer.round for peer in nodes} == {None}
+    assert all(peer.community for peer in nodes), "fingerprints are announced"
+
+
+def test_a_node_that_does_not_run_is_seen_by_what_it_stored(tmp_path: Path) -> None:
+    with pytest.raises(LocalProblem, match="no node has run on"):
+        p2pnode.Swarm.own(tmp_path).peers()
+    storage = DiskStorage(tmp_path)
+    identity = Identity(bytes(32))
+    storage.write("identity.key", identity.to_key_file())
+    assert stored_picture(tmp_path, 5.0).peers == ()
+    run = found_run(identity, "a run", False, 1.0, random.Random(1))
+    save_run(storage, run, ())
+    book = PeerBook(storage, BOOK_FILE)
+    book.met("fox", ("/ip4/127.0.0.1/tcp/1/p2p/fox",), 3.0)
+    book.save(3.0)
+    picture = stored_picture(tmp_path, 5.0)
+    assert [(peer.id, peer.present, peer.heard_seconds_ago) for peer in picture.peers] == [("fox", False, 2.0)]
+    assert (picture.run, picture.manifest.name, picture.condition) == (run.access.run, "a run", "stopped")
+    view = p2pnode.Swarm.own(tmp_path)
+    assert "no node is running" in view.state
+    assert "no node is running" in view._repr_html_()
