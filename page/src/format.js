@@ -5,6 +5,7 @@ export const number = (value, digits = 3) => (value == null ? "–" : Number(val
 export const whole = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en"));
 export const short = (id) => id.slice(-8);
 export const clock = (time) => new Date(1000 * time).toLocaleTimeString("en-GB");
+export const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
 export function bytes(count) {
   if (count == null) return "–";
@@ -14,12 +15,12 @@ export function bytes(count) {
     count /= 1000;
     at += 1;
   }
-  return `${at === 0 ? count : count.toPrecision(3)} ${units[at]}`;
+  return `${at === 0 ? Math.round(count) : count.toPrecision(3)} ${units[at]}`;
 }
 
 export function ago(seconds) {
   if (seconds == null) return "never";
-  if (seconds < 90) return `${Math.round(seconds)} s ago`;
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s ago`;
   return seconds < 5400 ? `${Math.round(seconds / 60)} min ago` : `${Math.round(seconds / 3600)} h ago`;
 }
 
@@ -28,19 +29,80 @@ export function clean(text, most = 60) {
   return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
 }
 
-export function element(tag, text = "", attributes = {}) {
+export const called = (peer) => clean(peer?.name) || "(no name)";
+
+// What to call a peer by its id: its name where it is known here, else the end of the id.
+export function nameOf(id, picture) {
+  const known = picture?.peers.find((peer) => peer.id === id);
+  if (known?.me) return "this node";
+  return known ? called(known) : `…${clean(short(id), 12)}`;
+}
+
+export const median = (sorted) => (sorted.length ? sorted[Math.floor(sorted.length / 2)] : null);
+
+// ---- elements ----
+
+export const by = (id) => document.getElementById(id);
+
+export function element(tag, text = "", attributes = {}, ...inside) {
   const made = document.createElement(tag);
-  made.textContent = text;
+  if (text) made.textContent = text;
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...inside);
+  return made;
+}
+
+export function drawn(tag, attributes = {}, ...inside) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...inside);
   return made;
 }
 
 export function definitions(list, pairs) {
-  list.replaceChildren(
-    ...pairs.map(([term, value]) => {
-      const pair = document.createElement("div");
-      pair.append(element("dt", term), element("dd", value));
-      return pair;
-    }),
-  );
+  const before = [...list.children];
+  const same = before.length === pairs.length && pairs.every(([term], at) => before[at].firstChild.textContent === term);
+  if (!same) list.replaceChildren(...pairs.map(([term]) => element("div", "", {}, element("dt", term), element("dd"))));
+  pairs.forEach(([, value], at) => write(list.children[at].lastChild, value));
+}
+
+// Set a text only where it differs: what did not change is not laid out, nor read aloud, again.
+export function write(place, text) {
+  if (place.textContent !== String(text)) place.textContent = text;
+}
+
+// A table whose rows stay the same elements while their texts change.
+export class Rows {
+  constructor(table, columns, choose = null) {
+    this.body = table.tBodies[0];
+    this.columns = columns;
+    this.choose = choose;
+    this.rows = new Map();
+    table.tHead.replaceChildren(element("tr", "", {}, ...columns.map(([name]) => element("th", name, { scope: "col" }))));
+  }
+
+  show(items, chosen = null, mark = () => {}) {
+    const ids = new Set(items.map((item) => item.id));
+    for (const [id, row] of this.rows) if (!ids.has(id)) this.rows.delete(id), row.remove();
+    items.forEach((item, at) => {
+      const row = this.rows.get(item.id) ?? this.make(item.id);
+      this.columns.forEach(([, value], column) => write(row.cells[column], value(item)));
+      if (this.choose) row.setAttribute("aria-current", String(item.id === chosen));
+      mark(row, item);
+      if (this.body.rows[at] !== row) this.body.insertBefore(row, this.body.rows[at] ?? null);
+    });
+  }
+
+  make(id) {
+    const row = element("tr", "", {}, ...this.columns.map(() => element("td")));
+    if (this.choose) {
+      row.tabIndex = 0;
+      row.addEventListener("click", () => this.choose(id));
+      row.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" || event.key === " ") event.preventDefault(), this.choose(id);
+      });
+    }
+    this.rows.set(id, row);
+    return row;
+  }
 }

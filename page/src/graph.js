@@ -1,17 +1,22 @@
-// The peer graph on a canvas: a force layout that goes on from where it was, whatever picture comes next.
+// The peer graph: a force layout that goes on from where it was, whatever picture comes next, and hands on it.
 import { forceCollide, forceLink, forceManyBody, forceSimulation, forceX, forceY } from "d3-force";
-import { clean, short } from "./format.js";
+import { COLOURS, drawGraph } from "./draw.js";
+import { called, clean, short } from "./format.js";
 
-export const COLOURS = ["#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "#b08900", "#0d9bb5", "#d1495b", "#6b8e23", "#8d6e63"];
-const LABELS_UP_TO = 60;
-const FRESH = 6; // seconds during which an exchange shines
+export { COLOURS, similarityColour } from "./draw.js";
 
-export const groupOf = (peer) => (peer.community ? `community ${short(peer.community)}` : peer.circle ?? "");
+const MANY = 150; // peers from which on they are drawn small
+const MARGIN = 0.09; // of the width, around all peers
+const FOLLOW = 0.12; // of the way a frame takes to what fits
+const CROWD = 4000; // shifts of nodes computed at once where nothing may move
 
-export function similarityColour(value, dark) {
-  if (value == null) return dark ? "#5b6b80" : "#aab4c2";
-  const level = Math.max(0, Math.min(1, value));
-  return `hsl(${220 - 190 * level} 70% ${dark ? 62 : 46}%)`;
+export const groupOf = (peer) => peer.community || peer.circle || "";
+
+// A community is called after its first member.
+export function groupName(group, picture) {
+  const first = picture.peers.find((peer) => peer.id === group);
+  if (first) return `community of ${called(first)}`;
+  return picture.peers.some((peer) => peer.community === group) ? `community …${clean(short(group))}` : clean(group, 24);
 }
 
 export class Graph {
@@ -21,122 +26,145 @@ export class Graph {
     this.onSelect = onSelect;
     this.nodes = new Map();
     this.links = [];
+    this.circles = [];
+    this.groups = [];
     this.view = { x: 0, y: 0, scale: 1 };
+    this.held = false; // the user chose the part that is seen
     this.selected = null;
     this.frames = [];
-    this.groups = [];
+    this.homes = new Map();
+    this.calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.simulation = forceSimulation([])
-      .force("charge", forceManyBody().strength((node) => (node.me ? -320 : -160)).distanceMax(420))
-      .force("link", forceLink([]).id((node) => node.id).distance(95).strength(0.12))
-      .force("collide", forceCollide((node) => node.radius + 5))
-      .force("x", forceX((node) => this.home(node).x).strength(0.06))
-      .force("y", forceY((node) => this.home(node).y).strength(0.08))
-      .on("tick", () => this.draw());
+      .force("charge", forceManyBody().strength((node) => -14 * node.radius).distanceMax(300))
+      .force("link", forceLink([]).id((node) => node.id).distance(70).strength((link) => (link.bridge ? 0.001 : 0.05)))
+      .force("collide", forceCollide((node) => node.radius + 6))
+      .force("x", forceX((node) => this.home(node).x).strength(0.14))
+      .force("y", forceY((node) => this.home(node).y).strength(0.14))
+      .on("tick", () => this.frame());
     this.listen();
-    new ResizeObserver(() => this.draw()).observe(canvas);
+    new ResizeObserver(() => this.frame()).observe(canvas);
   }
 
-  // Groups stand around a ring, each in its place; without groups everybody is drawn to the middle.
+  get dark() {
+    return this.canvas.closest("[data-theme]")?.dataset.theme === "dark";
+  }
+
   home(node) {
-    const at = this.groups.indexOf(node.group);
-    if (this.groups.length < 2 || at < 0) return { x: 0, y: 0 };
-    const angle = (2 * Math.PI * at) / this.groups.length;
-    const reach = 90 + 16 * Math.sqrt(this.nodes.size);
-    return { x: reach * Math.cos(angle), y: 0.7 * reach * Math.sin(angle) };
+    return this.homes.get(node.place) ?? { x: 0, y: 0 };
   }
 
   show(picture) {
     const before = this.nodes;
     this.time = picture.time;
+    const radius = picture.peers.length > MANY ? 5.5 : 9;
     this.nodes = new Map(
       picture.peers.map((peer) => {
-        const node = before.get(peer.id) ?? { id: peer.id, ...this.birthplace(before.size) };
-        return [peer.id, Object.assign(node, { peer, me: peer.me, group: groupOf(peer), radius: peer.me ? 13 : 9 })];
+        const node = before.get(peer.id) ?? { id: peer.id };
+        const group = groupOf(peer);
+        return [peer.id, Object.assign(node, { peer, me: peer.me, group, place: `${group}/${peer.circle ?? ""}`, radius: peer.me ? radius + 3 : radius })];
       }),
     );
-    this.groups = [...new Set([...this.nodes.values()].map((node) => node.group))].sort();
+    const moved = this.settle([...this.nodes.values()]) || before.size !== this.nodes.size;
     this.links = picture.exchanges
       .filter((edge) => this.nodes.has(edge.one) && this.nodes.has(edge.other))
-      .map((edge) => ({ source: edge.one, target: edge.other, edge }));
-    const moved = before.size !== this.nodes.size || [...this.nodes.keys()].some((id) => !before.has(id));
+      .map((edge) => ({ source: edge.one, target: edge.other, edge, bridge: apart(this.nodes.get(edge.one), this.nodes.get(edge.other)) }));
     this.simulation.nodes([...this.nodes.values()]);
     this.simulation.force("link").links(this.links);
-    if (moved || this.links.length !== this.linksBefore) this.simulation.alpha(0.6).restart();
+    this.wake(moved ? 0.5 : this.links.length !== this.linksBefore ? 0.06 : 0);
     this.linksBefore = this.links.length;
-    this.draw();
   }
 
-  birthplace(count) {
-    const angle = count * 2.4 + this.nodes.size;
-    return { x: 160 * Math.cos(angle) + this.nodes.size, y: 120 * Math.sin(angle) };
+  // Communities stand around a ring, their circles around each one's middle. True when anything has a new place.
+  settle(nodes) {
+    this.groups = [...new Set(nodes.map((node) => node.group))].sort();
+    const places = new Map(this.groups.map((group) => [group, new Map()]));
+    for (const node of nodes) {
+      const circles = places.get(node.group);
+      circles.set(node.place, [...(circles.get(node.place) ?? []), node]);
+    }
+    const room = (count) => 24 * Math.sqrt(count) + 26;
+    const reach = this.groups.length < 2 ? 0 : Math.max(...this.groups.map((group) => spread(places.get(group), room))) / Math.sin(Math.PI / Math.max(3, this.groups.length));
+    this.homes = new Map();
+    this.circles = [];
+    this.groups.forEach((group, at) => {
+      const middle = onRing(at, this.groups.length, reach, this.breadth());
+      const circles = [...places.get(group)].sort(([a], [b]) => (a < b ? -1 : 1));
+      const inner = circles.length < 2 ? 0 : Math.max(...circles.map(([, members]) => room(members.length))) / Math.sin(Math.PI / Math.max(3, circles.length));
+      circles.forEach(([place, members], index) => {
+        const { x, y } = onRing(index, circles.length, inner, 1);
+        this.homes.set(place, { x: middle.x + x, y: middle.y + y });
+        if (members.length > 1 && members[0].peer.circle) this.circles.push(members);
+      });
+    });
+    return this.arrive(nodes);
+  }
+
+  // How much wider than high the ring is, so that it fills the canvas.
+  breadth() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    return width && height ? Math.max(0.8, Math.min(1.25, Math.sqrt(width / height))) : 1;
+  }
+
+  arrive(nodes) {
+    let moved = false;
+    for (const [at, node] of nodes.entries()) {
+      if (node.x == null) {
+        const home = this.home(node);
+        Object.assign(node, { x: home.x + 50 * Math.cos(at * 2.4), y: home.y + 50 * Math.sin(at * 2.4) });
+        moved = true;
+      } else if (node.settled !== node.place) moved = true;
+      node.settled = node.place;
+    }
+    return moved;
+  }
+
+  wake(heat) {
+    if (this.calm) {
+      if (heat) this.simulation.alpha(1).stop().tick(Math.max(20, Math.min(200, Math.round(CROWD / this.nodes.size))));
+      this.frame(true);
+    } else if (heat > this.simulation.alpha()) this.simulation.alpha(heat).restart();
+    else this.frame();
   }
 
   colour(node) {
     return COLOURS[Math.max(0, this.groups.indexOf(node.group)) % COLOURS.length];
   }
 
-  draw() {
+  // Move what is seen towards what fits, unless the user chose it.
+  fit(width, height, atOnce) {
+    if (this.held || !this.nodes.size) return;
+    let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (const { x, y } of this.nodes.values()) {
+      [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x), Math.min(top, y), Math.max(bottom, y)];
+    }
+    const margin = Math.max(36, Math.min(70, MARGIN * width));
+    const scale = Math.max(0.15, Math.min(1.5, (width - 2 * margin) / (right - left || 1), (height - 2 * margin) / (bottom - top || 1)));
+    const goal = { scale, x: (-scale * (left + right)) / 2, y: (-scale * (top + bottom)) / 2 };
+    const part = atOnce || !this.fitted ? 1 : FOLLOW;
+    for (const key of ["scale", "x", "y"]) this.view[key] += part * (goal[key] - this.view[key]);
+    this.fitted = true;
+  }
+
+  frame(atOnce = false) {
     const begun = performance.now();
     const { canvas, pen, view } = this;
     const ratio = window.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-    if (canvas.width !== width * ratio || canvas.height !== height * ratio) {
-      canvas.width = width * ratio;
-      canvas.height = height * ratio;
+    if (!width || !height) return;
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      atOnce = true;
     }
-    const dark = document.documentElement.dataset.theme === "dark";
+    this.fit(width, height, atOnce);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
     pen.translate(width / 2 + view.x, height / 2 + view.y);
     pen.scale(view.scale, view.scale);
-    this.drawLinks(dark);
-    this.drawNodes(dark);
+    const colour = (node) => this.colour(node);
+    drawGraph(pen, { nodes: [...this.nodes.values()], links: this.links, circles: this.circles, time: this.time, selected: this.selected, scale: view.scale, dark: this.dark, colour });
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();
-  }
-
-  drawLinks(dark) {
-    const { pen } = this;
-    for (const { source, target, edge } of this.links) {
-      if (source.x == null || target.x == null) continue;
-      pen.strokeStyle = similarityColour(edge.similarity, dark);
-      pen.globalAlpha = this.time - edge.last < FRESH ? 0.95 : 0.35;
-      pen.lineWidth = Math.min(8, 0.6 + Math.log10(1 + (edge.sent_bytes + edge.received_bytes) / 1000));
-      pen.beginPath();
-      pen.moveTo(source.x, source.y);
-      pen.lineTo(target.x, target.y);
-      pen.stroke();
-    }
-    pen.globalAlpha = 1;
-  }
-
-  drawNodes(dark) {
-    const { pen } = this;
-    const ink = dark ? "#e7ecf3" : "#1c2430";
-    const named = this.nodes.size <= LABELS_UP_TO || this.view.scale > 1.6;
-    pen.font = "12px system-ui, sans-serif";
-    pen.textAlign = "center";
-    for (const node of this.nodes.values()) {
-      const { peer } = node;
-      pen.globalAlpha = peer.present ? 1 : 0.4;
-      pen.beginPath();
-      pen.arc(node.x, node.y, node.radius, 0, 2 * Math.PI);
-      pen.fillStyle = peer.present ? this.colour(node) : dark ? "#171e28" : "#ffffff";
-      pen.fill();
-      pen.lineWidth = node.id === this.selected ? 4 : peer.me ? 3 : 1.5;
-      pen.strokeStyle = node.id === this.selected || peer.me ? ink : dark ? "#0f141b" : "#ffffff";
-      if (!peer.present) {
-        pen.strokeStyle = this.colour(node);
-        pen.setLineDash([3, 3]);
-      }
-      pen.stroke();
-      pen.setLineDash([]);
-      if (named || peer.me || node.id === this.selected) {
-        pen.fillStyle = ink;
-        pen.fillText(clean(peer.name || "(no name)", 24), node.x, node.y + node.radius + 14);
-      }
-    }
-    pen.globalAlpha = 1;
   }
 
   // ---- hands on it ----
@@ -151,61 +179,93 @@ export class Graph {
 
   under(event) {
     const { x, y } = this.place(event);
-    const node = this.simulation.find(x, y, 22);
-    return node ?? null;
+    return this.simulation.find(x, y, 18 / this.view.scale + 8) ?? null;
   }
 
   listen() {
     const { canvas } = this;
     let held = null;
-    let moved = false;
     canvas.addEventListener("pointerdown", (event) => {
-      held = { node: this.under(event), x: event.clientX, y: event.clientY };
-      moved = false;
+      held = { node: this.under(event), x: event.clientX, y: event.clientY, moved: false };
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
-      if (!held) return;
-      moved ||= Math.hypot(event.clientX - held.x, event.clientY - held.y) > 4;
-      if (held.node) {
-        const { x, y } = this.place(event);
-        Object.assign(held.node, { fx: x, fy: y });
-        this.simulation.alphaTarget(0.2).restart();
-      } else {
-        this.view.x += event.movementX;
-        this.view.y += event.movementY;
-        this.draw();
-      }
+      if (!held) return this.hover(event);
+      held.moved ||= Math.hypot(event.clientX - held.x, event.clientY - held.y) > 4;
+      if (held.moved) this.drag(held.node, event);
     });
     canvas.addEventListener("pointerup", () => {
       if (held?.node) Object.assign(held.node, { fx: null, fy: null });
       this.simulation.alphaTarget(0);
-      if (held && !moved) this.select(held.node?.id ?? null);
+      if (held && !held.moved) this.select(held.node?.id ?? null);
       held = null;
     });
     canvas.addEventListener("wheel", (event) => {
       event.preventDefault();
-      this.view.scale = Math.max(0.15, Math.min(5, this.view.scale * Math.exp(-event.deltaY / 600)));
-      this.draw();
+      this.zoom(Math.exp(-event.deltaY / 600));
     }, { passive: false });
+    canvas.addEventListener("dblclick", () => this.release());
     canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  hover(event) {
+    const node = this.under(event);
+    this.canvas.style.cursor = node ? "pointer" : "grab";
+  }
+
+  drag(node, event) {
+    if (node) {
+      const { x, y } = this.place(event);
+      Object.assign(node, { fx: x, fy: y });
+      this.simulation.alphaTarget(0.2).restart();
+      return;
+    }
+    this.held = true;
+    this.view.x += event.movementX;
+    this.view.y += event.movementY;
+    this.frame();
+  }
+
+  zoom(factor) {
+    this.held = true;
+    const scale = Math.max(0.15, Math.min(5, this.view.scale * factor));
+    const real = scale / this.view.scale;
+    Object.assign(this.view, { scale, x: this.view.x * real, y: this.view.y * real });
+    this.frame();
+  }
+
+  release() {
+    this.held = false;
+    this.frame(true);
   }
 
   key(event) {
     const ids = [...this.nodes.keys()];
     const at = ids.indexOf(this.selected);
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-    if (event.key in steps) this.select(ids[(at + steps[event.key] + ids.length) % ids.length]);
+    if (event.key in steps) this.select(ids[(at < 0 && steps[event.key] < 0 ? ids.length - 1 : at + steps[event.key] + ids.length) % ids.length]);
     else if (event.key === "Escape") this.select(null);
-    else if (event.key === "+" || event.key === "-") this.view.scale *= event.key === "+" ? 1.2 : 1 / 1.2;
+    else if (event.key === "+" || event.key === "-") this.zoom(event.key === "+" ? 1.2 : 1 / 1.2);
+    else if (event.key === "0") this.release();
     else return;
     event.preventDefault();
-    this.draw();
   }
 
   select(id) {
     this.selected = id;
     this.onSelect(id);
-    this.draw();
+    this.frame();
   }
 }
+
+const apart = (one, other) => Boolean(one.peer.circle && other.peer.circle && one.place !== other.place);
+
+function onRing(at, count, reach, breadth) {
+  const angle = (2 * Math.PI * at) / Math.max(1, count) - Math.PI / 2;
+  return { x: breadth * reach * Math.cos(angle), y: (reach * Math.sin(angle)) / breadth };
+}
+
+const spread = (circles, room) => {
+  const widest = Math.max(...[...circles.values()].map((members) => room(members.length)));
+  return circles.size < 2 ? widest : widest * (1 + 1 / Math.sin(Math.PI / Math.max(3, circles.size)));
+};

@@ -1,87 +1,97 @@
-// How the learning goes: figures and four charts over all pictures there are.
-import uPlot from "uplot";
-import { definitions, number, percent, whole } from "./format.js";
+// How the learning goes: figures, this node beside the spread of the swarm, and what each round was like.
+import { Chart } from "./chart.js";
+import { by, clean, definitions, median, number, percent, whole, write } from "./format.js";
+import { Asked } from "./store.js";
 
-const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const SPREAD = [["this node", "--accent"], ["highest", "--dim", true], ["median", "--dim"], ["lowest", "--dim", true]];
 
 export class LearningView {
   constructor(store) {
     this.store = store;
-    this.charts = {};
+    this.rounds = [];
+    this.asked = new Asked("api/rounds", 2, (rounds) => {
+      this.rounds = rounds;
+      this.perRound();
+    });
+    const chart = (name, lines, options) => new Chart(by(`chart-${name}`), lines, options);
+    this.charts = {
+      accuracy: chart("accuracy", SPREAD, { unit: "%", band: [2, 4] }),
+      loss: chart("loss", SPREAD, { band: [2, 4] }),
+      distance: chart("distance", [["median", "--accent"], ["farthest", "--dim", true], ["nearest", "--dim", true]], { band: [2, 3] }),
+      update: chart("update", [["update norm", "--accent"]], { log: true, unit: "%", rounds: true }),
+      values: chart("values", [["k: weights sent", "--accent"]], { rounds: true }),
+      entries: chart("entries", [["entries that came in", "--good"]], { rounds: true }),
+      bytes: chart("bytes", [["sent", "--accent"], ["received", "--good"]], { unit: "kB", rounds: true }),
+      steps: chart("steps", [["local steps", "--accent"]], { rounds: true }),
+    };
+  }
+
+  open() {
+    this.asked.open();
+  }
+
+  close() {
+    this.asked.close();
   }
 
   show() {
     const learning = this.store.newest?.learning;
-    const figures = document.getElementById("figures");
-    if (!learning) {
-      definitions(figures, [["learning", "nothing: this node only meets the others"]]);
-      return;
-    }
-    definitions(figures, [
-      ["task", learning.task],
+    by("charts").hidden = !learning;
+    by("no-learning").hidden = Boolean(learning);
+    by("figures").hidden = !learning;
+    if (!learning) return;
+    this.figures(learning);
+    this.overTime();
+    this.perRound();
+  }
+
+  figures(learning) {
+    definitions(by("figures"), [
+      ["task", clean(learning.task, 40)],
       ["round", whole(learning.rounds)],
       ["accuracy", percent(learning.accuracy)],
       ["test loss", number(learning.test_loss)],
       ["training loss", number(learning.loss)],
+      ["update norm", percent(learning.update_norm, 2)],
       ["steps a second", whole(learning.steps_per_second)],
       ["samples", whole(learning.samples)],
       ["parameters", whole(learning.parameters)],
       ["entries of others", whole(learning.entries)],
-      ["last merge", learning.merged || "–"],
+      ["bridges", whole(learning.bridges ?? 0)],
+      ["last merge", clean(learning.merged, 60) || "–"],
     ]);
+    const checks = learning.hash_checks ?? 0;
+    const equal = checks ? `${whole(checks)} times so far partners with equal entries compared their weights: ${learning.hash_mismatches ? `${whole(learning.hash_mismatches)} differed` : "bit-equal every time"}.` : "";
+    write(by("agreement"), equal);
+  }
+
+  overTime() {
     const pictures = this.store.pictures.filter((picture) => picture.learning);
     const times = pictures.map((picture) => picture.time);
-    const own = (field) => pictures.map((picture) => picture.learning[field]);
-    this.draw("accuracy", [["this node", "--accent"]], [times, own("accuracy")]);
-    this.draw(
-      "loss",
-      [["this node", "--accent"], ["best of the swarm", "--good"], ["median", "--dim"], ["worst", "--bad"]],
-      [times, own("loss"), ...spread(pictures)],
-    );
-    this.draw("update", [["update norm", "--accent"]], [times, own("update_norm")], 3);
-    this.draw("traffic", [["sent", "--accent"], ["received", "--good"]], [times, rate(pictures, "sent_bytes"), rate(pictures, "received_bytes")]);
+    const own = (field, factor = 1) => pictures.map(({ learning }) => (learning[field] == null ? null : factor * learning[field]));
+    const others = (value) => spread(pictures, value);
+    this.charts.accuracy.draw([times, own("accuracy", 100), ...others((peer) => (peer.accuracy == null ? null : 100 * peer.accuracy))]);
+    this.charts.loss.draw([times, own("loss"), ...others((peer) => peer.loss)]);
+    const [far, middle, near] = others((peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity));
+    this.charts.distance.draw([times, middle, far, near]);
   }
 
-  draw(name, series, data, distribution = 1) {
-    const place = document.getElementById(`chart-${name}`);
-    const width = place.clientWidth;
-    if (!width || data[0].length < 2) return;
-    const theme = document.documentElement.dataset.theme;
-    const known = this.charts[name];
-    if (known && known.theme === theme) {
-      if (known.plot.width !== width) known.plot.setSize({ width, height: 200 });
-      known.plot.setData(data);
-      return;
-    }
-    known?.plot.destroy();
-    const axis = { stroke: ink("--dim"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line") } };
-    const plot = new uPlot(
-      {
-        width,
-        height: 200,
-        scales: { y: { distr: distribution } },
-        series: [{}, ...series.map(([label, colour]) => ({ label, stroke: ink(colour), width: 2, spanGaps: true, points: { show: false } }))],
-        axes: [axis, { ...axis, size: 56 }],
-      },
-      data,
-      place,
-    );
-    this.charts[name] = { plot, theme };
+  perRound() {
+    const rounds = this.rounds;
+    const numbers = rounds.map((row) => row.round);
+    const line = (value) => rounds.map(value);
+    this.charts.update.draw([numbers, line((row) => 100 * row.update_norm)]);
+    this.charts.values.draw([numbers, line((row) => row.values || null)]);
+    this.charts.entries.draw([numbers, line((row) => row.entries)]);
+    this.charts.bytes.draw([numbers, line((row) => row.sent_bytes / 1000), line((row) => row.received_bytes / 1000)]);
+    this.charts.steps.draw([numbers, line((row) => row.steps || null)]);
   }
 }
 
-function spread(pictures) {
+// Highest, median and lowest of what the peers that are there say.
+function spread(pictures, value) {
   const rows = pictures.map((picture) =>
-    picture.peers.map((peer) => peer.loss).filter((loss) => loss != null && Number.isFinite(loss)).sort((a, b) => a - b),
+    picture.peers.filter((peer) => peer.present).map(value).filter((one) => one != null && Number.isFinite(one)).sort((a, b) => a - b),
   );
-  const pick = (choose) => rows.map((losses) => (losses.length > 1 ? choose(losses) : null));
-  return [pick((l) => l[0]), pick((l) => l[Math.floor(l.length / 2)]), pick((l) => l.at(-1))];
-}
-
-function rate(pictures, field) {
-  return pictures.map((picture, at) => {
-    if (!at) return null;
-    const before = pictures[at - 1];
-    return Math.max(0, picture.traffic[field] - before.traffic[field]) / 1000 / Math.max(0.001, picture.time - before.time);
-  });
+  return [rows.map((row) => row.at(-1) ?? null), rows.map(median), rows.map((row) => row[0] ?? null)];
 }

@@ -1,65 +1,91 @@
-// The page: one store, three views, tabs, theme.
-import { clean, short } from "./format.js";
+// The page: one store, five views, tabs, theme, and what is the matter.
+import { DataView } from "./data.js";
+import { by, called, clean, element, short, write } from "./format.js";
 import { LearningView } from "./learning.js";
+import { LineageView } from "./lineage.js";
 import { NodeView } from "./node.js";
+import { pill, stateOf } from "./state.js";
 import { Store } from "./store.js";
 import { SwarmView } from "./swarm.js";
 
-const MOODS = { connected: "good", alone: "good", starting: "warn", searching: "warn", leaving: "warn", "network down": "bad" };
-
 const store = new Store();
-const views = { swarm: new SwarmView(store), learning: new LearningView(store), node: new NodeView(store) };
-const tabs = Object.keys(views).map((name) => document.getElementById(`tab-${name}`));
+const views = {
+  swarm: new SwarmView(store),
+  learning: new LearningView(store),
+  data: new DataView(store),
+  lineage: new LineageView(store),
+  node: new NodeView(store),
+};
+const tabs = Object.keys(views).map((name) => by(`tab-${name}`));
 let current = "swarm";
 
 function show() {
   const picture = store.newest;
-  const lost = document.getElementById("lost");
-  lost.hidden = !store.lost;
-  lost.textContent = store.lost;
+  const [words, mood] = pill(picture, store.lostSince);
+  write(by("condition"), words);
+  by("condition").className = `pill ${mood}`;
+  showState(stateOf(picture, store.lostSince));
   if (!picture) return;
   const me = picture.peers.find((peer) => peer.me);
-  const name = clean(me?.name) || "p2pnode";
+  const name = called(me);
   document.title = `${name} · p2pnode`;
-  document.getElementById("name").textContent = name;
-  const condition = document.getElementById("condition");
-  condition.textContent = store.lost ? "no answer" : picture.condition;
-  condition.className = `pill ${store.lost ? "bad" : (MOODS[picture.condition] ?? "")}`;
-  document.getElementById("run").textContent = picture.run ? `run ${short(picture.run)}` : "";
+  write(by("name"), name);
+  const there = picture.peers.filter((peer) => peer.present).length;
+  write(by("run"), picture.run ? `run ${clean(short(picture.run), 12)} · ${there} of ${picture.peers.length} there` : "");
   views[current].show();
 }
 
+function showState(state) {
+  const place = by("state");
+  place.hidden = !state;
+  place.className = `state ${state?.mood ?? ""}`;
+  const words = state ? `${state.title}\n${state.text}` : "";
+  if (place.dataset.words === words) return; // said once
+  place.dataset.words = words;
+  place.replaceChildren(...(state ? [element("strong", state.title), element("span", state.text)] : []));
+}
+
 function choose(tab) {
+  views[current].close?.();
   current = tab.getAttribute("aria-controls");
   for (const one of tabs) {
     const chosen = one === tab;
     one.setAttribute("aria-selected", String(chosen));
     one.tabIndex = chosen ? 0 : -1;
-    document.getElementById(one.getAttribute("aria-controls")).hidden = !chosen;
+    by(one.getAttribute("aria-controls")).hidden = !chosen;
   }
+  tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+  views[current].open?.();
   show();
 }
 
 for (const [at, tab] of tabs.entries()) {
   tab.addEventListener("click", () => choose(tab));
   tab.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = tabs[(at + step + tabs.length) % tabs.length];
-    next.focus();
-    choose(next);
+    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (next == null) return;
+    event.preventDefault();
+    const chosen = tabs.at(next % tabs.length);
+    chosen.focus();
+    choose(chosen);
   });
 }
 
-function theme(name) {
-  document.documentElement.dataset.theme = name;
-  localStorage.setItem("theme", name);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const chosen = () => localStorage.getItem("theme") ?? (dark.matches ? "dark" : "light");
+
+function paint() {
+  document.documentElement.dataset.theme = chosen();
+  by("theme").setAttribute("aria-pressed", String(chosen() === "dark"));
   show();
 }
 
-const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-document.documentElement.dataset.theme = localStorage.getItem("theme") ?? preferred;
-document.getElementById("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+by("theme").addEventListener("click", () => {
+  localStorage.setItem("theme", chosen() === "dark" ? "light" : "dark");
+  paint();
+});
+dark.addEventListener("change", paint);
+paint();
 addEventListener("resize", show);
 store.addEventListener("change", show);
 store.start();

@@ -1,87 +1,143 @@
-// This node: what it does, what happened, the invite, and steering for who has the token.
+// This node: what it does and why, how the machine bears it, what happened, the invite, and steering.
 import qrcode from "qrcode-generator";
-import { bytes, clean, clock, definitions, element, whole } from "./format.js";
+import { Chart } from "./chart.js";
+import { ago, by, bytes, called, clean, clock, definitions, drawn, element, number, percent, plural, whole, write } from "./format.js";
+import { Steering } from "./steer.js";
+
+const LATELY = 8; // partners and warnings shown
 
 export class NodeView {
   constructor(store) {
     this.store = store;
-    this.token = takeToken();
-    document.getElementById("steer").hidden = !this.token;
-    document.getElementById("steer-why").textContent = this.token
-      ? "You opened this page with the node's token."
-      : "Open the link that was printed when the node started: it carries the token that steering needs.";
-    document.getElementById("copy").addEventListener("click", () => this.copy());
-    document.getElementById("leave").addEventListener("click", () => {
-      if (confirm("Leave the run? The node says goodbye and stops.")) this.order("leave");
-    });
+    this.steering = new Steering();
+    this.traffic = new Chart(by("chart-traffic"), [["up", "--accent"], ["down", "--good"]], { unit: "kB/s", height: 150 });
+    by("copy").addEventListener("click", () => this.copy());
   }
 
   show() {
     const picture = this.store.newest;
     if (!picture) return;
-    const me = picture.peers.find((peer) => peer.me);
-    definitions(document.getElementById("facts"), [
-      ["state", picture.condition],
-      ["why", clean(picture.why, 120)],
-      ["peers there", whole(picture.peers.filter((peer) => peer.present && !peer.me).length)],
-      ["sent", bytes(picture.traffic.sent_bytes)],
-      ["received", bytes(picture.traffic.received_bytes)],
-      ["calls made", whole(picture.traffic.calls_made)],
-      ["calls served", whole(picture.traffic.calls_served)],
-      ["refused", whole(picture.traffic.refused)],
-    ]);
-    document.getElementById("id").textContent = me ? me.id : "";
+    this.doing(picture);
+    this.partners(picture);
+    this.machine(picture);
     this.events(picture);
+    this.standing(picture);
     this.invite(picture.invite);
+    this.steering.show(picture.guest);
+    const { pictures } = this.store;
+    this.traffic.draw([pictures.map((one) => one.time), rate(pictures, "sent_bytes"), rate(pictures, "received_bytes")]);
+  }
+
+  doing(picture) {
+    const { learning, traffic } = picture;
+    write(by("doing"), doing(picture));
+    write(by("doing-why"), clean(picture.why, 200));
+    write(by("id"), picture.me);
+    definitions(by("facts"), [
+      ["peers there", whole(picture.peers.filter((peer) => peer.present && !peer.me).length)],
+      ["round", whole(learning?.rounds)],
+      ["exchanges", whole(learning?.exchanges)],
+      ["entries of others", whole(learning?.entries)],
+      ["sent", bytes(traffic.sent_bytes)],
+      ["received", bytes(traffic.received_bytes)],
+      ["calls made", whole(traffic.calls_made)],
+      ["calls served", whole(traffic.calls_served)],
+      ["refused", whole(traffic.refused)],
+    ]);
+  }
+
+  // The last choices, with their reasons: whom this node exchanged with.
+  partners(picture) {
+    const last = new Map();
+    for (const edge of picture.exchanges) {
+      if (edge.one === picture.me) last.set(edge.other, edge);
+      else if (edge.other === picture.me) last.set(edge.one, edge);
+    }
+    const chosen = picture.peers.filter((peer) => !peer.me && (peer.why || last.has(peer.id)));
+    chosen.sort((a, b) => (last.get(b.id)?.last ?? 0) - (last.get(a.id)?.last ?? 0));
+    const rows = chosen.slice(0, LATELY).map((peer) => {
+      const edge = last.get(peer.id);
+      const facts = [edge && ago(picture.time - edge.last), edge && bytes(edge.sent_bytes + edge.received_bytes), peer.similarity != null && `likeness ${number(peer.similarity, 2)}`];
+      return element("li", "", {}, element("b", called(peer)), element("span", clean(peer.why, 140) || "it asked us"), element("small", facts.filter(Boolean).join(" · ")));
+    });
+    fill(by("partners"), rows, "No partner yet: choices and their reasons appear here.");
+  }
+
+  machine({ machine, guest }) {
+    by("machine").hidden = !machine;
+    if (!machine) return;
+    const limit = guest?.max_cpu == null ? "" : `, at most ${percent(guest.max_cpu, 0)}`;
+    const all = machine.memory_bytes + machine.memory_free_bytes;
+    const meters = [
+      ["processor", machine.cpu, percent(machine.cpu, 0)],
+      ["this node’s part", machine.own_cpu, percent(machine.own_cpu, 0) + limit],
+      ["its memory", machine.memory_bytes / Math.max(1, all), `${bytes(machine.memory_bytes)}, ${bytes(machine.memory_free_bytes)} free`],
+    ];
+    if (machine.battery != null) meters.push(["battery", machine.battery, percent(machine.battery, 0) + (machine.on_battery ? ", not charging" : "")]);
+    by("machine").replaceChildren(...meters.map(([name, share, text]) => meter(name, share, text)));
   }
 
   events(picture) {
-    const items = [...picture.events].reverse().map((event) => {
-      const item = element("li", "", event.warning ? { class: "warning" } : {});
-      item.append(element("time", clock(event.time)), clean(event.text, 400));
-      return item;
-    });
-    document.getElementById("events").replaceChildren(...items);
+    const item = (event) => element("li", "", event.warning ? { class: "warning" } : {}, element("time", clock(event.time)), element("span", clean(event.text, 400)));
+    const key = picture.events.map((event) => event.time + event.text).join();
+    if (key === this.told) return;
+    this.told = key;
+    const newest = [...picture.events].reverse();
+    fill(by("events"), newest.map(item), "Nothing yet.");
+    fill(by("warnings"), newest.filter((event) => event.warning).slice(0, LATELY).map(item), "No warnings.");
+  }
+
+  standing(picture) {
+    const bad = picture.peers.filter((peer) => peer.faults > 0).sort((a, b) => b.faults - a.faults);
+    const rows = bad.slice(0, LATELY).map((peer) => element("li", "", {}, element("b", called(peer)), element("span", `${plural(peer.faults, "fault")}: sent what breaks the rules`)));
+    fill(by("standing"), rows, "No peer has misbehaved.");
   }
 
   invite(words) {
-    const place = document.getElementById("invite");
     if (this.invited === words) return;
     this.invited = words;
-    place.textContent = words || "The run is private: the command with its key is in the terminal.";
-    document.getElementById("qr").replaceChildren(...(words ? [qr(words)] : []));
+    by("invite").textContent = words || "The run is private: the command with its key is in the terminal.";
+    by("copy").hidden = !words;
+    by("qr").replaceChildren(...(words ? [qr(words)] : []));
   }
 
   async copy() {
-    const button = document.getElementById("copy");
+    const button = by("copy");
     try {
-      await navigator.clipboard.writeText(document.getElementById("invite").textContent);
+      await navigator.clipboard.writeText(by("invite").textContent);
       button.textContent = "Copied";
     } catch {
       button.textContent = "Select and copy it by hand";
     }
     setTimeout(() => (button.textContent = "Copy"), 2000);
   }
-
-  async order(what) {
-    const why = document.getElementById("steer-why");
-    try {
-      const answer = await fetch(`api/${what}`, { method: "POST", headers: { Authorization: `Bearer ${this.token}` } });
-      why.textContent = answer.ok ? (await answer.json()).said : (await answer.text()).trim();
-    } catch {
-      why.textContent = "The node did not answer.";
-    }
-  }
 }
 
-// The token comes behind the # of the link, which browsers send to nobody; it goes from the address bar at once.
-function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem("token", given);
-    history.replaceState(null, "", location.pathname);
-  }
-  return sessionStorage.getItem("token") ?? "";
+function doing({ condition, learning, guest }) {
+  if (guest?.paused) return `Paused: ${clean(guest.paused, 120)}`;
+  if (condition === "leaving") return "Leaving the run";
+  if (!learning) return condition === "searching" ? "Looking for its run" : "Meeting others; it learns nothing itself";
+  return `Training ${clean(learning.task, 40)}, round ${whole(learning.rounds + 1)}: ${whole(learning.samples)} samples at ${whole(learning.steps_per_second)} steps a second`;
+}
+
+function fill(list, items, otherwise) {
+  const made = items.length ? items : [element("li", otherwise, { class: "dim" })];
+  if (made.map((item) => item.textContent).join() === [...list.children].map((item) => item.textContent).join()) return;
+  list.replaceChildren(...made);
+}
+
+function meter(name, share, text) {
+  const bar = element("i", "", { class: share > 0.9 ? "bar high" : "bar" });
+  bar.style.width = `${100 * Math.max(0, Math.min(1, share))}%`;
+  return element("li", "", {}, element("span", name), element("b", "", {}, bar), element("em", text));
+}
+
+function rate(pictures, field) {
+  return pictures.map((picture, at) => {
+    if (!at) return null;
+    const before = pictures[at - 1];
+    return Math.max(0, picture.traffic[field] - before.traffic[field]) / 1000 / Math.max(0.001, picture.time - before.time);
+  });
 }
 
 function qr(words) {
@@ -89,12 +145,7 @@ function qr(words) {
   code.addData(words);
   code.make();
   const count = code.getModuleCount();
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${count} ${count}`);
-  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  let drawn = "";
-  for (let y = 0; y < count; y++) for (let x = 0; x < count; x++) if (code.isDark(y, x)) drawn += `M${x} ${y}h1v1h-1z`;
-  path.setAttribute("d", drawn);
-  svg.append(path);
-  return svg;
+  let path = "";
+  for (let y = 0; y < count; y++) for (let x = 0; x < count; x++) if (code.isDark(y, x)) path += `M${x} ${y}h1v1h-1z`;
+  return drawn("svg", { viewBox: `0 0 ${count} ${count}` }, drawn("path", { d: path }));
 }

@@ -1,13 +1,16 @@
 // What the node shows, now and before. Loses the connection and finds it again by itself.
 
 const MOST = 900; // pictures kept in the page
+const MOST_PEERS = 60_000; // in all of them together
+const AGAIN = 2000; // milliseconds until a closed stream is opened anew
 
 export class Store extends EventTarget {
   constructor() {
     super();
     this.pictures = [];
     this.at = null; // index shown; null: the newest
-    this.lost = "";
+    this.lostSince = null; // milliseconds; null while the node answers
+    this.peers = 0;
   }
 
   get shown() {
@@ -19,41 +22,92 @@ export class Store extends EventTarget {
   }
 
   async start() {
-    try {
-      const answer = await fetch("api/past");
-      if (answer.ok) this.pictures = await answer.json();
-    } catch {}
+    await this.recall();
     this.listen();
     this.tell();
+  }
+
+  // What the node remembers, in front of what came since.
+  async recall() {
+    try {
+      const answer = await fetch("api/past");
+      if (!answer.ok) return;
+      const past = await answer.json();
+      const last = past.at(-1)?.time ?? 0;
+      this.pictures = [...past, ...this.pictures.filter((picture) => picture.time > last && picture.me === past.at(-1)?.me)];
+      this.at = null;
+      this.thin();
+    } catch {}
   }
 
   listen() {
     const source = new EventSource("api/live");
     source.addEventListener("view", (event) => this.add(JSON.parse(event.data)));
     source.onerror = () => {
-      this.lost = "The node does not answer. It may have left or been stopped; this page tries again by itself.";
+      this.lostSince ??= Date.now();
       this.tell();
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.listen(), 2000);
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.listen(), AGAIN);
     };
   }
 
-  add(picture) {
-    this.lost = "";
-    if (this.newest && picture.time <= this.newest.time) return this.tell();
-    this.pictures.push(picture);
-    if (this.pictures.length > MOST) {
-      this.pictures.splice(0, this.pictures.length - MOST);
-      if (this.at != null) this.at = Math.max(0, this.at - 1);
+  async add(picture) {
+    if (this.lostSince != null) {
+      this.lostSince = null;
+      await this.recall(); // what happened while nobody answered
+    }
+    if (this.newest && this.newest.me !== picture.me) this.pictures = []; // another node answers here now
+    if (!this.newest || picture.time > this.newest.time) {
+      this.pictures.push(picture);
+      this.peers += picture.peers.length;
+      if (this.pictures.length > MOST || this.peers > MOST_PEERS) this.thin();
     }
     this.tell();
   }
 
+  // When it is too much, every other picture of the older half goes.
+  thin() {
+    const count = () => (this.peers = this.pictures.reduce((sum, picture) => sum + picture.peers.length, 0));
+    while (this.pictures.length > 4 && (this.pictures.length > MOST || count() > MOST_PEERS)) {
+      const [half, shown] = [this.pictures.length >> 1, this.at == null ? null : this.shown];
+      this.pictures = this.pictures.filter((picture, at) => at >= half || at % 2 === 0 || picture === shown);
+      if (shown) this.at = this.pictures.indexOf(shown);
+    }
+    count();
+  }
+
   scrub(index) {
-    this.at = index >= this.pictures.length - 1 ? null : index;
+    this.at = index >= this.pictures.length - 1 ? null : Math.max(0, index);
     this.tell();
   }
 
   tell() {
     this.dispatchEvent(new Event("change"));
+  }
+}
+
+// Asks the node for something again and again, while somebody looks at it.
+export class Asked {
+  constructor(path, seconds, show) {
+    Object.assign(this, { path, seconds, show, timer: null, value: null });
+  }
+
+  open() {
+    if (this.timer == null) this.ask();
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.timer = null;
+  }
+
+  async ask() {
+    const mine = (this.timer = setTimeout(() => this.ask(), 1000 * this.seconds));
+    try {
+      const answer = await fetch(this.path);
+      if (answer.ok) this.value = await answer.json();
+    } catch {
+      return; // the banner says so; the next time may go better
+    }
+    if (this.timer === mine) this.show(this.value);
   }
 }

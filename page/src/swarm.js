@@ -1,13 +1,16 @@
-// The swarm: graph, legend, card of the chosen peer, and the same as a table.
-import { ago, bytes, clean, element, number, percent, short, whole } from "./format.js";
-import { COLOURS, Graph, groupOf, similarityColour } from "./graph.js";
+// The swarm: graph, legend, card of the chosen peer, time, and the same as a table.
+import { Rows, ago, by, bytes, called, clean, element, number, percent, short, whole, write } from "./format.js";
+import { COLOURS, Graph, groupName, groupOf, similarityColour } from "./graph.js";
 
-const COLUMNS = [
-  ["peer", (peer) => `${clean(peer.name) || "(no name)"}${peer.me ? " (this node)" : ""}`],
+const PLAY_EVERY = 100; // milliseconds a picture
+
+const columns = (store) => [
+  ["peer", (peer) => `${called(peer)}${peer.me ? " (this node)" : ""}`],
   ["id", (peer) => short(peer.id)],
-  ["group", (peer) => groupOf(peer) || "–"],
+  ["group", (peer) => (groupOf(peer) ? groupName(groupOf(peer), store.shown) : "–")],
   ["round", (peer) => whole(peer.round)],
   ["loss", (peer) => number(peer.loss)],
+  ["accuracy", (peer) => percent(peer.accuracy)],
   ["updates", (peer) => percent(peer.update_norm, 2)],
   ["similar", (peer) => number(peer.similarity, 2)],
   ["answers in", (peer) => (peer.latency_ms == null ? "–" : `${Math.round(peer.latency_ms)} ms`)],
@@ -18,15 +21,41 @@ const COLUMNS = [
 export class SwarmView {
   constructor(store) {
     this.store = store;
-    this.graph = new Graph(document.getElementById("graph"), () => this.show());
-    document.querySelector("#peers thead").replaceChildren(row("th", COLUMNS.map(([name]) => name)));
+    this.graph = new Graph(by("graph"), () => this.show());
+    this.rows = new Rows(by("peers"), columns(store), (id) => {
+      this.graph.select(id);
+      by("graph").scrollIntoView({ block: "nearest" });
+    });
+    this.playing = null;
     this.listen();
   }
 
   listen() {
-    const scrub = document.getElementById("scrub");
-    scrub.addEventListener("input", () => this.store.scrub(Number(scrub.value)));
-    document.getElementById("live").addEventListener("click", () => this.store.scrub(Infinity));
+    by("scrub").addEventListener("input", () => this.store.scrub(Number(by("scrub").value)));
+    by("live").addEventListener("click", () => this.store.scrub(Infinity));
+    by("play").addEventListener("click", () => (this.playing ? this.stop() : this.play()));
+    by("fit").addEventListener("click", () => this.graph.release());
+    by("nearer").addEventListener("click", () => this.graph.zoom(1.25));
+    by("farther").addEventListener("click", () => this.graph.zoom(0.8));
+  }
+
+  play() {
+    if (this.store.at == null) this.store.scrub(0);
+    this.playing = setInterval(() => {
+      this.store.scrub((this.store.at ?? Infinity) + 1);
+      if (this.store.at == null) this.stop();
+    }, PLAY_EVERY);
+    this.show();
+  }
+
+  stop() {
+    clearInterval(this.playing);
+    this.playing = null;
+    this.show();
+  }
+
+  close() {
+    if (this.playing) this.stop();
   }
 
   show() {
@@ -41,78 +70,86 @@ export class SwarmView {
 
   time(picture) {
     const { pictures, at } = this.store;
-    const scrub = document.getElementById("scrub");
+    const [scrub, when] = [by("scrub"), new Date(1000 * picture.time).toLocaleString("en-GB")];
     scrub.max = String(Math.max(0, pictures.length - 1));
     scrub.value = String(at ?? pictures.length - 1);
-    document.getElementById("live").setAttribute("aria-pressed", String(at == null));
-    const when = new Date(1000 * picture.time).toLocaleString("en-GB");
-    document.getElementById("moment").textContent = at == null ? "now" : when;
     scrub.setAttribute("aria-valuetext", at == null ? "now" : when);
+    by("live").setAttribute("aria-pressed", String(at == null));
+    write(by("play"), this.playing ? "❚❚" : "▶");
+    by("play").setAttribute("aria-label", this.playing ? "Stop" : "Play the past");
+    write(by("moment"), at == null ? "now" : when);
   }
 
   legend(picture) {
-    const dark = document.documentElement.dataset.theme === "dark";
-    const parts = this.graph.groups.filter(Boolean).slice(0, 12).map((name) => swatch(COLOURS[this.graph.groups.indexOf(name) % COLOURS.length], name));
-    if (picture.exchanges.length) parts.push(swatch(similarityColour(null, dark), "exchange; wider: more bytes", "line"));
-    if (picture.exchanges.some((edge) => edge.similarity != null)) {
-      parts.push(swatch(similarityColour(0, dark), "unlike", "line"), swatch(similarityColour(1, dark), "alike", "line"));
-    }
-    if (picture.peers.some((peer) => !peer.present)) parts.push(swatch("transparent", "dashed: silent"));
-    document.getElementById("legend").replaceChildren(...parts);
+    const [groups, dark] = [this.graph.groups, this.graph.dark];
+    const rings = new Set(picture.peers.map((peer) => peer.circle).filter(Boolean)).size;
+    const facts = {
+      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
+      likeness: picture.exchanges.some((edge) => edge.similarity != null), silent: picture.peers.some((peer) => !peer.present),
+    };
+    const key = JSON.stringify(facts);
+    if (key === this.legendKey) return;
+    this.legendKey = key;
+    const parts = facts.groups.slice(0, 8).map(([group, name]) => swatch(COLOURS[groups.indexOf(group) % COLOURS.length], name));
+    if (facts.groups.length > 8) parts.push(element("span", `and ${facts.groups.length - 8} more`));
+    if (facts.rings) parts.push(swatch("", "circle: shares one delta set", "ring"));
+    if (facts.edges) parts.push(swatch(similarityColour(null, dark), "exchange; wider: more bytes", "line"));
+    if (facts.bridges) parts.push(swatch("", "bridge between circles", "dashes"));
+    if (facts.likeness) parts.push(likeness(dark));
+    if (facts.silent) parts.push(swatch("", "does not answer", "hollow"));
+    by("legend").replaceChildren(...parts);
   }
 
   table(picture) {
-    const rows = [...picture.peers]
-      .sort((a, b) => Number(Boolean(b.me)) - Number(Boolean(a.me)) || Number(b.present) - Number(a.present) || a.name.localeCompare(b.name))
-      .map((peer) => {
-        const made = row("td", COLUMNS.map(([, value]) => value(peer)));
-        made.classList.toggle("gone", !peer.present);
-        made.setAttribute("aria-selected", String(peer.id === this.graph.selected));
-        made.dataset.peer = peer.id;
-        made.addEventListener("click", () => this.graph.select(peer.id));
-        return made;
-      });
-    document.querySelector("#peers tbody").replaceChildren(...rows);
+    const order = (a, b) => Number(Boolean(b.me)) - Number(Boolean(a.me)) || Number(b.present) - Number(a.present) || a.name.localeCompare(b.name);
+    this.rows.show([...picture.peers].sort(order), this.graph.selected, (row, peer) => row.classList.toggle("gone", !peer.present));
   }
 
   card(picture) {
-    const card = document.getElementById("card");
+    const card = by("card");
     const peer = picture.peers.find((one) => one.id === this.graph.selected);
-    if (!peer) return card.replaceChildren();
-    const edge = picture.exchanges.find((one) => one.one === peer.id || one.other === peer.id);
-    const pairs = [
-      ["id", short(peer.id)],
-      ["role", clean(peer.role, 16)],
-      ["state", peer.me ? picture.condition : peer.present ? "there" : "silent"],
-      ["group", groupOf(peer)],
-      ["round", peer.round == null ? "" : whole(peer.round)],
-      ["loss", peer.loss == null ? "" : number(peer.loss)],
-      ["accuracy", peer.accuracy == null ? "" : percent(peer.accuracy)],
-      ["speed", peer.steps_per_second == null ? "" : `${whole(peer.steps_per_second)} steps/s`],
-      ["similarity", peer.similarity == null ? "" : number(peer.similarity, 2)],
-      ["reached", peer.reached ?? ""],
-      ["answers in", peer.latency_ms == null ? "" : `${Math.round(peer.latency_ms)} ms`],
-      ["exchanges", edge && !peer.me ? `${edge.count}, ${bytes(edge.sent_bytes)} ↑ ${bytes(edge.received_bytes)} ↓` : ""],
-      ["why", clean(peer.why, 120)],
-      ["faults", peer.faults ? whole(peer.faults) : ""],
-    ];
-    const list = document.createElement("dl");
-    for (const [term, value] of pairs) if (value) list.append(element("dt", term), element("dd", value));
-    card.replaceChildren(element("h2", clean(peer.name) || "(no name)"), list);
+    card.hidden = !peer;
+    if (!peer) return;
+    const list = element("dl");
+    for (const [term, value] of facts(peer, picture)) if (value) list.append(element("dt", term), element("dd", value));
+    if (card.textContent === called(peer) + list.textContent) return;
+    card.replaceChildren(element("h2", called(peer)), list);
   }
 }
 
-function row(tag, values) {
-  const made = document.createElement("tr");
-  made.append(...values.map((value) => element(tag, value)));
-  return made;
+function facts(peer, picture) {
+  const edges = picture.exchanges.filter((one) => one.one === peer.id || one.other === peer.id);
+  const ours = edges.find((one) => one.one === picture.me || one.other === picture.me);
+  const known = (value, words) => (value == null ? "" : words(value));
+  return [
+    ["id", short(peer.id)],
+    ["role", clean(peer.role, 16)],
+    ["state", peer.me ? picture.condition : peer.present ? "there" : "does not answer"],
+    ["community", peer.community ? groupName(peer.community, picture).replace("community ", "") : ""],
+    ["circle", clean(peer.circle, 24)],
+    ["round", known(peer.round, whole)],
+    ["loss", known(peer.loss, number)],
+    ["accuracy", known(peer.accuracy, percent)],
+    ["speed", known(peer.steps_per_second, (value) => `${whole(value)} steps/s`)],
+    ["shards held", known(peer.shards, whole)],
+    ["likeness to us", peer.me ? "" : known(peer.similarity, (value) => number(value, 2))],
+    ["reached", peer.reached ?? ""],
+    ["answers in", known(peer.latency_ms, (value) => `${Math.round(value)} ms`)],
+    ["exchanges with", peer.me || edges.length ? `${edges.length} peer${edges.length === 1 ? "" : "s"}` : ""],
+    ["exchanges with us", ours && !peer.me ? `${ours.count}, ${bytes(ours.sent_bytes + ours.received_bytes)}` : ""],
+    ["chosen because", clean(peer.why, 120)],
+    ["faults", peer.faults ? whole(peer.faults) : ""],
+  ];
 }
 
-function swatch(colour, words, kind = "") {
-  const made = document.createElement("span");
-  const mark = element("i", "", kind ? { class: kind } : {});
-  mark.style.background = colour;
-  if (colour === "transparent") mark.style.border = "1px dashed currentColor";
-  made.append(mark, words);
-  return made;
+function swatch(colour, words, kind = "dot") {
+  const mark = element("i", "", { class: kind });
+  if (colour) mark.style.background = colour;
+  return element("span", "", {}, mark, words);
+}
+
+function likeness(dark) {
+  const mark = element("i", "", { class: "scale" });
+  mark.style.background = `linear-gradient(90deg, ${similarityColour(0, dark)}, ${similarityColour(1, dark)})`;
+  return element("span", "", {}, "unlike ", mark, " alike");
 }

@@ -1,7 +1,7 @@
 // The peer graph in a notebook: the page's own graph, fed by a Python view. Python owns the pictures; the slider asks
 // for one by its number, −1 for the newest, and Python sends it.
 import { ago, bytes, clean, element, number, percent, short, whole } from "./format.js";
-import { COLOURS, Graph, groupOf } from "./graph.js";
+import { COLOURS, Graph, groupName, groupOf } from "./graph.js";
 
 const STYLE = `
 .p2pnode { font: 13px system-ui, sans-serif; border: 1px solid #8884; border-radius: 8px; padding: 8px; position: relative; }
@@ -93,7 +93,7 @@ function showLegend(legend, picture) {
     const part = document.createElement("span");
     const mark = document.createElement("i");
     mark.style.background = COLOURS[at % COLOURS.length];
-    part.append(mark, clean(name, 24));
+    part.append(mark, groupName(name, picture));
     parts.push(part);
   }
   if (picture.condition !== "connected") parts.push(element("em", clean(picture.why || picture.condition, 120)));

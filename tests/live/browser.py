@@ -30,21 +30,32 @@ def chromium() -> str:
 
 
 @contextlib.contextmanager
-def opened(url: str, dark: bool = False, width: int = 1280, node_leaves: bool = False) -> Iterator[Page]:  # type: ignore[name-defined]  # noqa: F821
-    """A page in a browser of its own; its console must stay silent but for connections to a node that leaves."""
+def launched() -> Iterator[Browser]:  # type: ignore[name-defined]  # noqa: F821
+    """A browser for several pages."""
     from playwright.sync_api import sync_playwright
 
-    said: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(url)
         try:
-            yield page
+            yield browser
         finally:
             browser.close()
+
+
+@contextlib.contextmanager
+def opened(  # type: ignore[no-untyped-def]
+    browser, url: str, dark: bool = False, width: int = 1280, node_leaves: bool = False
+) -> Iterator[Page]:  # type: ignore[name-defined]  # noqa: F821
+    """A page with a session of its own; its console must stay silent but for connections to a node that leaves."""
+    said: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(url)
+    try:
+        yield page
+    finally:
+        page.close()
     assert [words for words in said if not (node_leaves and "net::ERR_" in words)] == []
 
 
@@ -53,7 +64,7 @@ def until(page: Page, expression: str) -> None:  # type: ignore[name-defined]  #
     wait_for(expression, lambda: page.evaluate(expression), LIMIT)
 
 
-def picture(page: Page, name: str) -> None:  # type: ignore[name-defined]  # noqa: F821
+def picture(page: Page, name: str, whole: bool = False) -> None:  # type: ignore[name-defined]  # noqa: F821
     """Keep a screenshot, to be looked at."""
     ARTEFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=ARTEFACTS / f"{name}.png")
+    page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=whole)

@@ -2,93 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.live.browser import chromium, opened, picture, until
+from tests.live.browser import chromium, launched, opened, picture, until
 from tests.live.door_nodes import Door, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300), pytest.mark.xdist_group("learning")]
 NASTY = "<img src=x onerror=alert(1)>"
 
 
-@pytest.fixture
-def founder(tmp_path: Path) -> Iterator[Door]:
-    chromium()
-    door = Door(tmp_path, "founder", "--round-seconds", "0.5", "--dashboard", "0", learns=True)
-    yield door
-    door.stop()
-
-
 def link(door: Door) -> str:
     return door.says(r"http://127\.0\.0\.1:\d+/#token=\S+")
 
 
-def names(page) -> list[str]:
-    return page.eval_on_selector_all("#peers tbody tr", "rows => rows.map(row => row.cells[0].textContent)")
+def test_a_swarm_is_watched_scrubbed_and_steered(tmp_path: Path) -> None:
+    chromium()
+    founder = Door(tmp_path, "founder", "--round-seconds", "0.5", "--dashboard", "0", learns=True)
+    try:
+        with launched() as browser, opened(browser, link(founder), node_leaves=True) as page:
+            assert "token" not in page.url
+            who_joins_and_who_is_killed_shows(page, founder, tmp_path)
+            time_goes_back(page)
+            every_tab_knows_the_real_node(page)
+            leaving_is_done_and_said(page, founder)
+    finally:
+        founder.stop()
 
 
-def drawn(page) -> int:
-    """How many peers the graph has."""
-    return int(page.evaluate("p2pnode.views.swarm.graph.nodes.size"))
+def who_joins_and_who_is_killed_shows(page, founder: Door, tmp_path: Path) -> None:
+    until(page, "document.querySelectorAll('#peers tbody tr').length === 1")
+    until(page, "document.getElementById('state').textContent.includes('Nobody else is here yet')")
+    friend = Door(tmp_path, "friend", *pasted(founder.invite())[3:], "--name", NASTY, learns=True)
+    try:
+        until(page, "document.querySelectorAll('#peers tbody tr').length === 2")
+        names = page.eval_on_selector_all("#peers tbody tr", "rows => rows.map(row => row.cells[0].textContent)")
+        assert NASTY in names, "shown as text"
+        assert page.query_selector("main img") is None
+        assert page.evaluate("p2pnode.views.swarm.graph.nodes.size") == 2
+        until(page, "p2pnode.views.swarm.graph.links.length === 1")
+        page.click("#peers tbody tr:nth-child(2)")
+        until(page, "document.getElementById('card').textContent.includes('exchanges with us')")
+        until(page, "document.getElementById('state').hidden")
+        picture(page, "real-swarm")
+        the_work_of_both_is_in_the_weights(page)
+        friend.process.kill()
+        until(page, "document.querySelectorAll('#peers tr.gone').length === 1")
+        picture(page, "real-killed")
+    finally:
+        friend.stop()
 
 
-def test_who_joins_and_who_is_killed_shows(founder: Door, tmp_path: Path) -> None:
-    with opened(link(founder)) as page:
-        until(page, "document.querySelectorAll('#peers tbody tr').length === 1")
-        friend = Door(tmp_path, "friend", *pasted(founder.invite())[3:], "--name", NASTY, learns=True)
-        try:
-            until(page, "document.querySelectorAll('#peers tbody tr').length === 2")
-            assert NASTY in names(page), "shown as text"
-            assert page.query_selector("#peers img") is None
-            assert drawn(page) == 2
-            until(page, "p2pnode.views.swarm.graph.links.length === 1")
-            page.click("#peers tbody tr:nth-child(2)")
-            until(page, "document.getElementById('card').textContent.includes('exchanges')")
-            picture(page, "swarm")
-            friend.process.kill()
-            until(page, "document.querySelectorAll('#peers tr.gone').length === 1")
-            picture(page, "killed")
-        finally:
-            friend.stop()
-        page.focus("#scrub")
-        page.keyboard.press("Home")
-        until(page, "document.querySelectorAll('#peers tbody tr').length === 1")
-        assert page.get_attribute("#live", "aria-pressed") == "false"
-        page.click("#live")
-        until(page, "document.getElementById('moment').textContent === 'now'")
+def the_work_of_both_is_in_the_weights(page) -> None:
+    until(page, "p2pnode.store.newest.learning.entries > 0")
+    page.click("#tab-lineage")
+    until(page, "document.querySelectorAll('#lineage-table tbody tr').length === 2")
+    assert "this node" in page.text_content("#lineage-table")
+    picture(page, "real-lineage")
+    page.click("#tab-swarm")
 
 
-@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
-def test_every_view_can_be_reached_by_keyboard_in_light_and_dark(founder: Door, dark: bool, width: int) -> None:
-    with opened(link(founder), dark, width) as page:
-        until(page, "document.getElementById('condition').textContent === 'alone'")
-        page.focus("#tab-swarm")
-        page.keyboard.press("ArrowRight")
-        until(page, "document.querySelector('#chart-accuracy canvas') !== null")
-        until(page, "document.getElementById('figures').textContent.includes('digits')")
-        picture(page, f"learning-{width}")
-        page.keyboard.press("ArrowRight")
-        assert page.is_visible("#invite")
-        assert "python -m p2pnode --bootstrap" in page.text_content("#invite")
-        assert page.query_selector("#qr svg") is not None
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wider than the screen"
-        picture(page, f"node-{width}")
+def time_goes_back(page) -> None:
+    page.focus("#scrub")
+    page.keyboard.press("Home")
+    until(page, "document.querySelectorAll('#peers tbody tr').length === 1")
+    assert page.get_attribute("#live", "aria-pressed") == "false"
+    page.click("#live")
+    until(page, "document.getElementById('moment').textContent === 'now'")
 
 
-def test_the_token_steers_and_a_node_that_left_is_said(founder: Door) -> None:
-    address = link(founder)
-    with opened(address.partition("#")[0]) as page:
-        page.click("#tab-node")
-        assert not page.is_visible("#leave")
-    with opened(address, node_leaves=True) as page:
-        assert "token" not in page.url
-        page.click("#tab-node")
-        page.on("dialog", lambda dialog: dialog.accept())
-        page.click("#leave")
-        wait_for("the node to leave", lambda: founder.process.poll() is not None, 30.0)
-        assert founder.process.returncode == 0
-        page.wait_for_selector("#lost:not([hidden])")
-        assert "does not answer" in page.text_content("#lost")
+def every_tab_knows_the_real_node(page) -> None:
+    page.click("#tab-learning")
+    until(page, "document.getElementById('figures').textContent.includes('digits')")
+    until(page, "document.querySelector('#chart-values canvas') !== null")
+    picture(page, "real-learning", whole=True)
+    page.click("#tab-node")
+    until(page, "document.getElementById('doing').textContent.includes('digits')")
+    assert "python -m p2pnode --bootstrap" in page.text_content("#invite")
+    picture(page, "real-node", whole=True)
+
+
+def leaving_is_done_and_said(page, founder: Door) -> None:
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("#leave")
+    wait_for("the node to leave", lambda: founder.process.poll() is not None, 30.0)
+    assert founder.process.returncode == 0
+    until(page, "/The node left|Connection lost/.test(document.getElementById('state').textContent)")

@@ -1,0 +1,112 @@
+// The data: every shard as a dot by confidence, how many samples are in which state, who holds what, one shard's journey.
+import { Rows, by, bytes, clean, definitions, element, nameOf, number, percent, whole, write } from "./format.js";
+import { Dots, STATES, stateWords } from "./dots.js";
+import { journey } from "./journey.js";
+import { Asked } from "./store.js";
+
+const ROWS = 100; // shards in the table
+const HOLDERS = 12;
+
+export class DataView {
+  constructor(store) {
+    this.store = store;
+    this.shards = [];
+    this.chosen = null;
+    this.asked = new Asked("api/shards", 2, (shards) => {
+      this.shards = shards;
+      this.show();
+    });
+    this.dots = new Dots(by("dots"), (id) => this.choose(id));
+    this.rows = new Rows(by("shards"), this.columns(), (id) => this.choose(id));
+    by("states").replaceChildren(
+      ...Object.entries(STATES).map(([state, colour]) => {
+        const mark = element("i", "", { class: "dot" });
+        mark.style.background = `var(${colour})`;
+        return element("span", "", {}, mark, state);
+      }),
+      element("span", "", {}, element("i", "", { class: "outline" }), "not here"),
+    );
+  }
+
+  columns() {
+    return [
+      ["shard", (shard) => clean(shard.id, 12)],
+      ["samples", (shard) => whole(shard.samples)],
+      ["size", (shard) => bytes(shard.size_bytes)],
+      ["holder", (shard) => nameOf(shard.holder, this.store.newest)],
+      ["state", (shard) => stateWords(shard)],
+      ["confidence", (shard) => number(shard.confidence, 2)],
+      ["visits", (shard) => whole(shard.visits)],
+      ["why", (shard) => clean(shard.why, 80) || "–"],
+    ];
+  }
+
+  open() {
+    this.asked.open();
+  }
+
+  close() {
+    this.asked.close();
+  }
+
+  show() {
+    const { shards } = this;
+    by("no-data").hidden = shards.length > 0;
+    if (this.asked.value) write(by("no-data-why"), "Data travels between nodes that were started with --share-data; what they hold appears here.");
+    by("data-body").hidden = shards.length === 0;
+    if (!shards.length) return;
+    definitions(by("data-figures"), figures(shards));
+    this.dots.show(shards, this.chosen);
+    this.holders();
+    const first = [...shards].sort((a, b) => (a.confidence ?? 2) - (b.confidence ?? 2)).slice(0, ROWS);
+    this.rows.show(first, this.chosen);
+    write(by("shards-more"), shards.length > ROWS ? `The ${ROWS} with the lowest confidence of ${whole(shards.length)}.` : "");
+  }
+
+  holders() {
+    const counts = new Map();
+    for (const { holder } of this.shards) counts.set(holder, (counts.get(holder) ?? 0) + 1);
+    const sorted = [...counts].sort(([, a], [, b]) => b - a);
+    const rest = sorted.slice(HOLDERS).reduce((sum, [, count]) => sum + count, 0);
+    const shown = sorted.slice(0, HOLDERS).map(([id, count]) => [nameOf(id, this.store.newest), count]);
+    if (rest) shown.push([`${sorted.length - HOLDERS} others`, rest]);
+    const most = Math.max(...shown.map(([, count]) => count));
+    by("holders").replaceChildren(
+      ...shown.map(([name, count]) => {
+        const bar = element("i", "", { class: "bar" });
+        bar.style.width = `${(100 * count) / most}%`;
+        return element("li", "", {}, element("span", name), element("b", "", {}, bar), element("em", whole(count)));
+      }),
+    );
+  }
+
+  async choose(id) {
+    this.chosen = id;
+    this.show();
+    const shard = this.shards.find((one) => one.id === id);
+    by("journey").hidden = !shard;
+    if (!shard) return;
+    let told = shard;
+    try {
+      const answer = await fetch(`api/journey?shard=${encodeURIComponent(id)}`);
+      if (answer.ok) told = await answer.json();
+    } catch {}
+    if (this.chosen === id) journey(by("journey"), told, this.store.newest);
+  }
+}
+
+function figures(shards) {
+  const sums = {};
+  for (const shard of shards) for (const [state, count] of Object.entries(shard.states)) sums[state] = (sums[state] ?? 0) + count;
+  const samples = shards.reduce((sum, shard) => sum + shard.samples, 0);
+  const scored = shards.filter((shard) => shard.confidence != null);
+  const mean = scored.length ? scored.reduce((sum, shard) => sum + shard.confidence, 0) / scored.length : null;
+  return [
+    ["shards", whole(shards.length)],
+    ["here", whole(shards.filter((shard) => shard.here).length)],
+    ["received", whole(shards.filter((shard) => shard.received).length)],
+    ["samples", whole(samples)],
+    ["mean confidence", number(mean, 2)],
+    ...Object.keys(STATES).map((state) => [`${state} · ${percent((sums[state] ?? 0) / Math.max(1, samples), 0)}`, whole(sums[state] ?? 0)]),
+  ];
+}

@@ -1,0 +1,38 @@
+// What is the matter, in plain words: one title, what it means, what to do. Pure.
+import { clean, clock } from "./format.js";
+
+const MOODS = { connected: "good", alone: "good", starting: "warn", searching: "warn", leaving: "warn", "network down": "bad" };
+
+export function pill(picture, lostSince) {
+  if (lostSince != null) return ["no answer", "bad"];
+  if (!picture) return ["connecting …", ""];
+  if (picture.guest?.paused) return ["paused", "warn"];
+  return [picture.condition, MOODS[picture.condition] ?? ""];
+}
+
+export function stateOf(picture, lostSince) {
+  if (lostSince != null) return lost(picture, lostSince);
+  if (!picture) return { mood: "", title: "Connecting to the node …", text: "" };
+  const why = clean(picture.why, 300);
+  if (picture.condition === "starting") return { mood: "", title: "The node is starting", text: "It finds its network and its run." };
+  if (picture.condition === "leaving") return { mood: "warn", title: "The node is leaving the run", text: "It says goodbye to its peers and stops." };
+  if (picture.condition === "network down") return { mood: "bad", title: "The network is down", text: `${why}. It comes back by itself.` };
+  if (picture.condition === "searching") return searching(picture, why);
+  if (picture.guest?.paused) return { mood: "warn", title: `Paused: ${clean(picture.guest.paused, 120)}`, text: "The node stays in the swarm and answers its peers; it trains and begins nothing until it is resumed." };
+  if (picture.condition === "alone") return { mood: "good", title: "Nobody else is here yet", text: picture.invite ? "The node learns by itself. Send a friend the invite on the tab Node." : "The node waits for others." };
+  return null;
+}
+
+function lost(picture, lostSince) {
+  const since = clock(lostSince / 1000);
+  if (picture?.condition === "leaving") {
+    return { mood: "warn", title: "The node left", text: `Since ${since} it does not answer. Start it again with the same command: it goes on where it was, and so does this page, by itself.` };
+  }
+  return { mood: "bad", title: "Connection lost", text: `The node does not answer since ${since}. It may have been stopped; this page tries again by itself. What you see is the last it showed.` };
+}
+
+function searching(picture, why) {
+  if (/speaks? protocol \d+/.test(why)) return { mood: "bad", title: "Another version of p2pnode is there", text: `${why}. Nodes of different protocol numbers do not talk: update the older one.` };
+  if (!picture.run || /no member of run/.test(why)) return { mood: "warn", title: "The run was not found yet", text: `${why}. Is the invite whole, and is one of the run's members up? The node goes on looking by itself.` };
+  return { mood: "warn", title: "No peer answers", text: `${why}. The node goes on looking by itself.` };
+}

@@ -1,0 +1,183 @@
+"""Every view of the page in a real browser, beside a node that only pretends: what it says is what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.pretend import WHY, PretendNode, serving
+from p2pnode.node.status import Event
+from tests.live.browser import chromium, launched, opened, picture, until
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+NASTY = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>", '"><svg onload=alert(3)>', "\u202eevil\x1b[2J")
+TABS = ("swarm", "learning", "data", "lineage", "node")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    chromium()
+    with launched() as found:
+        yield found
+
+
+def text(page, id: str) -> str:
+    return str(page.text_content(f"#{id}"))
+
+
+def counted(page, selector: str) -> int:
+    return int(page.evaluate("selector => document.querySelectorAll(selector).length", selector))
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
+def test_every_tab_is_reached_by_keyboard_and_fits(browser, dark: bool, width: int) -> None:
+    node = PretendNode(24, 3, shards=140)
+    with serving(node) as place, opened(browser, place.link, dark, width) as page:
+        until(page, "p2pnode.views.swarm.graph.nodes.size === 25")
+        assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+        page.focus("#tab-swarm")
+        for tab in TABS:
+            until(page, f"document.getElementById('tab-{tab}').getAttribute('aria-selected') === 'true'")
+            assert page.is_visible(f"#{tab}")
+            CHECKS[tab](page, node)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{tab} is too wide"
+            picture(page, f"{tab}-{width}", whole=True)
+            page.focus(f"#tab-{tab}")
+            page.keyboard.press("ArrowRight")
+        assert page.is_visible("#swarm"), "after the last tab comes the first"
+
+
+def swarm_is_drawn(page, node: PretendNode) -> None:
+    graph = "p2pnode.views.swarm.graph"
+    assert counted(page, "#peers tbody tr") == 25
+    assert page.evaluate(f"{graph}.groups.length") == 3
+    assert page.evaluate(f"{graph}.circles.map(circle => circle.length).sort().join()") == "8,8,9"
+    assert page.evaluate(f"{graph}.links.some(link => link.bridge) && {graph}.links.some(link => !link.bridge)")
+    for words in ("community of", "circle: shares one delta set", "wider: more bytes", "bridge", "unlike"):
+        assert words in text(page, "legend")
+    page.focus("#graph")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    until(page, "document.getElementById('card').textContent.includes('likeness to us')")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#card")
+
+
+def learning_is_drawn(page, node: PretendNode) -> None:
+    until(page, "document.querySelectorAll('#charts .chart canvas').length === 8")
+    for words in ("fashion-mnist", "412", "61,706"):
+        assert words in text(page, "figures")
+    assert "bit-equal every time" in text(page, "agreement")
+
+
+def data_is_drawn(page, node: PretendNode) -> None:
+    until(page, "p2pnode.views.data.dots.dots.length === 140")
+    tiles = text(page, "data-figures")
+    for state in ("active", "reserve", "retired", "quarantined"):
+        assert f"{sum(shard.states.get(state, 0) for shard in node.status().shards):,}" in tiles
+    assert counted(page, "#shards tbody tr") == 100
+    assert counted(page, "#holders li") == len({shard.holder for shard in node.status().shards})
+    page.focus("#shards tbody tr:nth-child(3)")
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('journey').textContent.includes('6 visits')")
+    assert counted(page, ".timeline circle") == 12
+    assert "confidence 0.25 before" in text(page, "journey"), "said for who cannot see it"
+
+
+def lineage_is_drawn(page, node: PretendNode) -> None:
+    until(page, "document.querySelectorAll('#lineage-table tbody tr').length === 9")
+    assert "conv2.weight" in text(page, "lineage-table")
+    assert counted(page, "#shares i") == 9
+    assert node.asked.count("blame") == 1, "worked out when it was looked at, and not before"
+
+
+def node_is_drawn(page, node: PretendNode) -> None:
+    assert "Training fashion-mnist" in text(page, "doing")
+    reasons = set(page.eval_on_selector_all("#partners span", "spans => spans.map(span => span.textContent)"))
+    assert reasons & set(WHY)
+    assert reasons <= {*WHY, "it asked us"}
+    assert "62 %" in text(page, "machine")
+    assert "3 faults" in text(page, "standing")
+    assert "python -m p2pnode --bootstrap" in text(page, "invite")
+    assert counted(page, "#qr svg") == 1
+    until(page, "document.querySelector('#chart-traffic canvas') !== null")
+
+
+CHECKS = {
+    "swarm": swarm_is_drawn,
+    "learning": learning_is_drawn,
+    "data": data_is_drawn,
+    "lineage": lineage_is_drawn,
+    "node": node_is_drawn,
+}
+
+
+def test_what_peers_can_set_is_text_in_every_view(browser) -> None:
+    node = PretendNode(len(NASTY), 2, shards=9, names=NASTY)
+    node.events += [Event(1.0, "peer joined", f"{name} is here", warning=True) for name in NASTY]
+    node.why = NASTY[0]
+    with serving(node) as place, opened(browser, place.link) as page:
+        until(page, f"p2pnode.views.swarm.graph.nodes.size === {len(NASTY) + 1}")
+        page.click("#peers tbody tr:nth-child(2)")
+        for tab in TABS:
+            page.click(f"#tab-{tab}")
+            until(page, f"!document.getElementById('{tab}').hidden")
+        until(page, "document.getElementById('warnings').children.length === 4")
+        assert NASTY[0] in text(page, "peers")
+        assert counted(page, "main script, main img, svg[onload]") == 0
+        assert "\x1b" not in text(page, "peers")
+        assert "\u202e" not in text(page, "peers")
+
+
+def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser) -> None:
+    node = PretendNode(3, 1)
+    says = "document.getElementById('state').textContent.includes('{}')"
+    with ExitStack() as stack:
+        with serving(node) as place:
+            page = stack.enter_context(opened(browser, place.address, node_leaves=True))
+            until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
+        until(page, says.format("Connection lost"))
+        picture(page, "lost")
+        with serving(node, int(place.address.rstrip("/").rpartition(":")[2])):
+            until(page, "document.getElementById('state').hidden")
+            for condition, why, title in STATES:
+                node.condition, node.why = condition, why
+                until(page, says.format(title))
+            picture(page, "another-version")
+            node.condition, node.guest = "connected", replace(node.guest, paused="by you")
+            until(page, says.format("Paused: by you"))
+            until(page, "document.getElementById('condition').textContent === 'paused'")
+            node.condition, node.guest = "leaving", replace(node.guest, paused="")
+            until(page, says.format("is leaving the run"))
+        until(page, says.format("The node left"))
+
+
+STATES = (
+    ("alone", "nobody else is here yet", "Nobody else is here yet"),
+    ("network down", "the network daemon is being replaced", "The network is down"),
+    ("searching", "no peer answers (1.2.3.4: timeout); still trying", "No peer answers"),
+    ("searching", "no peer answers (no member of run abc found yet); still trying", "The run was not found yet"),
+    ("searching", "no peer answers (1.2.3.4: you speak protocol 1, this node 2); still trying", "Another version"),
+)
+
+
+def test_only_the_token_steers(browser) -> None:
+    node = PretendNode(3, 1)
+    with serving(node) as place:
+        with opened(browser, place.address) as page:
+            page.click("#tab-node")
+            assert not page.is_visible("#steer")
+            assert "token" in text(page, "steer-why")
+        with opened(browser, place.link, node_leaves=True) as page:
+            assert "token" not in page.url
+            page.click("#tab-node")
+            page.once("dialog", lambda dialog: dialog.dismiss())
+            page.click("#leave")
+            assert not node.left
+            page.once("dialog", lambda dialog: dialog.accept())
+            page.click("#leave")
+            until(page, "document.getElementById('steer-said').textContent === 'leaving'")
+            assert node.left
