@@ -6,6 +6,7 @@ import { called, clean, short } from "./format.js";
 export { COLOURS, similarityColour } from "./draw.js";
 
 const MANY = 150; // peers from which on they are drawn small
+const FEW = 12; // peers up to which they keep far apart
 const MARGIN = 0.09; // of the width, around all peers
 const FOLLOW = 0.12; // of the way a frame takes to what fits
 const CROWD = 4000; // shifts of nodes computed at once where nothing may move
@@ -35,7 +36,7 @@ export class Graph {
     this.homes = new Map();
     this.calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.simulation = forceSimulation([])
-      .force("charge", forceManyBody().strength((node) => -14 * node.radius).distanceMax(300))
+      .force("charge", forceManyBody().strength((node) => -node.radius * (this.nodes.size < FEW ? 60 : 14)).distanceMax(300))
       .force("link", forceLink([]).id((node) => node.id).distance(70).strength((link) => (link.bridge ? 0.001 : 0.05)))
       .force("collide", forceCollide((node) => node.radius + 6))
       .force("x", forceX((node) => this.home(node).x).strength(0.14))

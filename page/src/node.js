@@ -64,7 +64,7 @@ export class NodeView {
   }
 
   machine({ machine, guest }) {
-    by("machine").hidden = !machine;
+    by("machine-panel").hidden = !machine;
     if (!machine) return;
     const limit = guest?.max_cpu == null ? "" : `, at most ${percent(guest.max_cpu, 0)}`;
     const all = machine.memory_bytes + machine.memory_free_bytes;

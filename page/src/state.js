@@ -13,7 +13,7 @@ export function pill(picture, lostSince) {
 export function stateOf(picture, lostSince) {
   if (lostSince != null) return lost(picture, lostSince);
   if (!picture) return { mood: "", title: "Connecting to the node …", text: "" };
-  const why = clean(picture.why, 300);
+  const why = clean(picture.why, 300).replace(/^./u, (letter) => letter.toUpperCase());
   if (picture.condition === "starting") return { mood: "", title: "The node is starting", text: "It finds its network and its run." };
   if (picture.condition === "leaving") return { mood: "warn", title: "The node is leaving the run", text: "It says goodbye to its peers and stops." };
   if (picture.condition === "network down") return { mood: "bad", title: "The network is down", text: `${why}. It comes back by itself.` };

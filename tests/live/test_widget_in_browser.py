@@ -9,7 +9,7 @@ import pytest
 
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
 from p2pnode.watch.widget import NEWEST, SwarmWidget
-from tests.live.browser import chromium, opened, picture, until
+from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 NASTY = "<img src=x onerror=alert(1)>"
@@ -52,7 +52,7 @@ def test_the_widget_draws_tells_and_goes_back_in_time(tmp_path: Path) -> None:
     state = {"picture": widget.picture, "moments": widget.moments, "at": widget.at}
     words = json.dumps({"code": widget._esm, "state": state}).replace("<", "\\u003c")
     (tmp_path / "notebook.html").write_text(NOTEBOOK % words, "utf-8")
-    with opened(f"file://{tmp_path}/notebook.html", width=900) as page:
+    with launched() as browser, opened(browser, f"file://{tmp_path}/notebook.html", width=900) as page:
         until(page, "window.drawn === true")
         assert page.inner_text(".legend b") == "23 peers"
         coloured = "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v))"
