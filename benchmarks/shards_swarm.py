@@ -1,50 +1,69 @@
-"""Eight peers that train in step, pass shards to each other and average pairwise: the engine of benchmarks.shards.
+"""Eight peers that train in step, pass shards to each other and merge: the engine of benchmarks.shards.
 
-The decisions are the package's own (routes, states of data, sampling, confidence); network and keys are left out. All
-peers' perceptrons are trained in one batched product, so a run takes seconds.
+The decisions are the package's own (routes, states of data, sampling, confidence, merge policies and their messages);
+network and keys are left out. A peer's history of a shard is what a node's would be: what came with it, and its own
+stay; copies travel apart, so nobody knows of stays at other copies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 from torch.nn import functional
 
-from p2pnode.shards.confidence import Confidences, label_confidence
+from benchmarks.shards_data import PROBES, SAMPLES, Places, deal
+from benchmarks.shards_merges import Merging, Rows
+from benchmarks.shards_models import SIZES, Models, outputs_of
+from p2pnode.shards.confidence import Confidences, Shares
 from p2pnode.shards.datum import DatumStates, StateRules, chances, scored, untouched
 from p2pnode.shards.route import PeerView, RouteRules, ShardView, choose_shipment
-from p2pnode.shards.sampling import DrawnBatches, base_chances, sampling
-from p2pnode.shards.share import parse_split, split
+from p2pnode.shards.sampling import DrawnBatches, Floats, base_chances, sampling
+from p2pnode.shards.tuning import RouteTuning, choose_mixture, learnt, with_mixture
 from p2pnode.shards.visits import Past
-from p2pnode.tasks.fashion_mnist import FashionMnist
 
-CLASSES, PIXELS, HIDDEN = 10, 784, 64
-SAMPLES, TESTS, PROBES, SHARD = 20_000, 5_000, 200, 100
-SHARD_BYTES = SHARD * (PIXELS + 1)
-MODEL_BYTES = 4 * (PIXELS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
+STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it
+
+Row = dict[str, float | int | str]
 
 
 @dataclass(frozen=True)
 class Plan:
     """One row of the table."""
 
-    rule: str = "combined"  # or "none", or "unguarded": confidence without its guard
+    rule: str = "combined"  # or "none", or "unguarded": confidence, with no guard, and nothing put aside
     split: str = "dirichlet:0.1"
-    noise: str = "none"  # scattered: one label in ten is wrong; flipped: all labels of one shard in ten are
+    noise: str = "none"  # scattered, flipped
+    merges: str = "gossip"  # or deltaset, or dense: averaging in fp32
     seed: int = 1
     peers: int = 8
     rounds: int = 100
-    steps: int = 10
+    steps: int = 1000  # in all rounds together
     batch: int = 32
     rate: float = 0.1
-    ship_every: int = 4
-    merge_every: int = 10  # 0: never
-    score_one_in: int = 8  # shards scored with the partner's weights at a merge; 1 is all of them
-    mask: bool = True  # quarantined data are left out of training
+    ship_every: int = 4  # rounds
+    density: float = 0.0  # of merges; 0: the policy's own
+    reserve: bool = False  # sure data are drawn less often, and steps left out accordingly
+    tuned: bool = False  # the weights of the rules by the bandit
+    states: StateRules = field(default_factory=StateRules)
+    routes: RouteRules = field(default_factory=lambda: RouteRules(forget_seconds=50.0))  # seconds are rounds here
+
+    @property
+    def guarded(self) -> bool:
+        return self.rule != "unguarded"
+
+
+@dataclass(frozen=True)
+class Sent:
+    shard: int
+    giver: int
+    to: int
+    round: int
+    mixture: int
 
 
 class Swarm:
@@ -52,194 +71,186 @@ class Swarm:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.rng = plan, Random(plan.seed)
-        task = FashionMnist()
-        self.x = task.data()["x"][:SAMPLES].reshape(-1, PIXELS).float() / 255
-        self.test_x = task.test_data()["x"][:TESTS].reshape(-1, PIXELS).float() / 255
-        self.test_y = task.test_data()["y"][:TESTS]
-        self.true = task.data()["y"][:SAMPLES].numpy()
-        self.shards, self.held = self._dealt()
-        self.own = [set(held) for held in self.held]
-        self.labels = self._noisy()
-        generator = torch.Generator().manual_seed(plan.seed)
-        shapes = [(PIXELS, HIDDEN), (1, HIDDEN), (HIDDEN, CLASSES), (1, CLASSES)]
-        first = [
-            torch.randn(shape, generator=generator) * (shape[0] ** -0.5 if shape[0] > 1 else 0) for shape in shapes
-        ]
-        self.weights = [tensor.repeat(plan.peers, 1, 1).requires_grad_() for tensor in first]
+        self.data = deal(plan.split, plan.noise, plan.peers, plan.seed)
+        self.labels = torch.from_numpy(self.data.labels)
+        self.held = [list(held) for held in self.data.held]
+        self.models = Models(plan.peers, plan.seed)
+        self.merging = Merging(plan.merges, self.models.genesis, SIZES, plan.peers, plan.seed, plan.density)
+        self.after: Rows = self.merging.starts()
         self.seen = [Confidences(SAMPLES) for _ in range(plan.peers)]
-        self.states: list[dict[int, DatumStates]] = [{} for _ in range(plan.peers)]
-        self.visits: list[dict[int, dict[str, Past]]] = [{s: {} for s in held} for held in self.held]
-        self.data_bytes = self.merge_bytes = 0
+        self.first: list[Shares] = [np.full(SAMPLES, np.nan, np.float32) for _ in range(plan.peers)]
+        self.drawn = [0] * plan.peers
+        self.states: list[DatumStates] = [untouched(SAMPLES) for _ in range(plan.peers)]
+        self.visits: list[dict[int, dict[str, Past]]] = [{shard: {} for shard in held} for held in self.held]
+        self.tunings = [RouteTuning() for _ in range(plan.peers)]
+        self.sent: list[Sent] = []
+        self.data_bytes = self.steps_done = 0
+        self.training_seconds = 0.0
 
-    def _dealt(self) -> tuple[list[np.ndarray], list[list[int]]]:
-        parts = split(self.true, SAMPLES, self.plan.peers, parse_split(self.plan.split), self.plan.seed)
-        shards: list[np.ndarray] = []
-        held: list[list[int]] = []
-        for part in parts:
-            mixed = np.random.default_rng(self.plan.seed).permutation(part)
-            pieces = np.array_split(mixed, max(1, round(len(part) / SHARD)))
-            held.append(list(range(len(shards), len(shards) + len(pieces))))
-            shards += pieces
-        return shards, held
+    def run(self) -> Row:
+        starts, plan = self.merging.starts(), self.plan
+        for number in range(1, plan.rounds + 1):
+            self.models.put(starts)
+            begun_at = time.process_time()
+            steps = self._train(number)
+            self.training_seconds += time.process_time() - begun_at
+            self.after = self.models.get()
+            if plan.rule != "none" and number % plan.ship_every == 0:
+                likeness = self._likeness()
+                for peer in range(plan.peers):
+                    self._ship(peer, number, likeness[peer])
+            starts = self.merging.end_round(starts, self.after, steps, steps * plan.batch)
+        return self._row(self.after if plan.merges == "deltaset" else starts)
 
-    def _noisy(self) -> np.ndarray:
-        rng, labels = np.random.default_rng(self.plan.seed + 1), self.true.copy()
-        wrong = np.zeros(SAMPLES, np.bool_)
-        if self.plan.noise == "scattered":
-            wrong = rng.random(SAMPLES) < 0.1
-        elif self.plan.noise == "flipped":
-            for number in rng.choice(len(self.shards), len(self.shards) // 10, replace=False):
-                wrong[self.shards[number]] = True
-        labels[wrong] = (labels[wrong] + rng.integers(1, CLASSES, wrong.sum())) % CLASSES
-        return labels
+    # ---- training, and what falls out of it ----
 
-    # ---- a run ----
-
-    def run(self) -> dict[str, float | str | int]:
-        for number in range(1, self.plan.rounds + 1):
-            self._train(number)
-            if self.plan.rule != "none" and number % self.plan.ship_every == 0:
-                for peer in range(self.plan.peers):
-                    self._ship(peer, float(number))
-            if self.plan.merge_every and number % self.plan.merge_every == 0:
-                self._merge(number)
-        return self._row()
-
-    def _train(self, number: int) -> None:
-        batches = [self._batches(peer, number) for peer in range(self.plan.peers)]
-        labels = torch.from_numpy(self.labels)
-        for _ in range(self.plan.steps):
+    def _train(self, number: int) -> int:
+        plan = self.plan
+        batches = [self._batches(peer, number) for peer in range(plan.peers)]
+        steps = plan.steps * number // plan.rounds - plan.steps * (number - 1) // plan.rounds
+        if plan.reserve:
+            steps = max(1, round(steps * float(np.mean([self._active(peer) for peer in range(plan.peers)]))))
+        touched: list[tuple[Places, Shares]] = []
+        for _ in range(steps):
             drawn = [one.next() for one in batches]
             places, weights = torch.stack([d[0] for d in drawn]), torch.stack([d[1] for d in drawn])
-            outputs = self._outputs(self.x[places])
-            losses = functional.cross_entropy(outputs.flatten(0, 1), labels[places].flatten(), reduction="none")
-            (losses.view_as(weights) * weights).mean(1).sum().backward()
-            with torch.no_grad():
-                for tensor in self.weights:
-                    tensor -= self.plan.rate * tensor.grad
-                    tensor.grad = None
-            for peer, where in enumerate(places):
-                self.seen[peer].note(where.numpy(), label_confidence(outputs[peer], labels[where]).numpy())
+            outputs = self.models.outputs(self.data.x[places])
+            losses = functional.cross_entropy(outputs.flatten(0, 1), self.labels[places].flatten(), reduction="none")
+            self.models.step((losses.view_as(weights) * weights).mean(1).sum(), plan.rate)
+            touched.append((places.numpy(), torch.exp(-losses.detach()).view_as(weights).numpy()))
+        for peer in range(plan.peers):
+            self._touched(peer, [where[peer] for where, _ in touched], [shares[peer] for _, shares in touched])
+        self.steps_done += steps
+        return steps
+
+    def _touched(self, peer: int, places: list[Places], shares: list[Shares]) -> None:
+        """Note all confidences; the first word of the round on each datum is that of the merged weights."""
+        for where, what in zip(places, shares, strict=True):
+            self.seen[peer].note(where, what)
+        once, at = np.unique(np.concatenate(places), return_index=True)
+        words = np.concatenate(shares)[at]
+        self.first[peer][once] = np.where(np.isnan(self.first[peer][once]), words, self.first[peer][once])
+        self.drawn[peer] += sum(map(len, places))
+        model = f"pass {self.drawn[peer] // len(self._samples(peer))}"
+        usual = float(np.median(words))
+        self.states[peer] = scored(self.states[peer], model, once, words, usual, self.plan.states)
+
+    def _samples(self, peer: int) -> Places:
+        return np.concatenate([self.data.shards[shard] for shard in self.held[peer]])
+
+    def _base(self, peer: int, samples: Places) -> Floats:
+        return base_chances(self.data.labels[samples], ~np.isin(samples, self.data.own(peer)))
 
     def _batches(self, peer: int, number: int) -> DrawnBatches:
-        held = self.held[peer]
-        samples = np.concatenate([self.shards[s] for s in held])
-        received = np.concatenate([np.full(len(self.shards[s]), s not in self.own[peer]) for s in held])
-        fresh = [
-            np.ones(len(self.shards[s]), np.float32) if s not in self.states[peer] else self._chances(peer, s)
-            for s in held
-        ]
-        how = sampling(base_chances(self.labels[samples], received), np.concatenate(fresh))
-        return DrawnBatches(
-            torch.from_numpy(samples), how, self.plan.batch, seed=self.plan.seed * 1000 + peer + 8 * number
-        )
+        samples = self._samples(peer)
+        how = chances(self.states[peer])[samples] if self.plan.guarded else np.ones(len(samples), np.float32)
+        how = how if self.plan.reserve else (how > 0).astype(np.float32)
+        base, seed = self._base(peer, samples), self.plan.seed * 1000 + peer + 8 * number
+        return DrawnBatches(torch.from_numpy(samples), sampling(base, how), self.plan.batch, seed)
 
-    def _chances(self, peer: int, shard: int) -> np.ndarray:
-        """Quarantined data are left out; the reserve is for another benchmark."""
-        return (
-            (chances(self.states[peer][shard]) > 0).astype(np.float32)
-            if self.plan.mask
-            else np.ones(len(self.shards[shard]), np.float32)
-        )
+    def _active(self, peer: int) -> float:
+        """The share of its data, by what they are worth, that the reserve leaves to train on."""
+        samples = self._samples(peer)
+        base, how = self._base(peer, samples), chances(self.states[peer])[samples]
+        return float((base * how).sum() / base[how > 0].sum())
 
-    def _ship(self, peer: int, now: float) -> None:
-        rules = RouteRules(forget_seconds=50.0, failing_models=99 if self.plan.rule == "unguarded" else 3)
-        rule = "confidence" if self.plan.rule == "unguarded" else self.plan.rule
-        likeness = self._likeness()
+    # ---- shards that travel ----
+
+    def _ship(self, peer: int, number: int, likeness: list[float]) -> None:
+        plan, rules, mixture = self.plan, self.plan.routes, 0
+        if plan.tuned:
+            self._hear(peer, number)
+            mixture = choose_mixture(self.tunings[peer])
+            rules = with_mixture(rules, mixture)
+        if not plan.guarded:
+            rules = RouteRules(forget_seconds=rules.forget_seconds, failing_models=1 << 30, most_quarantined=1.0)
         peers = [
             PeerView(
                 str(other),
                 str(other),
-                self._counts(self.held[other]),
-                likeness[peer][other],
+                self.data.counts(self.held[other]),
+                likeness[other],
                 frozenset(map(str, self.held[other])),
             )
-            for other in range(self.plan.peers)
+            for other in range(plan.peers)
             if other != peer
         ]
-        mine = [
-            ShardView(
-                str(s), SHARD_BYTES, self.seen[peer].mean(self.shards[s]), self._counts([s]), self.visits[peer][s]
-            )
-            for s in self.held[peer]
-        ]
-        shipment = choose_shipment(mine, peers, 2 * SHARD_BYTES, now, self.rng, rule=rule, rules=rules)
+        mine = [self._view(peer, shard, number) for shard in self.held[peer]]
+        rule = plan.rule if plan.guarded else "confidence"
+        shipment = choose_shipment(mine, peers, 1 << 30, float(number), self.rng, rule=rule, rules=rules)
         if shipment is not None:
-            self._arrive(int(shipment.shard), peer, int(shipment.peer), now)
+            self._arrive(Sent(int(shipment.shard), peer, int(shipment.peer), number, mixture))
 
-    def _arrive(self, shard: int, giver: int, to: int, now: float) -> None:
-        """A copy with its history; the receiver's model says what it makes of it before training on it."""
-        after = self.seen[giver].mean(self.shards[shard])
-        past = {**self.visits[giver][shard], str(giver): Past(str(giver), 1, after, after, now)}
-        self.data_bytes += len(self.shards[shard]) * (PIXELS + 1)
-        self.held[to].append(shard)
-        before = self._score(to, to, shard)
-        self.visits[to][shard] = {**past, str(to): Past(str(to), 1, before, before, now)}
-
-    def _merge(self, number: int) -> None:
-        """Random pairs average; before that each scores some of its shards, in turn, with the other's weights."""
-        order = self.rng.sample(range(self.plan.peers), self.plan.peers)
-        for one, other in zip(order[::2], order[1::2], strict=True):
-            for peer, visitor in ((one, other), (other, one)):
-                for shard in self.held[peer]:
-                    if (shard + number // self.plan.merge_every) % self.plan.score_one_in == 0:
-                        self._score(peer, visitor, shard)
-            with torch.no_grad():
-                for tensor in self.weights:
-                    tensor[one] = tensor[other] = (tensor[one] + tensor[other]) / 2
-            self.merge_bytes += 2 * MODEL_BYTES
-
-    def _score(self, peer: int, visitor: int, shard: int) -> float:
-        """What `visitor`'s model makes of a shard at `peer`: into the states there, and its mean."""
-        where = self.shards[shard]
-        shares = label_confidence(self._one(visitor, self.x[where]), torch.from_numpy(self.labels[where])).numpy()
-        before = self.states[peer].get(shard) or untouched(len(where))
-        self.states[peer][shard] = scored(
-            before, str(visitor), np.arange(len(where)), shares, self.seen[visitor].usual(), StateRules()
+    def _view(self, peer: int, shard: int, number: int) -> ShardView:
+        places = self.data.shards[shard]
+        return ShardView(
+            str(shard),
+            self.data.shard_bytes(shard),
+            self.seen[peer].mean(places),
+            self.data.counts([shard]),
+            self._history(peer, shard, number),
+            float(self.states[peer].quarantined[places].mean()),
         )
-        return float(shares.mean())
 
-    # ---- what is measured ----
+    def _history(self, peer: int, shard: int, number: int) -> dict[str, Past]:
+        """What came with the shard, and this peer's own stay."""
+        places = self.data.shards[shard]
+        first, after = self.first[peer][places], self.seen[peer].mean(places)
+        if np.isnan(first).all():
+            return self.visits[peer][shard]
+        stay = Past(str(peer), 1, float(np.nanmean(first)), after, float(number))
+        return {**self.visits[peer][shard], str(peer): stay}
 
-    def _row(self) -> dict[str, float | str | int]:
-        with torch.no_grad():
-            right = [self._accuracy(self._one(peer, self.test_x)) for peer in range(self.plan.peers)]
-            mean = [tensor.mean(0) for tensor in self.weights]
-            averaged = self._accuracy(torch.relu(self.test_x @ mean[0] + mean[1]) @ mean[2] + mean[3])
-        flagged = np.zeros(SAMPLES, np.bool_)
-        for states in self.states:
-            for shard, state in states.items():
-                flagged[self.shards[shard][state.quarantined]] = True
-        wrong = self.labels != self.true
-        return {
-            "rule": self.plan.rule, "split": self.plan.split, "noise": self.plan.noise, "seed": self.plan.seed,
-            "merge_every": self.plan.merge_every, "node": round(100 * float(np.mean(right)), 2),
-            "worst": round(100 * min(right), 2), "averaged": round(100 * averaged, 2),
-            "data_mb": round(self.data_bytes / 1e6, 2), "merge_mb": round(self.merge_bytes / 1e6, 2),
-            "noise_precision": round(float((flagged & wrong).sum() / max(1, flagged.sum())), 3),
-            "noise_recall": round(float((flagged & wrong).sum() / max(1, wrong.sum())), 3),
-        }  # fmt: skip
+    def _arrive(self, sent: Sent) -> None:
+        """A copy with its history."""
+        self.data_bytes += self.data.shard_bytes(sent.shard)
+        self.visits[sent.to][sent.shard] = self._history(sent.giver, sent.shard, sent.round)
+        self.held[sent.to].append(sent.shard)
+        self.sent.append(sent)
 
-    def _accuracy(self, outputs: Tensor) -> float:
-        return float((outputs.argmax(1) == self.test_y).float().mean())
-
-    def _outputs(self, x: Tensor) -> Tensor:
-        first, first_bias, second, second_bias = self.weights
-        return torch.bmm(torch.relu(torch.bmm(x, first) + first_bias), second) + second_bias
-
-    def _one(self, peer: int, x: Tensor) -> Tensor:
-        first, first_bias, second, second_bias = (tensor[peer].detach() for tensor in self.weights)
-        return torch.relu(x @ first + first_bias) @ second + second_bias
-
-    def _counts(self, shards: list[int]) -> np.ndarray:
-        return np.bincount(self.labels[np.concatenate([self.shards[s] for s in shards])], minlength=CLASSES).astype(
-            np.float64
-        )
+    def _hear(self, peer: int, number: int) -> None:
+        """Of the stays that ended since this peer shipped last."""
+        for sent in self.sent:
+            if sent.giver == peer and number - sent.round == STAY:
+                stay = self._history(sent.to, sent.shard, number).get(str(sent.to))
+                before, after = (stay.before, stay.after) if stay else (0.0, 0.0)
+                size = self.data.shard_bytes(sent.shard)
+                self.tunings[peer] = learnt(self.tunings[peer], sent.mixture, before, after, size)
 
     def _likeness(self) -> list[list[float]]:
         """How alike the peers' answers to the probe are: cosines of centred probabilities."""
-        with torch.no_grad():
-            said = [torch.softmax(self._one(peer, self.test_x[:PROBES]), 1) for peer in range(self.plan.peers)]
-        flat = torch.stack([(one - one.mean(0)).flatten() for one in said])
-        unit = functional.normalize(flat, dim=1)
-        return (unit @ unit.T).clamp(0, 1).tolist()
+        said = [torch.softmax(outputs_of(weights, self.data.test_x[:PROBES]), 1) for weights in self.after]
+        unit = functional.normalize(torch.stack([(one - one.mean(0)).flatten() for one in said]), dim=1)
+        alike: list[list[float]] = (unit @ unit.T).clamp(0, 1).tolist()
+        return alike
+
+    # ---- what is measured ----
+
+    def _row(self, nodes: Rows) -> Row:
+        """`nodes`: what each peer has; of a delta set its x, right after training."""
+        plan, each = self.plan, [self._accuracy(weights) for weights in nodes]
+        readout = float(np.mean([self._accuracy(weights) for weights in self.merging.readouts()]))
+        precision, recall = self._noise_found()
+        wrong = [float(self.data.wrong[self.data.shards[sent.shard]].mean()) for sent in self.sent]
+        return {
+            "rule": plan.rule + (" tuned" if plan.tuned else "") + (" reserve" if plan.reserve else ""),
+            "split": plan.split, "noise": plan.noise, "merges": plan.merges, "seed": plan.seed,
+            "node": round(float(np.mean(each)), 2), "worst": round(min(each), 2),
+            "averaged": round(self._accuracy(nodes.mean(0)), 2), "readout": round(readout, 2),
+            "data_mb": round(self.data_bytes / 1e6, 2), "merge_mb": round(self.merging.bytes / 1e6, 2),
+            "precision": precision, "recall": recall, "wrong_shipped": round(float(np.mean(wrong or [0.0])), 3),
+            "steps": self.steps_done, "training_s": round(self.training_seconds, 2),
+        }  # fmt: skip
+
+    def _noise_found(self) -> tuple[float, float]:
+        """Precision and recall of what any peer has put aside."""
+        flagged, wrong = np.zeros(SAMPLES, np.bool_), self.data.wrong
+        for peer, states in enumerate(self.states):
+            samples = self._samples(peer)
+            flagged[samples] |= states.quarantined[samples]
+        found = int((flagged & wrong).sum())
+        return round(found / max(1, int(flagged.sum())), 3), round(found / max(1, int(wrong.sum())), 3)
+
+    def _accuracy(self, weights: NDArray[np.float32]) -> float:
+        right = outputs_of(weights, self.data.test_x).argmax(1) == self.data.test_y
+        return 100 * float(right.float().mean())
