@@ -30,7 +30,7 @@ from .graph import PeerGraph
 from .history import History
 from .likeness import whole_picture
 from .own import OwnView
-from .recorded import read_views, write_views
+from .recorded import read_views
 from .view import SwarmView
 
 EVERY = 1.0  # seconds between two pictures
@@ -125,10 +125,6 @@ class Look(SwarmView):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def record(self, path: str | Path) -> None:
-        """Write what has been seen; `Swarm.replay` reads it."""
-        write_views(path, self.pictures)
 
     def _listen(self, act: Callable[[], None]) -> None:
         self._listeners.append(act)

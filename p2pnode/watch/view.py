@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import msgspec
 
 from ..errors import LocalProblem, UsageError
 from .graph import PeerGraph, PeerView
+from .recorded import thinned, write_views
 
 if TYPE_CHECKING:
     import networkx
@@ -47,6 +49,15 @@ class SwarmView:
             raise UsageError("nothing has been seen of this swarm yet")
         earlier = [one for one in pictures if at is None or one.time <= at]
         return earlier[-1] if earlier else pictures[0]
+
+    def record(self, path: str | Path, moments: int | None = None, whole: int | None = None) -> None:
+        """Write what has been seen; `Swarm.replay` reads it. A name that ends in .zst is compressed.
+
+        At most so many `moments`, and of these only so many `whole`: the others tell of the peers alone.
+        """
+        pictures = self.pictures
+        most = len(pictures) if moments is None else moments
+        write_views(path, thinned(pictures, most, most if whole is None else whole))
 
     # ---- rows, for pandas, polars or nothing ----
 

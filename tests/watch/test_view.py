@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import zstandard
 from msgspec.structs import replace
 
 import p2pnode
@@ -132,6 +133,28 @@ def test_written_pictures_are_read_again_in_order(tmp_path: Path) -> None:
     second = PeerGraph(2.0, "a", "run", "connected", "", (), (ExchangeView("a", "b", 1.5, 1, 2, 3),))
     write_views(tmp_path / "file", [second, picture("fox")])
     assert [one.time for one in read_views(tmp_path / "file")] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.zst"])
+def test_a_recording_can_be_thin_and_small(name: str, recorded, tmp_path: Path) -> None:
+    view = recorded[0].view()
+    view.record(tmp_path / "all")
+    view.record(tmp_path / name, moments=7, whole=3)
+    again = p2pnode.Swarm.replay(tmp_path / name)
+    assert again.peers() == view.peers()
+    assert again.similarity().table.tolist() == view.similarity().table.tolist()
+    assert [bool(one.fingerprints) for one in again.pictures][1:] == [False, False, True, False, False, True]
+    assert again.pictures[0].time == view.pictures[0].time
+    assert (tmp_path / name).stat().st_size < (tmp_path / "all").stat().st_size / 2
+
+
+def test_a_broken_or_swollen_recording_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "run.zst").write_bytes(b"\x28\xb5\x2f\xfd broken")
+    with pytest.raises(UsageError, match="not a recording"):
+        read_views(tmp_path / "run.zst")
+    (tmp_path / "run.zst").write_bytes(zstandard.compress(bytes(1 << 20)))
+    with pytest.raises(UsageError, match="no pictures"):
+        read_views(tmp_path / "run.zst")
 
 
 def test_both_ends_of_an_exchange_are_one_edge() -> None:
