@@ -43,6 +43,7 @@ class Rule:
     settings: PartnerSettings = field(default_factory=PartnerSettings)
     quicker: float = 1.0  # annealing, than the package's
     by_labels: bool = False  # as if fingerprints told exactly whose labels are alike
+    everyone: bool = False  # without circles, all peers are home, not the community
 
 
 def first_fingerprints(bench: Bench, parts: list[np.ndarray], genesis: Floats, seed: int) -> list[Row]:
@@ -117,7 +118,7 @@ class Choosing:
     def _by_community(self, peer: Peer, me: PeerId) -> Partners:
         communities, now = self.communities(), self._rounds[me]
         circles = isinstance(peer.policy, DeltaSetPolicy)
-        circle = [mate.identity.peer_id for mate in self._swarm.mates(peer)] if circles else []
+        circle = [mate.identity.peer_id for mate in self._swarm.mates(peer)] if circles or self._rule.everyone else []
         home = home_of(me, circle, communities, bridge_rate(self.progress))
         alike = self._alike(me)
         table = [

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.partners import RULES, Cell, run_cell
+from benchmarks.partners import RULES
 from benchmarks.partners_rules import draw_circles
+from benchmarks.partners_run import Cell, run_cell
 from p2pnode.communities.fingerprint import similarity_table
 from p2pnode.node.bench import Bench
 from p2pnode.tasks.find import load_task

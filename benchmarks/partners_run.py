@@ -1,0 +1,146 @@
+"""One run of benchmarks.partners and what is measured of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from benchmarks.nearest import share_moved
+from benchmarks.partners_rules import ALONE, Choosing, Rule, draw_circles, fingerprint, first_fingerprints
+from benchmarks.virtualpeers import Plan, VirtualPeers
+from p2pnode.communities.dendrogram import grow
+from p2pnode.communities.fingerprint import Row, similarity_table
+from p2pnode.ids import PeerId
+from p2pnode.merge.registry import policy_named
+from p2pnode.node.bench import Bench
+from p2pnode.node.fingerprinting import Fingerprinter
+from p2pnode.node.trainer import Trainer
+from p2pnode.shards.share import parse_split, split
+from p2pnode.weights import Floats
+
+CLASSES = 10
+CIRCLE = 8
+GOSSIP_RATE = 2.5  # times the task's learning rate: what a circle of eight makes of it by itself
+
+Figures = dict[str, float | int | str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. `looks` are times on the way at which accuracy is taken, in local steps."""
+
+    table: str
+    way: str
+    name: str
+    rule: Rule
+    split: str
+    seed: int
+    steps: int
+    peers: int = 32
+    looks: tuple[int, ...] = ()
+    far: float = 0.0  # latency between every second peer and the others, in local steps; 0: all are near
+
+
+class Judge:
+    """How good weights are on all test data, and on test data like a node's own."""
+
+    def __init__(self, bench: Bench, parts: list[np.ndarray]) -> None:
+        self._bench = bench
+        self._x, self._y = bench.test["x"], bench.test["y"]
+        labels = bench.data["y"].numpy()
+        self.shares = np.stack([np.bincount(labels[part], minlength=CLASSES) / len(part) for part in parts])
+
+    def accuracies(self, weights: Floats, trainer: Trainer, number: int) -> tuple[float, float]:
+        with trainer.borrowed(weights), torch.no_grad():
+            self._bench.model.eval()
+            right = self._bench.model(self._x).argmax(1) == self._y
+        by_class = np.array([float(right[self._y == label].float().mean()) for label in range(CLASSES)])
+        return float(right.float().mean()), float(self.shares[number] @ by_class)
+
+    def figures(self, swarm: VirtualPeers, when: str = "") -> Figures:
+        found = [
+            self.accuracies(peer.policy.readout(), peer.trainer, number) for number, peer in enumerate(swarm.peers)
+        ]
+        common, own = (100 * np.array(found)).T
+        return {
+            f"common{when}": round(common.mean(), 2),
+            f"common_worst{when}": round(common.min(), 2),
+            f"own{when}": round(own.mean(), 2),
+            f"own_worst{when}": round(own.min(), 2),
+        }
+
+    def labels(self) -> list[Row]:
+        """The proportions of each node's labels, in the form of fingerprints."""
+        return list(np.rint(self.shares * (127 / self.shares.max(axis=1, keepdims=True))).astype(np.int8))
+
+    def told(self, rows: list[Row]) -> float:
+        """Rank correlation of the fingerprints' similarity with how alike the labels are, over pairs of peers."""
+        unit = self.shares / np.linalg.norm(self.shares, axis=1, keepdims=True)
+        pairs = np.triu_indices(len(rows), 1)
+        return round(float(spearmanr(similarity_table(np.stack(rows))[pairs], (unit @ unit.T)[pairs]).statistic), 3)
+
+
+def run_cell(cell: Cell, bench: Bench) -> Figures:
+    begun = time.process_time()
+    parts = split(bench.data["y"].numpy(), bench.samples, cell.peers, parse_split(cell.split), cell.seed)
+    genesis = Bench(bench.task, seed=cell.seed).genesis
+    judge, rows = Judge(bench, parts), first_fingerprints(bench, parts, genesis, cell.seed)
+    rows = judge.labels() if cell.rule.by_labels else rows
+    plan = Plan(cell.steps, seed=cell.seed)
+    if cell.way == "circles":
+        circles = draw_circles(cell.rule.circles, rows, CIRCLE, random.Random(cell.seed))
+        swarm = VirtualPeers(bench, parts, policy_named("deltaset"), {}, plan, genesis, circles)
+    else:
+        plan = replace(plan, partners=1, waits=True, rate=GOSSIP_RATE)
+        swarm = VirtualPeers(bench, parts, policy_named("gossip"), {"density": 0.1}, plan, genesis)
+    if cell.far:
+        side = {peer.identity.peer_id: number % 2 for number, peer in enumerate(swarm.peers)}
+        swarm.latency = lambda one, other: (
+            plan.latency if side[one.identity.peer_id] == side[other.identity.peer_id] else cell.far
+        )
+    choosing = Choosing(swarm, bench, cell.rule, rows)
+    swarm.choose = choosing.choose
+    found: Figures = {}
+    for look in cell.looks:
+        swarm.at(look, lambda look=look: found.update(judge.figures(swarm, f"@{look}")))  # type: ignore[misc]
+    swarm.run()
+    return {
+        "table": cell.table, "way": cell.way, "rule": cell.name, "split": cell.split, "seed": cell.seed,
+        **judge.figures(swarm),
+        "mb_per_node": round(float(np.mean([peer.received for peer in swarm.peers])) / 1e6, 3),
+        "bridges": round(float(np.mean([peer.bridges for peer in swarm.peers])), 2),
+        "told": judge.told(rows), "told_at_end": judge.told(list(choosing.rows.values())),
+        **found, "took": round(swarm.now, 1),
+        "cpu_s": round(time.process_time() - begun, 1),
+    }  # fmt: skip
+
+
+def calm(bench: Bench, alpha: str = "dirichlet:0.3", peers: int = 32, seed: int = 1) -> Figures:
+    """The share of peers that change communities when one fingerprint becomes that of a little later, or one comes."""
+    parts = split(bench.data["y"].numpy(), bench.samples, peers, parse_split(alpha), seed)
+    genesis, taker = Bench(bench.task, seed=seed).genesis, Fingerprinter(bench, seed)
+    view: dict[PeerId, Row] = {}
+    later: dict[PeerId, Row] = {}
+    for number, part in enumerate(parts):
+        trainer, peer = Trainer(bench, part, seed=number), PeerId(f"{number:03d}")
+        weights = trainer.steps(genesis, 5 * ALONE).weights
+        view[peer] = fingerprint(taker, trainer, weights)
+        later[peer] = fingerprint(taker, trainer, trainer.steps(weights, 10).weights)
+    changes, arrivals = [], []
+    for progress_made in (0.0, 0.25, 0.5, 0.75):
+        before = grow(view).cut(progress_made)
+        for peer in view:
+            changes.append(share_moved(before, grow({**view, peer: later[peer]}).cut(progress_made)))
+            without = {other: row for other, row in view.items() if other != peer}
+            arrivals.append(share_moved(grow(without).cut(progress_made), before))
+    return {
+        "moved_by_one_change": round(float(np.mean(changes)), 4),
+        "moved_by_one_change_worst": round(max(changes), 4),
+        "moved_by_one_arrival": round(float(np.mean(arrivals)), 4),
+        "moved_by_one_arrival_worst": round(max(arrivals), 4),
+    }
