@@ -150,7 +150,7 @@ class ManifestIs(Message, frozen=True):
     manifest: Annotated[bytes, msgspec.Meta(max_length=65536)]
 
 
-class Exchange(Message, frozen=True):
+class Exchange(Message, frozen=True, omit_defaults=True):
     """A merge policy's question about one model of a run, or what it pushes; the policy alone knows what is in it."""
 
     run: RunText
@@ -158,6 +158,7 @@ class Exchange(Message, frozen=True):
     body: bytes
     push: bool = False
     proof: Proof = b""
+    circle: Name = ""  # the asking node's
 
 
 class Exchanged(Message, frozen=True):
@@ -194,6 +195,19 @@ class TellShards(Message, frozen=True):
 class ShardsTold(Message, frozen=True):
     words: ShardWords = ()
     marks: ShardMarks = b""
+
+
+class GetCircle(Message, frozen=True):
+    """How a circle of the asked node's was founded."""
+
+    run: RunText
+    model: Name
+    circle: Name
+    proof: Proof = b""
+
+
+class CircleIs(Message, frozen=True):
+    found: Annotated[bytes, msgspec.Meta(max_length=65536)]
 
 
 class GetView(Message, frozen=True):
@@ -233,8 +247,10 @@ class Refused(Message, frozen=True):
     why: Text = ""
 
 
-Request = Ping | Hello | Store | Find | GetPeers | GetManifest | Exchange | Bridge | GetView | SwapSights | TellShards
-Answer = Pong | Welcome | Stored | Found | Peers | ManifestIs | Exchanged | ViewIs | Sights | ShardsTold | Refused
+Meeting = Ping | Hello | Store | Find | GetPeers | GetManifest | GetView | SwapSights
+Request = Meeting | Exchange | Bridge | GetCircle | TellShards
+Met = Pong | Welcome | Stored | Found | Peers | ManifestIs | ViewIs | Sights
+Answer = Met | Exchanged | CircleIs | ShardsTold | Refused
 
 
 # ---- requests answered by a stream ----
@@ -252,6 +268,7 @@ class GetSnapshot(StreamRequest, frozen=True):
     """The outline of what a newcomer needs: of where the asked node is, or was `at` the place of another's snapshot."""
 
     at: Annotated[bytes, msgspec.Meta(max_length=MAX_PLACE_BYTES)] = b""
+    circle: Name = ""  # whose weights are wanted
 
 
 class GetChunks(StreamRequest, frozen=True):

@@ -30,9 +30,10 @@ def progress_of(age_rounds: float, aim: Aim = "shared") -> float:
     return math.floor(min(1.0, max(0.0, share)) * STEPS) / STEPS
 
 
-def bridge_rate(progress: float) -> float:
+def bridge_rate(progress: float, often: float = 1.0) -> float:
+    """The chance of a bridge in a round; `often` is how many times the usual one a run wants."""
     low, high = BRIDGE_RATES
-    return low + (high - low) * progress
+    return min(1.0, often * (low + (high - low) * progress))
 
 
 def cut_height(middle: float, together: float, progress: float) -> float:

@@ -1,4 +1,4 @@
-"""Which circle a node should be in: advice from the dendrogram, calm by hysteresis. Circles themselves are declared.
+"""Which circle a node should be in: advice from the dendrogram, calm by hysteresis (node/circling.py carries it out).
 
 A circle shares one delta set, so its traffic grows with its size: 8 are aimed at, 16 are the most. Where the run's aim
 is one model for all, circles are drawn across communities, so that each sees all kinds of data; where each community
@@ -22,8 +22,12 @@ MOST = 16
 SPLIT = 12  # a circle of so many splits: views differ, so that it may grow a little before all have noticed
 FULL = 10  # the most a circle grows to by moves and joins
 FEWEST = 4  # fewer look for another circle
+SETTLE_ROUNDS = 10  # after a change, before a circle splits; it joins another after twice as many
 REST_ROUNDS = 50  # before a node moves again
+LOT = 0.05  # chance a decision that another than the first member splits a circle: the first may not want to
 GAIN = 0.2  # of the dendrogram's top, that a move must bring
+MOST_LEAVING = 64
+GENESIS = "genesis"  # the run's first circle, which has no name of its own
 
 
 @dataclass(frozen=True)
@@ -57,15 +61,19 @@ class Declared:
 
 
 def advise(declared: Declared, tree: Dendrogram, aim: Aim, rounds_here: int, rng: random.Random) -> Advice:
-    """What this node should do now. At most one member of a circle is advised to split or join it."""
+    """What this node should do now, `rounds_here` after its circle last changed.
+
+    One member of a circle splits or joins it: the first, whatever the dendrograms of the others are. In its place
+    others may split it by lot.
+    """
     circles = declared.by_name()
     if not declared.mine:
         return _enter(declared.me, circles, tree, aim)
     members = circles[declared.mine]
     if len(members) >= SPLIT:
-        return _split(declared.me, members, tree, aim)
+        return _split(declared.me, members, tree, aim, rounds_here, rng)
     if len(members) < FEWEST:
-        return _join(declared, circles, tree, aim)
+        return _join(declared, circles, tree, aim, rounds_here)
     return _move(declared, circles, tree, aim, rounds_here, rng)
 
 
@@ -83,28 +91,40 @@ def _words(aim: Aim) -> str:
 
 
 def _enter(me: PeerId, circles: Mapping[str, list[PeerId]], tree: Dendrogram, aim: Aim) -> Advice:
-    """Small circles first: a newcomer is worth most there."""
+    """Small circles first: a newcomer is worth most there. Where none has room, the smallest will split soon."""
+    if not circles:
+        return Advice("found", "there is no circle yet")
     room = {name: members for name, members in circles.items() if len(members) < MOST}
     if not room:
-        return Advice("found", "no circle has room" if circles else "there is no circle yet")
+        least = min(circles, key=lambda name: (len(circles[name]), name))
+        return Advice("enter", f"{len(circles[least])} members, the fewest of all", least)
     wanting = {name: members for name, members in room.items() if len(members) < TARGET} or room
     best = max(wanting, key=lambda name: (fit([me], wanting[name], tree, aim), -len(wanting[name]), name))
     return Advice("enter", f"{len(wanting[best])} members, {_words(aim)}", best)
 
 
-def _split(me: PeerId, members: list[PeerId], tree: Dendrogram, aim: Aim) -> Advice:
-    """Two halves: adjacent branches each, or every second peer along the branches. The first peer's half stays."""
+def _split(
+    me: PeerId, members: list[PeerId], tree: Dendrogram, aim: Aim, rounds_here: int, rng: random.Random
+) -> Advice:
+    """Two halves: adjacent branches each, or every second peer along the branches. Who splits goes with its half."""
+    if rounds_here < SETTLE_ROUNDS:
+        return Advice("stay", f"{len(members)} members; the circle changed lately")
+    if me != members[0] and rng.random() * len(members) >= LOT:
+        return Advice("stay", f"{len(members)} members: {members[0]} splits the circle")
     order = {peer: number for number, peer in enumerate(tree.leaves)}
     ranked = sorted(members, key=lambda peer: (order.get(peer, len(order)), peer))
     middle = len(ranked) // 2
     halves = (ranked[:middle], ranked[middle:]) if aim == "own" else (ranked[::2], ranked[1::2])
-    leaving = next(half for half in halves if members[0] not in half)
-    if me != min(leaving):
-        return Advice("stay", f"{len(members)} members: {min(leaving)} splits the circle")
-    return Advice("split", f"{len(members)} members; {TARGET} are aimed at", members=tuple(sorted(leaving)))
+    half = next(half for half in halves if me in half)
+    leaving = sorted(peer for peer in half if peer >= me)[:MOST_LEAVING]  # the smallest of them signs
+    if len(leaving) < FEWEST:
+        return Advice("stay", f"{len(members)} members; too few would go with this node")
+    return Advice("split", f"{len(members)} members; {TARGET} are aimed at", members=tuple(leaving))
 
 
-def _join(declared: Declared, circles: Mapping[str, list[PeerId]], tree: Dendrogram, aim: Aim) -> Advice:
+def _join(
+    declared: Declared, circles: Mapping[str, list[PeerId]], tree: Dendrogram, aim: Aim, rounds_here: int
+) -> Advice:
     """The smaller goes into the larger, of equal ones the later name into the earlier: no two go into each other."""
     own = circles[declared.mine]
     rank = (-len(own), declared.mine)
@@ -114,6 +134,8 @@ def _join(declared: Declared, circles: Mapping[str, list[PeerId]], tree: Dendrog
         if (-len(members), name) < rank and len(members) + len(own) <= FULL
     }
     few = f"only {len(own)} in the circle"
+    if rounds_here < 2 * SETTLE_ROUNDS:
+        return Advice("stay", f"{few}; others may be on their way")
     if not fitting:
         return Advice("stay", f"{few}, and no larger one has room")
     if declared.me != own[0]:

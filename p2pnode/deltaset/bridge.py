@@ -24,6 +24,7 @@ from .retention import KEPT
 
 SHARE = 0.02  # of the coordinates
 LEAST, MOST = 256, 131_072  # below, a message is mostly envelope; above, an answer would not fit into a call
+MOST_DENSE = 1 << 20  # coordinates of a union that has all of them
 BITS = 4
 COARSE = 1 << 8  # units an answer is rounded to: 2⁻¹⁶, far finer than four bits of a difference, and half the bytes
 
@@ -60,10 +61,14 @@ def bridge_delta(mine: Units, theirs: SparseDelta) -> SparseDelta:
 
 
 def union_delta(smaller: Units, larger: Units, members_smaller: int, members_larger: int) -> SparseDelta:
-    """What a circle publishes into the larger one it joins: G_s/(G_s+G_l)·(A_s − A_l), dense, at four bits."""
+    """What a circle publishes into the larger one it joins: G_s/(G_s+G_l)·(A_s − A_l) at four bits.
+
+    Dense, but for models so large that it would not fit into a call: there it is where they differ most.
+    """
     share = members_smaller / (members_smaller + members_larger)
-    levels = quantise(np.rint(_difference(smaller, larger) * share).astype(np.int32), BITS)
-    return SparseDelta(len(levels), np.arange(len(levels), dtype=np.uint32), levels)
+    step = np.rint(_difference(smaller, larger) * share).astype(np.int32)
+    places = np.arange(len(step), dtype=np.uint32) if len(step) <= MOST_DENSE else largest(step, MOST)
+    return SparseDelta(len(step), places, quantise(step[places], BITS))
 
 
 def rounds_since(log: EntrySet, other: bytes) -> int:

@@ -28,7 +28,10 @@ def sim(
     latency: Annotated[str, typer.Option(help="Of each message.")] = "50ms",
     rate: Annotated[str | None, typer.Option(help="What a node can send, as in 20mbit.")] = None,
     loss: Annotated[float, typer.Option(help="Share of messages lost.")] = 0.0,
-    circle: Annotated[int, typer.Option(help="Nodes that share one delta set.")] = 8,
+    aim: Annotated[str, typer.Option(help="shared: one model for all; own: each community's own.")] = "shared",
+    circle: Annotated[
+        int, typer.Option(help="Declare circles of so many; without it, they are found by themselves.")
+    ] = 0,
     policy: Annotated[str, typer.Option(help="How weights are merged.")] = "deltaset",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Set something of the policy.", metavar="KEY=NUMBER")
@@ -40,6 +43,7 @@ def sim(
 ) -> None:
     """Simulate a swarm that learns: the same node on virtual time, with real training and charged links."""
     from ..node.taskchoice import TaskChoice
+    from ..readers import AIMS, choice
     from ..simulate import simulate
     from ..simulate.picture import draw
     from ..simulate.terminal import progress_bar, show
@@ -60,6 +64,7 @@ def sim(
             churn=churn,
             speeds=speeds,
             circle=circle,
+            aim=choice(AIMS)(aim),
             policy=policy,
             settings=_pairs(settings or [], "--set", float),
             record=record,

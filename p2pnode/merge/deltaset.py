@@ -19,7 +19,6 @@ from blake3 import blake3
 
 from ..deltas.scoring import Scorer
 from ..deltaset.accumulate import in_range
-from ..deltaset.bridge import rounds_since
 from ..deltaset.correction import Correction
 from ..deltaset.entry import UPDATE, Chain, Entry, decode_entry, delta_of, encode_entry, rules_for
 from ..deltaset.entry import Facts as EntryFacts
@@ -136,8 +135,8 @@ class DeltaSetPolicy:
             if not in_range(self.set.units, draft.delta):
                 return b""  # the weights have grown to the edge of the grid: nothing more is added
             if isinstance(draft, BridgeDraft):
-                lately = rounds_since(self.set.log, draft.other) < draft.pause
-                return b"" if lately else self._add_own(sign_bridge(self.author, self.set, draft))
+                known = draft.is_known(self.set.log)
+                return b"" if known else self._add_own(sign_bridge(self.author, self.set, draft))
             journal = self._add_own(self.author.sign(draft, self.set))
             self.author.published(draft)
             return journal
@@ -252,6 +251,20 @@ class DeltaSetPolicy:
             self._behind.caught_up()
             self.agreement.mended()
             self._readout = self._left_out.weights(self.set)
+
+    def move(self, deltas: DeltaSet, weights: Floats, incarnation: int) -> None:
+        """Light, between rounds. Go on in another circle (setcircle.py): the residual comes along, a new log begins.
+
+        `weights` are those of the set, which take a while to make.
+        """
+        with self._lock:
+            self.author.move(max(incarnation, first_free_incarnation(deltas, self.author.identity.peer_id)))
+            self._left_out.move(deltas)
+            self.set = deltas
+            self._partners_heads.clear()
+            self._behind.caught_up()
+            self.agreement.mended()
+            self._readout = self._left_out.weights(deltas) if self.left_out else weights
 
     def _shared(self) -> Arrays:
         with self._lock:

@@ -52,6 +52,11 @@ class LeftOut:
             if entry.peer in self.peers:
                 unapply(self._offset, delta_of(entry, deltas.rules))
 
+    def move(self, deltas: DeltaSet) -> None:
+        """On to another circle: one without entries goes on from the same weights, others tell theirs anew."""
+        if self._offset is not None and deltas.heads:
+            self._offset = sum((added_by(deltas, peer) for peer in self.peers), np.zeros_like(deltas.units))
+
     def weights(self, deltas: DeltaSet, part: slice = EVERYTHING) -> Floats:
         """A without them, or a part of it."""
         units = deltas.units[part]

@@ -148,6 +148,11 @@ class Author:
         if len(draft.delta) and (self.scorer is None or self.scorer.single):
             self._bytes_each += (len(draft.payload) / len(draft.delta) - self._bytes_each) / 4
 
+    def move(self, incarnation: int) -> None:
+        """On to another set: a log of its own there; what was not told yet comes along."""
+        self.incarnation = incarnation
+        self.steering.jumped()
+
     def state(self) -> Arrays:
         """All that `restore` needs."""
         numbers = np.array([self.incarnation, self.rounds], np.int64)

@@ -20,8 +20,9 @@ from ..deltas.codec import CODECS, RICE, decode, encode
 from ..deltas.delta import SparseDelta
 from ..deltas.make import weighted
 from ..deltaset.bridge import bridge_delta, count_of, latest, most_changed, rounds_since, sample
-from ..deltaset.entry import BRIDGE, Entry, Hash, delta_of, sign_entry
+from ..deltaset.entry import BRIDGE, UNION, Entry, Hash, delta_of, sign_entry
 from ..deltaset.heads import mark_of
+from ..deltaset.log import EntrySet
 from ..deltaset.retention import KEPT
 from ..deltaset.set import DeltaSet
 from ..weights import norm_squared
@@ -37,11 +38,18 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class BridgeDraft:
-    """A bridge to be published, unless another one to that lineage came within `pause` rounds."""
+    """A bridge to be published, unless another one to that lineage came within `pause` rounds; or a union, once."""
 
     other: bytes
     delta: SparseDelta
-    pause: int
+    pause: int = 0
+    kind: int = BRIDGE
+
+    def is_known(self, log: EntrySet) -> bool:
+        """Whether the log has it already, of whomever."""
+        if self.kind == UNION:
+            return any(entry.kind == UNION and entry.other == self.other for entry in log)
+        return rounds_since(log, self.other) < self.pause
 
 
 class Bridges:
@@ -104,7 +112,7 @@ def sign_bridge(author: Author, deltas: DeltaSet, bridge: BridgeDraft) -> Entry:
         incarnation=chain.incarnation,
         seq=seq,
         previous=previous,
-        kind=BRIDGE,
+        kind=bridge.kind,
         other=bridge.other,
         trained=mark,
         published=mark,

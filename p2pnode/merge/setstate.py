@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
@@ -34,7 +34,7 @@ class Tuning:
     rate: float = 0.0  # factor on the task's learning rate; 0: by the size of the circle (pace.py)
     interval: float = 0.0  # mean local steps of a round, at most; 0: by the steps done so far (pace.py)
     norm_ratio: float = 0.5  # an entry's largest norm, relative to the genesis
-    bridge: float = 0.1  # 0: no bridges; a node's rate anneals (communities/annealing.py), the frontier takes this one
+    bridge: float = 1.0  # times the annealed rate of bridges (communities/annealing.py); 0: none
     tau: float = 0.0  # medians within which steps done while entries came in are kept; 0: entries wait for the round
     influence: float = 0.0  # power of a coordinate's influence on the loss in its score; 0: left out
     importance: float = 0.0  # power of its learned importance; 0: left out
@@ -72,7 +72,7 @@ def tuning_of(settings: Mapping[str, float]) -> Tuning:
         setting(settings, "rate", usual.rate, 0.0, 100.0),
         setting(settings, "interval", usual.interval, 0.0, 1e6),
         setting(settings, "norm_ratio", usual.norm_ratio, 1e-6, 1e6),
-        setting(settings, "bridge", usual.bridge, 0.0, 1.0),
+        setting(settings, "bridge", usual.bridge, 0.0, 20.0),
         setting(settings, "tau", usual.tau, 0.0, 1e6),
         setting(settings, "influence", usual.influence, 0.0, 2.0),
         setting(settings, "importance", usual.importance, 0.0, 2.0),
@@ -89,6 +89,7 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
     tips = b"".join(log.tips[chain] for chain in sorted(log.tips))
     kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
     return {
+        "lineage": bytes_array(deltas.rules.lineage),
         "units": deltas.units.copy(),
         "heads": bytes_array(encode_heads(deltas.heads)),
         "tips": bytes_array(tips),
@@ -100,9 +101,10 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
 
 
 def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
-    """The set in arrays of our own; ValueError when they are not such."""
+    """The set in arrays of our own, in the lineage they say; ValueError when they are not such."""
     try:
-        return _set_from(arrays, rules)
+        lineage = arrays["lineage"].tobytes() if "lineage" in arrays else rules.lineage
+        return _set_from(arrays, replace(rules, lineage=lineage))
     except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
         raise ValueError(f"not a delta set: {error!r:.120}") from None
 

@@ -80,6 +80,10 @@ class Steering:
         """Our entry of this round moves the weights by `delta`."""
         self._own = _at(self._places, delta)
 
+    def jumped(self) -> None:
+        """The weights are others than entries made of them: nothing can be told from this round's change."""
+        self._own = self._own[:0]
+
     def _judge(self, moved: Floats, made: Floats) -> bool:
         others = moved - self._own
         size = _norm(others) * _norm(self._progress)

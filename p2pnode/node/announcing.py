@@ -39,6 +39,7 @@ class Announcer:
         self.record: SignedRecord | None = None
         self.addresses = addresses
         self.fingerprint: Callable[[], bytes] = bytes  # of what this node's model has learned; empty before it has
+        self.circle: Callable[[], str] = lambda: me.circle  # whose delta set this node shares
         self.directory = Directory(parts.records, me.tag or me.role, parts.identity.peer_id)
         self._me = me
         self._parts = parts
@@ -95,6 +96,6 @@ class Announcer:
             role=me.role,
             started=self._started,
             left=left,
-            circle=me.circle,
+            circle=self.circle(),
             fingerprint=self.fingerprint(),
         )

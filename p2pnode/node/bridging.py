@@ -15,6 +15,7 @@ from ..network.base import Seconds
 from ..peers.table import Peer
 from .admission import Admission
 from .parts import Parts
+from .standings import Standings
 
 BRIDGE_TIMEOUT: Seconds = 10.0
 
@@ -31,20 +32,28 @@ class Told(NamedTuple):
 class Bridging:
     """One model's talk with circles it does not belong to. Only delta sets have circles to bridge."""
 
-    def __init__(self, parts: Parts, admission: Admission, policy: Policy, genesis: bytes) -> None:
+    def __init__(
+        self, parts: Parts, admission: Admission, policy: Policy, genesis: bytes, standings: Standings
+    ) -> None:
         """`genesis` is the run's lineage, from which those of its circles follow."""
         self._parts = parts
         self._admission = admission
         self._policy = policy if isinstance(policy, DeltaSetPolicy) else None
         self._genesis = genesis
+        self._standings = standings
         self._told: Told | None = None
         self._answering = False
 
     # ---- asking ----
 
+    @property
+    def often(self) -> float:
+        """How many times as often as usual the run wants bridges."""
+        return 0.0 if self._policy is None else self._policy.author.tuning.bridge
+
     def beyond(self, circle: str) -> list[PeerId]:
         """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none."""
-        if self._policy is None or not self._policy.author.tuning.bridge:
+        if not self.often:
             return []
         words = [(peer.id, peer.announcement) for peer in self._parts.table.present(self._admission.access.tag)]
         return [peer for peer, word in words if word.role == "node" and word.circle != circle]
@@ -64,6 +73,12 @@ class Bridging:
             return
         if answer:  # else it has moved to another circle since it said where it is
             self._told = Told(partner.id, other, answer, group)
+            now = self._parts.world.clock.time()
+            self._standings.note_exchange(partner.id, len(question), len(answer), now)
+
+    def move(self) -> None:
+        """Our circle is another now: what was told was for the old one."""
+        self._told = None
 
     async def draft(self) -> BridgeDraft | None:
         """What to publish after an answer; None when there is none. Nonsense costs the partner standing.

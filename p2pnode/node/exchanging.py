@@ -20,6 +20,7 @@ from ..run import Aim, RunAccess
 from .admission import Admission
 from .bridging import Bridging
 from .likeness import Likeness
+from .owncircle import OwnCircle
 from .parts import Parts
 from .snapshots import Snapshots
 from .standings import Standings
@@ -41,7 +42,7 @@ class Exchanging:
         access: RunAccess,
         policy: Policy,
         standings: Standings,
-        circle: str,
+        own: OwnCircle,
         bridging: Bridging,
         aim: Aim,
     ) -> None:
@@ -49,11 +50,11 @@ class Exchanging:
         self._access = access
         self._policy = policy
         self._standings = standings
-        self._admission = Admission(access, parts.identity.peer_id, MODEL)
-        self.snapshots = Snapshots(parts, self._admission, policy)
-        self._circle_name = circle
+        self.admission = Admission(access, parts.identity.peer_id, MODEL)
+        self.snapshots = Snapshots(parts, self.admission, policy, own)
+        self.own = own
         self.bridging = bridging
-        self.likeness = Likeness(parts, self._admission, aim)
+        self.likeness = Likeness(parts, self.admission, aim)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None
@@ -70,7 +71,7 @@ class Exchanging:
         """Peers of the same circle that are there; of the whole run when no circle is declared."""
         present = self._parts.table.present(self._access.tag)
         words = [(peer.id, peer.announcement) for peer in present]
-        return [peer for peer, word in words if word.role == "node" and word.circle == self._circle_name]
+        return [peer for peer, word in words if word.role == "node" and word.circle == self.own.name]
 
     def circle(self) -> list[PeerId]:
         return self.members()[: CIRCLE - 1]
@@ -93,8 +94,9 @@ class Exchanging:
     async def once(self) -> None:
         """One exchange with each of up to three partners; now and then one of them is of another circle."""
         circle = self.circle()
-        beyond = self.bridging.beyond(self._circle_name)
-        choices = self.likeness.choose(circle, beyond, self._standings.rounds, self.age())
+        beyond = self.bridging.beyond(self.own.name)
+        rounds, often = self._standings.rounds, self.bridging.often
+        choices = self.likeness.choose(circle, beyond, rounds, self.age(), often)
         inside = [choice.peer for choice in choices if not choice.bridge]
         others = [self._parts.table.get(choice.peer) for choice in choices if choice.bridge]
         bridges = [self.bridging.ask(peer, len(circle) + 1) for peer in others if peer is not None]
@@ -110,10 +112,13 @@ class Exchanging:
 
     async def _exchange(self, partner: PeerId) -> None:
         """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""
+        circle = self.own.name
         try:
             clock = self._parts.world.clock
             begun, question = clock.monotonic(), self._policy.ask(partner)
             body = await self._ask(partner, question, push=False)
+            if self.own.name != circle:
+                return  # gone to another one since; what came is not for its set
             push = self._policy.take(partner, body)
             if push:
                 await self._ask(partner, push, push=True)
@@ -156,7 +161,7 @@ class Exchanging:
         return False
 
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
-        request = Exchange(self._access.tag, MODEL, body, push, self._admission.proof(partner))
+        request = Exchange(self._access.tag, MODEL, body, push, self.admission.proof(partner), self.own.name)
         return (await self._parts.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
 
     def _fault(self, peer: PeerId, why: str) -> None:
@@ -166,7 +171,8 @@ class Exchanging:
 
     def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
         """What a partner gets that asks or pushes; PeerRefused or PeerMisbehaved when it may not, or talks nonsense."""
-        self._admission.check(peer, request.run, request.model, request.proof)
+        self.admission.check(peer, request.run, request.model, request.proof)
+        self.own.check(request.circle)
         try:
             if request.push:
                 self._policy.take(peer, request.body)

@@ -32,12 +32,12 @@ class Fetching:
         self._admission = admission
         self._blame = blame
 
-    async def outline(self, peer: PeerId, max_size: int, at: bytes = b"") -> Outline:
-        """Of where a member is, or was at a place. PeerError or NetworkDown when there is none to be had."""
+    async def outline(self, peer: PeerId, max_size: int, circle: str, at: bytes = b"") -> Outline:
+        """Of where a member of a circle is, or was at a place. PeerError or NetworkDown when there is none."""
         sink = MemorySink()
         limits = StreamLimits(_MAX_OUTLINE_BYTES)
         try:
-            await self._fetch(peer, GetSnapshot(*self._who(peer), at), sink, limits)
+            await self._fetch(peer, GetSnapshot(*self._who(peer), at, circle), sink, limits)
             return decode_outline(sink.content(), max_size)
         except ValueError as error:
             self._blame(peer, f"snapshot: {error}")

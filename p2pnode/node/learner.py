@@ -20,7 +20,7 @@ from .bench import Bench
 from .beside import BesideThread
 from .entrance import NodeSettings, Share
 from .events import Events
-from .exchanging import MODEL, Exchanging
+from .exchanging import MODEL
 from .fingerprinting import fingerprinter
 from .learning import Learning, Terms
 from .parts import Parts
@@ -100,20 +100,22 @@ async def _find_start(learning: Learning, plan: Plan, parts: Parts) -> None:
     if await learning.resume():
         parts.events.say("resumed learning", f"going on with {plan.task} after {learning.standings.rounds} rounds")
         return
-    if await catch_up(learning.exchanging, has_genesis(plan, learning.bench), parts.events):
+    if await catch_up(learning, has_genesis(plan, learning.bench), parts.events):
         parts.events.say("caught up", f"learning {plan.task} from where the run stands")
     else:
         parts.events.say("learning", f"learning {plan.task} from its beginning")
     await learning.save()  # what is published from now on has something to follow
 
 
-async def catch_up(exchanging: Exchanging, genesis: bool, events: Events) -> bool:
+async def catch_up(learning: Learning, genesis: bool, events: Events) -> bool:
     """Take over where a member is, by its entries while they are few, else by its snapshot.
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
-    asked = 0
+    asked, exchanging, circling = 0, learning.exchanging, learning.circling
     while True:
+        if circling is not None and await circling.enter():
+            return True
         members = exchanging.members()
         if genesis and members and await exchanging.catch_up_by_entries(members):
             return True

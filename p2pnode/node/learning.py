@@ -15,13 +15,24 @@ from numpy.typing import NDArray
 
 from ..deltaset.entry import NO_HASH
 from ..deltaset.entry import Facts as EntryFacts
-from ..errors import Diverged, LocalProblem, TaskProblem
+from ..errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.pace import pace_of
 from ..merge.policy import Facts, Policy
 from ..merge.setcheck import Agreement
-from ..messages import AnyStreamRequest, Bridge, Exchange, Exchanged, GetShard, ShardsTold, Sights, SwapSights
+from ..messages import (
+    AnyStreamRequest,
+    Bridge,
+    CircleIs,
+    Exchange,
+    Exchanged,
+    GetCircle,
+    GetShard,
+    ShardsTold,
+    Sights,
+    SwapSights,
+)
 from ..messages import TellShards as Tell
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps, shortened
@@ -36,10 +47,13 @@ from ..weights import Floats
 from .admission import Admission
 from .bench import Bench
 from .bridging import Bridging
+from .circling import Circling
 from .evaluating import Evaluating
 from .exchanging import MODEL, Exchanging
 from .fingerprinting import Fingerprinter
 from .holdings import Holdings
+from .membership import Membership
+from .owncircle import OwnCircle
 from .parts import Parts
 from .saving import Saving
 from .slices import Slices
@@ -79,8 +93,9 @@ class Learning:
         self.bench = bench
         self.standings = Standings(Monitor(threshold), parts.identity.peer_id, begun=parts.world.clock.monotonic())
         admission = Admission(access, parts.identity.peer_id, MODEL)
-        bridging = Bridging(parts, admission, policy, terms.genesis)
-        self.exchanging = Exchanging(parts, access, policy, self.standings, terms.circle, bridging, terms.aim)
+        bridging = Bridging(parts, admission, policy, terms.genesis, self.standings)
+        own = OwnCircle(terms.circle)
+        self.exchanging = Exchanging(parts, access, policy, self.standings, own, bridging, terms.aim)
         self.exchanging.age = self._age
         self.likeness = self.exchanging.likeness
         layout = sample_layout({name: column.numpy() for name, column in bench.data.items()})
@@ -93,7 +108,12 @@ class Learning:
         self._shards: list[Shard] = []
         now = parts.world.clock.monotonic()
         progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
-        self._saving = Saving(progress, policy, self.trainer, self.standings, now)
+        self._saving = Saving(progress, policy, self.trainer, self.standings, own, now)
+        self.circling: Circling | None = None  # a declared circle is never left
+        if isinstance(policy, DeltaSetPolicy) and not terms.circle:
+            self.circling = Circling(
+                parts, self.exchanging, policy, terms.genesis, self.standings, self.trainer, self._saving
+            )
         self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
@@ -114,6 +134,8 @@ class Learning:
         self.standings.begun = self._parts.world.clock.monotonic()
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self.exchanging.keep()), group.create_task(self.holdings.keep())]
+            if self.circling is not None:
+                beside.append(group.create_task(self.circling.keep()))
             why = await self._keep_training()
             await self.exchanging.once()  # the last entry too should get around
             for task in beside:
@@ -150,6 +172,7 @@ class Learning:
             if self.trainer.samples:
                 await self._round_or_rollback()
                 await self._now_and_then()
+                await self._change_circle()
                 shortest = SHORTEST_ROUND
             else:
                 shortest = self._terms.round_seconds  # others hold all shards; one falls to us when they leave
@@ -184,6 +207,18 @@ class Learning:
         merged = await world.compute(self.policy.merge)
         self.standings.note(result.loss, merged, world.clock.time(), result.steps)
         self.exchanging.soon()
+
+    async def _change_circle(self) -> None:
+        """Between rounds; saved before anything is published there."""
+        circling = self.circling
+        if circling is None:
+            return
+        if circling.due:
+            union = await circling.change()
+            await self.save()
+            if union is not None:
+                self._publish(union)
+        circling.round_done()
 
     async def _take_fingerprint(self, weights: Floats) -> None:
         """Of the model as training left it, before it merges: so that it shows what this node's data did."""
@@ -259,6 +294,20 @@ class Learning:
     def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights:
         return self.likeness.answer(peer, request)
 
+    def tell_circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
+        if self.circling is None:
+            raise PeerRefused("circle", "this node's circle is declared")
+        return self.circling.answer(peer, request)
+
+    def meet(self, membership: Membership) -> None:
+        """Say what is learned here to the others, and where."""
+        announcer = membership.announcer
+        announcer.fingerprint = lambda: self.likeness.fingerprint
+        announcer.circle = lambda: self.exchanging.own.name
+        self.exchanging.own_record = lambda: announcer.hello().announcement
+        if self.circling is not None:
+            self.circling.tell = membership.tell
+
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""
         return self.policy.told.get(peer) if isinstance(self.policy, DeltaSetPolicy) else None
@@ -287,7 +336,7 @@ class Learning:
             entries=standings.entries,
             merged=standings.merged,
             problems=standings.problems,
-            circle=self._terms.circle,
+            circle=self.exchanging.own.name,
             aim=self._terms.aim,
             community=self.likeness.communities.of.get(self._parts.identity.peer_id, ""),
             bridges=standings.bridges,

@@ -3,7 +3,8 @@ its view, chooses partners, and remembers why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..communities.annealing import Aim, bridge_rate, progress_of
 from ..communities.circles import Advice, Declared, advise
@@ -158,13 +159,18 @@ class Likeness:
     # ---- choosing ----
 
     def choose(
-        self, circle: Collection[PeerId], beyond: Sequence[PeerId], round_number: int, age_rounds: float
+        self,
+        circle: Collection[PeerId],
+        beyond: Sequence[PeerId],
+        round_number: int,
+        age_rounds: float,
+        often: float = 1.0,
     ) -> list[Choice]:
-        """Partners for this round from our circle, at times from those `beyond` it. A few milliseconds."""
+        """Partners for this round from our circle, at times (`often` the usual) from `beyond` it. Milliseconds."""
         progress = progress_of(age_rounds, self._aim)
         if round_number % REGROW == 0 or not self.communities.of:
             self.communities = grow(self._view(circle)).cut(progress)
-        home = home_of(self._admission.me, circle, self.communities, bridge_rate(progress))
+        home = home_of(self._admission.me, circle, self.communities, bridge_rate(progress, often))
         known = {*circle, *self._outside(beyond)}
         peers = (self._parts.table.get(peer) for peer in sorted(known))
         table = [self._candidate(peer) for peer in peers if peer is not None]
@@ -180,12 +186,14 @@ class Likeness:
         strangers = self._parts.world.rng.sample(beyond, min(FAR, len(beyond)))
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
-    def advise(self, circle: str, rounds_here: int) -> Advice:
-        """What to do about our own circle, by the view of the last choice."""
-        present = self._parts.table.present(self._admission.access.tag)
-        declared = {peer.id: peer.announcement.circle for peer in present if peer.announcement.role == "node"}
-        mine = Declared(self._admission.me, {**declared, self._admission.me: circle})
-        return advise(mine, self.communities.dendrogram, self._aim, rounds_here, self._parts.world.rng)
+    async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:
+        """What to do about our own circle, by the view of the last choice. Beside the loop: many circles take a while.
+
+        `circles` says who is where, ourselves included ("" for nowhere yet).
+        """
+        declared, tree = Declared(self._admission.me, circles), self.communities.dendrogram
+        rng = random.Random(self._parts.world.rng.getrandbits(64))
+        return await self._parts.world.aside(lambda: advise(declared, tree, self._aim, rounds_here, rng))
 
     def kinship(self, peer: PeerId) -> Kinship:
         """For people to see."""

@@ -31,6 +31,7 @@ NEWCOMER_PAUSE: Seconds = 0.25  # so that a crowd arriving at once is not pinged
 ASK_PEERS_EVERY = 5  # ping rounds
 HEARD_WINDOW: Seconds = 10.0  # an answer this recent means connected
 GREET_AT_ONCE = 8
+TOLD_AT_ONCE = 48
 BOOK_TRIES = 8
 GOODBYES = 16
 
@@ -199,6 +200,11 @@ class Membership:
         """Let a few newly heard-of peers know us at once; the others read of us in the directory."""
         picks = self._rng.sample(peers, min(GREET_AT_ONCE, len(peers)))
         await asyncio.gather(*(self._greet_quietly(pick) for pick in picks))
+
+    async def tell(self, peers: list[PeerId]) -> None:
+        """Something new about us, for these peers at once and for all others by the directory."""
+        self._announce_now.set()
+        await asyncio.gather(*(self._greet_quietly(peer) for peer in peers[:TOLD_AT_ONCE]))
 
     async def _greet_quietly(self, peer: PeerId) -> None:
         with contextlib.suppress(PeerError, NetworkDown):

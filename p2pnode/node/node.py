@@ -152,9 +152,7 @@ class Node:
             return
         learner = await self._learner_module()
         learning: Learning = await learner.prepare(manifest, self._settings, self._parts, self.access)
-        announcer = self._membership.announcer
-        announcer.fingerprint = lambda: learning.likeness.fingerprint
-        learning.exchanging.own_record = lambda: announcer.hello().announcement
+        learning.meet(self._membership)
         self.learner = learning
         why = await self.learner.keep()
         self._events.say("done", f"{why}; leaving")

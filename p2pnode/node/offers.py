@@ -52,6 +52,11 @@ class Offers:
         now = self._world.clock.monotonic()
         self._offers = {name: offer for name, offer in self._offers.items() if now - offer.used < UNUSED}
 
+    def move(self) -> None:
+        """This node goes on elsewhere: what was made stays for those who fetch it, and is nothing for newcomers."""
+        for offer in self._offers.values():
+            offer.own = False
+
     def _chunks(self, offer: _Offer, span: range) -> Payload:
         try:
             place = offer.outline.place_of(span)

@@ -13,6 +13,7 @@ from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Arrays, Policy
 from ..network.base import Seconds
 from ..store.progress import Progress
+from .owncircle import OwnCircle
 from .standings import Standings
 from .trainer import Trainer
 
@@ -40,12 +41,13 @@ class Saving:
     """One model's progress on disk. All but `note` and `due` is heavy."""
 
     def __init__(
-        self, progress: Progress, policy: Policy, trainer: Trainer, standings: Standings, now: Seconds
+        self, progress: Progress, policy: Policy, trainer: Trainer, standings: Standings, own: OwnCircle, now: Seconds
     ) -> None:
         self._progress = progress
         self._policy = policy
         self._trainer = trainer
         self._standings = standings
+        self._own = own
         self._pace = Pace(now, SAVE_EVERY)
 
     # ---- writing ----
@@ -66,7 +68,11 @@ class Saving:
         """Write everything; LocalProblem when the disk or the user will not have it."""
         trainer = {f"{_TRAINER}{name}": array for name, array in self._trainer.state().items()}
         rounds = np.array([self._standings.rounds], np.int64)
-        self._progress.save({**self._policy.state(), **trainer, "rounds": rounds})
+        self._progress.save({**self._policy.state(), **self._own.arrays(), **trainer, "rounds": rounds})
+
+    def begin_log(self) -> int:
+        """The number of a log that this node has not written to yet; LocalProblem when it cannot be noted."""
+        return self._progress.begin_anew()
 
     # ---- going on ----
 
@@ -107,6 +113,7 @@ class Saving:
         own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}
         self._trainer.restore(own)
         self._policy.restore(arrays, journal)
+        self._own.restore(arrays)
         self._standings.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
 
 

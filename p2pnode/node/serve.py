@@ -13,9 +13,11 @@ from ..messages import (
     Answer,
     AnyStreamRequest,
     Bridge,
+    CircleIs,
     Exchange,
     Exchanged,
     Find,
+    GetCircle,
     GetManifest,
     GetPeers,
     GetView,
@@ -51,6 +53,7 @@ class Learner(Protocol):
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
     def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights: ...
     async def answer_shards(self, peer: PeerId, request: TellShards) -> ShardsTold: ...
+    def tell_circle(self, peer: PeerId, request: GetCircle) -> CircleIs: ...
 
 
 class Host(Protocol):
@@ -101,6 +104,7 @@ class NodeServer:
             GetView: self._view,
             SwapSights: self._swap_sights,
             TellShards: self._tell_shards,
+            GetCircle: self._circle,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -162,6 +166,10 @@ class NodeServer:
     async def _tell_shards(self, peer: PeerId, request: Request) -> ShardsTold:
         assert isinstance(request, TellShards)
         return await self._learner().answer_shards(peer, request)
+
+    def _circle(self, peer: PeerId, request: Request) -> CircleIs:
+        assert isinstance(request, GetCircle)
+        return self._learner().tell_circle(peer, request)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._standing.fault(peer, why, self._clock.monotonic())

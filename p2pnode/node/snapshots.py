@@ -9,6 +9,7 @@ adopt      and go on from there; entries after it come by exchanges
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..deltaset.snapshot import Unsuited
@@ -17,11 +18,12 @@ from ..ids import PeerId, short
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
 from ..merge.snapshot import Assembly, Outline, Snapshot, Verdict, judge
-from ..messages import MAX_PLACE_BYTES, SnapshotRequest
+from ..messages import MAX_PLACE_BYTES, GetSnapshot, SnapshotRequest
 from ..network.base import Payload, Seconds
 from .admission import Admission
 from .fetching import Fetching
 from .offers import Offers
+from .owncircle import OwnCircle
 from .parts import Parts
 
 OPINIONS = 2  # other members that a snapshot's truth is asked of
@@ -32,6 +34,8 @@ UNCONFIRMED = 3  # snapshots that nobody confirms, before one of them is taken
 MEND_PAUSE: Seconds = 20.0  # between snapshots taken while learning, and between words about one thing
 _OVERHEAD = 1 << 20
 
+Adopt = Callable[[Snapshot], None]  # heavy; Unsuited or ValueError when it cannot be used
+
 
 @dataclass
 class _Found:
@@ -39,6 +43,7 @@ class _Found:
 
     giver: PeerId
     outline: Outline
+    circle: str
     same: list[PeerId] = field(default_factory=list)
     other: list[PeerId] = field(default_factory=list)
     silent: list[PeerId] = field(default_factory=list)  # members that could not say, or were not asked
@@ -51,11 +56,12 @@ class _Found:
 class Snapshots:
     """One model's snapshots, both ways."""
 
-    def __init__(self, parts: Parts, admission: Admission, policy: Policy) -> None:
+    def __init__(self, parts: Parts, admission: Admission, policy: Policy, own: OwnCircle) -> None:
         self._parts = parts
         self._admission = admission
         self._policy = policy
-        self._offers = Offers(policy, parts.world)
+        self._own = own
+        self.offers = Offers(policy, parts.world)
         self._fetching = Fetching(parts.network, admission, parts.calls.traffic, self._blame)
         self._max_size = 8 * len(policy.readout()) + _OVERHEAD
         self._assembly: Assembly | None = None  # of a snapshot that did not come whole
@@ -66,13 +72,15 @@ class Snapshots:
     async def payload(self, peer: PeerId, request: SnapshotRequest) -> Payload:
         """What a newcomer asked for."""
         self._admission.check(peer, request.run, request.model, request.proof)
-        return await self._offers.payload(request)
+        if isinstance(request, GetSnapshot):
+            self._own.check(request.circle)
+        return await self.offers.payload(request)
 
     # ---- taking ----
 
     async def catch_up(self, partners: list[PeerId]) -> None:
         """Take a snapshot when entries are not enough: too many are missing, or our own weights are wrong."""
-        self._offers.forget_old()
+        self.offers.forget_old()
         policy, now = self._policy, self._parts.world.clock.monotonic()
         if not isinstance(policy, DeltaSetPolicy):
             return
@@ -89,10 +97,21 @@ class Snapshots:
             self._parts.events.say("caught up", f"{why}; took a snapshot")
 
     async def adopt_from(self, members: list[PeerId]) -> bool:
-        """Start where a member is whose snapshot others confirm, or one that nobody can say anything of; else False."""
+        """Start where a member of our circle is; False when that cannot be."""
+        circle = self._own.name
+
+        def adopt(snapshot: Snapshot) -> None:
+            if self._own.name != circle:
+                raise Unsuited("this node has gone to another circle meanwhile")
+            self._policy.adopt(snapshot)
+
+        return await self.take_from(members, circle, adopt)
+
+    async def take_from(self, members: list[PeerId], circle: str, adopt: Adopt) -> bool:
+        """A snapshot of a circle that other members confirm, or one that nobody can say anything of, for `adopt`."""
         unconfirmed: list[_Found] = []
         for giver in self._parts.world.rng.sample(members, len(members)):
-            found = await self._find(giver, [member for member in members if member != giver])
+            found = await self._find(giver, [member for member in members if member != giver], circle)
             if found is None:
                 continue
             if found.verdict == "unknown" and found.outline.place and len(members) > 1:
@@ -100,17 +119,18 @@ class Snapshots:
                 if len(unconfirmed) < UNCONFIRMED:
                     continue
                 break
-            if found.verdict != "denied" and await self._adopt(found):
+            if found.verdict != "denied" and await self._adopt(found, adopt):
                 return True
         for found in unconfirmed:
-            if await self._adopt(found):
+            if await self._adopt(found, adopt):
                 return True
         return False
 
-    async def _find(self, giver: PeerId, others: list[PeerId]) -> _Found | None:
+    async def _find(self, giver: PeerId, others: list[PeerId], circle: str) -> _Found | None:
         """A member's snapshot and what others say of it; None when it has none to give."""
         try:
-            found = _Found(giver, await self._fetching.outline(giver, self._max_size), silent=others)
+            outline = await self._fetching.outline(giver, self._max_size, circle)
+            found = _Found(giver, outline, circle, silent=others)
         except (PeerError, NetworkDown):
             return None
         await self._ask_others(found)
@@ -139,18 +159,18 @@ class Snapshots:
     async def _opinion(self, peer: PeerId, found: _Found) -> None:
         """What another member has at a snapshot's place, if it can say."""
         try:
-            theirs = await self._fetching.outline(peer, self._max_size, found.outline.place)
+            theirs = await self._fetching.outline(peer, self._max_size, found.circle, found.outline.place)
         except (PeerError, NetworkDown):
             return
         (found.same if theirs == found.outline else found.other).append(peer)
 
-    async def _adopt(self, found: _Found) -> bool:
+    async def _adopt(self, found: _Found, adopt: Adopt) -> bool:
         """Fetch the content of a snapshot and go on from it."""
         snapshot = await self._fetch(found)
         if snapshot is None:
             return False
         try:
-            await self._parts.world.compute(lambda: self._policy.adopt(snapshot))
+            await self._parts.world.compute(lambda: adopt(snapshot))
         except Unsuited as error:
             self._say(f"the snapshot of {short(found.giver)} cannot be used: {error}")
             return False

@@ -26,10 +26,11 @@ from ..network.base import Seconds
 from ..network.sim import Fault, Links, churn_faults
 from ..network.virtual import run_virtual
 from ..node.taskchoice import TaskChoice
+from ..run import Aim
 from .checking import check_plan
 from .compute import one_thread
 from .curves import Row, Summary
-from .plan import CIRCLE, EPOCH, Lesson, Plan, identity_of
+from .plan import BY_ITSELF, EPOCH, Lesson, Plan, identity_of
 from .process import SimClock
 from .recording import Recording
 from .result import Sample, SimResult
@@ -79,7 +80,8 @@ def simulate(
     faults: Iterable[Fault] = (),
     skew: Mapping[int, Seconds] | None = None,
     speeds: str | tuple[float, float] = (1.0, 1.0),
-    circle: int = CIRCLE,
+    circle: int = BY_ITSELF,
+    aim: Aim = "shared",
     policy: str = "deltaset",
     settings: Mapping[str, float] | None = None,
     record: str | Path | None = None,
@@ -90,14 +92,15 @@ def simulate(
 
     `latency` (seconds or "50ms") and `rate` (bytes a second or "20mbit"; what one node can send) are charged for every
     message by its size. `speeds`: each node's number of local steps a second is drawn between so many times a slow
-    one's. `churn` is the share of nodes that crash and come back on the way. Nodes learn in circles of `circle`.
-    `settings` are the merge policy's. `record` names a file to write (see recording.py). `alone` nodes are trained
-    by themselves too, for comparison. `progress` is told the share done and the virtual time.
+    one's. `churn` is the share of nodes that crash and come back on the way. Nodes find their circles
+    by themselves, as the run's `aim` wants them, or are declared to be in circles of `circle`. `settings` are the merge
+    policy's. `record` names a file to write (see recording.py). `alone` nodes are trained by themselves too, for
+    comparison. `progress` is told the share done and the virtual time.
     """
     lesson = None
     if task is not None:
         choice = task if isinstance(task, TaskChoice) else TaskChoice(task, device="cpu")
-        choice = replace(choice, policy=policy, settings=dict(settings or {}), given=NAMED)
+        choice = replace(choice, policy=policy, settings=dict(settings or {}), aim=aim, given=NAMED)
         lesson = Lesson(choice, split, rounds, circle, read_speeds(speeds))
     delay = read_seconds(latency)
     links = Links(delay, 0.4 * delay, read_rate(rate), loss, duplicate, reorder)

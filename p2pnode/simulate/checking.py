@@ -12,7 +12,7 @@ from ..merge.policy import MakePolicy, Origin
 from ..merge.registry import policy_named
 from ..node.taskchoice import TaskChoice
 from ..shards.share import parse_split
-from .plan import MAX_CIRCLE, Lesson, Plan, identity_of
+from .plan import BY_ITSELF, MAX_CIRCLE, Lesson, Plan, identity_of
 
 MAX_PEERS = 10_000
 MAX_ROUNDS = 1_000_000
@@ -28,8 +28,8 @@ def check_plan(plan: Plan) -> None:
 
 
 def _check_lesson(lesson: Lesson) -> None:
-    if not 1 <= lesson.circle <= MAX_CIRCLE:
-        raise UsageError(f"--circle {lesson.circle} must lie between 1 and {MAX_CIRCLE}")
+    if not BY_ITSELF <= lesson.circle <= MAX_CIRCLE:
+        raise UsageError(f"--circle {lesson.circle} must lie between 1 and {MAX_CIRCLE}, or be 0: found by themselves")
     if not 1 <= lesson.rounds <= MAX_ROUNDS:
         raise UsageError(f"--rounds {lesson.rounds} must lie between 1 and {MAX_ROUNDS:,}")
     parse_split(lesson.split)

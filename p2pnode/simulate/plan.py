@@ -15,7 +15,7 @@ from ..node.node import NodeSettings
 from ..node.taskchoice import TaskChoice
 
 EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
-CIRCLE = 8
+BY_ITSELF = 0
 MAX_CIRCLE = 16
 
 
@@ -26,7 +26,7 @@ class Lesson:
     choice: TaskChoice = field(default_factory=lambda: TaskChoice(device="cpu"))
     split: str = "iid"
     rounds: int = 100  # the simulation ends when every node has done so many
-    circle: int = CIRCLE  # nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
+    circle: int = BY_ITSELF  # declared: nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
     speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn
     mean_steps: float = 10.0
 
@@ -36,7 +36,8 @@ class Lesson:
         return 10.0 + 1.05 * self.rounds * self.choice.round_seconds
 
     def circle_of(self, index: int) -> str:
-        return f"circle {index // self.circle}"
+        """The circle a node is declared to be in; "": its own to find."""
+        return f"circle {index // self.circle}" if self.circle else ""
 
     def speed_of(self, seed: int, index: int) -> float:
         """Local steps a second of a node."""
@@ -75,7 +76,12 @@ class Plan:
             choice = lesson.choice
             facts |= {"task": choice.spec, "options": dict(choice.options), "split": lesson.split}
             facts |= {"policy": choice.policy, "settings": dict(choice.settings), "rounds": lesson.rounds}
-            facts |= {"circle": lesson.circle, "speeds": lesson.speeds, "mean_steps": lesson.mean_steps}
+            facts |= {
+                "aim": choice.aim,
+                "circle": lesson.circle,
+                "speeds": lesson.speeds,
+                "mean_steps": lesson.mean_steps,
+            }
         return facts
 
 

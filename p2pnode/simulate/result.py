@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -53,6 +54,10 @@ class SimResult:
         """Of every node at the end, where the task has any."""
         return [one.accuracy for one in self.summaries if one.accuracy is not None]
 
+    def circles(self) -> dict[str, int]:
+        """How many nodes each circle has at the end."""
+        return dict(Counter(one.circle for one in self.summaries))
+
     def compared(self) -> list[tuple[float, float]]:
         """(alone, together) of the nodes that were trained alone too."""
         return [(one.alone, one.accuracy) for one in self.summaries if None not in (one.alone, one.accuracy)]  # type: ignore[misc]
@@ -68,6 +73,7 @@ class SimResult:
             "real_seconds": self.real_seconds,
             "accuracy": _mean(right),
             "accuracy_worst": min(right, default=None),
+            "circles": sorted(self.circles().values()),
             "alone": _mean(alone),
             "same_nodes_together": _mean(together),
             "mb_received_per_node": _mean([one.mb_received for one in self.summaries]),

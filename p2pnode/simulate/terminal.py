@@ -39,6 +39,9 @@ def show(result: SimResult) -> None:
     if facts["alone"] is not None:
         same = f"{len(result.compared())} nodes; the same reach {facts['same_nodes_together']:.1%} together"
         table.add_row("accuracy alone", f"mean {facts['alone']:.1%} ({same})")
+    circles = facts["circles"]
+    if len(circles) > 1:
+        table.add_row("circles", f"{len(circles)}, of {', '.join(map(str, circles))} nodes")
     losses = [one.test_loss for one in result.summaries]
     if losses:
         table.add_row("test loss", f"mean {sum(losses) / len(losses):.3f}, worst {max(losses):.3f}")

@@ -103,7 +103,7 @@ class Watch:
         host = simulation.swarm.hosts[index]
         return Summary(
             node=f"n{index}",
-            circle=self._lesson.circle_of(index),
+            circle=learning.exchanging.own.name,
             rounds=learning.standings.rounds,
             steps=learning.trainer.steps_done,
             samples=learning.trainer.samples,

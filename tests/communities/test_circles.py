@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.communities.annealing import Aim
-from p2pnode.communities.circles import FEWEST, MOST, REST_ROUNDS, SPLIT, TARGET, Advice, Declared, advise
+from p2pnode.communities.circles import (
+    FEWEST,
+    MOST,
+    REST_ROUNDS,
+    SETTLE_ROUNDS,
+    SPLIT,
+    TARGET,
+    Advice,
+    Declared,
+    advise,
+)
 from p2pnode.communities.dendrogram import Dendrogram, grow
 from p2pnode.ids import PeerId
 from tests.communities.views import peer, planted, scattered
@@ -31,16 +41,19 @@ def test_advice_keeps_the_bounds_and_says_why(circles: dict[PeerId, str], aim: A
         advice = advise(declared, TREE, aim, rounds, random.Random(seed))
         size = {name: len(members) for name, members in declared.by_name().items()}
         assert advice.why
-        if advice.what in ("split", "join"):
+        if advice.what == "join" or (advice.what == "split" and me == min(declared.by_name()[declared.mine])):
             acting.setdefault(declared.mine, []).append(me)
         if advice.what in ("enter", "move", "join"):
             coming = size[declared.mine] if advice.what == "join" else 1
             assert advice.circle != declared.mine
-            assert size[advice.circle] + coming <= MOST
+            full = advice.what == "enter" and all(count >= MOST for count in size.values())
+            assert size[advice.circle] + coming <= MOST or (full and size[advice.circle] == min(size.values()))
         if advice.what == "split":
-            assert me in advice.members
-            assert circles[me] == declared.mine
-            assert abs(len(advice.members) * 2 - size[declared.mine]) <= 1
+            assert me == min(advice.members), "who signs is the smallest"
+            assert all(circles[member] == declared.mine for member in advice.members)
+            assert FEWEST <= len(advice.members) <= (size[declared.mine] + 1) // 2
+        if advice.what in ("split", "join"):
+            assert rounds >= SETTLE_ROUNDS
         if advice.what == "move":
             assert rounds >= REST_ROUNDS
             assert size[declared.mine] > FEWEST
@@ -51,7 +64,7 @@ def test_advice_keeps_the_bounds_and_says_why(circles: dict[PeerId, str], aim: A
 def test_no_two_circles_join_each_other(circles: dict[PeerId, str], aim: Aim) -> None:
     joins = {}
     for me in circles:
-        advice = advise(Declared(me, circles), TREE, aim, 0, random.Random(0))
+        advice = advise(Declared(me, circles), TREE, aim, 2 * SETTLE_ROUNDS, random.Random(0))
         if advice.what == "join":
             joins[circles[me]] = advice.circle
     for start in joins:
@@ -66,11 +79,19 @@ def test_a_full_circle_splits_by_the_aim(aim: Aim) -> None:
     """Sixteen of two communities: the halves are the communities, or have half of each."""
     members = [peer(number) for number in range(64) if number % 4 < 2][:16]
     circles = dict.fromkeys(members, "a")
-    leaving = [advise(Declared(me, circles), TREE, aim, 0, random.Random(1)).members for me in members]
+    leaving = [advise(Declared(me, circles), TREE, aim, SETTLE_ROUNDS, random.Random(1)).members for me in members]
     (half,) = [found for found in leaving if found]
     of_the_first = sum(int(member[-5:]) % 4 == 0 for member in half)
     assert of_the_first in ((0, 8) if aim == "own" else (4,))
-    assert members[0] not in half
+    assert members[0] in half
+    assert advise(Declared(members[0], circles), TREE, aim, SETTLE_ROUNDS - 1, random.Random(1)).what == "stay"
+
+
+def test_where_the_first_of_a_circle_does_not_split_it_another_does_in_time() -> None:
+    circles, rng = dict.fromkeys([peer(number) for number in range(16)], "a"), random.Random(1)
+    second = Declared(peer(1), circles)
+    words = [advise(second, TREE, "shared", SETTLE_ROUNDS, rng).what for _ in range(2000)]
+    assert 1 <= words.count("split") <= 20
 
 
 def test_newcomers_go_where_the_aim_wants_them() -> None:

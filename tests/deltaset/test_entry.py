@@ -8,7 +8,7 @@ import random
 import msgspec
 import numpy as np
 import pytest
-from chains import AUTHORS, GENESIS, LINEAGE, RULES, chain, delta, entry
+from chains import GENESIS, LINEAGE, RULES, chain, delta, entry
 
 from p2pnode.deltas.codec import CODECS, RICE
 from p2pnode.deltas.delta import SparseDelta, dense_delta
@@ -29,7 +29,6 @@ from p2pnode.deltaset.entry import (
     rules_for,
 )
 from p2pnode.deltaset.forks import ForkProof, prove, read_proof
-from p2pnode.deltaset.lineage import Found, check_found, circle_lineage, lineage_of, sign_found
 
 WHOLE = entry(0, None, 3, facts=Facts(0.5, 640, 0.01, 0.9, 1.5, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
 
@@ -100,21 +99,3 @@ def test_mutated_entries_and_proofs_never_crash_and_never_count() -> None:
             assert read_proof(proof, RULES) == (first.chain, 1)
         except (ValueError, msgspec.DecodeError):
             continue
-
-
-def test_a_declared_circle_has_a_lineage_of_its_own_and_the_whole_run_that_of_its_genesis() -> None:
-    named = [circle_lineage(genesis, circle) for genesis in (LINEAGE, b"w" * 32) for circle in ("", "a", "b")]
-    assert len(set(named)) == 6
-    assert {len(lineage) for lineage in named} == {32}
-    assert named[0] == LINEAGE
-
-
-def test_a_split_is_signed_by_the_smallest_of_its_members() -> None:
-    members = sorted(AUTHORS[:3], key=lambda author: author.peer_id)
-    found = Found(LINEAGE, "digits", b"d" * 16, b"w" * 32, tuple(author.peer_id for author in reversed(members)))
-    signed = sign_found(members[0], found)
-    assert check_found(signed) == ""
-    assert lineage_of(signed) == lineage_of(msgspec.structs.replace(signed, signature=b""))
-    assert "smallest" in check_found(sign_found(members[1], found))
-    assert "smallest" in check_found(msgspec.structs.replace(signed, weights=b"v" * 32))
-    assert "order" in check_found(msgspec.structs.replace(signed, members=found.members))

@@ -193,7 +193,7 @@ def test_a_restart_remembers_its_bridges() -> None:
     assert not again.bridges.ask(THERE, 1)
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.5])
-def test_the_setting_is_a_probability(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [-0.1, 21.0])
+def test_the_setting_is_a_bounded_factor(wrong: float) -> None:
     with pytest.raises(ValueError, match="bridge"):
         member(1, HERE, bridge=wrong)

@@ -16,6 +16,7 @@ from p2pnode.network.virtual import run_virtual
 from p2pnode.node.admission import Admission
 from p2pnode.node.bridging import Bridging
 from p2pnode.node.exchanging import Exchanging
+from p2pnode.node.owncircle import OwnCircle
 from p2pnode.node.parts import make_parts
 from p2pnode.node.standings import Standings
 from p2pnode.node.world import World, inline
@@ -54,8 +55,9 @@ class Arriving(Exchanging):
         self.parts = make_parts(NEWCOMER, world, SimSwarm(1).network(NEWCOMER.peer_id))
         world.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
         admission = Admission(RUN, NEWCOMER.peer_id, "main")
-        bridging = Bridging(self.parts, admission, policy, bytes(32))
-        super().__init__(self.parts, RUN, policy, Standings(), "", bridging)
+        standings = Standings()
+        bridging = Bridging(self.parts, admission, policy, bytes(32), standings)
+        super().__init__(self.parts, RUN, policy, standings, OwnCircle(), bridging, "shared")
         self.members_by_id = {one.author.identity.peer_id: one for one in members}
         self.received: list[int] = []
 

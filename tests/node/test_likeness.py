@@ -164,7 +164,7 @@ def test_choices_are_remembered_for_people() -> None:
         assert kinship.community in me.likeness.communities.of.values()
         assert kinship.similarity is not None
     assert me.likeness.kinship(nodes[4].peer).similarity > me.likeness.kinship(nodes[1].peer).similarity
-    assert me.likeness.advise("", 0).what == "found"
+    assert asyncio.run(me.likeness.advise({me.peer: ""}, 0)).what == "found"
 
 
 def test_those_without_standing_are_not_chosen() -> None:

@@ -28,6 +28,7 @@ from p2pnode.network.virtual import run_virtual
 from p2pnode.node.admission import Admission
 from p2pnode.node.events import Events
 from p2pnode.node.learner import catch_up
+from p2pnode.node.owncircle import OwnCircle
 from p2pnode.node.parts import make_parts
 from p2pnode.node.snapshots import Snapshots
 from p2pnode.node.status import Event
@@ -59,7 +60,7 @@ class Member:
         self.parts = make_parts(self.identity, world, self.network)
         self.events: list[Event] = []
         self.parts.events.listen(self.events.append)
-        self.snapshots = Snapshots(self.parts, Admission(RUN, self.peer, "main"), self.policy)
+        self.snapshots = Snapshots(self.parts, Admission(RUN, self.peer, "main"), self.policy, OwnCircle())
         self.served: list[AnyStreamRequest] = []
         self.bend: Callable[[AnyStreamRequest, Payload], Payload] = lambda request, payload: payload
 
@@ -317,12 +318,14 @@ def test_one_other_is_enough_to_confirm_and_none_at_all_ends_in_false() -> None:
 
 
 class Alone:
-    """An Exchanging with nobody there until `after` asks; then its snapshots work."""
+    """A learning in one circle, with nobody there until `after` asks; then its snapshots work."""
+
+    circling = None
 
     def __init__(self, after: int) -> None:
         self.asked = 0
         self._after = after
-        self.snapshots = self
+        self.exchanging = self.snapshots = self
 
     def members(self) -> list[str]:
         self.asked += 1
