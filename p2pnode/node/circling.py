@@ -141,7 +141,8 @@ class Circling:
             return
         me, mates = self._parts.identity.peer_id, {*self._mates}
         large = len(mates) + 1 >= SPLIT - NEARLY and found.founder in mates
-        if not large or self._rounds_here < SETTLE_ROUNDS // 2:
+        lately = self.own.since > 0 and self._rounds_here < SETTLE_ROUNDS // 2
+        if lately or not large:
             return  # nobody splits a circle that need not be split, or again and again
         self._left = frozenset(found.members)
         if me in found.members:

@@ -60,7 +60,7 @@ def by_circle(result: SimResult) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_circle_learns_over_bridges_what_its_members_never_saw() -> None:
-    apart, bridged = by_circle(learned(0.0)), by_circle(learned(0.3))
+    apart, bridged = by_circle(learned(0.0)), by_circle(learned(6.0))
     assert max(apart) < 0.72  # seven of ten classes
     for without, with_bridges in zip(apart, bridged, strict=True):
         assert with_bridges > without + 0.02
