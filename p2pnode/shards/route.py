@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 
 import numpy as np
@@ -36,6 +37,12 @@ class ShardView:
     visits: Mapping[str, Past] = field(default_factory=dict)  # the last stay of each model
     quarantined: float = 0.0  # share of its samples that is put aside here
 
+    @cached_property
+    def shares(self) -> Counts:
+        """Of each label."""
+        counts = np.zeros(0) if self.counts is None else self.counts
+        return counts / max(1.0, float(counts.sum()))
+
 
 @dataclass(frozen=True)
 class PeerView:
@@ -48,6 +55,11 @@ class PeerView:
     has: frozenset[str] = frozenset()  # shards it is known to have
     room_bytes: int = 1 << 62
     unvisited: int = 0  # shards it was given by this node and has not said it trained on
+
+    @cached_property
+    def need(self) -> Counts:
+        """Of each label."""
+        return needs(np.zeros(0) if self.counts is None else self.counts)
 
 
 @dataclass(frozen=True)
@@ -152,10 +164,8 @@ def by_need(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> W
     """How much of what the peer lacks is in the shard, against an even need of 1; 0 where labels are not known."""
     if shard.counts is None or peer.counts is None or len(shard.counts) != len(peer.counts):
         return 0.0, "labels not known"
-    shares = shard.counts / max(1.0, float(shard.counts.sum()))
-    need = needs(peer.counts)
-    label = int(np.argmax(shares * need))
-    return float(shares @ need) / math.log(max(2, len(need))), f"it needs label {label}"
+    parts = shard.shares * peer.need
+    return float(parts.sum()) / math.log(max(2, len(parts))), f"it needs label {parts.argmax()}"
 
 
 def by_confidence(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> Worth:
