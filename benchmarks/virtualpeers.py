@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from blake3 import blake3
 
+from p2pnode.communities.annealing import bridge_rate, progress_of
 from p2pnode.deltaset.lineage import circle_lineage
 from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
@@ -176,7 +177,9 @@ class VirtualPeers:
         mates, policy = self.mates(peer), peer.policy
         partners = peer.rng.sample(mates, min(self.plan.partners, len(mates)))
         beyond = [other for other in self.peers if other.circle != peer.circle]
-        if not beyond or not isinstance(policy, DeltaSetPolicy) or peer.rng.random() >= policy.author.tuning.bridge:
+        often = policy.author.tuning.bridge if isinstance(policy, DeltaSetPolicy) else 0.0
+        rate = bridge_rate(progress_of(peer.done / self.plan.mean_steps), often)
+        if not beyond or peer.rng.random() >= rate:
             return Partners(partners)
         return Partners(partners[: self.plan.partners - 1], [peer.rng.choice(beyond)])
 
