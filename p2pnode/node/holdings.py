@@ -18,13 +18,13 @@ from ..ids import PeerId
 from ..messages import GetShard, ShardsTold, TellShards
 from ..network.base import Payload, Seconds
 from ..shards.route import Shipment
-from ..shards.samples import MAX_SHARD_BYTES, SampleLayout
+from ..shards.samples import SampleLayout
 from ..shards.visits import History, length
 from ..store.shardfiles import ShardFiles
 from .admission import Admission
 from .parts import Parts
 from .shardcare import CareRules, ShardCare
-from .shardfetch import ShardFetch
+from .shardfetch import NO_ROOM, ShardFetch
 from .shardtalk import ShardTalk
 from .shelf import Make, Shelf
 from .status import ShardRow
@@ -32,6 +32,7 @@ from .status import ShardRow
 ROOM_BYTES = 2 << 30  # for samples of others, unless the user says
 USUAL = CareRules()
 MEET_AT_ONCE = 16
+SHARE_OF_ROOM = 0.5  # that what one peer offered may take
 LOTS = 2  # peers met without a reason, now and then
 
 
@@ -56,11 +57,11 @@ class Holdings:
         self._shelf = Shelf(parts.identity, parts.world, files, layout)
         self._talk = ShardTalk(parts, admission, self._shelf, lambda shard: self._fetching.want(shard))
         self._fetching = ShardFetch(parts, admission, self._shelf, self._talk.post)
-        self._fetching.others, self._fetching.room = members, self._room_for
+        self._fetching.others, self._fetching.room_bytes = members, lambda: self.room_bytes
         self._care = ShardCare(admission.access.tag, self._shelf, members, rules)
         self._talk.refuses = self._why_not
         self._met: set[PeerId] = set()
-        self._checked = 0
+        self._giving: set[str] = set()
         self._leaving = False
 
     # ---- for learning ----
@@ -72,8 +73,7 @@ class Holdings:
     async def start(self) -> None:
         """Take in what is on disk, and claim what nobody is known to hold."""
         lost = await self._shelf.load()
-        if lost:
-            self._tell_lost(len(lost))
+        self._tell_lost(len(lost))
         now = self._parts.world.clock.monotonic()
         self._care.look(now)
         await self._carry_out(self._care.decide(now))
@@ -123,26 +123,24 @@ class Holdings:
     @property
     def free_bytes(self) -> int:
         """Room for more, what is only cache counted as free."""
-        entries = self._shelf.entries.values()
-        kept = sum(e.size_bytes for e in entries if e.state.have and e.state.record.kept and e.make is None)
-        return max(0, self.room_bytes - kept)
+        return max(0, self.room_bytes - self._shelf.kept_bytes)
 
     # ---- giving ----
 
     async def give(self, shipment: Shipment) -> bool:
         """Hand a shard over; True once the receiver is its holder. A move also drops it here, once that is safe."""
-        state, me = self._shelf.state(shipment.shard), self._shelf.me
-        if not (is_mine(state, me) and state.have) or state.offer is not None:
-            return False
+        state, me, shard = self._shelf.state(shipment.shard), self._shelf.me, shipment.shard
         highest = state.record.highest
-        assert highest is not None
-        without = (me,) if shipment.move else ()
-        keepers = self._care.keepers(shipment.shard, shipment.peer, (me, *highest.keepers), without)
-        if shipment.move:
-            self._care.moving.add(shipment.shard)
-        given = await self._offer(shipment.shard, shipment.peer, keepers, self._rules.offer_open)
-        if not given:
-            self._care.moving.discard(shipment.shard)
+        if highest is None or highest.to != me or not state.have or state.offer is not None or shard in self._giving:
+            return False
+        keepers = self._care.keepers(shard, shipment.peer, (me, *highest.keepers), (me,) if shipment.move else ())
+        self._giving.add(shard)
+        try:
+            given = await self._offer(shard, shipment.peer, keepers, self._rules.offer_open)
+        finally:
+            self._giving.discard(shard)
+        if given and shipment.move:
+            self._care.moving.add(shard)
         return given
 
     async def _offer(self, shard: str, to: str, keepers: tuple[str, ...], limit: Seconds) -> bool:
@@ -154,7 +152,7 @@ class Holdings:
         except TimeoutError:
             own = self._care.keepers(shard, self._shelf.me, keepers)
             await self._do(shard, Renew(own))
-        return not is_mine(self._shelf.state(shard), self._shelf.me)
+        return holder(self._shelf.state(shard)) == to
 
     @property
     def only_here(self) -> list[str]:
@@ -168,7 +166,7 @@ class Holdings:
         shards, events = self.only_here, self._parts.events
         if not shards or not self._members():
             return
-        events.say("handing over", f"{_count(shards)} are only here; handing them over before leaving")
+        events.say("handing over", f"{_are(shards)} only here; handing over before leaving")
         keeping = asyncio.create_task(self.keep())
         try:
             async with asyncio.timeout(limit):
@@ -180,15 +178,15 @@ class Holdings:
             await asyncio.gather(keeping, return_exceptions=True)
         left = self.only_here
         if left:
-            events.say("handing over", f"{_count(left)} stay only here: nobody took them in time", warning=True)
+            events.say("handing over", f"{_are(left)} still only here: nobody else took over in time", warning=True)
         else:
-            events.say("handing over", f"{_count(shards)} handed over")
+            events.say("handing over", f"{_are(shards)} handed over")
 
     async def _hand_over(self, shard: str, limit: Seconds) -> None:
         me = self._shelf.me
         for peer in [peer for peer in self._care.order(shard) if peer != me]:
             keepers = self._care.keepers(shard, peer, (), (me,))
-            if await self._offer(shard, peer, keepers, limit):
+            if await self._offer(shard, peer, keepers, limit / 3):
                 return
 
     # ---- life ----
@@ -206,7 +204,8 @@ class Holdings:
             self._care.look(clock.monotonic())
             if not self._leaving:
                 await self._carry_out(self._care.decide(clock.monotonic()))
-                await self._check_some_files()
+                lost = await self._shelf.look_after(self._rules.look_at_once)
+                self._tell_lost(len(lost))
             self._fetch_again()
             rounds += 1
             await self._meet(anyone=rounds % self._rules.meet_anyone_every == 0)
@@ -244,18 +243,11 @@ class Holdings:
     def _fetch_again(self) -> None:
         for shard, entry in self._shelf.entries.items():
             if entry.state.wanted is not None and not entry.state.have:
-                self._fetching.want(shard)
-
-    async def _check_some_files(self) -> None:
-        """A few at a time, all in turn: files deleted or damaged by whomever are noticed."""
-        shards = self._shelf.here()
-        some = [shards[(self._checked + n) % len(shards)] for n in range(min(len(shards), self._rules.look_at_once))]
-        self._checked += len(some)
-        lost = [shard for shard in some if not await self._shelf.look_after(shard)]
-        if lost:
-            self._tell_lost(len(lost))
+                self._fetching.want_again(shard)
 
     def _tell_lost(self, count: int) -> None:
+        if count == 0:
+            return
         what = "the samples of a shard were" if count == 1 else f"the samples of {count} shards were"
         self._parts.events.say("shards", f"{what} deleted or damaged on disk; fetching them from keepers", warning=True)
 
@@ -275,10 +267,9 @@ class Holdings:
         """Why an offer is declined at once, if it is."""
         if self._leaving:
             return "leaving"
-        return "" if self._room_for(shard) > 0 else "no room"
-
-    def _room_for(self, shard: str) -> int:
-        return min(MAX_SHARD_BYTES, self.free_bytes)
+        if self._shelf.bytes_from(peer) > self.room_bytes * SHARE_OF_ROOM:
+            return "enough of yours"
+        return "" if self.free_bytes > 0 else NO_ROOM
 
     # ---- for peers ----
 
@@ -289,5 +280,5 @@ class Holdings:
         return await self._fetching.payload(peer, request)
 
 
-def _count(shards: list[str]) -> str:
-    return "1 shard" if len(shards) == 1 else f"{len(shards)} shards"
+def _are(shards: list[str]) -> str:
+    return "1 shard is" if len(shards) == 1 else f"{len(shards)} shards are"

@@ -23,7 +23,7 @@ class CareRules:
     keeper_gone: Seconds = 120.0  # a keeper not there, or not confirming, for so long is replaced
     holder_gone: Seconds = 240.0  # its first keeper takes over; the next ones wait as long again each
     offer_open: Seconds = 30.0
-    renewals_at_once: int = 16  # shards whose new keepers have yet to confirm
+    renewals_at_once: int = 32  # shards whose new keepers have yet to confirm
     look_at_once: int = 4  # files checked in one period
 
 

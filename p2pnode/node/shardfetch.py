@@ -14,7 +14,7 @@ from ..handoff.messages import Certified, check
 from ..handoff.state import Fetched, NotFetched, Received, may_have, sources
 from ..ids import PeerId
 from ..messages import GetShard, encode
-from ..network.base import MemorySink, Payload, StreamLimits
+from ..network.base import MemorySink, Payload, Seconds, StreamLimits
 from ..shards.samples import MAX_SHARD_BYTES, decode_samples
 from ..shards.visits import MAX_BYTES as MAX_HISTORY_BYTES
 from ..shards.visits import check_history, check_nothing_left_out, decode_history, encode_history, length
@@ -23,13 +23,17 @@ from .parts import Parts
 from .shelf import Sent, Shelf
 
 AT_ONCE = 4
+MOST_ASKED = 8  # for one shard at a time
+FIRST_PAUSE: Seconds = 2.0  # before a keeper asks again for what nobody gave
+LONGEST_PAUSE: Seconds = 120.0
+NO_ROOM = "no room"
 _LENGTH = struct.Struct(">I")
 _decoder = msgspec.msgpack.Decoder(Certificate)
 _encoder = msgspec.msgpack.Encoder()
 
 
 class ShardFetch:
-    """`post` takes the messages that lead on; `room` says how many bytes a shard may have, 0 for none."""
+    """`post` takes the messages that what is fetched leads to."""
 
     def __init__(self, parts: Parts, admission: Admission, shelf: Shelf, post: Callable[[Sent], None]) -> None:
         self._parts = parts
@@ -39,7 +43,8 @@ class ShardFetch:
         self._wanted: dict[str, None] = {}
         self._soon = asyncio.Event()
         self.others: Callable[[], list[PeerId]] = list  # members who may have what the named ones have not
-        self.room: Callable[[str], int] = lambda shard: MAX_SHARD_BYTES
+        self.room_bytes: Callable[[], int] = lambda: MAX_SHARD_BYTES  # for all samples together
+        self._tried: dict[str, tuple[Seconds, Seconds]] = {}  # what failed: not again before, and the pause until then
 
     # ---- giving ----
 
@@ -81,8 +86,15 @@ class ShardFetch:
 
     def want(self, shard: str) -> None:
         """Fetch the bytes of a shard as soon as may be."""
+        self._tried.pop(shard, None)
         self._wanted[shard] = None
         self._soon.set()
+
+    def want_again(self, shard: str) -> None:
+        """The same, but the more seldom the longer nobody has them."""
+        if self._tried.get(shard, (0.0, 0.0))[0] <= self._parts.world.clock.monotonic():
+            self._wanted[shard] = None
+            self._soon.set()
 
     async def keep(self) -> None:
         """Fetch what is wanted until cancelled."""
@@ -107,22 +119,28 @@ class ShardFetch:
 
     async def _fetch(self, shard: str) -> Sent:
         """From whoever has it; what that leads to. A full disk declines what is offered."""
-        state, room = self._shelf.state(shard), self.room(shard)
-        if room <= 0:
-            return await self._shelf.do(shard, NotFetched("no room"))
+        state, room = self._shelf.state(shard), self.room_bytes() - self._shelf.kept_bytes
         others = tuple(self.others())
-        here = {*others}
-        named = sources(state, self._admission.me, others)
-        for peer in sorted(named, key=lambda peer: peer not in here):
+        named = sources(state, self._admission.me, others) if room > 0 else ()
+        for peer in sorted(named, key=lambda peer: peer not in others)[:MOST_ASKED]:
             content = await self._content(PeerId(peer), shard, state.wanted, room)
-            if content is None:
-                continue
-            try:
+            if content is not None:
+                return await self._store(shard, content)
+        return await self._failed(shard, "nobody gave it" if room > 0 else NO_ROOM)
+
+    async def _store(self, shard: str, content: bytes) -> Sent:
+        try:
+            if await self._shelf.make_room(len(content), self.room_bytes()):
                 return await self._shelf.do(shard, Fetched(), content)
-            except LocalProblem as problem:
-                self._parts.events.say("disk", f"a shard could not be stored: {problem}", warning=True)
-                return await self._shelf.do(shard, NotFetched("no room"))
-        return await self._shelf.do(shard, NotFetched("nobody gave it")) if named else ()
+        except LocalProblem as problem:
+            self._parts.events.say("disk", f"a shard could not be stored: {problem}", warning=True)
+        return await self._failed(shard, NO_ROOM)
+
+    async def _failed(self, shard: str, why: str) -> Sent:
+        now, (_, pause) = self._parts.world.clock.monotonic(), self._tried.get(shard, (0.0, FIRST_PAUSE / 2))
+        pause = min(2 * pause, LONGEST_PAUSE)
+        self._tried[shard] = (now + pause, pause)
+        return await self._shelf.do(shard, NotFetched(why))
 
     async def _content(self, peer: PeerId, shard: str, wanted: Certificate | None, room: int) -> bytes | None:
         """The samples as one peer gives them, checked; None when it does not. What is wrong costs it standing."""

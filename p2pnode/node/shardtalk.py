@@ -24,6 +24,7 @@ from .shelf import Shelf
 
 TALK_TIMEOUT: Seconds = 15.0  # the other side writes to its disk before it answers
 MAX_WAITING = 4096  # words to one peer; the next meeting says the others
+MAX_MISSING = 1000  # shards that one peer told of and whose samples are not here: more is more than we keep records of
 MARK_BYTES = 4  # of a shard's id, and as many of its certificate's
 NO_CERTIFICATE = bytes(MARK_BYTES)
 
@@ -132,7 +133,7 @@ class ShardTalk:
             raise ValueError("about a shard of another run")
         state = self._shelf.state(shard)
         check(message, peer, self._admission.me, state.record.highest)
-        if not self._concerns_us(message, shard):
+        if not self._concerns_us(peer, message, shard):
             return ()
         if isinstance(message, Offer) and not state.have:
             why = self.refuses(peer, shard)
@@ -147,11 +148,12 @@ class ShardTalk:
             self._wants(shard)
         return said
 
-    def _concerns_us(self, message: AnyMessage, shard: str) -> bool:
+    def _concerns_us(self, peer: PeerId, message: AnyMessage, shard: str) -> bool:
         """Whether there is anything to do: of shards this node has nothing to do with it keeps no record."""
         if shard in self._shelf.entries:
             return True
-        return not isinstance(message, Refusal | Kept) and self._admission.me in message.certificate.keepers
+        named = not isinstance(message, Refusal | Kept) and self._admission.me in message.certificate.keepers
+        return named and self._shelf.missing_from(peer) < MAX_MISSING
 
     # ---- what is news ----
 

@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..handoff.messages import AnyMessage
-from ..handoff.state import DeleteBytes, Event, Lost, PutBytes, State, Write, restarted
+from ..handoff.state import DeleteBytes, Drop, Event, Lost, PutBytes, Received, State, Write, restarted
 from ..handoff.step import step
 from ..ids import Identity
 from ..shards.samples import SampleLayout, count_samples, decode_samples
@@ -36,9 +36,13 @@ class Entry:
     samples: int = 0
     make: Make | None = None
     received: bool = False  # its samples came from a peer
-    giver: str = ""  # who offered it
+    source: str = ""  # the peer this node first heard of it from
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def file_bytes(self) -> int:
+        return self.size_bytes if self.state.have and self.make is None else 0
 
 
 class Shelf:
@@ -53,6 +57,7 @@ class Shelf:
         self._identity = identity
         self._world = world
         self._files = files
+        self._looked = 0  # at files, one after the other
 
     # ---- looking ----
 
@@ -63,7 +68,21 @@ class Shelf:
     @property
     def used_bytes(self) -> int:
         """What samples take on disk."""
-        return sum(entry.size_bytes for entry in self.entries.values() if entry.state.have and entry.make is None)
+        return sum(entry.file_bytes for entry in self.entries.values())
+
+    @property
+    def kept_bytes(self) -> int:
+        """What samples take that may not be dropped for want of room."""
+        return sum(entry.file_bytes for entry in self.entries.values() if entry.state.record.kept)
+
+    def bytes_from(self, peer: str) -> int:
+        """What samples take that this node heard of from a peer, and may not drop."""
+        kept = (entry for entry in self.entries.values() if entry.state.record.kept)
+        return sum(entry.file_bytes for entry in kept if entry.source == peer)
+
+    def missing_from(self, peer: str) -> int:
+        """How many shards a peer told of whose samples are not here."""
+        return sum(1 for entry in self.entries.values() if entry.source == peer and not entry.state.have)
 
     def here(self) -> list[str]:
         return [shard for shard, entry in self.entries.items() if entry.state.have]
@@ -92,8 +111,6 @@ class Shelf:
     def _load(self, shard: str, own: bool) -> None:
         entry = self.entries.setdefault(shard, Entry())
         record = self._files.record(shard)
-        if entry.make is not None and not record.kept and record.highest is not None:
-            entry.make = None  # it was handed over
         content = self.content(shard)
         if content is not None:
             entry.size_bytes, entry.samples = len(content), count_samples(content)
@@ -126,12 +143,27 @@ class Shelf:
     def put_history(self, history: History) -> None:
         self._files.put_history(history)
 
-    async def look_after(self, shard: str) -> bool:
-        """Check that a shard's file is whole; False when it is not: then the shard counts as lost here."""
-        if not self.state(shard).have or await self._world.aside(lambda: self.content(shard)) is not None:
-            return True
-        await self.do(shard, Lost())
-        return False
+    async def look_after(self, count: int) -> list[str]:
+        """Check that all files are there and the next few whole; what is not counts as lost here, and is returned."""
+        lost = [shard for shard in await self._world.aside(lambda: self._missing(count)) if self.state(shard).have]
+        for shard in lost:
+            await self.do(shard, Lost())
+        return lost
+
+    def _missing(self, count: int) -> list[str]:
+        files, here = self._files.with_samples(), [shard for shard in self.here() if self.entries[shard].make is None]
+        some = [here[(self._looked + place) % len(here)] for place in range(min(count, len(here)))]
+        self._looked += count
+        return [shard for shard in here if shard not in files or (shard in some and self.content(shard) is None)]
+
+    async def make_room(self, size_bytes: int, room_bytes: int) -> bool:
+        """Drop what is only cache, oldest first, until so much more fits; False when it does not fit."""
+        cache = [shard for shard, entry in self.entries.items() if entry.file_bytes and not entry.state.record.kept]
+        for shard in cache:
+            if self.used_bytes + size_bytes <= room_bytes:
+                break
+            await self.do(shard, Drop())
+        return self.used_bytes + size_bytes <= room_bytes
 
     # ---- events ----
 
@@ -143,7 +175,9 @@ class Shelf:
         return await asyncio.shield(asyncio.ensure_future(self._do(shard, event, content)))
 
     async def _do(self, shard: str, event: Event, content: bytes) -> Sent:
-        entry = self.entries.setdefault(shard, Entry())
+        entry = self.entries.get(shard)
+        if entry is None:
+            entry = self.entries[shard] = Entry(source=event.sender if isinstance(event, Received) else "")
         async with entry.lock:
             before = entry.state
             after, writes, messages = step(self._identity, before, event)

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from p2pnode.errors import PeerMisbehaved, PeerRefused
 from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Refused, TellShards, decode_request, decode_stream_request, encode
-from p2pnode.network.base import Payload
+from p2pnode.messages import GetShard, Refused, TellShards, decode_request, decode_stream_request, encode
+from p2pnode.network.base import Fetched, Payload, Seconds, Sink, StreamLimits
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.admission import Admission
-from p2pnode.node.holdings import USUAL, Holdings
+from p2pnode.node.holdings import Holdings
 from p2pnode.node.parts import make_parts
 from p2pnode.node.shardcare import CareRules
 from p2pnode.node.status import Event
 from p2pnode.node.world import World, inline
 from p2pnode.run import RunAccess
+from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout, samples_id
 from p2pnode.simulate import SimClock
-from p2pnode.store.storage import MemoryStorage, Storage
+from p2pnode.store.storage import MemoryStorage, Part
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
+IMPATIENT = CareRules(period=1.0, meet_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)
+SETTLED: Seconds = 50.0
 T = TypeVar("T")
 
 
@@ -43,6 +46,69 @@ def shard(seed: int, count: int = 5) -> tuple[str, bytes]:
     return samples_id(made), encode_samples(made)
 
 
+class Died(BaseException):
+    """The process was killed here."""
+
+
+class Fate:
+    """Counts the places of one process at which it can be killed, and kills it at one of them."""
+
+    def __init__(self, kill: Callable[[], None]) -> None:
+        self.places = 0
+        self.dies_at = -1
+        self.dead = False
+        self._kill = kill
+
+    def pass_by(self) -> None:
+        self.places += 1
+        if self.places == self.dies_at:
+            self.dead = True
+            self._kill()
+        if self.dead:
+            raise Died
+
+
+class FatefulDisk(MemoryStorage):
+    """A disk whose process may be killed before any write."""
+
+    fate: Fate | None = None
+
+    def _pass_by(self) -> None:
+        if self.fate is not None:
+            self.fate.pass_by()
+
+    def write(self, name: str, *parts: Part) -> None:
+        self._pass_by()
+        super().write(name, *parts)
+
+    def delete(self, name: str) -> None:
+        self._pass_by()
+        super().delete(name)
+
+
+class FatefulNetwork:
+    """A network whose process may be killed before and after anything that waits for it."""
+
+    def __init__(self, network: SimNetwork, fate: Fate) -> None:
+        self._network = network
+        self._fate = fate
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._network, name)
+
+    async def call(self, peer: PeerId, request: bytes, timeout: Seconds) -> bytes:
+        self._fate.pass_by()
+        answer = await self._network.call(peer, request, timeout)
+        self._fate.pass_by()
+        return answer
+
+    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+        self._fate.pass_by()
+        fetched = await self._network.fetch(peer, request, sink, limits)
+        self._fate.pass_by()
+        return fetched
+
+
 class ShardNode:
     """One node; `stop` is a kill: nothing is written or sent after it. The disk stays."""
 
@@ -50,40 +116,52 @@ class ShardNode:
         self.world = world
         self.number = number
         self.identity = Identity(bytes([number + 1]) * 32)
-        self.disk: Storage = MemoryStorage()
+        self.disk = FatefulDisk()
         self.room: int | None = None
         self.own: list[tuple[str, bytes]] = []
         self.events: list[Event] = []
+        self.blamed: list[tuple[str, str]] = []
         self.alive = False
         self.starts = 0
+        self.bend: Callable[[Payload], Payload] = lambda payload: payload
 
     @property
     def peer(self) -> PeerId:
         return self.identity.peer_id
 
-    async def start(self) -> None:
+    async def start(self, dies_at: int = -1) -> None:
         self.alive = True
         self.starts += 1
         self.network: SimNetwork = self.world.swarm.network(self.peer)
+        self.fate = self.disk.fate = Fate(self._killed)
         rng = random.Random(f"{self.number} {self.starts}")
-        parts = make_parts(self.identity, World(SimClock(0.0), rng, self.disk, inline), self.network)
-        self.parts = parts
-        parts.events.listen(self.events.append)
+        world = World(SimClock(0.0), rng, self.disk, inline)
+        self.parts = make_parts(self.identity, world, FatefulNetwork(self.network, self.fate))  # type: ignore[arg-type]
+        self.parts.standing.fault = self._blame  # type: ignore[method-assign]
+        self.parts.events.listen(self.events.append)
         admission = Admission(RUN, self.peer, "main")
-        self.holdings = Holdings(parts, admission, LAYOUT, self.members, self.room, self.world.rules)
-        for id, content in self.own:
-            self.holdings.add_own(id, content)
+        self.holdings = Holdings(self.parts, admission, LAYOUT, self.members, self.room, self.world.rules)
         await self.network.start(self)
         for other in self.world.nodes:
             if other is not self:
                 self.network.learn(other.peer, (self.world.swarm.host_of(other.peer).address,))
+        self.task = asyncio.create_task(self._live())
+        self.fate.dies_at = dies_at
+
+    async def _live(self) -> None:
+        for id, content in self.own:
+            self.holdings.add_own(id, content)
         await self.holdings.start()
-        self.task = asyncio.create_task(self.holdings.keep())
+        await self.holdings.keep()
 
     def members(self) -> list[PeerId]:
         return [node.peer for node in self.world.nodes if node is not self and node.alive]
 
     def stop(self) -> None:
+        self.fate.dead = True
+        self._killed()
+
+    def _killed(self) -> None:
         self.alive = False
         self.network.stop("closed", "killed")
         self.task.cancel()
@@ -91,24 +169,33 @@ class ShardNode:
     # ---- network.base.Server ----
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
+        self.fate.pass_by()
         message = decode_request(request)
         assert isinstance(message, TellShards)
         try:
-            return encode(await self.holdings.answer(peer, message))
+            answer = encode(await self.holdings.answer(peer, message))
         except PeerMisbehaved as fault:
             self.misbehaved(peer, str(fault))
-            return encode(Refused("malformed", str(fault)[:200]))
+            answer = encode(Refused("malformed", str(fault)[:200]))
         except PeerRefused as refusal:
-            return encode(Refused(refusal.code, refusal.why))
+            answer = encode(Refused(refusal.code, refusal.why))
+        self.fate.pass_by()
+        return answer
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        return await self.holdings.payload(peer, decode_stream_request(request))
+        self.fate.pass_by()
+        message = decode_stream_request(request)
+        assert isinstance(message, GetShard)
+        return self.bend(await self.holdings.payload(peer, message))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.parts.standing.fault(peer, why, 0.0)
+        self._blame(peer, why, 0.0)
 
-    def faults(self, other: ShardNode) -> dict[str, int]:
-        return self.parts.standing.reasons_of(other.peer)
+    def _blame(self, peer: str, why: str, now: float) -> None:
+        self.blamed.append((peer, why))
+
+    def faults(self, other: ShardNode) -> list[str]:
+        return [why for peer, why in self.blamed if peer == other.peer]
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
@@ -117,7 +204,7 @@ class ShardNode:
 class Shards:
     """Some such nodes."""
 
-    def __init__(self, count: int, rules: CareRules = USUAL) -> None:
+    def __init__(self, count: int, rules: CareRules = IMPATIENT) -> None:
         self.rules = rules
         self.swarm = SimSwarm(1, Links(latency=0.02, jitter=0.0))
         self.nodes = [ShardNode(self, number) for number in range(count)]
@@ -136,16 +223,18 @@ class Shards:
 
     def holders(self, id: str) -> list[int]:
         """Who believes to hold a shard."""
-        return [n.number for n in self.nodes if n.alive and id in n.holdings.held()]
+        return [node.number for node in self.nodes if node.alive and id in node.holdings.held()]
 
     def having(self, id: str) -> list[int]:
-        return [n.number for n in self.nodes if n.alive and id in n.holdings.ids()]
+        """Whose disk has the samples, whole."""
+        return [node.number for node in self.nodes if node.alive and id in node.holdings.ids()]
 
 
-def play(count: int, act: Callable[[Shards], Awaitable[T]], rules: CareRules = USUAL) -> T:
+def play(count: int, act: Callable[[Shards], Awaitable[T]], rules: CareRules = IMPATIENT) -> T:
     """Let something happen among `count` nodes in virtual time."""
 
     async def story() -> T:
+        asyncio.get_running_loop().set_exception_handler(_quiet_about_the_dead)
         shards = Shards(count, rules)
         try:
             return await act(shards)
@@ -153,3 +242,43 @@ def play(count: int, act: Callable[[Shards], Awaitable[T]], rules: CareRules = U
             await shards.close()
 
     return run_virtual(story())
+
+
+def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    error = context.get("exception")
+    if not isinstance(error, Died | BaseExceptionGroup):
+        raise AssertionError(context)
+
+
+class Outcome(NamedTuple):
+    died: int  # processes that were killed
+    holders: list[int]  # in the end
+    whole: bool  # the samples are there, at every holder
+
+
+def handoff_with_kills(count: int, kills: Mapping[int, int]) -> Outcome:
+    """Node 0 hands a shard to node 1. Who is in `kills` dies at its n-th place after that began, and comes back."""
+
+    async def act(shards: Shards) -> Outcome:
+        id, content = shard(1)
+        giver, receiver = shards.nodes[:2]
+        giver.own = [(id, content)]
+        await shards.start()
+        await asyncio.sleep(6.0)
+        for number, place in kills.items():
+            fate = shards.nodes[number].fate
+            fate.dies_at = fate.places + place
+        giving = asyncio.create_task(giver.holdings.give(Shipment(id, receiver.peer, "", 100, move=True)))
+        await asyncio.sleep(8.0)
+        died = [node for node in shards.nodes if not node.alive]
+        for node in shards.nodes:
+            node.fate.dies_at = -1
+        for node in died:
+            await node.start()
+        await asyncio.sleep(SETTLED)
+        giving.cancel()
+        await asyncio.gather(giving, return_exceptions=True)
+        holders = shards.holders(id)
+        return Outcome(len(died), holders, all(shards.nodes[number].holdings.read(id) for number in holders))
+
+    return play(count, act)
