@@ -9,10 +9,10 @@ from dataclasses import replace
 import typer
 
 from p2pnode.cli import run
-from p2pnode.config import Config
 from p2pnode.door.flags import takes
 from p2pnode.door.load import load
 from p2pnode.errors import UsageError
+from p2pnode.settings import Config
 
 PROGRAM = "p2pnode-bootstrap"  # also the name of its data directory
 LISTEN = "/ip4/0.0.0.0/tcp/31337"  # a port that stays the same, because its address is written down in many places

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from . import __version__
-from .door.flags import ALL, PLACE, SAVED, WATCHING, takes
+from .door.flags import ALL, GUEST, PLACE, SAVED, WATCHING, takes
 from .door.load import load
 from .door.simcommand import sim
 from .errors import LocalProblem, UsageError
@@ -89,6 +89,35 @@ def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
     from .door.report import ask_to_leave
 
     ask_to_leave(load(flags, os.environ).config.data_dir)
+
+
+@app.command()
+@takes(PLACE)
+def pause(ctx: typer.Context, flags: dict[str, object]) -> None:
+    """Let the running node rest: it stays in its swarm and answers, also after a restart, until `resume`."""
+    from .door.ordering import order
+
+    order(load(flags, os.environ).config.data_dir, "pause")
+
+
+@app.command()
+@takes(PLACE)
+def resume(ctx: typer.Context, flags: dict[str, object]) -> None:
+    """Let a paused node work again."""
+    from .door.ordering import order
+
+    order(load(flags, os.environ).config.data_dir, "resume")
+
+
+@app.command()
+@takes(PLACE, texts=GUEST)
+def limits(ctx: typer.Context, flags: dict[str, object]) -> None:
+    """Change how far the running node may use this machine, until it ends; `off` lifts a limit. Or just show them."""
+    from .door.ordering import change_limits
+
+    place = {key: value for key, value in flags.items() if key not in GUEST}
+    words = {key: str(value) for key, value in flags.items() if key in GUEST}
+    change_limits(load(place, os.environ).config.data_dir, words)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from .addresses import Address, host_and_port, parse_address, parse_listen
 from .errors import UsageError
+from .guest import Schedule, parse_schedule
 from .messages import MAX_NAME_CHARS
 from .run import Aim, RunAccess
 from .until import Until, parse_until
@@ -24,6 +25,9 @@ DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda", "mps")
 AIMS: tuple[Aim, ...] = ("shared", "own")
 MAX_LIST = 64
 MAX_WORD = 120  # of a task, a policy and the keys and values of their settings
+LEAST_RATE = 32_000  # bytes a second: twice what a stream must have, or it is given up (network.base)
+MOST_RATE = 1e12
+LEAST_CPU = 0.01
 MAX_SECONDS = 365 * 24 * 3600.0
 
 _SIZES = {f"{letter}{b}": 1000**power for power, letter in enumerate(("", "k", "m", "g", "t")) for b in ("", "b")}
@@ -160,15 +164,52 @@ def read_until(raw: object) -> Until:
 def read_bytes(raw: object) -> int:
     """An amount of disk: a number of bytes, or with kB, MB, GB, TB."""
     text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(raw)
-    number = text.strip().lower().rstrip("bkmgt ")
-    unit = text.strip().lower().removeprefix(number).strip()
-    try:
-        amount = float(number) * _SIZES.get(unit, math.nan)
-    except ValueError:
-        amount = math.nan
+    amount = _amount(text.strip().lower())
     if not 1 <= amount <= 1e18:
         raise UsageError(f"{text[:40]!r} is not an amount of disk; for example 500MB or 20GB")
     return int(amount)
+
+
+def _amount(text: str) -> float:
+    """Bytes, with a unit or without; not a number when it is none."""
+    number = text.rstrip("bkmgt ")
+    try:
+        factor: float = _SIZES.get(text.removeprefix(number).strip(), math.nan)
+        return float(number) * factor
+    except ValueError:
+        return math.nan
+
+
+def read_rate(raw: object) -> float:
+    """Bytes a second, or with k, M, G; at least what a stream needs to be worth its while."""
+    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(raw)
+    rate = _amount(text.strip().lower().removesuffix("/s"))
+    if not rate <= MOST_RATE:
+        raise UsageError(f"{text[:40]!r} is not a number of bytes a second; for example 500k or 2M")
+    if rate < LEAST_RATE:
+        raise UsageError(
+            f"{text[:40]!r} is too little to take part; give at least {LEAST_RATE // 1000}k bytes a second"
+        )
+    return rate
+
+
+def read_cpu(raw: object) -> float:
+    """A share of the machine: `50%`, or 0.5."""
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise UsageError(f"a share of the machine is needed, not {_kind(raw)}; for example 50%")
+    text = str(raw).strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not LEAST_CPU <= share <= 1:
+        raise UsageError(f"{text[:40]!r} is not a share of the machine from 1% to 100%; for example 50%")
+    return share
+
+
+def read_schedule(raw: object) -> Schedule:
+    """Spans of the day, in one text or as a list."""
+    return parse_schedule(",".join(_text(item) for item in raw) if isinstance(raw, list | tuple) else _text(raw))
 
 
 def choice(allowed: tuple[Any, ...]) -> Callable[[object], Any]:

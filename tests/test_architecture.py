@@ -19,8 +19,9 @@ LAYERS = [
     {"store"},
     {"tasks"},  # reads data files and loads a user's code
     # ---- below: pure ----
-    {"config", "readers", "names"},
-    {"peers", "communities", "shards", "handoff", "task", "rounds", "optimizers", "until"},
+    {"config"},
+    {"settings", "readers", "names"},
+    {"peers", "communities", "shards", "handoff", "task", "rounds", "optimizers", "until", "guest", "bucket"},
     {"run"},
     {"merge"},
     {"deltaset"},

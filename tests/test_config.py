@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from p2pnode.addresses import EXAMPLE
-from p2pnode.config import SETTINGS, from_environment, from_flags, from_toml, resolve, unknown_variables
+from p2pnode.config import SETTINGS, changed, from_environment, from_flags, from_toml, resolve, unknown_variables
 from p2pnode.door.load import load
 from p2pnode.errors import UsageError
 
@@ -59,6 +60,8 @@ def test_every_setting_can_come_from_every_source():
         "quiet": "1", "task": "text", "task-option": "hidden=64,depth=2", "data": "/corpus", "device": "cpu",
         "policy": "gossip", "set": "density=0.01", "round-seconds": "0.5", "split": "dirichlet:0.3", "part": "2/4",
         "aim": "own", "until": "time:30m", "meet-only": "yes", "max-disk": "2GB", "dashboard": "8080",
+        "max-upload": "500k", "max-download": "2M", "max-cpu": "50%", "pause-on-battery": "yes", "idle-only": "on",
+        "schedule": "22:00-07:00",
         "leave-timeout": "5",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
@@ -229,3 +232,54 @@ def test_data_directory_is_made_absolute(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert load({"data-dir": "~/x"}, {}).config.data_dir == tmp_path / "x"
     assert load({"data-dir": "y"}, {}).config.data_dir == tmp_path / "y"
+
+
+# ---- being a good guest ----
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("500k", 500e3), ("2M", 2e6), ("2MB/s", 2e6), ("1.5 mb", 1.5e6), ("32000", 32e3), (64000, 64e3)]
+)
+def test_rates_are_bytes_a_second(text, rate):
+    assert resolved(toml={"max-upload": text, "max-download": text}).config.guest.max_upload == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("50%", 0.5), ("0.5", 0.5), (0.25, 0.25), ("100%", 1.0), (1, 1.0), ("1%", 0.01)]
+)
+def test_a_share_of_the_machine(text, share):
+    assert resolved(toml={"max-cpu": text}).config.guest.max_cpu == share
+
+
+def test_a_schedule_may_be_a_list():
+    schedule = resolved(toml={"schedule": ["22:00-07:00", "12:00-13:00"]}).config.guest.schedule
+    assert str(schedule) == "22:00-07:00,12:00-13:00"
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        *(
+            ("max-upload", raw)
+            for raw in ("", "fast", "-1", "0", "31999", "1k", "2X", "nan", "inf", "9999T", True, [], 2.5)
+        ),
+        *(("max-download", raw) for raw in ("5", "1kk", {})),
+        *(("max-cpu", raw) for raw in ("", "half", "0", "0%", "101%", "50", "-1", "nan", True, [])),
+        *(("schedule", raw) for raw in ("", "night", "22-7", "22:00-22:00", 22, [22], {})),
+        *(("pause-on-battery", raw) for raw in ("maybe", 3)),
+        *(("idle-only", raw) for raw in ("maybe", 3)),
+    ],
+)
+def test_a_limit_that_cannot_be_is_one_clear_line(key, wrong):
+    assert problem(toml={key: wrong}).startswith(f"config.toml: {key}: ")
+    assert len(problem(toml={key: wrong})) < 200
+
+
+def test_limits_are_written_anew_one_by_one():
+    before = resolved(flags={"max-upload": "1M", "idle-only": "yes"}).config.guest
+    after = changed(before, {"max-upload": "off", "max-cpu": "20%"})
+    assert after == replace(before, max_upload=None, max_cpu=0.2)
+    assert changed(after, {"idle-only": "off"}) == replace(after, idle_only=False)
+    for wrong in ({"max-upload": "much"}, {"max-dowload": "1M"}, {"name": "x"}):
+        with pytest.raises(UsageError):
+            changed(before, wrong)

@@ -16,13 +16,13 @@ from typing import Literal
 
 import msgspec
 
-from ..config import Config
 from ..errors import LocalProblem
 from ..ids import Identity
 from ..network.daemon import find_p2pd
 from ..network.ports import PortLease
 from ..node.control import ControlRequest, ask
 from ..node.status import Status
+from ..settings import Config
 from ..store.datadir import IDENTITY_FILE
 
 Verdict = Literal["ok", "warning", "problem"]

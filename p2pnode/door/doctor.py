@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..addresses import Address, host_and_port, parse_address
-from ..config import Config
 from ..errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, UsageError
 from ..ids import Identity, PeerId
 from ..messages import Ping, Pong, decode_answer, encode
@@ -24,6 +23,7 @@ from ..network.base import Payload
 from ..network.hivemind import HivemindNetwork, NetworkOptions
 from ..node.joining import load_saved
 from ..peers.swarmtime import FAR_OFF
+from ..settings import Config
 from ..store.storage import DiskStorage, write_whole
 from ..watch.text import clean, one_line
 from .checks import Finding, check_disk, check_hivemind, check_port, check_python, check_torch, running_node

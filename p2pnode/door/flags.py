@@ -1,15 +1,16 @@
-"""Command-line flags made from the settings, so that a setting is declared once (in p2pnode.config)."""
+"""Command-line flags made from the settings, so that a setting is declared once (in p2pnode.settings)."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..config import SETTINGS, LearningSettings, Setting
+from ..config import SETTINGS
+from ..settings import GuestSettings, LearningSettings, Setting
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
@@ -17,25 +18,28 @@ PLACE = ("data-dir", "config")  # all that a command about a running node needs 
 WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "listen", "config")
 SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
 
+GUEST = tuple(field.name.replace("_", "-") for field in fields(GuestSettings))
+
 _CONFIG = Setting(
     "config", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
 )
 _PANELS = {
     "learning": tuple(field.name.replace("_", "-") for field in fields(LearningSettings)),
+    "being a good guest": GUEST,
     "network": ("listen", "announce", "no-listen", "reachability"),
     "output": ("log-format", "quiet", "dashboard"),
 }
 
 
-def takes(keys: Iterable[str]) -> Callable[[F], F]:
+def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
     """Give a command `f(ctx, flags, …)` one flag per key in place of `flags`, which it gets as a dict of those given.
 
-    Flags before the subcommand count too; those after it win.
+    Flags before the subcommand count too; those after it win. Those of `texts` take any text, switches too.
     """
 
     def decorate(command: F) -> F:
         own = [name for name in inspect.signature(command).parameters if name not in ("ctx", "flags")]
-        options = {key.replace("-", "_"): key for key in keys}
+        options = {key.replace("-", "_"): key for key in (*keys, *texts)}
 
         def run(ctx: typer.Context, **values: Any) -> Any:
             given = {key: values[name] for name, key in options.items() if values[name] not in (None, [], ())}
@@ -43,7 +47,7 @@ def takes(keys: Iterable[str]) -> Callable[[F], F]:
             return command(ctx, ctx.obj, **{name: values[name] for name in own})
 
         signature = inspect.signature(command, eval_str=True)
-        parameters = [signature.parameters["ctx"], *(_parameter(key) for key in options.values())]
+        parameters = [signature.parameters["ctx"], *(_parameter(key, key in texts) for key in options.values())]
         parameters += [signature.parameters[name] for name in own]
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -54,8 +58,10 @@ def takes(keys: Iterable[str]) -> Callable[[F], F]:
     return decorate
 
 
-def _parameter(key: str) -> inspect.Parameter:
+def _parameter(key: str, text: bool) -> inspect.Parameter:
     item = _CONFIG if key == "config" else SETTINGS[key]
+    if text and item.switch:
+        item = replace(item, switch=False, metavar="on|off")
     kind: Any = bool if item.switch else list[str] if item.many else str
     option = typer.Option(
         f"--{key}",

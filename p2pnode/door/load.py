@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..config import PREFIX, Resolved, Source, from_environment, from_flags, from_toml, resolve
+from ..config import Resolved, Source, from_environment, from_flags, from_toml, resolve
 from ..errors import UsageError
+from ..settings import PREFIX
 
 CONFIG_FILE = "config.toml"
 MAX_CONFIG_BYTES = 1 << 20

@@ -1,15 +1,17 @@
-"""`export` and `revert`: orders to the running node; weights also from what a node saved."""
+"""`export`, `revert`, `pause`, `resume`, `limits`: orders to the running node; weights also from what a node saved."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
-from ..config import Config
+from ..config import changed
 from ..errors import LocalProblem
 from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
 from ..node.joining import load_manifest, load_saved
 from ..run import Plan, RunAccess, read_manifest
+from ..settings import NO_LIMITS, Config
 from ..store.storage import DiskStorage, write_whole
 
 
@@ -24,6 +26,16 @@ def export_weights(config: Config, file: str, ema: bool) -> None:
 
 def revert_peer(data_dir: Path, peer: str) -> None:
     print(ask(data_dir, ControlRequest("revert", peer=peer), WORK_LIMIT).said)
+
+
+def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:
+    print(ask(data_dir, ControlRequest(do)).said)
+
+
+def change_limits(data_dir: Path, words: dict[str, str]) -> None:
+    """Tell the running node, and say what holds now; UsageError before it is asked what cannot be."""
+    changed(NO_LIMITS, words)
+    print(ask(data_dir, ControlRequest("limits", limits=dict(words))).said)
 
 
 def _export_saved(config: Config, target: Path, ema: bool) -> str:

@@ -16,6 +16,7 @@ from rich.text import Text
 from ..addresses import Address
 from ..config import Resolved, unknown_variables
 from ..errors import LocalProblem
+from ..guest import Schedule
 from ..node.acquaintances import BOOK_FILE
 from ..node.control import ControlRequest, NotRunning, ask
 from ..node.status import PeerRow, Status
@@ -57,7 +58,7 @@ def _plain(value: object) -> object:
         return f"{value.run}.***" if value.private else str(value.run)
     if isinstance(value, tuple):
         return [_plain_item(item) for item in value]
-    return str(value) if isinstance(value, Path | Until) else value
+    return str(value) if isinstance(value, Path | Until | Schedule) else value
 
 
 def _plain_item(item: object) -> str:

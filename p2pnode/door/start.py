@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..addresses import host_and_port
-from ..config import Config, LearningSettings
 from ..errors import LocalProblem, P2pnodeError, UsageError
 from ..ids import Identity
 from ..names import friendly_name, run_name
@@ -28,6 +27,7 @@ from ..node.node import Node, NodeSettings
 from ..node.taskchoice import TaskChoice
 from ..node.world import ThreadCompute, real_world
 from ..run import RunAccess
+from ..settings import Config, LearningSettings
 from ..store.book import PeerBook
 from ..store.datadir import DataDir, open_data_dir
 from ..watch.show import shown
@@ -144,6 +144,7 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
         max_disk=config.learning.max_disk,
         leave_timeout=config.learning.leave_timeout,
         meet_only=config.learning.meet_only,
+        guest=config.guest,
     )
 
 

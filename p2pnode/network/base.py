@@ -7,6 +7,7 @@ or PeerMisbehaved, or with NetworkDown when our own side is the one that is gone
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -34,6 +35,22 @@ class Health:
     why: str = ""
 
 
+class Throttle(Protocol):
+    """Slows a stream down to what this node may send or receive."""
+
+    def piece(self, most: int) -> int:
+        """How much to send at once, at most `most`."""
+        ...
+
+    async def spend(self, count: int) -> None:
+        """So many bytes went; returns when more may."""
+        ...
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Before the first byte: to be held while the stream goes on; PeerRefused when there is no room for it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Payload:
     """Something to stream to a peer: its size and content hash (BLAKE3), and how to read a piece of it."""
@@ -41,6 +58,7 @@ class Payload:
     size: int
     digest: bytes
     read: Callable[[int, int], bytes | memoryview]  # (offset, length) -> exactly those bytes
+    throttle: Throttle | None = None
 
     @classmethod
     def of(cls, data: bytes) -> Payload:
@@ -57,6 +75,7 @@ class StreamLimits:
     min_rate: float = 16 * KIB  # bytes per second, after `grace`
     grace: Seconds = 10.0
     expected_digest: bytes = b""  # refuse at once what announces another content hash
+    throttle: Throttle | None = None  # the time it takes is not held against the sender
 
 
 class Hasher(Protocol):

@@ -13,6 +13,7 @@ success; a sender below the minimum rate is given up; the receiver holds one chu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 from enum import IntEnum
@@ -101,8 +102,8 @@ def _check_opening(size: int, digest: bytes, resumed_at: int, limits: StreamLimi
 async def _take_chunks(reader: Reader, size: int, sink: Sink, limits: StreamLimits) -> None:
     """Read DATA frames until END; one timer, moved on with every piece, keeps the minimum rate."""
     async with asyncio.timeout(limits.grace) as timer:
-        begun = asyncio.get_running_loop().time()
-        resumed_at = sink.offset
+        loop = asyncio.get_running_loop()
+        begun, resumed_at = loop.time(), sink.offset
         while True:
             status, length = _FRAME.unpack(await reader.readexactly(_FRAME.size))
             if status == Status.END and length == 0:
@@ -117,6 +118,11 @@ async def _take_chunks(reader: Reader, size: int, sink: Sink, limits: StreamLimi
                     raise asyncio.IncompleteReadError(b"", length)
                 sink.write(piece)
                 length -= len(piece)
+                if limits.throttle is not None:
+                    timer.reschedule(None)
+                    read = loop.time()
+                    await limits.throttle.spend(len(piece))
+                    begun += loop.time() - read
                 timer.reschedule(begun + limits.grace + (sink.offset - resumed_at) / limits.min_rate)
     if sink.offset != size:
         raise PeerMisbehaved(f"ended after {sink.offset} of {size} bytes")
@@ -140,7 +146,8 @@ async def serve_stream(peer: PeerId, reader: Reader, writer: Writer, server: Ser
         payload = await _payload(server, peer, request)
         if offset > payload.size:
             raise PeerRefused("offset", f"{offset} is past the end")
-        await _send_payload(writer, payload, offset)
+        async with contextlib.nullcontext() if payload.throttle is None else payload.throttle.turn():
+            await _send_payload(writer, payload, offset)
     except PeerRefused as refusal:
         await _send_reason(writer, Status.REFUSED, str(refusal))
     except PeerMisbehaved as fault:
@@ -172,7 +179,8 @@ async def _payload(server: Server, peer: PeerId, request: bytes) -> Payload:
 
 
 def _piece(payload: Payload, offset: int) -> bytes | memoryview:
-    length = min(CHUNK_BYTES, payload.size - offset)
+    most = CHUNK_BYTES if payload.throttle is None else payload.throttle.piece(CHUNK_BYTES)
+    length = min(most, payload.size - offset)
     try:
         piece = payload.read(offset, length)
         if len(piece) != length:
@@ -209,6 +217,8 @@ async def _send_payload(writer: Writer, payload: Payload, offset: int) -> None:
         writer.write(chunk)
         async with asyncio.timeout(SEND_GRACE):
             await writer.drain()
+        if payload.throttle is not None:
+            await payload.throttle.spend(len(chunk))
         offset += len(chunk)
     writer.write(_FRAME.pack(Status.END, 0))
     async with asyncio.timeout(SEND_GRACE):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..ids import PeerId
-from ..messages import Message, Ping, Pong, decode_answer, encode
-from ..network.base import Clock, Network, Seconds
+from ..messages import Hello, Message, Ping, Pong, StreamRequest, decode_answer, encode
+from ..network.base import Clock, Network, Seconds, Sink, StreamLimits
 from ..peers.standing import Standing
 from ..peers.table import PeerTable
+from .allowance import Allowance
 from .status import Traffic
 from .swarmclock import SwarmClock
 
 CALL_TIMEOUT: Seconds = 5.0
+URGENT = (Ping, Hello)  # small, and how peers see that this node lives: they count, and never wait for the limits
 
 A = TypeVar("A", bound=Message)
 
@@ -41,6 +43,7 @@ class Calls:
     ) -> None:
         self.last_heard: float | None = None
         self.traffic = TrafficCount()
+        self.allowance = Allowance(clock)
         self._network = network
         self._clock = clock
         self._swarm_clock = swarm_clock
@@ -49,13 +52,17 @@ class Calls:
 
     async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
         """The peer's answer. PeerError as the network says; NetworkDown leaves the peer's record alone."""
+        if not isinstance(request, URGENT):
+            await self.allowance.ready()
         begun = self._clock.monotonic()
         data = encode(request)
         self.traffic.calls_made += 1
         self.traffic.sent_bytes += len(data)
+        self.allowance.up.charge(len(data))
         try:
             raw = await self._network.call(peer, data, timeout)
             self.traffic.received_bytes += len(raw)
+            self.allowance.down.charge(len(raw))
             self._heard(peer, begun)
             return decode_answer(raw, expected)
         except PeerMisbehaved as fault:
@@ -67,6 +74,15 @@ class Calls:
         except PeerError:
             self._table.failed(peer)
             raise
+
+    async def fetch(self, peer: PeerId, request: StreamRequest, sink: Sink, limits: StreamLimits) -> None:
+        """Stream something into `sink`, as fast as this node may receive. PeerError as the network says."""
+        try:
+            async with self.allowance.down.turn(None):
+                limits = replace(limits, throttle=self.allowance.down)
+                await self._network.fetch(peer, encode(request), sink, limits)
+        finally:
+            self.traffic.received_bytes += sink.offset
 
     async def ping(self, peer: PeerId, timeout: Seconds = CALL_TIMEOUT) -> Pong | None:
         """The peer's answer, or None when there is none; its time is noted."""

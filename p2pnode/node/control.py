@@ -34,11 +34,14 @@ Order = Callable[["ControlRequest"], Awaitable["ControlAnswer"]]  # LocalProblem
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked of the node."""
 
-    do: Literal["status", "leave", "export", "revert", "log", "blame", "shards", "fingerprints"]
+    do: Literal[
+        "status", "leave", "export", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume", "limits",
+    ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     ema: bool = False  # export the average over rounds
     peer: str = ""  # to leave out: its id, the end of it, or its name
     shard: str = ""  # whose journey is asked for; "": all shards, without journeys
+    limits: dict[str, str | bool | float] = {}  # to change, by the names of their flags; `off` is no limit
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from ..addresses import Address, parse_address
 from ..errors import LocalProblem, NetworkDown, PeerError, UsageError
 from ..network.base import Seconds
 from ..run import Plan, RunAccess
+from ..settings import NO_LIMITS, GuestSettings
 from ..until import Until
 from .joining import Run, SavedRun, adopted_access, found_run, load_manifest, load_saved, manifest_from_any, save_run
 from .membership import Membership
@@ -53,6 +54,7 @@ class NodeSettings:
     max_disk: int | None = None  # bytes that learning may use
     leave_timeout: Seconds = 20.0  # for handing over shards that are only here
     meet_only: bool = False  # take no part in learning, whatever the run learns
+    guest: GuestSettings = NO_LIMITS
     circle: str = ""  # with whom the delta set is shared, for experiments; "": with all of the run
 
 

@@ -89,6 +89,7 @@ class Exchanging:
                 async with asyncio.timeout(EXCHANGE_PERIOD):
                     await self._now.wait()
             self._now.clear()
+            await self._parts.restraint.free()
             await self.once()
 
     async def once(self) -> None:
@@ -108,6 +109,8 @@ class Exchanging:
         """One after the other, so that the same entries do not come from all of them; who is slow holds up nobody."""
         async with asyncio.TaskGroup() as group:
             for partner in partners:
+                if self._parts.restraint.why:
+                    break
                 await asyncio.wait([group.create_task(self._exchange(partner))], timeout=PATIENCE)
 
     async def _exchange(self, partner: PeerId) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
 from ..merge.snapshot import Assembly, ChunkSink, Outline, decode_outline
-from ..messages import GetChunks, GetKept, GetSnapshot, StreamRequest, encode
-from ..network.base import MemorySink, Network, Sink, StreamLimits
+from ..messages import GetChunks, GetKept, GetSnapshot
+from ..network.base import MemorySink, StreamLimits
 from .admission import Admission
-from .calls import TrafficCount
+from .calls import Calls
 
 LARGE = 4 << 20  # bytes from which on several members are asked at once
 PIECE = 4  # chunks that one of several is asked for at a time
@@ -24,11 +24,8 @@ _MAX_KEPT_BYTES = 1 << 20
 class Fetching:
     """Asks members for one model's snapshots. A member whose content is wrong is reported to `blame`."""
 
-    def __init__(
-        self, network: Network, admission: Admission, traffic: TrafficCount, blame: Callable[[PeerId, str], None]
-    ) -> None:
-        self._traffic = traffic
-        self._network = network
+    def __init__(self, calls: Calls, admission: Admission, blame: Callable[[PeerId, str], None]) -> None:
+        self._calls = calls
         self._admission = admission
         self._blame = blame
 
@@ -37,7 +34,7 @@ class Fetching:
         sink = MemorySink()
         limits = StreamLimits(_MAX_OUTLINE_BYTES)
         try:
-            await self._fetch(peer, GetSnapshot(*self._who(peer), at, circle), sink, limits)
+            await self._calls.fetch(peer, GetSnapshot(*self._who(peer), at, circle), sink, limits)
             return decode_outline(sink.content(), max_size)
         except ValueError as error:
             self._blame(peer, f"snapshot: {error}")
@@ -62,7 +59,7 @@ class Fetching:
         sink = MemorySink()
         limits = StreamLimits(max(_MAX_KEPT_BYTES, outline.size // _MAX_KEPT_SHARE))
         try:
-            await self._fetch(peer, GetKept(*self._who(peer), outline.name), sink, limits)
+            await self._calls.fetch(peer, GetKept(*self._who(peer), outline.name), sink, limits)
         except (PeerError, NetworkDown):
             return b""
         return sink.content()
@@ -86,13 +83,7 @@ class Fetching:
         place = outline.place_of(span)
         limits = StreamLimits(place.stop - place.start, expected_digest=outline.digest(span))
         request = GetChunks(*self._who(peer), outline.name, span.start, span.stop)
-        await self._fetch(peer, request, ChunkSink(assembly, span), limits)
-
-    async def _fetch(self, peer: PeerId, request: StreamRequest, sink: Sink, limits: StreamLimits) -> None:
-        try:
-            await self._network.fetch(peer, encode(request), sink, limits)
-        finally:
-            self._traffic.received_bytes += sink.offset
+        await self._calls.fetch(peer, request, ChunkSink(assembly, span), limits)
 
     def _who(self, peer: PeerId) -> tuple[str, str, bytes]:
         return self._admission.access.tag, self._admission.model, self._admission.proof(peer)

@@ -53,7 +53,7 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
     world, choice, share = parts.world, settings.task or TaskChoice(), settings.share
     bench = await world.compute(lambda: follow_plan(plan, choice, world.open_bench))
     if isinstance(world.compute, ThreadCompute):
-        await world.compute(lambda: choose_threads(bench))
+        await world.compute(lambda: choose_threads(bench, parts.restraint.cores))
     rows = None if share is None else fixed_rows(bench, share)
     circle, genesis = settings.circle, bytes.fromhex(plan.genesis)
     terms = Terms(

@@ -103,6 +103,7 @@ class Learning:
         self.holdings = Holdings(parts, admission, layout, self.exchanging.run_members, room)
         self.fingerprints: Fingerprinter | None = None
         self.trainer = Trainer(bench, np.empty(0, np.int64), _own_seed(parts, access), declared_speed=parts.world.speed)
+        self.trainer.brake = parts.restraint.brake
         self._parts = parts
         self._terms = terms
         self._shards: list[Shard] = []
@@ -167,6 +168,7 @@ class Learning:
         """Round after round; returns why when the user's goal is reached."""
         clock, until = self._parts.world.clock, self._terms.until
         while True:
+            await self._parts.restraint.free()
             begun = clock.monotonic()
             await self._parts.world.compute(self._choose_rows)
             if self.trainer.samples:

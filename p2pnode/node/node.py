@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..errors import LocalProblem, P2pnodeError, UsageError
+from ..errors import LocalProblem, UsageError
 from ..ids import Identity, PeerId
 from ..messages import ViewIs
 from ..network.base import Health, Network, Seconds
@@ -22,8 +22,10 @@ from .entrance import Entrance, NodeSettings
 from .looking import Looking, view_of
 from .membership import Membership
 from .parts import make_parts
+from .plainly import raise_plain
+from .restraint import GUEST_ORDERS
 from .serve import NodeServer
-from .showing import exchange_rows, peer_row
+from .showing import condition_in_words, exchange_rows, peer_row
 from .status import Condition, Event, PeerRow, Status
 from .world import World
 
@@ -50,7 +52,7 @@ class Node:
         self._settings = settings
         self._world = world
         self._network = network
-        self._parts = make_parts(identity, world, network)
+        self._parts = make_parts(identity, world, network, settings.guest)
         self._events = self._parts.events
         self._born = world.clock.monotonic()
         self._leaving = asyncio.Event()
@@ -91,6 +93,8 @@ class Node:
         """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints=self.fingerprints(), manifest=self.manifest)
+        if request.do in GUEST_ORDERS:
+            return self._parts.restraint.obey(request, self.role == "node")
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet")
         from .orders import obey  # torch, which a node that learns has imported
@@ -110,7 +114,7 @@ class Node:
                     await self.learner.holdings.hand_over_all(self._settings.leave_timeout)
                 await self._say_goodbye()
             else:
-                _raise_plain(living)
+                raise_plain(living)
         finally:
             await self._cancelled(leaving)
             await self._cancelled(living)
@@ -138,6 +142,7 @@ class Node:
                 await self._enter_run()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._membership.keep())
+                group.create_task(self._parts.restraint.keep())
                 if self.manifest and self.role == "node":
                     group.create_task(self._learn(read_manifest(self.manifest)))
         finally:
@@ -150,6 +155,7 @@ class Node:
             raise UsageError(f"--task {task.spec} contradicts the run, which learns nothing; --found a new run")
         if manifest.plan is None or self.access is None or self._settings.meet_only:
             return
+        await self._parts.restraint.free()
         learner = await self._learner_module()
         learning: Learning = await learner.prepare(manifest, self._settings, self._parts, self.access)
         learning.meet(self._membership)
@@ -219,19 +225,9 @@ class Node:
             self._events.say(condition, self._why(condition), warning=lost)
 
     def _why(self, condition: Condition) -> str:
-        match condition:
-            case "connected":
-                here = self._parts.table.count_present(self._tag)
-                return f"connected: {here} peer{'' if here == 1 else 's'} here"
-            case "alone":
-                return "nobody else is here yet" + ("; send them the invite" if self.access is not None else "")
-            case "searching":
-                trouble = self._membership.search.trouble
-                return f"no peer answers ({trouble}); still trying" if trouble else "looking for the others"
-            case "network down":
-                return f"the network daemon is being replaced ({self._network.health.why or 'it stopped'})"
-            case _:
-                return condition
+        here = self._parts.table.count_present(self._tag)
+        trouble = self._membership.search.trouble
+        return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.why)
 
     def _network_changed(self, health: Health) -> None:
         if self._condition != "starting":
@@ -275,6 +271,8 @@ class Node:
             learning=None if self.learner is None else self.learner.status(),
             page=self._page,
             exchanges=exchange_rows(self.peer_id, standings, self._looking.views),
+            guest=parts.restraint.status(),
+            machine=parts.restraint.machine,
         )
 
     def _row(self, peer: Peer, head: int | None) -> PeerRow:
@@ -297,13 +295,3 @@ class Node:
         """Ask a few peers how they are doing, for `status`. Worth its calls only while somebody watches."""
         if self.access is not None and self._network.health.state == "up":
             await self._looking.once(self.access)
-
-
-def _raise_plain(task: asyncio.Task[None]) -> None:
-    """Raise what ended a task; what we raise on purpose comes out of task groups as itself."""
-    error = task.exception()
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    if isinstance(error, P2pnodeError):
-        raise error from None
-    task.result()

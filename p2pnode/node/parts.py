@@ -9,9 +9,11 @@ from ..network.base import Network
 from ..network.records import Records
 from ..peers.standing import Standing
 from ..peers.table import PeerTable
+from ..settings import NO_LIMITS, GuestSettings
 from .acquaintances import Acquaintances
 from .calls import Calls
 from .events import Events
+from .restraint import Restraint
 from .swarmclock import SwarmClock
 from .world import World
 
@@ -28,9 +30,10 @@ class Parts:
     calls: Calls
     records: Records
     acquaintances: Acquaintances
+    restraint: Restraint
 
 
-def make_parts(identity: Identity, world: World, network: Network) -> Parts:
+def make_parts(identity: Identity, world: World, network: Network, guest: GuestSettings = NO_LIMITS) -> Parts:
     events = Events(world.clock)
     clock = SwarmClock(world.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
     table = PeerTable(identity.peer_id)
@@ -38,7 +41,8 @@ def make_parts(identity: Identity, world: World, network: Network) -> Parts:
     calls = Calls(network, world.clock, clock, table, standing)
     records = Records(network, identity, clock.now)
     acquaintances = Acquaintances(table, records, network, clock, events, world.storage)
-    return Parts(identity, world, network, events, clock, table, standing, calls, records, acquaintances)
+    restraint = Restraint(world, events, calls.allowance, guest)
+    return Parts(identity, world, network, events, clock, table, standing, calls, records, acquaintances, restraint)
 
 
 def _clock_warning(offset: float) -> str:

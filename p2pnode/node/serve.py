@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol
 
 from ..errors import PeerMisbehaved, PeerRefused
@@ -42,6 +43,8 @@ from ..messages import (
 from ..network.base import Payload
 from ..records import SignedRecord
 from ..run import RunAccess
+from .allowance import PATIENCE
+from .calls import URGENT
 from .parts import Parts
 
 
@@ -91,6 +94,7 @@ class NodeServer:
         self._table = parts.table
         self._standing = parts.standing
         self._traffic = parts.calls.traffic
+        self._allowance = parts.calls.allowance
         self._take_in = parts.acquaintances.take_in
         self._answers: dict[type, Callable[[PeerId, Request], Answer | Awaitable[Answer]]] = {
             Ping: self._pong,
@@ -111,8 +115,10 @@ class NodeServer:
         """The answer to one call, whatever was in it."""
         self._traffic.calls_served += 1
         self._traffic.received_bytes += len(request)
+        self._allowance.down.charge(len(request))
         answer = encode(await self._answer(peer, request))
         self._traffic.sent_bytes += len(answer)
+        self._allowance.up.charge(len(answer))
         return answer
 
     async def _answer(self, peer: PeerId, request: bytes) -> Answer:
@@ -124,6 +130,8 @@ class NodeServer:
             return self._refuse(Refused("busy", "too many calls; slow down"))
         try:
             message = decode_request(request)
+            if not isinstance(message, URGENT):
+                await self._allowance.up.ready(PATIENCE)
             answer = self._answers[type(message)](peer, message)
             return await answer if isinstance(answer, Awaitable) else answer
         except PeerMisbehaved as fault:
@@ -144,7 +152,7 @@ class NodeServer:
             raise PeerRefused("busy", "too many faults or calls lately")
         payload = await self._learner().payload(peer, decode_stream_request(request))
         self._traffic.sent_bytes += payload.size
-        return payload
+        return replace(payload, throttle=self._allowance.up)
 
     def _learner(self) -> Learner:
         if self._host.learner is None:

@@ -13,7 +13,7 @@ from ..handoff.certificate import Certificate, check_offer, is_offer
 from ..handoff.messages import Certified, check
 from ..handoff.state import Fetched, NotFetched, Received, may_have, sources
 from ..ids import PeerId
-from ..messages import GetShard, encode
+from ..messages import GetShard
 from ..network.base import MemorySink, Payload, Seconds, StreamLimits
 from ..shards.samples import MAX_SHARD_BYTES, decode_samples
 from ..shards.visits import MAX_BYTES as MAX_HISTORY_BYTES
@@ -149,7 +149,7 @@ class ShardFetch:
         most = min(room, MAX_SHARD_BYTES) + MAX_HISTORY_BYTES + _LENGTH.size
         sink = MemorySink()
         try:
-            await self._parts.network.fetch(peer, encode(request), sink, StreamLimits(most))
+            await self._parts.calls.fetch(peer, request, sink, StreamLimits(most))
             return await self._parts.world.aside(lambda: self._unpacked(peer, shard, sink.content()))
         except ValueError as fault:
             self._blame(peer, f"shard: {fault}")
@@ -158,8 +158,6 @@ class ShardFetch:
                 self._blame(peer, f"shard: {fault}")
         except (PeerError, NetworkDown):
             pass
-        finally:
-            self._parts.calls.traffic.received_bytes += sink.offset
         return None
 
     def _unpacked(self, peer: PeerId, shard: str, data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from ..ids import PeerId
 from ..messages import ViewIs
 from ..peers.table import Peer
 from .parts import Parts
-from .status import ExchangeRow, Kinship, PeerRow
+from .status import Condition, ExchangeRow, Kinship, PeerRow
 
 if TYPE_CHECKING:
     from ..deltaset.entry import Facts
@@ -65,6 +65,21 @@ def _told(peer: PeerId, view: ViewIs, me: PeerId) -> Iterator[ExchangeRow]:
         if told.peer not in (peer, me) and math.isfinite(told.last):
             change = _finite(told.loss_change)
             yield ExchangeRow(peer, told.peer, told.last, told.count, told.sent_bytes, told.received_bytes, change)
+
+
+def condition_in_words(condition: Condition, here: int, in_run: bool, trouble: str, down: str) -> str:
+    """Why a node is as it is: `here` peers, what troubles its search, why its network is down."""
+    match condition:
+        case "connected":
+            return f"connected: {here} peer{'' if here == 1 else 's'} here"
+        case "alone":
+            return "nobody else is here yet" + ("; send them the invite" if in_run else "")
+        case "searching":
+            return f"no peer answers ({trouble}); still trying" if trouble else "looking for the others"
+        case "network down":
+            return f"the network daemon is being replaced ({down or 'it stopped'})"
+        case _:
+            return condition
 
 
 def _finite(value: float | None) -> float | None:

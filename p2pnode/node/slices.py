@@ -35,8 +35,11 @@ class Slices:
 
     async def train(self, steps: int, rate: float) -> tuple[Floats, TrainResult]:
         """`steps` local steps: where they started, seen from the end, and what they came to. Diverged as in Trainer."""
-        begun, result = np.empty(0, np.float32), None
+        begun, result, asked = np.empty(0, np.float32), None, 0
         for count in split(steps, self._count()):
+            if result is not None and result.steps < asked:
+                break  # the node is to rest
+            asked += count
             begun, result = await self._world.compute(
                 lambda begun=begun, before=result, count=count: self._slice(begun, before, count, rate),  # type: ignore[misc]
                 count,

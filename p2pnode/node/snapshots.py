@@ -62,7 +62,7 @@ class Snapshots:
         self._policy = policy
         self._own = own
         self.offers = Offers(policy, parts.world)
-        self._fetching = Fetching(parts.network, admission, parts.calls.traffic, self._blame)
+        self._fetching = Fetching(parts.calls, admission, self._blame)
         self._max_size = 8 * len(policy.readout()) + _OVERHEAD
         self._assembly: Assembly | None = None  # of a snapshot that did not come whole
         self._mended = self._told = -MEND_PAUSE

@@ -64,6 +64,7 @@ class Trainer:
         self.bench = bench
         self.steps_done = 0
         self.speed = declared_speed or 0.0  # local steps a second, smoothed; 0 before the first
+        self.brake: Callable[[], bool] = lambda: False  # after each step: may wait, and end the steps
         self.keeps_gradient = False
         self.last_gradient: Vector | None = None  # of the last local step, where it is kept
         self._shares = torch.empty(0)
@@ -91,7 +92,7 @@ class Trainer:
         self._stepper = self.bench.stepper()
 
     def steps(self, weights: Vector, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
-        """Do `count` local steps from `weights`, which stay as they are.
+        """Do `count` local steps from `weights`, which stay as they are; fewer, at least one, when `brake` says so.
 
         `at` is the run's step the first of them is, for the task's schedule (own steps when not told); `rate` is a
         further factor on the learning rate.
@@ -108,6 +109,9 @@ class Trainer:
             total, first = 0.0, self.steps_done if at is None else at
             for done in range(count):
                 total += self._step(first + done, rate, done)
+                if self.brake():
+                    count = done + 1
+                    break
             self._check_weights(count, total)
             self._note_confidences()
             if self.keeps_gradient:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..network.base import Clock
 from ..store.storage import Storage
+from .status import Machine
 from .taskchoice import TaskChoice
 
 if TYPE_CHECKING:
@@ -24,6 +25,20 @@ class Compute(Protocol):
     """Runs heavy work: in a thread of its own in real life, inline in a simulation, which charges `steps` for it."""
 
     def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]: ...
+
+
+class Host(Protocol):
+    """The machine, as far as a guest has to know it."""
+
+    cores: int
+
+    def read(self) -> Machine:
+        """Its load since the last look. Quick, and may run in any thread."""
+        ...
+
+    def minute(self) -> int:
+        """Of the local day."""
+        ...
 
 
 OpenBench = Callable[[TaskChoice, int], "Bench"]
@@ -52,6 +67,7 @@ class World:
     open_bench: OpenBench = open_bench
     speed: float | None = None  # local steps a second as a simulation declares them; None: measured
     aside: Compute = inline  # for short work that does not wait for training to end
+    host: Host | None = None  # None: nothing about the machine concerns this node, as in a simulation
 
 
 class SystemClock:
@@ -82,5 +98,7 @@ class ThreadCompute:
 
 def real_world(storage: Storage, skew: float = 0.0) -> World:
     """The machine itself. Randomness comes from the system, because keys of private runs are drawn from it."""
+    from .machine import PsutilHost
+
     compute, aside = ThreadCompute("compute"), ThreadCompute("aside")
-    return World(SystemClock(skew), random.SystemRandom(), storage, compute, aside=aside)
+    return World(SystemClock(skew), random.SystemRandom(), storage, compute, aside=aside, host=PsutilHost())

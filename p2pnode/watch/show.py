@@ -10,9 +10,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol, TextIO
 
-from ..config import OutputSettings
 from ..node.control import ControlAnswer, ControlRequest
 from ..node.status import Event, Status
+from ..settings import OutputSettings
 from .lines import line_writer
 from .text import clean, invitation, one_line
 

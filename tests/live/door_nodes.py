@@ -122,7 +122,7 @@ class Door:
 
     def left_behind(self) -> list[str]:
         """Sockets, temporary files and half-written files that a clean end does not leave."""
-        kept = {"identity.key", "lock", "port", "run.json", "runs", "book.json", "config.toml"}
+        kept = {"identity.key", "lock", "port", "run.json", "runs", "book.json", "config.toml", "paused"}
         here = [path.name for path in self.data_dir.iterdir()] if self.data_dir.exists() else []
         return [name for name in here if name not in kept] + [str(path) for path in self.temporary.rglob("*")]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from p2pnode.config import OutputSettings
 from p2pnode.node.status import Event, Status, Traffic
+from p2pnode.settings import OutputSettings
 from p2pnode.watch.show import shown, view_kind
 
 

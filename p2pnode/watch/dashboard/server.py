@@ -1,4 +1,14 @@
-"""The page's server: static files, the newest picture, the past, a stream of server-sent events; in the node's loop."""
+"""The page's server: static files, the newest picture, the past, a stream of server-sent events; in the node's loop.
+
+Whoever may read gets `/api/view`, `/api/past`, `/api/live`, `/metrics`, `/health`, and what `details` serves. Steering
+needs the token, as `Authorization: Bearer TOKEN`; each answers {"said": words}, or 400 with {"problem": words}:
+
+    POST /api/pause    /api/resume    /api/leave
+    POST /api/limits   a JSON object of the limits to change, by their flags' names, with what one would write there:
+                       {"max-upload": "500k", "max-download": "off", "max-cpu": "50%", "pause-on-battery": true,
+                        "idle-only": false, "schedule": "22:00-07:00"}
+                       What holds, and why the node rests, is `guest` in each picture.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +19,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from importlib import resources
 
+import msgspec
 from aiohttp import web
 
-from ...errors import LocalProblem
+from ...errors import LocalProblem, UsageError
+from ...node.control import ControlRequest
 from ..show import Watched
 from .details import Details
 from .feed import Feed
@@ -57,6 +69,9 @@ class Page:
             web.get("/metrics", self._metrics),
             web.get("/health", self._health),
             web.post("/api/leave", self._leave),
+            web.post("/api/pause", self._pause),
+            web.post("/api/resume", self._resume),
+            web.post("/api/limits", self._limits),
         ]
 
     async def _view(self, request: web.Request) -> web.Response:
@@ -83,6 +98,25 @@ class Page:
     async def _health(self, request: web.Request) -> web.Response:
         why = health(self._node.status())
         return web.Response(status=503 if why else 200, text=f"{why or 'well'}\n")
+
+    async def _pause(self, request: web.Request) -> web.Response:
+        return await self._obey(ControlRequest("pause"))
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        return await self._obey(ControlRequest("resume"))
+
+    async def _limits(self, request: web.Request) -> web.Response:
+        try:
+            words = msgspec.json.decode(await request.read(), type=dict[str, str | bool | float])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return web.json_response({"problem": f"not limits: {str(error)[:200]}"}, status=400)
+        return await self._obey(ControlRequest("limits", limits=words))
+
+    async def _obey(self, request: ControlRequest) -> web.Response:
+        try:
+            return web.json_response({"said": (await self._node.obey(request)).said})
+        except (LocalProblem, UsageError) as problem:
+            return web.json_response({"problem": str(problem)}, status=400)
 
     async def _leave(self, request: web.Request) -> web.Response:
         self._node.leave()

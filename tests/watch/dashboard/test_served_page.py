@@ -9,8 +9,11 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
+from p2pnode.config import changed
 from p2pnode.errors import LocalProblem
+from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.node.status import Event, Status
+from p2pnode.settings import NO_LIMITS
 from p2pnode.watch.dashboard.server import MAX_WATCHERS, Place, served
 from tests.watch.test_terminal import LEARNING, row, status
 
@@ -20,6 +23,7 @@ class FakeNode:
         self.shown = status(**{"learning": LEARNING, **changes})
         self.left = False
         self.looked = 0
+        self.obeyed: list[ControlRequest] = []
 
     def status(self) -> Status:
         return self.shown
@@ -28,6 +32,11 @@ class FakeNode:
 
     def leave(self) -> None:
         self.left = True
+
+    async def obey(self, request: ControlRequest) -> ControlAnswer:
+        changed(NO_LIMITS, request.limits)
+        self.obeyed.append(request)
+        return ControlAnswer(said=f"{request.do} done")
 
     async def look_around(self) -> None:
         self.looked += 1
@@ -124,3 +133,34 @@ async def test_a_taken_port_is_one_clear_line() -> None:
         with pytest.raises(LocalProblem, match=f"127.0.0.1:{port}"):
             async with served(FakeNode(), "127.0.0.1", port):
                 pass
+
+
+async def steered(place: Place, path: str, body: str = "", token: str = "") -> tuple[int, dict[str, str]]:
+    headers = {"Authorization": f"Bearer {token or place.token}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(place.address + path, headers=headers, data=body) as answer,
+    ):
+        return answer.status, await answer.json() if answer.status != 403 else {}
+
+
+async def test_the_token_pauses_resumes_and_limits() -> None:
+    node = FakeNode()
+    async with served(node, "127.0.0.1", 0) as place:
+        for path in ("api/pause", "api/resume", "api/limits"):
+            assert (await steered(place, path, "{}", token="wrong"))[0] == 403
+        assert node.obeyed == []
+        assert await steered(place, "api/pause") == (200, {"said": "pause done"})
+        assert await steered(place, "api/resume") == (200, {"said": "resume done"})
+        wanted = {"max-upload": "500k", "idle-only": True, "max-cpu": 0.5, "schedule": "off"}
+        assert (await steered(place, "api/limits", json.dumps(wanted)))[0] == 200
+        assert [request.do for request in node.obeyed] == ["pause", "resume", "limits"]
+        assert node.obeyed[-1].limits == wanted
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{", '{"max-upload": {}}', "\xff", '{"max-upload": "much"}', "[" * 2000])
+async def test_limits_that_cannot_be_are_said_back(body: str) -> None:
+    async with served(FakeNode(), "127.0.0.1", 0) as place:
+        code, answer = await steered(place, "api/limits", body)
+        assert code == 400
+        assert answer["problem"]

@@ -1,0 +1,69 @@
+"""A real node that is paused and resumed: the count of its local steps stands still, and moves again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.status import Status
+from tests.live.door_nodes import Door, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+WITHIN = 1.0  # second, in which a pause takes effect
+STILL = 2.0
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Door]:
+    door = Door(tmp_path, "guest", "--round-seconds", "30", learns=True)
+    yield door
+    door.stop()
+
+
+def status(door: Door) -> Status | None:
+    try:
+        return ask(door.data_dir, ControlRequest("status")).status
+    except Exception:  # not there yet
+        return None
+
+
+def steps(door: Door) -> int:
+    found = status(door)
+    return 0 if found is None or found.learning is None else found.learning.steps
+
+
+def order(door: Door, *words: str) -> str:
+    done = door.ask(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_pause_stops_the_steps_in_the_middle_of_a_round_and_outlives_a_restart(node: Door, tmp_path: Path) -> None:
+    wait_for("some steps of a long round", lambda: steps(node) > 20, 90)
+    assert "resume" in ask(node.data_dir, ControlRequest("pause")).said
+    time.sleep(WITHIN)
+    before = steps(node)
+    time.sleep(STILL)
+    assert steps(node) == before
+    now = status(node)
+    assert now is not None and now.guest.paused == "paused by you"
+    assert now.learning is not None and now.learning.rounds >= 1, "what was done is published"
+    assert now.machine is not None and 0 <= now.machine.own_cpu <= now.machine.cpu <= 1
+    assert "working" in order(node, "resume")
+    wait_for("steps after resuming", lambda: steps(node) > before, 60)
+
+    assert "until `resume`" in order(node, "pause")
+    order(node, "leave")
+    assert node.ended() == 0
+    again = Door(tmp_path, "guest", learns=True)
+    try:
+        again.says("resting: paused by you")
+        assert "cpu 20%" in order(again, "limits", "--max-cpu", "20%")
+        assert "working" in order(again, "resume")
+        wait_for("steps after the restart", lambda: steps(again) > before, 90)
+    finally:
+        again.stop()
