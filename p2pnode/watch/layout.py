@@ -17,6 +17,7 @@ GAP = 0.5  # around a circle
 COMMUNITY_GAP = 1.3
 RING = 16  # more than that fill a disc
 GOLDEN = pi * (3 - 5**0.5)
+STEPS = 60  # towards the middle of a disc around others
 STEP = 0.12  # of the search for a free place
 
 Points = NDArray[np.complex128]
@@ -106,9 +107,18 @@ def _pack(radii: Mapping[str, float], gap: float) -> _Packed:
     centres: list[complex] = []
     for name in names:
         centres.append(_free_place(centres, [radii[other] for other in names], radii[name], gap))
-    middle = sum(centres) / len(centres) if centres else 0j
-    reach = max((abs(at - middle) + radii[name] for name, at in zip(names, centres, strict=True)), default=0.0)
-    return _Packed({name: at - middle for name, at in zip(names, centres, strict=True)}, reach + gap / 2)
+    middle = _middle(centres, [radii[name] for name in names])
+    placed = {name: at - middle for name, at in zip(names, centres, strict=True)}
+    return _Packed(placed, max((abs(at) + radii[name] for name, at in placed.items()), default=0.0) + gap / 2)
+
+
+def _middle(centres: Sequence[complex], radii: Sequence[float]) -> complex:
+    """Of about the smallest disc around all: ever smaller steps towards what reaches farthest (Bădoiu, Clarkson)."""
+    middle = 0j
+    for step in range(1, STEPS if len(centres) > 1 else 1):
+        farthest = max(range(len(centres)), key=lambda at: abs(centres[at] - middle) + radii[at])
+        middle += (centres[farthest] - middle) / (step + 1)
+    return middle
 
 
 def _free_place(taken: Sequence[complex], radii: Sequence[float], radius: float, gap: float) -> complex:

@@ -38,7 +38,7 @@ def plot_similarity(picture: PeerGraph) -> Figure:
     for first, last in pairwise(bounds):
         if last - first > 1:
             square = (first - 0.5, first - 0.5), last - first, last - first
-            axes.add_patch(Rectangle(*square, fill=False, edgecolor=COLOURS[1], linewidth=1.1))
+            axes.add_patch(Rectangle(*square, fill=False, edgecolor=COLOURS[1], linewidth=1.1, clip_on=False))
     bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
     bar.set_label("similarity", fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8)
