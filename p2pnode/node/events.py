@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..network.base import Clock
+from .eventkinds import Kind
 from .status import Event
 
 KEPT = 200
@@ -22,7 +23,7 @@ class Events:
     def listen(self, listener: Callable[[Event], None]) -> None:
         self._listeners.append(listener)
 
-    def say(self, kind: str, text: str, *, warning: bool = False) -> None:
+    def say(self, kind: Kind, text: str, *, warning: bool = False) -> None:
         event = Event(self._clock.time(), kind, text, warning)
         self._kept.append(event)
         for listener in self._listeners:

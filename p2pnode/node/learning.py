@@ -49,6 +49,7 @@ from .bench import Bench
 from .bridging import Bridging
 from .circling import Circling
 from .evaluating import Evaluating
+from .eventkinds import Kind
 from .exchanging import MODEL, Exchanging
 from .fingerprinting import Fingerprinter
 from .holdings import Holdings
@@ -154,7 +155,7 @@ class Learning:
             self._warn("disk", f"progress was not saved: {problem or 'training took too long to end'}")
         self._saving.done(begun, clock.monotonic())
 
-    def _warn(self, kind: str, text: str) -> None:
+    def _warn(self, kind: Kind, text: str) -> None:
         """Say what went wrong, each kind of thing now and then only."""
         self.standings.problems += 1
         now = self._parts.world.clock.monotonic()
