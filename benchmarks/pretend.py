@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import cache
 
 from msgspec.structs import replace
 
 from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlAnswer, ControlRequest
+from p2pnode.node.showing import MAX_EXCHANGE_ROWS
 from p2pnode.node.status import (
     Event,
     ExchangeRow,
@@ -38,6 +40,7 @@ LAYERS = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "head.weig
 CIRCLE = 16
 
 
+@cache
 def peer_id(number: int) -> str:
     return f"12D3KooW{random.Random(number).getrandbits(160):040x}"
 
@@ -159,9 +162,10 @@ class PretendNode:
         )  # fmt: skip
 
     def _exchanges(self) -> tuple[ExchangeRow, ...]:
+        latest = sorted(self._bytes.items(), key=lambda item: item[1][0])[-MAX_EXCHANGE_ROWS:]
         return tuple(
             ExchangeRow(self._id(one), self._id(other), last, int(count), int(sent), int(received))
-            for (one, other), (last, count, sent, received) in self._bytes.items()
+            for (one, other), (last, count, sent, received) in latest
         )
 
     def _merge(self, at: int) -> MergeRow:

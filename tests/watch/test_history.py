@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from p2pnode.watch.graph import PeerGraph, PeerView, graph_of
+from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, graph_of
 from p2pnode.watch.history import History
 from tests.watch.test_terminal import row, status
 
@@ -36,10 +37,11 @@ def test_a_long_run_keeps_its_beginning_and_its_newest_moments() -> None:
 
 
 def test_large_swarms_keep_fewer_pictures() -> None:
-    history = History(100, most_peers=1_000)
+    history = History(100, most_rows=1_000)
+    edges = tuple(ExchangeView(f"one{at}", f"other{at}", 0.0, 1, 0, 0) for at in range(30))
     for time in range(200):
-        history.add(picture(float(time), peers=50))
-    assert sum(len(graph.peers) for graph in history.all()) <= 1_000
+        history.add(replace(picture(float(time), peers=20), exchanges=edges))
+    assert sum(len(graph.peers) + len(graph.exchanges) for graph in history.all()) <= 1_000
     assert len(history.all()) >= 4
 
 

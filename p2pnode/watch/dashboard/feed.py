@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator
 
@@ -13,6 +14,7 @@ from ..history import History
 from ..show import Watched
 
 EVERY = 1.0  # seconds
+PAST_ROWS = 40_000  # peers and exchanges in all that a page gets of the past: some megabytes
 
 
 class Feed:
@@ -56,5 +58,8 @@ class Feed:
             self.watchers -= 1
 
     def past(self) -> bytes:
-        """All that is remembered, as a JSON list."""
-        return self._encode(self.history.all())
+        """What is remembered, evenly thinned to what a page loads at once, the newest among it; a JSON list."""
+        kept = self.history.all()
+        rows = sum(len(graph.peers) + len(graph.exchanges) for graph in kept)
+        every = max(1, math.ceil(rows / PAST_ROWS))
+        return self._encode(kept[::-1][::every][::-1])

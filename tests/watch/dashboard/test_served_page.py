@@ -14,6 +14,7 @@ from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.node.status import Event, Status
 from p2pnode.settings import NO_LIMITS
+from p2pnode.watch.dashboard import feed
 from p2pnode.watch.dashboard.server import MAX_WATCHERS, Place, served
 from tests.watch.test_terminal import LEARNING, row, status
 
@@ -164,3 +165,10 @@ async def test_limits_that_cannot_be_are_said_back(body: str) -> None:
         code, answer = await steered(place, "api/limits", body)
         assert code == 400
         assert answer["problem"]
+
+
+def test_the_past_is_thinned_evenly_and_ends_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "PAST_ROWS", 20)
+    looking = feed.Feed(FakeNode())  # two peers
+    times = [looking.look().time for _ in range(25)]
+    assert [one["time"] for one in json.loads(looking.past())] == times[::-1][::3][::-1]

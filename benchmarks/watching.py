@@ -1,0 +1,278 @@
+"""What watching costs: the node that is watched, and the page itself in Chromium.
+
+    python -m benchmarks.watching [--quick] [--json]
+
+`training_slowdown`: one node really training, its page open and fed with 64 made-up peers, against the same node with
+the browser on an empty page; blocks alternate, the median of neighbours counts. `serving_cpu` is the share of a core
+that the node's loop takes more with the page open: what training can lose to it at most where cores are free.
+`page_load_ms`: from the address until the graph of 64 peers is drawn, with the longest past a node remembers.
+`frame_ms_500_peers`: a step of the layout and its drawing. `events_per_s`: pictures of 64 peers the page takes, held
+for some seconds. `rss_growth_mb`: of a node's pictures over an accelerated day, after its history is full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.common import Figures, middle, percentile, progress, run
+from benchmarks.pretend import PretendNode, serving
+from p2pnode.errors import LocalProblem
+from p2pnode.node.control import ControlRequest, ask
+from p2pnode.watch.dashboard import feed
+from p2pnode.watch.history import MOST
+
+PEERS, MANY = 64, 500
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+MB = 1_000_000
+WAIT = 60.0
+FILES = ("index.html", "page.js", "page.css", "icon.svg")
+DRAWN = "globalThis.p2pnode?.views.swarm.graph.frames.length > 0 && p2pnode.views.swarm.graph.nodes.size > {}"
+FRAMES = """count => {
+  const { graph } = p2pnode.views.swarm, times = [];
+  graph.simulation.stop();
+  for (let at = 0; at < count; at++) {
+    const begun = performance.now();
+    graph.simulation.alpha(0.5).tick();
+    graph.frame();
+    times.push(performance.now() - begun);
+  }
+  return times;
+}"""
+SHOWN_PER_SECOND = """seconds => new Promise((resolve) => {
+  const { simulation } = p2pnode.views.swarm.graph;
+  simulation.alpha(1).restart();
+  let frames = 0;
+  const begun = performance.now();
+  const next = () => {
+    frames += 1;
+    if (performance.now() - begun < 1000 * seconds) requestAnimationFrame(next);
+    else resolve((1000 * frames) / (performance.now() - begun));
+  };
+  requestAnimationFrame(next);
+})"""
+COUNT_EVENTS = """seconds => new Promise((resolve) => {
+  let events = 0;
+  const count = () => (events += 1);
+  p2pnode.store.addEventListener("change", count);
+  setTimeout(() => {
+    p2pnode.store.removeEventListener("change", count);
+    resolve([events / seconds, 1000 * (Date.now() / 1000 - p2pnode.store.newest.time)]);
+  }, 1000 * seconds);
+})"""
+
+
+@contextlib.contextmanager
+def browsing() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        raise LocalProblem("the page is measured in Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextlib.contextmanager
+def pictures_every(seconds: float) -> Iterator[None]:
+    usual, feed.EVERY = feed.EVERY, seconds
+    try:
+        yield
+    finally:
+        feed.EVERY = usual
+
+
+def until(page: Any, expression: str, pause: float = 0.01) -> None:
+    """The page forbids `eval`, by which playwright itself would wait."""
+    deadline = time.monotonic() + WAIT
+    while not page.evaluate(expression):
+        if time.monotonic() > deadline:
+            raise LocalProblem(f"not within {WAIT:.0f} s: {expression}")
+        time.sleep(pause)
+
+
+# ---- the page ----
+
+
+def bundle_kb() -> float:
+    static = resources.files("p2pnode.watch.dashboard").joinpath("static")
+    return sum(len(gzip.compress(static.joinpath(name).read_bytes())) for name in FILES) / 1000
+
+
+def loads_and_events(browser: Any, quick: bool) -> Figures:
+    """The page of 64 peers: opened again and again, then sent pictures as fast as they are made."""
+    seconds = 4 if quick else 15
+    loads = []
+    with serving(PretendNode(PEERS, 4)) as place:
+        with pictures_every(0.001):
+            time.sleep(max(4.0, MOST / 200))  # the past fills up
+        for _ in range(3 if quick else 9):
+            page = browser.new_page()
+            begun = time.perf_counter()
+            page.goto(place.address)
+            until(page, DRAWN.format(PEERS))
+            loads.append((time.perf_counter() - begun) * 1000)
+            page.close()
+        page = browser.new_page()
+        page.goto(place.address)
+        until(page, DRAWN.format(PEERS))
+        with pictures_every(0.001):
+            events, late = page.evaluate(COUNT_EVENTS, seconds)
+        page.close()
+    return {"page_load_ms": middle(loads), "events_per_s": events, "events_late_ms": late}
+
+
+def frames(browser: Any, quick: bool) -> Figures:
+    """500 peers in eight communities of circles, thousands of exchanges."""
+    with serving(PretendNode(MANY, 8)) as place:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(place.address)
+        until(page, DRAWN.format(MANY))
+        shown = page.evaluate(SHOWN_PER_SECOND, 2 if quick else 6)
+        times = page.evaluate(FRAMES, 60 if quick else 300)
+        edges = page.evaluate("p2pnode.views.swarm.graph.links.length")
+        page.close()
+    return {
+        "frame_ms_500_peers": middle(times),
+        "frame_p95_ms_500_peers": percentile(times, 0.95),
+        "frames_per_s_500_peers": shown,
+        "edges_500_peers": edges,
+    }
+
+
+def rss_growth_mb(quick: bool) -> Figures:
+    """Pictures one after the other as fast as they are made, each a second of a long run."""
+    node, process = PretendNode(PEERS, 4), psutil.Process()
+    looking = feed.Feed(node)
+
+    def after(looks: int) -> float:
+        for _ in range(looks):
+            node.turn()
+            looking.look()
+        looking.past()
+        gc.collect()
+        return process.memory_info().rss / MB
+
+    full = after(2 * MOST)
+    looks = 3_000 if quick else 86_400
+    begun = time.perf_counter()
+    grown = after(looks) - full
+    return {"rss_growth_mb": grown, "rss_looks": looks, "look_ms": (time.perf_counter() - begun) / looks * 1000}
+
+
+# ---- the node that is watched ----
+
+
+class Watched:
+    """A real node in a process of its own, learning digits by itself."""
+
+    def __init__(self, directory: str) -> None:
+        self.data_dir = Path(directory, "node")
+        self._out = Path(directory, "out")
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")},
+            "P2PNODE_DATA_DIR": str(self.data_dir),
+            "P2PNODE_LISTEN": "/ip4/127.0.0.1/tcp/0",
+            "WATCHED_PEERS": str(PEERS),
+            "OMP_NUM_THREADS": "1",
+        }
+        argv = [sys.executable, "-m", "benchmarks.watched_node", "--dashboard", "0"]
+        with self._out.open("wb") as out:
+            self.process = psutil.Popen(argv, env=environment, stdout=out, stderr=subprocess.STDOUT)
+
+    def link(self) -> str:
+        deadline = time.monotonic() + WAIT
+        while time.monotonic() < deadline:
+            found = re.search(rb"http://127\.0\.0\.1:\d+/#token=\S+", self._out.read_bytes())
+            if found and self.steps() > 0:
+                return found.group(0).decode()
+            time.sleep(0.2)
+        raise LocalProblem(f"the node did not start: {self._out.read_text()[-500:]}")
+
+    def steps(self) -> int:
+        status = ask(self.data_dir, ControlRequest("status")).status
+        return 0 if status is None or status.learning is None else status.learning.steps
+
+    def loop_seconds(self) -> float:
+        """Processor time of the thread of the event loop."""
+        return float(
+            sum(
+                thread.user_time + thread.system_time
+                for thread in self.process.threads()
+                if thread.id == self.process.pid
+            )
+        )
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except psutil.TimeoutExpired:
+            self.process.kill()
+
+
+def block(node: Watched, page: Any, address: str, settle: float, seconds: float) -> tuple[float, float]:
+    """Steps a second, and the loop's share of a core, while the browser shows `address`."""
+    page.goto(address)
+    time.sleep(settle)
+    begun, steps, spent = time.perf_counter(), node.steps(), node.loop_seconds()
+    time.sleep(seconds)
+    took = time.perf_counter() - begun
+    return (node.steps() - steps) / took, (node.loop_seconds() - spent) / took
+
+
+def training(browser: Any, quick: bool) -> Figures:
+    settle, seconds, pairs = (1.5, 3.0, 5) if quick else (2.0, 6.0, 32)
+    losses, shares = [], []
+    with tempfile.TemporaryDirectory() as directory:
+        node = Watched(directory)
+        try:
+            link, page = node.link(), browser.new_page()
+            for pair in range(pairs):
+                places = ("about:blank", link) if pair % 2 else (link, "about:blank")
+                found = {place: block(node, page, place, settle, seconds) for place in places}
+                losses.append(1 - found[link][0] / found["about:blank"][0])
+                shares.append(found[link][1] - found["about:blank"][1])
+                progress(
+                    f"{found['about:blank'][0]:.0f} steps/s alone, {found[link][0]:.0f} watched: {losses[-1]:+.1%}"
+                )
+        finally:
+            node.stop()
+    return {
+        "training_slowdown": middle(losses),
+        "training_slowdown_quartiles": f"{percentile(losses, 0.25):.3f} {percentile(losses, 0.75):.3f}",
+        "serving_cpu": middle(shares),
+        "pairs": pairs,
+    }
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
+    figures: Figures = {"bundle_kb": bundle_kb()}
+    with browsing() as browser:
+        for part in (training, loads_and_events, frames):
+            figures |= part(browser, arguments.quick)
+            progress(", ".join(f"{name} {value}" for name, value in figures.items()))
+    return figures | rss_growth_mb(arguments.quick)
+
+
+if __name__ == "__main__":
+    run("watching", measure)
