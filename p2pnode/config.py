@@ -123,6 +123,7 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
         (run.private and run.run, "private", "run", "whether a run is private was settled when it was founded"),
         (learning.meet_only and learning.task, "meet-only", "task", "learn something, or only meet"),
         (learning.meet_only and learning.until, "meet-only", "until", "a node that learns nothing never gets there"),
+        (learning.meet_only and learning.share_data, "meet-only", "share-data", "learn something, or only meet"),
         (network.no_listen and network.listen, "no-listen", "listen", "remove one of them"),
         (network.no_listen and network.announce, "no-listen", "announce", "remove one of them"),
         (
@@ -136,6 +137,8 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     for one, other in (("split", "part"), ("part", "split")):
         if getattr(learning, one) is not None and getattr(learning, other) is None:
             raise UsageError(f"{origins[one]} needs --{other} too; for example --split dirichlet:0.3 --part 1/4")
+    if learning.share_data and learning.data is None and learning.part is None:
+        raise UsageError(f"{origins['share-data']} needs data of this node's own: --data, or --split and --part")
     if run.private and run.bootstrap and not run.found:
         raise UsageError(f"{origins['private']} is for founding a run, and a bootstrap joins one; add --found to found")
 

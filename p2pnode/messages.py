@@ -210,6 +210,23 @@ class CircleIs(Message, frozen=True):
     found: Annotated[bytes, msgspec.Meta(max_length=65536)]
 
 
+class GetNeeds(Message, frozen=True):
+    """What data could you do with? Asked when a shard is to be passed on."""
+
+    run: RunText
+    model: Name
+    proof: Proof = b""
+
+
+class NeedsAre(Message, frozen=True):
+    """What a node trains on, as it says itself."""
+
+    room_bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    counts: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)], ...], msgspec.Meta(max_length=1024)] = ()
+    visited: ShardMarks = b""  # beginnings of the ids of shards that are there and were trained on
+    waiting: ShardMarks = b""  # of those that are there and were not yet
+
+
 class GetView(Message, frozen=True):
     """How are you doing? For who watches; answered by members of the run alone."""
 
@@ -237,6 +254,7 @@ class ViewIs(Message, frozen=True):
     update_norm: float | None = None
     steps_per_second: float | None = None
     head: Annotated[int, msgspec.Meta(ge=0)] | None = None  # seq of its newest entry
+    shards: Annotated[int, msgspec.Meta(ge=0)] | None = None  # that travel and are there
     exchanges: Annotated[tuple[ViewExchange, ...], msgspec.Meta(max_length=64)] = ()
 
 
@@ -248,9 +266,9 @@ class Refused(Message, frozen=True):
 
 
 Meeting = Ping | Hello | Store | Find | GetPeers | GetManifest | GetView | SwapSights
-Request = Meeting | Exchange | Bridge | GetCircle | TellShards
+Request = Meeting | Exchange | Bridge | GetCircle | TellShards | GetNeeds
 Met = Pong | Welcome | Stored | Found | Peers | ManifestIs | ViewIs | Sights
-Answer = Met | Exchanged | CircleIs | ShardsTold | Refused
+Answer = Met | Exchanged | CircleIs | ShardsTold | NeedsAre | Refused
 
 
 # ---- requests answered by a stream ----

@@ -98,6 +98,9 @@ class LearningSettings:
         (), read_options, "Set an option of the task.", "KEY=VALUE", many=True
     )
     data: Path | None = _setting(None, read_path, "Where the task's data are, if it needs any.", "PATH")
+    share_data: bool = _setting(
+        False, read_switch, "The samples of --data, or of --part, may travel to other nodes.", switch=True
+    )
     device: Device = _setting("auto", choice(DEVICES), "Where to train.", choices=DEVICES)
     policy: str | None = _setting(None, read_word, "How a run founded here merges: deltaset (the default), …", "POLICY")
     set: tuple[tuple[str, float], ...] = _setting(

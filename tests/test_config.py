@@ -62,10 +62,14 @@ def test_every_setting_can_come_from_every_source():
         "aim": "own", "until": "time:30m", "meet-only": "yes", "max-disk": "2GB", "dashboard": "8080",
         "max-upload": "500k", "max-download": "2M", "max-cpu": "50%", "pause-on-battery": "yes", "idle-only": "on",
         "schedule": "22:00-07:00",
-        "leave-timeout": "5",
+        "leave-timeout": "5", "share-data": "yes",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
-    together = {"split": {"part": "1/2"}, "part": {"split": "iid"}}  # one needs the other
+    together = {
+        "split": {"part": "1/2"},
+        "part": {"split": "iid"},
+        "share-data": {"data": "/corpus"},
+    }  # one needs the other
     for key, raw in given.items():
         by_flag = resolved(flags={key: raw, **together.get(key, {})})
         by_environment = resolved(flags=together.get(key, {}), environ={SETTINGS[key].variable: raw})

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ..node.bench import Bench, blame
+from ..node.bench import Bench
+from ..node.blaming import blame
 from ..task import Samples
 from .checks import Finding
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ..deltas.codec import encode
 from ..deltas.make import make_delta, record
 from ..errors import Diverged, LocalProblem, TaskProblem, UsageError
-from ..node.bench import BYTES_PER_PARAMETER, Bench, Vector, blame, build_model, checked_layout
+from ..node.bench import BYTES_PER_PARAMETER, Bench, Vector, build_model, checked_layout
+from ..node.blaming import blame
 from ..node.threads import choose_threads
 from ..node.trainer import Trainer
 from ..task import Evaluation, Samples, Task, length, rows

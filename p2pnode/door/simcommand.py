@@ -36,6 +36,7 @@ def sim(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Set something of the policy.", metavar="KEY=NUMBER")
     ] = None,
+    share_data: Annotated[bool, typer.Option("--share-data", help="Samples travel between nodes as well.")] = False,
     alone: Annotated[int, typer.Option(help="Nodes to train alone too, for comparison.")] = 4,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")] = False,
     record: Annotated[str | None, typer.Option(help="Write all that happens, JSON lines.", metavar="FILE")] = None,
@@ -67,6 +68,7 @@ def sim(
             aim=choice(AIMS)(aim),
             policy=policy,
             settings=_pairs(settings or [], "--set", float),
+            share_data=share_data,
             record=record,
             alone=max(0, alone),
             progress=told,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import traceback
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -24,12 +23,15 @@ from ..errors import LocalProblem, TaskProblem, UsageError
 from ..shards.shard import sample_ids
 from ..task import Evaluation, Samples, Task, length, tells_losses
 from ..weights import Layout, layout_of, read_weights
+from .blaming import blame
 from .stepper import FlatStepper, Stepper, TorchStepper
 
 Vector = NDArray[np.float32]
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW")  # what one does to a vector, it does to its parts
 BYTES_PER_PARAMETER = 28  # weights, gradient, two moments, and the node's three vectors
+MAX_CLASSES = 1024  # that are told others of
+FAR_OUT = 10.0  # times the largest number of our own data: more is no sample
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
@@ -75,6 +77,35 @@ class Bench:
         with blame(self.task, "labels"):
             found = self.task.labels(self.data)
         return None if found is None else found.numpy().astype(np.int64)
+
+    @cached_property
+    def classes(self) -> int:
+        """How many labels there are, counted from 0; 0 where there are none, or too many to tell others of."""
+        with blame(self.task, "labels"):
+            test = self.task.labels(self.test)
+        found = [int(column.max()) for column in (self.labels, test) if column is not None and len(column)]
+        least = 0 if self.labels is None else int(self.labels.min())
+        return max(found) + 1 if found and least >= 0 and max(found) < MAX_CLASSES else 0
+
+    @cached_property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """Between which numbers each column lies; bytes may be any, and floats somewhat more than our own."""
+        found: dict[str, tuple[float, float]] = {}
+        for name, column in self.data.items():
+            both = [column, *([self.test[name]] if name in self.test else [])]
+            low, high = (min(float(one.min()) for one in both), max(float(one.max()) for one in both))
+            far = FAR_OUT * max(abs(low), abs(high), 1.0)
+            found[name] = (-far, far) if column.is_floating_point() else (low, high)
+            if column.element_size() == 1:
+                found[name] = (-128.0, 255.0)
+        return found
+
+    def check_samples(self, samples: Samples) -> None:
+        """ValueError when samples of others, which have our columns, hold numbers that ours never do."""
+        for name, column in samples.items():
+            low, high = self.limits[name]
+            if not (low <= float(column.min()) and float(column.max()) <= high):  # NaN is neither
+                raise ValueError(f"column {name!r} has numbers beyond {low:g} to {high:g}")
 
     @cached_property
     def row_of(self) -> dict[bytes, int]:
@@ -227,34 +258,6 @@ class _NoFilling(TorchFunctionMode):
         if name.endswith("_") and not name.endswith("__") and isinstance(target, Tensor):
             return target
         return func(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def blame(task: Task, method: str) -> Iterator[None]:
-    """What the task's own code raises becomes one line that names the method, the error and the place."""
-    try:
-        yield
-    except (LocalProblem, UsageError):
-        raise
-    except NotImplementedError as error:
-        raise TaskProblem(str(error) or f"task {task.name}: {method}() is not implemented") from None
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise LocalProblem(f"task {task.name}: {method}() ran out of memory; {_first_line(error)}") from error
-    except Exception as error:
-        raise TaskProblem(
-            f"task {task.name}: {method}() raised {type(error).__name__}: {_first_line(error)}{_place(error)}"
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0][:200]
-
-
-def _place(error: BaseException) -> str:
-    """The deepest line outside torch and this file: where a task's author should look."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/torch/" not in frame.filename and frame.filename != __file__]
-    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def choose_device(wanted: str) -> torch.device:

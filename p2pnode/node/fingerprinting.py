@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ..communities.fingerprint import INPUTS, Activations, Projection
 from ..errors import LocalProblem, TaskProblem
 from ..task import Samples, Task, length, rows
-from .bench import Bench, Vector, blame
+from .bench import Bench, Vector
+from .blaming import blame
 from .trainer import Trainer
 
 SHARE_OF_TIME = 0.01  # the most of a node's time that fingerprints may take

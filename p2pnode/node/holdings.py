@@ -51,6 +51,7 @@ class Holdings:
         self.room_bytes = ROOM_BYTES if room_bytes is None else room_bytes
         self._parts = parts
         self._admission = admission
+        self.members = members
         self._members = members
         self._rules = rules
         files = ShardFiles(parts.world.storage, f"runs/{admission.access.run}/shards")

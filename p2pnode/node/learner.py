@@ -66,12 +66,12 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
         settings.max_disk,
         manifest.created,
         plan.aim,
+        settings.share_data,
     )
     beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
     learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)
     learning.fingerprints = await world.compute(lambda: fingerprinter(bench, plan.seed))
     await _find_start(learning, plan, parts)
-    await learning.holdings.start()
     return learning
 
 

@@ -20,7 +20,6 @@ from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.pace import pace_of
 from ..merge.policy import Facts, Policy
-from ..merge.setcheck import Agreement
 from ..messages import (
     AnyStreamRequest,
     Bridge,
@@ -28,18 +27,18 @@ from ..messages import (
     Exchange,
     Exchanged,
     GetCircle,
+    GetNeeds,
     GetShard,
+    NeedsAre,
     ShardsTold,
     Sights,
     SwapSights,
+    TellShards,
 )
-from ..messages import TellShards as Tell
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps, shortened
 from ..run import Aim, RunAccess
 from ..shards.samples import sample_layout
-from ..shards.shard import Shard, cut, indices_of
-from ..shards.share import claimed
 from ..store.progress import Progress
 from ..task import Evaluation
 from ..until import THRESHOLD, Monitor, Until, reached
@@ -53,10 +52,14 @@ from .eventkinds import Kind
 from .exchanging import MODEL, Exchanging
 from .fingerprinting import Fingerprinter
 from .holdings import Holdings
+from .learningview import learning_status
 from .membership import Membership
 from .owncircle import OwnCircle
 from .parts import Parts
+from .passing import Passing
 from .saving import Saving
+from .shardrows import ShardRows
+from .shardwork import ShardWork
 from .slices import Slices
 from .standings import Standings
 from .status import LearningStatus
@@ -82,6 +85,7 @@ class Terms:
     max_disk: int | None = None
     created: float = 0.0  # swarm time the run was founded
     aim: Aim = "shared"
+    share_data: bool = False  # this node's samples may travel
 
 
 class Learning:
@@ -107,7 +111,9 @@ class Learning:
         self.trainer.brake = parts.restraint.brake
         self._parts = parts
         self._terms = terms
-        self._shards: list[Shard] = []
+        self.work = ShardWork(parts, self.holdings, self.trainer)
+        self.passing = Passing(parts, admission, self.holdings, self.work, self.likeness, self.exchanging.link)
+        self.shards = ShardRows(self.work, self.holdings, self.trainer.pool, parts.identity.peer_id)
         now = parts.world.clock.monotonic()
         progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
         self._saving = Saving(progress, policy, self.trainer, self.standings, own, now)
@@ -125,6 +131,10 @@ class Learning:
 
     async def resume(self) -> bool:
         """Go on from what was saved; False when there is nothing, and then this node's log begins anew."""
+        if self._terms.share_data:
+            rows = np.arange(self.bench.samples) if self._terms.rows is None else self._terms.rows
+            await self._parts.world.compute(lambda: self.work.bring(rows))
+        await self.work.start()
         await self._parts.world.compute(self._choose_rows)
         resumed, words = await self._parts.world.compute(self._saving.resume)
         for text in words:
@@ -135,7 +145,8 @@ class Learning:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.standings.begun = self._parts.world.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(self.exchanging.keep()), group.create_task(self.holdings.keep())]
+            lasting = (self.exchanging.keep(), self.holdings.keep(), self.passing.keep())
+            beside = [group.create_task(one) for one in lasting]
             if self.circling is not None:
                 beside.append(group.create_task(self.circling.keep()))
             why = await self._keep_training()
@@ -171,6 +182,7 @@ class Learning:
         while True:
             await self._parts.restraint.free()
             begun = clock.monotonic()
+            await self.work.take_in(self.policy.start, self.standings.rounds)
             await self._parts.world.compute(self._choose_rows)
             if self.trainer.samples:
                 await self._round_or_rollback()
@@ -201,6 +213,7 @@ class Learning:
         steps = local_steps(shortened(lam, pace.steps), world.rng, most)
         begun, result = await self._slices.train(steps, pace.rate * self._rate)
         await self._take_fingerprint(result.weights)
+        await world.compute(self.work.end_round)
         budget = self.exchanging.link.budget(self._terms.round_seconds, peers)
         facts = Facts(result.steps, result.loss, result.samples, peers, budget)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
@@ -210,6 +223,8 @@ class Learning:
         merged = await world.compute(self.policy.merge)
         self.standings.note(result.loss, merged, world.clock.time(), result.steps)
         self.exchanging.soon()
+        self.work.tell_visits(self.standings.rounds)
+        self.passing.soon(self.standings.rounds)
 
     async def _change_circle(self) -> None:
         """Between rounds; saved before anything is published there."""
@@ -251,15 +266,13 @@ class Learning:
         return bool(journal)
 
     def _choose_rows(self) -> None:
-        """This node's share of the data: its shards by rendezvous hashing among those present, unless it is fixed."""
-        if self._terms.rows is not None:
+        """This node's own samples: its part of what all can make, unless it is fixed or its own to share."""
+        if self._terms.share_data:
+            self.trainer.use(self.work.own_rows())
+        elif self._terms.rows is not None:
             self.trainer.use(self._terms.rows)
-            return
-        if not self._shards:
-            columns = {name: column.numpy() for name, column in self.bench.data.items()}
-            self._shards = cut(columns, int(self.bench.layout.hash[:8], 16))
-        me = self._parts.identity.peer_id
-        self.trainer.use(indices_of(claimed(self._shards, [me, *self.exchanging.circle()], me)))
+        else:
+            self.trainer.use(self.work.dealt_rows(self.exchanging.circle()))
 
     async def _now_and_then(self) -> None:
         clock = self._parts.world.clock
@@ -286,13 +299,16 @@ class Learning:
     async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged:
         return await self.exchanging.bridging.answer(peer, request)
 
-    async def answer_shards(self, peer: PeerId, request: Tell) -> ShardsTold:
+    async def answer_shards(self, peer: PeerId, request: TellShards) -> ShardsTold:
         return await self.holdings.answer(peer, request)
 
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
         if isinstance(request, GetShard):
             return await self.holdings.payload(peer, request)
         return await self.exchanging.snapshots.payload(peer, request)
+
+    def needs(self, peer: PeerId, request: GetNeeds) -> NeedsAre:
+        return self.passing.needs(peer, request)
 
     def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights:
         return self.likeness.answer(peer, request)
@@ -321,34 +337,7 @@ class Learning:
         return {chain.peer: chains[chain] for chain in sorted(chains)}
 
     def status(self) -> LearningStatus:
-        standings, evaluation = self.standings, self.standings.evaluation
-        correction = self.policy.correction if isinstance(self.policy, DeltaSetPolicy) else None
-        agreement = self.policy.agreement if isinstance(self.policy, DeltaSetPolicy) else Agreement()
-        return LearningStatus(
-            task=self.bench.task.name,
-            parameters=self.bench.layout.size,
-            rounds=standings.rounds,
-            steps=self.trainer.steps_done,
-            samples=self.trainer.samples,
-            steps_per_second=self.trainer.speed,
-            loss=standings.loss,
-            test_loss=None if evaluation is None else evaluation.loss,
-            accuracy=None if evaluation is None else evaluation.accuracy,
-            update_norm=standings.update_norm if standings.monitor.norm is None else standings.monitor.norm,
-            exchanges=standings.exchanges,
-            entries=standings.entries,
-            merged=standings.merged,
-            problems=standings.problems,
-            circle=self.exchanging.own.name,
-            aim=self._terms.aim,
-            community=self.likeness.communities.of.get(self._parts.identity.peer_id, ""),
-            bridges=standings.bridges,
-            kept=0 if correction is None else correction.kept,
-            restarted=0 if correction is None else correction.restarted,
-            hash_checks=agreement.checks,
-            hash_mismatches=agreement.mismatches,
-            head=self.heads().get(self._parts.identity.peer_id),
-        )
+        return learning_status(self, self.exchanging.own.name, self._terms.aim, self._parts.identity.peer_id)
 
 
 def _own_seed(parts: Parts, access: RunAccess) -> int:

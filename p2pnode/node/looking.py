@@ -63,6 +63,7 @@ def view_of(learning: LearningStatus | None, standings: Standings | None) -> Vie
         update_norm=learning.update_norm,
         steps_per_second=learning.steps_per_second,
         head=learning.head,
+        shards=learning.shards,
         exchanges=tuple(
             ViewExchange(row.other, row.last, row.count, row.sent_bytes, row.received_bytes, row.loss_change)
             for row in latest

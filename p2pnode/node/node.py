@@ -273,6 +273,7 @@ class Node:
             exchanges=exchange_rows(self.peer_id, standings, self._looking.views),
             guest=parts.restraint.status(),
             machine=parts.restraint.machine,
+            shards=() if self.learner is None else self.learner.shards.all(self._world.clock.monotonic()),
         )
 
     def _row(self, peer: Peer, head: int | None) -> PeerRow:

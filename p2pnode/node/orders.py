@@ -28,7 +28,8 @@ async def obey(request: ControlRequest, learning: Learning | None, parts: Parts)
     if request.do == "export":
         return ControlAnswer(said=await parts.world.compute(lambda: export(learning, Path(request.file), request.ema)))
     if request.do == "shards":
-        raise LocalProblem("no shard is known here")
+        now, shards = parts.world.clock.monotonic(), learning.shards
+        return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
     policy = learning.policy
     if not isinstance(policy, DeltaSetPolicy):
         raise UsageError("only in a run with the policy deltaset is it known whose work is in the weights")

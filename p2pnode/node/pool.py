@@ -7,7 +7,8 @@ those kept beside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ class Judged:
     chances: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     mixes: int = 0
     rounds: int = 0
+    passes: float = 0.0
 
 
 class Pool:
@@ -45,6 +47,7 @@ class Pool:
     def __init__(self, bench: Bench, seed: int) -> None:
         self._balanced = False  # draw every label alike from the beginning; else from the first received shard on
         self._thrifty = False  # draw what models are sure of less often
+        self.lock = threading.RLock()  # for who looks while training goes on: what is there may change between rounds
         self.scores = Scores(0)
         self.rules = StateRules()
         self._bench = bench
@@ -55,10 +58,12 @@ class Pool:
         self._columns: dict[str, Tensor] = {name: column[:0] for name, column in bench.data.items()}
         self._keys: Keys = np.empty(0, np.uint64)
         self._rows = torch.empty(0, dtype=torch.int64)
+        self._order: Indices = np.empty(0, np.int64)  # places by row
         self._batches: Batches | DrawnBatches | None = None
         self._drawn_by: NDArray[np.float32] = np.empty(0, np.float32)  # chances of the samples, when last mixed
         self._mixes = 0
         self._rounds = 0
+        self._passes = 0.0  # through the samples
 
     # ---- what is in it ----
 
@@ -70,34 +75,54 @@ class Pool:
         """The shards of others that are in it."""
         return frozenset(self._received)
 
+    @property
+    def sample_bytes(self) -> int:
+        """What one sample is in memory."""
+        return sum(column[:1].nelement() * column.element_size() for column in self._bench.data.values())
+
     def use(self, rows: NDArray[np.int64]) -> None:
         """From now on these rows of the bench's data are this node's own; the same as before change nothing."""
         if not np.array_equal(rows, self._own) or self._batches is None:
-            self._own = np.array(rows, np.int64)
-            self._settle()
+            with self.lock:
+                self._own = np.array(rows, np.int64)
+                self._settle()
 
     def balance(self, thrifty: bool = False) -> None:
         """Draw every label alike, leave out what is quarantined and, where that is wanted, spare the reserve."""
         self._balanced, self._thrifty = True, thrifty
         self._mix()
 
-    def receive(self, shard: str, columns: Columns) -> None:
-        """Take in a shard's samples, which have the columns of the bench's data."""
-        ids = sample_ids(columns)
-        fresh = [place for place, id in enumerate(ids) if id not in self._bench.row_of and id not in self._beside]
-        for id in dict.fromkeys(ids[place] for place in fresh):
+    def receive(self, shards: Mapping[str, Columns]) -> None:
+        """Take in shards' samples, which have the columns of the bench's data."""
+        with self.lock:
+            self._receive(shards)
+
+    def _receive(self, shards: Mapping[str, Columns]) -> None:
+        fresh: dict[bytes, tuple[str, int]] = {}  # what is to be kept beside: in which shard, at which place
+        ids = {shard: sample_ids(columns) for shard, columns in shards.items()}
+        for shard, found in ids.items():
+            for place, id in enumerate(found):
+                if id not in self._bench.row_of and id not in self._beside:
+                    fresh.setdefault(id, (shard, place))
+        for id in fresh:
             self._beside[id] = self._bench.samples + len(self._beside)
-        first = {ids[place]: place for place in reversed(fresh)}
-        chosen = np.array([first[id] for id in dict.fromkeys(ids[place] for place in fresh)], np.int64)
         for name, column in self._columns.items():
-            self._columns[name] = torch.cat([column, torch.from_numpy(np.array(columns[name][chosen]))])
-        self._received[shard] = np.array([self._row(id) for id in ids], np.int64)
+            more = [
+                torch.from_numpy(np.array(shards[shard][name][place : place + 1])) for shard, place in fresh.values()
+            ]
+            self._columns[name] = torch.cat([column, *more])
+        for shard, found in ids.items():
+            self._received[shard] = np.array([self._row(id) for id in found], np.int64)
         self._settle()
 
-    def drop(self, shard: str) -> None:
-        """The shard is no longer here. What was kept beside for it stays until the next start."""
-        if self._received.pop(shard, None) is not None:
-            self._settle()
+    def drop(self, shards: Iterable[str]) -> None:
+        """They are no longer here. What was kept beside for them stays until the next start."""
+        with self.lock:
+            gone = self._received.keys() & set(shards)
+            for shard in gone:
+                del self._received[shard]
+            if gone:
+                self._settle()
 
     def _row(self, id: bytes) -> int:
         found = self._bench.row_of.get(id)
@@ -117,14 +142,17 @@ class Pool:
         keys = np.concatenate([own.astype(np.uint64), np.array(marks, np.uint64) | BESIDE])
         self.scores = self.scores.carried(self._keys, keys)
         self._rows, self._keys = torch.from_numpy(rows), keys
+        self._order = np.argsort(rows, kind="stable")
         self._mix()
 
     def places(self, rows: NDArray[np.int64]) -> Indices:
         """Where some rows are in the pool; those that are not in it are left out."""
-        order = np.argsort(self._rows.numpy(), kind="stable")
-        sorted_rows = self._rows.numpy()[order]
-        at = np.minimum(np.searchsorted(sorted_rows, rows), max(0, len(order) - 1))
-        return order[at[sorted_rows[at] == rows]] if len(order) else np.empty(0, np.int64)
+        if not len(self):
+            return np.empty(0, np.int64)
+        ascending: Indices = self._rows.numpy()[self._order]
+        at = np.minimum(np.searchsorted(ascending, rows), len(self) - 1)
+        found: Indices = self._order[at[ascending[at] == rows]]
+        return found
 
     def places_of(self, shard: str) -> Indices:
         """Of a received shard's samples."""
@@ -199,12 +227,19 @@ class Pool:
 
     # ---- what models make of it ----
 
-    def end_round(self, model: str) -> None:
-        """A round is over: its first words on the samples were `model`'s; now and then they count in the mixture."""
-        self.scores.end_round(model, self.rules)
-        self._rounds += 1
-        if isinstance(self._batches, DrawnBatches) and self._rounds % MIX_ROUNDS == 0:
-            self._mix()
+    def note(self, places: Indices, shares: NDArray[np.float32]) -> None:
+        """What batches in a row said of their samples."""
+        self.scores.note(places, shares)
+        self._passes += len(places) / max(1, len(self))
+
+    def end_round(self) -> None:
+        """A round is over. Its first words on samples count as those of a model that has not trained on them since the
+        merge, and merged weights of another pass as another model; now and then they count in the mixture."""
+        with self.lock:
+            self.scores.end_round(f"pass {int(self._passes)}", self.rules)
+            self._rounds += 1
+            if isinstance(self._batches, DrawnBatches) and self._rounds % MIX_ROUNDS == 0:
+                self._mix()
 
     # ---- over restarts ----
 
@@ -216,12 +251,13 @@ class Pool:
         """What `read_state` reads; the samples and the position are kept elsewhere."""
         counts = np.array([self._mixes, self._rounds], np.int64)
         scores = {f"scores/{name}": array for name, array in self.scores.arrays().items()}
-        return {"counts": counts, "keys": self._keys, "chances": self._drawn_by, **scores}
+        more: Arrays = {"passes": np.array(self._passes), "chances": self._drawn_by}
+        return {"counts": counts, "keys": self._keys, **more, **scores}
 
     def restore(self, judged: Judged, position: int) -> None:
         """Go on from there, as far as the samples are still the same."""
         self.scores = judged.scores.carried(judged.keys, self._keys)
-        self._mixes, self._rounds = judged.mixes, judged.rounds
+        self._mixes, self._rounds, self._passes = judged.mixes, judged.rounds, judged.passes
         if self._batches is not None:
             if isinstance(self._batches, DrawnBatches) and len(judged.chances) == len(self):
                 self._drawn_by = judged.chances
@@ -237,9 +273,10 @@ def read_state(arrays: Mapping[str, NDArray[Any]]) -> Judged:
     scores = restored({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
     try:
         mixes, rounds = (int(count) for count in arrays["counts"])
+        passes = float(arrays["passes"])
         keys, chances = arrays["keys"].astype(np.uint64), arrays["chances"].astype(np.float32)
     except KeyError as missing:
         raise ValueError(f"of the pool, {missing} is missing") from None
     if len(keys) != len(scores):
         raise ValueError("the confidences belong to other samples")
-    return Judged(scores, keys, chances, mixes, rounds)
+    return Judged(scores, keys, chances, mixes, rounds, passes)

@@ -20,10 +20,12 @@ from ..messages import (
     Find,
     GetCircle,
     GetManifest,
+    GetNeeds,
     GetPeers,
     GetView,
     Hello,
     ManifestIs,
+    NeedsAre,
     Peers,
     Ping,
     Pong,
@@ -57,6 +59,7 @@ class Learner(Protocol):
     def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights: ...
     async def answer_shards(self, peer: PeerId, request: TellShards) -> ShardsTold: ...
     def tell_circle(self, peer: PeerId, request: GetCircle) -> CircleIs: ...
+    def needs(self, peer: PeerId, request: GetNeeds) -> NeedsAre: ...
 
 
 class Host(Protocol):
@@ -109,6 +112,7 @@ class NodeServer:
             SwapSights: self._swap_sights,
             TellShards: self._tell_shards,
             GetCircle: self._circle,
+            GetNeeds: self._needs,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -178,6 +182,10 @@ class NodeServer:
     def _circle(self, peer: PeerId, request: Request) -> CircleIs:
         assert isinstance(request, GetCircle)
         return self._learner().tell_circle(peer, request)
+
+    def _needs(self, peer: PeerId, request: Request) -> NeedsAre:
+        assert isinstance(request, GetNeeds)
+        return self._learner().needs(peer, request)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._standing.fault(peer, why, self._clock.monotonic())

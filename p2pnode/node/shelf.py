@@ -58,6 +58,7 @@ class Shelf:
         self._world = world
         self._files = files
         self._looked = 0  # at files, one after the other
+        self._histories: dict[str, History] = {}  # as they are on disk
 
     # ---- looking ----
 
@@ -138,10 +139,13 @@ class Shelf:
         return decode_samples(data, self.layout, shard)
 
     def history(self, shard: str) -> History:
-        return self._files.history(shard)
+        if shard not in self._histories:
+            self._histories[shard] = self._files.history(shard)
+        return self._histories[shard]
 
     def put_history(self, history: History) -> None:
         self._files.put_history(history)
+        self._histories[history.shard] = history
 
     async def look_after(self, count: int) -> list[str]:
         """Check that all files are there and the next few whole; what is not counts as lost here, and is returned."""

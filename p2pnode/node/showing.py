@@ -50,6 +50,7 @@ def peer_row(
         accuracy=_finite(said.accuracy),
         steps_per_second=_finite(said.steps_per_second),
         head=said.head if head is None else head,
+        shards=said.shards,
     )
 
 

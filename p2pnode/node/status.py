@@ -30,6 +30,7 @@ class PeerRow(msgspec.Struct, frozen=True):
     steps_per_second: float | None = None
     circle: str = ""
     head: int | None = None  # seq of its newest entry
+    shards: int | None = None  # that travel and are there
 
 
 class Kinship(msgspec.Struct, frozen=True):
@@ -112,6 +113,11 @@ class LearningStatus(msgspec.Struct, frozen=True):
     kept: int = 0  # corrections during a round that kept its steps
     restarted: int = 0  # and that did not
     head: int | None = None  # seq of its newest entry
+    shards: int = 0  # that travel and are here
+    copied: int = 0  # shards passed on and kept here too
+    moved: int = 0  # passed on for want of room
+    data_sent_bytes: int = 0  # of shards passed on
+    data_received_bytes: int = 0  # of shards that came, to be kept too
 
 
 class VisitRow(msgspec.Struct, frozen=True):

@@ -18,7 +18,8 @@ from ..errors import Diverged, LocalProblem
 from ..shards.batches import seed_from
 from ..task import Evaluation, Samples, Task
 from ..weights import MAX_UNITS, UNIT
-from .bench import Bench, Vector, blame
+from .bench import Bench, Vector
+from .blaming import blame
 from .pool import Pool, read_state
 from .stepper import Arrays, as_array
 
@@ -163,7 +164,7 @@ class Trainer:
         if seen:
             told = torch.cat([told for _, told in seen]).float()
             shares = told if self._own_confidence else torch.exp(-told)
-            self.pool.scores.note(torch.cat([places for places, _ in seen]).numpy(), shares.cpu().numpy())
+            self.pool.note(torch.cat([places for places, _ in seen]).numpy(), shares.cpu().numpy())
 
     def _check_weights(self, count: int, loss: float) -> None:
         low, high = (bound.item() for bound in torch.aminmax(self.bench.weights))
@@ -185,6 +186,24 @@ class Trainer:
             if self.bench.has_statistics and self.samples:
                 self._recalibrate()
             return self.bench.evaluate(self.bench.test if samples is None else samples)
+
+    def sure_of(self, weights: Vector, columns: Samples) -> NDArray[np.float32]:
+        """How sure `weights` are of samples nobody has trained them on. ValueError when these cannot be trained on."""
+        bench = self.bench
+        with self.borrowed(weights), torch.no_grad():
+            bench.model.eval()
+            batch = {name: column.to(bench.device) for name, column in columns.items()}
+            try:
+                losses = bench.losses(batch) if bench.per_sample else bench.loss(batch)
+                if not bool(torch.isfinite(losses).all()):
+                    raise ValueError("their loss is no finite number")
+                shares = bench.task.confidence(losses, batch) if bench.per_sample else losses.new_full((0,), math.nan)
+            except LocalProblem:
+                raise
+            except Exception as error:  # samples of a peer must not end a node whose own ones are fine
+                raise ValueError(f"{type(error).__name__}: {str(error)[:120]}") from None
+        found: NDArray[np.float32] = shares.float().cpu().numpy()
+        return found
 
     @contextlib.contextmanager
     def borrowed(self, weights: Vector) -> Iterator[None]:

@@ -42,8 +42,8 @@ class Scores:
         """Let the first word on each sample since the last call count as `model`'s, which had not trained on it yet."""
         touched = np.flatnonzero(~np.isnan(self._of_round))
         if len(touched):
-            usual = self.confidence.usual()
-            self.states = scored(self.states, model, touched, self._of_round[touched], usual, rules)
+            shares = self._of_round[touched]
+            self.states = scored(self.states, model, touched, shares, float(np.median(shares)), rules)
             self._of_round[touched] = np.nan
 
     def stay(self, places: Indices, least: float) -> tuple[float, float] | None:

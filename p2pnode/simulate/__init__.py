@@ -84,6 +84,7 @@ def simulate(
     aim: Aim = "shared",
     policy: str = "deltaset",
     settings: Mapping[str, float] | None = None,
+    share_data: bool = False,
     record: str | Path | None = None,
     alone: int = ALONE,
     progress: OnProgress = ignore,
@@ -94,14 +95,14 @@ def simulate(
     message by its size. `speeds`: each node's number of local steps a second is drawn between so many times a slow
     one's. `churn` is the share of nodes that crash and come back on the way. Nodes find their circles
     by themselves, as the run's `aim` wants them, or are declared to be in circles of `circle`. `settings` are the merge
-    policy's. `record` names a file to write (see recording.py). `alone` nodes are trained by themselves too, for
-    comparison. `progress` is told the share done and the virtual time.
+    policy's. With `share_data` samples travel as well. `record` names a file to write (see recording.py). `alone` nodes
+    are trained by themselves too, for comparison. `progress` is told the share done and the virtual time.
     """
     lesson = None
     if task is not None:
         choice = task if isinstance(task, TaskChoice) else TaskChoice(task, device="cpu")
         choice = replace(choice, policy=policy, settings=dict(settings or {}), aim=aim, given=NAMED)
-        lesson = Lesson(choice, split, rounds, circle, read_speeds(speeds))
+        lesson = Lesson(choice, split, rounds, circle, read_speeds(speeds), share_data=share_data)
     delay = read_seconds(latency)
     links = Links(delay, 0.4 * delay, read_rate(rate), loss, duplicate, reorder)
     spread = max(SPREAD, peers / ARRIVALS)

@@ -44,6 +44,10 @@ class Summary:
     mb_received: float
     mb_sent: float
     starts: int
+    shards: int = 0  # that travel and are there at the end
+    copied: int = 0  # passed on and kept
+    moved: int = 0  # passed on for want of room
+    mb_data: float = 0.0  # received as samples, to be kept too
 
 
 class Curves:

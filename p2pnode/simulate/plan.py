@@ -29,6 +29,7 @@ class Lesson:
     circle: int = BY_ITSELF  # declared: nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
     speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn
     mean_steps: float = 10.0
+    share_data: bool = False  # the nodes' samples may travel
 
     @property
     def usual_seconds(self) -> Seconds:
@@ -81,6 +82,7 @@ class Plan:
                 "circle": lesson.circle,
                 "speeds": lesson.speeds,
                 "mean_steps": lesson.mean_steps,
+                "share_data": lesson.share_data,
             }
         return facts
 

@@ -78,6 +78,9 @@ class SimResult:
             "same_nodes_together": _mean(together),
             "mb_received_per_node": _mean([one.mb_received for one in self.summaries]),
             "mb_sent_per_node": _mean([one.mb_sent for one in self.summaries]),
+            "mb_data_per_node": _mean([one.mb_data for one in self.summaries]),
+            "shards_copied": sum(one.copied for one in self.summaries),
+            "shards_moved": sum(one.moved for one in self.summaries),
             "ended": {str(index): str(error) for index, error in sorted(self.ended.items())},
         }
 

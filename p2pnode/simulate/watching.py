@@ -99,7 +99,7 @@ class Watch:
         )
 
     def _summary(self, index: int, learning: Learning, compare: bool) -> Summary:
-        simulation, evaluation = self._simulation, learning.evaluate()
+        simulation, evaluation, status = self._simulation, learning.evaluate(), learning.status()
         host = simulation.swarm.hosts[index]
         return Summary(
             node=f"n{index}",
@@ -114,6 +114,10 @@ class Watch:
             mb_received=host.received_bytes / MB,
             mb_sent=host.sent_bytes / MB,
             starts=simulation.starts[index],
+            shards=status.shards,
+            copied=status.copied,
+            moved=status.moved,
+            mb_data=status.data_received_bytes / MB,
         )
 
     def _alone(self, index: int, learning: Learning) -> float | None:
