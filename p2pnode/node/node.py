@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -22,11 +21,12 @@ from .entrance import Entrance, NodeSettings
 from .looking import Looking, view_of
 from .membership import Membership
 from .parts import make_parts
-from .plainly import raise_plain
+from .plainly import cancelled, raise_plain
 from .restraint import GUEST_ORDERS
 from .serve import NodeServer
 from .showing import condition_in_words, exchange_rows, peer_row
 from .status import Condition, Event, PeerRow, Status
+from .wellbeing import Wellbeing
 from .world import World
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Node:
         self._leaving = asyncio.Event()
         self._page = ""
         self._looking = Looking(self._parts)
+        self._wellbeing = Wellbeing(world, self._parts.restraint)
+        self._events.listen(self._wellbeing.hear)
         me = Me(self.name, self.role, "", settings.bootstrap, settings.circle)
         self._membership = Membership(me, self._parts)
         self._condition: Condition = "starting"
@@ -108,7 +110,7 @@ class Node:
         try:
             await asyncio.wait({leaving, living}, return_when=asyncio.FIRST_COMPLETED)
             if self._leaving.is_set():
-                await self._cancelled(living)
+                await cancelled(living)
                 if self.learner is not None:
                     await self.learner.save(SAVE_LIMIT)
                     await self.learner.holdings.hand_over_all(self._settings.leave_timeout)
@@ -116,17 +118,11 @@ class Node:
             else:
                 raise_plain(living)
         finally:
-            await self._cancelled(leaving)
-            await self._cancelled(living)
+            await cancelled(leaving)
+            await cancelled(living)
             self._parts.acquaintances.tidy()
             await self._network.close()
             self._events.say("left", "left the swarm")
-
-    @staticmethod
-    async def _cancelled(task: asyncio.Task[object]) -> None:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task
 
     # ---- life ----
 
@@ -146,7 +142,7 @@ class Node:
                 if self.manifest and self.role == "node":
                     group.create_task(self._learn(read_manifest(self.manifest)))
         finally:
-            await self._cancelled(watching)
+            await cancelled(watching)
 
     async def _learn(self, manifest: Manifest) -> None:
         """Learn what the run learns, if anything. UsageError when that cannot be done with what is installed."""
@@ -155,6 +151,7 @@ class Node:
             raise UsageError(f"--task {task.spec} contradicts the run, which learns nothing; --found a new run")
         if manifest.plan is None or self.access is None or self._settings.meet_only:
             return
+        self._wellbeing.learns()
         await self._parts.restraint.free()
         learner = await self._learner_module()
         learning: Learning = await learner.prepare(manifest, self._settings, self._parts, self.access)
@@ -198,6 +195,8 @@ class Node:
         """Say when the condition changes; it is worked out anew each time, never remembered."""
         while True:
             self._set_condition(self.condition())
+            trainer = None if self.learner is None else self.learner.trainer
+            await self._wellbeing.look(*((None, 0, 0.0) if trainer is None else trainer.pace))
             await asyncio.sleep(WATCH_PERIOD)
 
     def condition(self) -> Condition:
@@ -274,6 +273,7 @@ class Node:
             guest=parts.restraint.status(),
             machine=parts.restraint.machine,
             shards=() if self.learner is None else self.learner.shards.all(self._world.clock.monotonic()),
+            unwell=self._wellbeing.reasons(),
         )
 
     def _row(self, peer: Peer, head: int | None) -> PeerRow:

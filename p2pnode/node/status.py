@@ -196,3 +196,4 @@ class Status(msgspec.Struct, frozen=True):
     shards: tuple[ShardRow, ...] = ()
     guest: Guest = Guest()
     machine: Machine | None = None
+    unwell: tuple[str, ...] = ()  # why, besides its condition

@@ -84,6 +84,11 @@ class Trainer:
         """How many samples this node has to train on."""
         return len(self.pool)
 
+    @property
+    def pace(self) -> tuple[int, int, float]:
+        """Local steps done, samples to do them on, and how many a second."""
+        return self.steps_done, self.samples, self.speed
+
     def use(self, samples: NDArray[np.int64]) -> None:
         """From now on train on these rows of the data; the same rows as before change nothing."""
         self.pool.use(samples)

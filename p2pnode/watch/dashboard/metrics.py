@@ -37,8 +37,24 @@ METRICS = (
     Metric("p2pnode_update_norm", "gauge", "learning.update_norm", "Relative change of the shared weights a round."),
     Metric("p2pnode_exchanges_total", "counter", "learning.exchanges", "Exchanges that went well."),
     Metric("p2pnode_entries_total", "counter", "learning.entries", "Entries of others that came in."),
+    Metric("p2pnode_bridges_total", "counter", "learning.bridges", "Own entries that bridge to other circles."),
+    Metric("p2pnode_hash_checks_total", "counter", "learning.hash_checks", "Comparisons of weights with partners."),
+    Metric("p2pnode_hash_mismatches_total", "counter", "learning.hash_mismatches", "Of them, those that differed."),
     Metric("p2pnode_problems_total", "counter", "learning.problems", "Things that went wrong in learning."),
+    Metric("p2pnode_paused", "gauge", "guest.paused", "1 while the node rests, whoever or whatever wants it."),
+    Metric("p2pnode_max_upload_bytes_per_second", "gauge", "guest.max_upload", "Limit on what it sends."),
+    Metric("p2pnode_max_download_bytes_per_second", "gauge", "guest.max_download", "Limit on what it receives."),
+    Metric("p2pnode_max_cpu_share", "gauge", "guest.max_cpu", "Limit on its share of all cores, 0 to 1."),
+    Metric("p2pnode_cpu_share", "gauge", "machine.own_cpu", "Its share of all cores lately, daemon included, 0 to 1."),
+    Metric("p2pnode_memory_bytes", "gauge", "machine.memory_bytes", "Memory of the node's process."),
+    Metric("p2pnode_machine_cpu_share", "gauge", "machine.cpu", "Share of all cores in use by anybody, 0 to 1."),
+    Metric(
+        "p2pnode_machine_memory_free_bytes", "gauge", "machine.memory_free_bytes", "Memory of the machine to spare."
+    ),
+    Metric("p2pnode_machine_battery_share", "gauge", "machine.battery", "Charge of the battery, 0 to 1."),
+    Metric("p2pnode_machine_on_battery", "gauge", "machine.on_battery", "1 while the machine runs on battery."),
 )
+WELL_METRIC = Metric("p2pnode_well", "gauge", "", "1 while /health says that the node is well.")
 PEERS = Metric("p2pnode_peers", "gauge", "", "Peers, by whether they are there.")
 
 
@@ -49,6 +65,7 @@ def metrics(status: Status) -> bytes:
         value = _value(status, metric.path)
         if value is not None and math.isfinite(value):
             lines += [*_head(metric), f"{metric.name} {value:.10g}"]
+    lines += [*_head(WELL_METRIC), f"{WELL_METRIC.name} {int(not health(status))}"]
     present = sum(row.present for row in status.peers)
     lines += _head(PEERS)
     for word, count in (("true", present), ("false", len(status.peers) - present)):
@@ -56,9 +73,10 @@ def metrics(status: Status) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def health(status: Status) -> str:
-    """Why the node is not well, or ""."""
-    return "" if status.condition in WELL else f"{status.condition}: {status.why}"
+def health(status: Status) -> tuple[str, ...]:
+    """Why the node is not well; nothing when it is. One that rests on purpose is."""
+    network = () if status.condition in WELL else (f"{status.condition}: {status.why}",)
+    return network + status.unwell
 
 
 def _head(metric: Metric) -> list[str]:
@@ -71,5 +89,7 @@ def _value(status: Status, path: str) -> float | None:
         if value is None:
             return None
         value = getattr(value, name)
+    if isinstance(value, str):  # a reason, or none
+        return float(bool(value))
     assert value is None or isinstance(value, int | float)
     return value

@@ -96,8 +96,11 @@ class Page:
         return web.Response(body=metrics(self._node.status()), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _health(self, request: web.Request) -> web.Response:
-        why = health(self._node.status())
-        return web.Response(status=503 if why else 200, text=f"{why or 'well'}\n")
+        """200 only when the node is well; the reasons when it is not, and why it rests when it does."""
+        status = self._node.status()
+        reasons = health(status)
+        told = {"well": not reasons, "reasons": reasons, "paused": status.guest.paused}
+        return web.json_response(told, status=503 if reasons else 200)
 
     async def _pause(self, request: web.Request) -> web.Response:
         return await self._obey(ControlRequest("pause"))

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
+from p2pnode.node.status import Guest, Machine
 from p2pnode.watch.dashboard.metrics import METRICS, health, metrics
 from tests.watch.test_terminal import LEARNING, row, status
+
+GUEST = Guest("paused by you", 1e6, 2e6, 0.5)
+MACHINE = Machine(0.9, 0.2, 10, 20, battery=0.7, on_battery=True)
+ROWS = (row(), row("owl", present=False))
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,11 @@ def lines(text: str) -> list[Line]:
 
 
 def test_everything_known_is_there_once_with_help_and_type() -> None:
-    text = metrics(status(learning=LEARNING, peers=(row(), row("owl", present=False)))).decode()
+    text = metrics(status(learning=LEARNING, guest=GUEST, machine=MACHINE, peers=ROWS)).decode()
     found = {line.name: line.value for line in lines(text)}
-    assert set(found) == {metric.name for metric in METRICS} | {"p2pnode_peers"}
+    assert set(found) == {metric.name for metric in METRICS} | {"p2pnode_peers", "p2pnode_well"}
+    assert found["p2pnode_paused"] == found["p2pnode_well"] == found["p2pnode_machine_on_battery"] == 1
+    assert found["p2pnode_max_cpu_share"] == 0.5
     assert found["p2pnode_accuracy"] == LEARNING.accuracy
     assert 'p2pnode_peers{present="true"} 1' in text and 'p2pnode_peers{present="false"} 1' in text
     for name in found:
@@ -46,5 +53,14 @@ def test_what_is_not_known_has_no_line(loss: float | None) -> None:
 
 
 def test_health_says_why() -> None:
-    assert health(status()) == ""
-    assert health(status(condition="network down", why="no daemon")) == "network down: no daemon"
+    assert health(status()) == ()
+    assert health(status(guest=GUEST)) == (), "a rest is no illness"
+    down = status(condition="network down", why="no daemon", unwell=("no local step for 200 s",))
+    assert health(down) == ("network down: no daemon", "no local step for 200 s")
+    assert "p2pnode_well 0" in metrics(down).decode()
+
+
+def test_what_is_not_limited_or_not_there_has_no_line() -> None:
+    text = metrics(status()).decode()
+    assert "p2pnode_max_" not in text and "p2pnode_machine" not in text
+    assert "p2pnode_paused 0" in text

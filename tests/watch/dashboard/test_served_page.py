@@ -111,7 +111,18 @@ async def test_strangers_are_refused_and_the_token_steers() -> None:
 )
 async def test_health_is_good_only_when_the_node_is_well(condition: str, code: int) -> None:
     async with served(FakeNode(condition=condition), "127.0.0.1", 0) as place:
-        assert (await get(place, "health"))[0] == code
+        found, text = await get(place, "health")
+        assert found == code
+        told = json.loads(text)
+        assert told["well"] is (code == 200) and bool(told["reasons"]) is not told["well"]
+
+
+async def test_health_tells_all_that_is_wrong() -> None:
+    node = FakeNode(unwell=("no local step for 200 s", "the disk takes no writes: full"))
+    async with served(node, "127.0.0.1", 0) as place:
+        code, text = await get(place, "health")
+        assert code == 503
+        assert json.loads(text)["reasons"] == list(node.shown.unwell)
 
 
 async def test_too_many_watchers_are_turned_away_and_leavers_make_room() -> None:
