@@ -38,6 +38,7 @@ INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ME} --r
 WHY = ("most similar not met for 5 rounds", "bridge to another circle", "by lot", "has shards of labels 3 and 7")
 LAYERS = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "head.weight", "head.bias")
 CIRCLE = 16
+BRIDGES = 0.04  # of the exchanges
 
 
 @cache
@@ -95,6 +96,9 @@ class PretendNode:
             )
         if request.do == "blame":
             return ControlAnswer(blame=self._blame())
+        if request.do in ("pause", "resume"):
+            self.guest = replace(self.guest, paused="paused by you" if request.do == "pause" else "")
+            return ControlAnswer(said=f"{request.do}d")
         found = [shard for shard in self._shards if shard.id == request.shard]
         if request.do == "shards" and found:
             return ControlAnswer(shards=(replace(found[0], journey=self._journey(request.shard)),))
@@ -104,17 +108,16 @@ class PretendNode:
         """A second goes by: some peers exchange."""
         self.seconds += 1
         there = [0, *(number for number, here in self.present.items() if here)]
+        circles: dict[str, list[int]] = {}
+        for number in there:
+            circles.setdefault(self._circle(number), []).append(number)
         for _ in range(max(3, len(there) // 4)):
             one = self._rng.choice(there)
-            other = self._rng.choice([each for each in there if self._near(one, each)] or there)
-            self._exchange(one, other)
+            near = circles[self._circle(one)]
+            self._exchange(one, self._rng.choice(near if self._rng.random() > BRIDGES else there))
         self._exchange(0, self._rng.choice(there))
 
     # ---- made up ----
-
-    def _near(self, one: int, other: int) -> bool:
-        alike = self._community(one) == self._community(other) and self._circle(one) == self._circle(other)
-        return one != other and (alike or self._rng.random() < 0.01)
 
     def _exchange(self, one: int, other: int) -> None:
         if one == other:

@@ -41,7 +41,7 @@ export function drawGraph(pen, { nodes, links, circles, time, selected, scale: z
   const theme = THEMES[dark ? "dark" : "light"];
   for (const circle of circles) drawCircle(pen, circle, theme, colour(circle[0]), zoom);
   drawLinks(pen, links, time, dark, selected, zoom);
-  drawNodes(pen, nodes, theme, selected, colour);
+  drawNodes(pen, nodes, theme, selected, colour, zoom);
   drawNames(pen, nodes, theme, selected, zoom);
 }
 
@@ -85,8 +85,8 @@ function drawLinks(pen, links, time, dark, selected, zoom) {
     const fresh = time - edge.last < FRESH;
     const mine = selected == null || source.id === selected || target.id === selected;
     pen.strokeStyle = similarityColour(edge.similarity, dark);
-    pen.globalAlpha = !mine ? 0.12 : fresh ? 1 : 0.55;
-    pen.lineWidth = edgeWidth(edge);
+    pen.globalAlpha = !mine ? 0.12 : fresh || selected ? 1 : 0.55;
+    pen.lineWidth = Math.max(edgeWidth(edge), (mine && selected ? 1.6 : 0.6) / zoom);
     pen.setLineDash(bridge ? [7 / zoom, 5 / zoom] : []);
     pen.beginPath();
     pen.moveTo(source.x, source.y);
@@ -97,12 +97,13 @@ function drawLinks(pen, links, time, dark, selected, zoom) {
   pen.globalAlpha = 1;
 }
 
-function drawNodes(pen, nodes, theme, selected, colour) {
+function drawNodes(pen, nodes, theme, selected, colour, zoom) {
   for (const node of nodes) {
     const { peer } = node;
     const chosen = node.id === selected;
     pen.beginPath();
-    pen.arc(node.x, node.y, node.radius, 0, 2 * Math.PI);
+    const radius = Math.max(node.radius, 2.6 / zoom);
+    pen.arc(node.x, node.y, radius, 0, 2 * Math.PI);
     pen.fillStyle = peer.present ? colour(node) : theme.paper;
     pen.fill();
     pen.lineWidth = peer.present ? 1.5 : 2;
@@ -112,8 +113,8 @@ function drawNodes(pen, nodes, theme, selected, colour) {
     pen.setLineDash([]);
     if (!peer.me && !chosen) continue;
     pen.beginPath();
-    pen.arc(node.x, node.y, node.radius + 4, 0, 2 * Math.PI);
-    pen.lineWidth = chosen ? 3 : 2;
+    pen.arc(node.x, node.y, radius + 4, 0, 2 * Math.PI);
+    pen.lineWidth = Math.max(chosen ? 3 : 2, 1.5 / zoom);
     pen.strokeStyle = chosen ? theme.ink : colour(node);
     pen.stroke();
   }

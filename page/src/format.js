@@ -38,6 +38,9 @@ export function nameOf(id, picture) {
   return known ? called(known) : `…${clean(short(id), 12)}`;
 }
 
+// Why a node rests, as a sentence begins.
+export const resting = (why) => (/^paused/i.test(why) ? `P${clean(why, 120).slice(1)}` : `Paused: ${clean(why, 120)}`);
+
 export const median = (sorted) => (sorted.length ? sorted[Math.floor(sorted.length / 2)] : null);
 
 // ---- elements ----

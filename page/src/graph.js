@@ -6,6 +6,7 @@ import { called, clean, short } from "./format.js";
 export { COLOURS, similarityColour } from "./draw.js";
 
 const MANY = 150; // peers from which on they are drawn small
+const [SMALL, USUAL] = [5.5, 9]; // radii
 const FEW = 12; // peers up to which they keep far apart
 const MARGIN = 0.09; // of the width, around all peers
 const FOLLOW = 0.12; // of the way a frame takes to what fits
@@ -57,7 +58,7 @@ export class Graph {
   show(picture) {
     const before = this.nodes;
     this.time = picture.time;
-    const radius = picture.peers.length > MANY ? 5.5 : 9;
+    const radius = picture.peers.length > MANY ? SMALL : USUAL;
     this.nodes = new Map(
       picture.peers.map((peer) => {
         const node = before.get(peer.id) ?? { id: peer.id };
@@ -83,7 +84,7 @@ export class Graph {
       const circles = places.get(node.group);
       circles.set(node.place, [...(circles.get(node.place) ?? []), node]);
     }
-    const room = (count) => 24 * Math.sqrt(count) + 26;
+    const room = (count) => 2.6 * (nodes.length > MANY ? SMALL : USUAL) * Math.sqrt(count) + 24;
     const reach = this.groups.length < 2 ? 0 : Math.max(...this.groups.map((group) => spread(places.get(group), room))) / Math.sin(Math.PI / Math.max(3, this.groups.length));
     this.homes = new Map();
     this.circles = [];
@@ -103,7 +104,7 @@ export class Graph {
   // How much wider than high the ring is, so that it fills the canvas.
   breadth() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    return width && height ? Math.max(0.8, Math.min(1.25, Math.sqrt(width / height))) : 1;
+    return width && height ? Math.max(0.75, Math.min(1.45, Math.sqrt(width / height))) : 1;
   }
 
   arrive(nodes) {

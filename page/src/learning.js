@@ -3,7 +3,7 @@ import { Chart } from "./chart.js";
 import { by, clean, definitions, median, number, percent, whole, write } from "./format.js";
 import { Asked } from "./store.js";
 
-const SPREAD = [["this node", "--accent"], ["highest", "--dim", true], ["median", "--dim"], ["lowest", "--dim", true]];
+const SPREAD = [["highest", "--dim", true], ["median", "--dim"], ["lowest", "--dim", true], ["this node", "--accent"]];
 
 export class LearningView {
   constructor(store) {
@@ -15,8 +15,8 @@ export class LearningView {
     });
     const chart = (name, lines, options) => new Chart(by(`chart-${name}`), lines, options);
     this.charts = {
-      accuracy: chart("accuracy", SPREAD, { unit: "%", band: [2, 4] }),
-      loss: chart("loss", SPREAD, { band: [2, 4] }),
+      accuracy: chart("accuracy", SPREAD, { unit: "%", band: [1, 3] }),
+      loss: chart("loss", SPREAD, { band: [1, 3] }),
       distance: chart("distance", [["median", "--accent"], ["farthest", "--dim", true], ["nearest", "--dim", true]], { band: [2, 3] }),
       update: chart("update", [["update norm", "--accent"]], { log: true, unit: "%", rounds: true }),
       values: chart("values", [["k: weights sent", "--accent"]], { rounds: true }),
@@ -69,10 +69,10 @@ export class LearningView {
     const pictures = this.store.pictures.filter((picture) => picture.learning);
     const times = pictures.map((picture) => picture.time);
     const own = (field, factor = 1) => pictures.map(({ learning }) => (learning[field] == null ? null : factor * learning[field]));
-    const others = (value) => spread(pictures, value);
-    this.charts.accuracy.draw([times, own("accuracy", 100), ...others((peer) => (peer.accuracy == null ? null : 100 * peer.accuracy))]);
-    this.charts.loss.draw([times, own("loss"), ...others((peer) => peer.loss)]);
-    const [far, middle, near] = others((peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity));
+    const others = (value, least) => spread(pictures, value, least);
+    this.charts.accuracy.draw([times, ...others((peer) => (peer.accuracy == null ? null : 100 * peer.accuracy)), own("accuracy", 100)]);
+    this.charts.loss.draw([times, ...others((peer) => peer.loss), own("loss")]);
+    const [far, middle, near] = others((peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity), 1);
     this.charts.distance.draw([times, middle, far, near]);
   }
 
@@ -88,10 +88,11 @@ export class LearningView {
   }
 }
 
-// Highest, median and lowest of what the peers that are there say.
-function spread(pictures, value) {
+// Highest, median and lowest of what the peers that are there say, where at least so many do.
+function spread(pictures, value, least = 2) {
   const rows = pictures.map((picture) =>
     picture.peers.filter((peer) => peer.present).map(value).filter((one) => one != null && Number.isFinite(one)).sort((a, b) => a - b),
   );
-  return [rows.map((row) => row.at(-1) ?? null), rows.map(median), rows.map((row) => row[0] ?? null)];
+  const pick = (choose) => rows.map((row) => (row.length < least ? null : choose(row)));
+  return [pick((row) => row.at(-1)), pick(median), pick((row) => row[0])];
 }

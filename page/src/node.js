@@ -1,7 +1,7 @@
 // This node: what it does and why, how the machine bears it, what happened, the invite, and steering.
 import qrcode from "qrcode-generator";
 import { Chart } from "./chart.js";
-import { ago, by, bytes, called, clean, clock, definitions, drawn, element, number, percent, plural, whole, write } from "./format.js";
+import { ago, by, bytes, called, clean, clock, definitions, drawn, element, number, percent, plural, resting, whole, write } from "./format.js";
 import { Steering } from "./steer.js";
 
 const LATELY = 8; // partners and warnings shown
@@ -114,7 +114,7 @@ export class NodeView {
 }
 
 function doing({ condition, learning, guest }) {
-  if (guest?.paused) return `Paused: ${clean(guest.paused, 120)}`;
+  if (guest?.paused) return resting(guest.paused);
   if (condition === "leaving") return "Leaving the run";
   if (!learning) return condition === "searching" ? "Looking for its run" : "Meeting others; it learns nothing itself";
   return `Training ${clean(learning.task, 40)}, round ${whole(learning.rounds + 1)}: ${whole(learning.samples)} samples at ${whole(learning.steps_per_second)} steps a second`;

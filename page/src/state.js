@@ -1,5 +1,5 @@
 // What is the matter, in plain words: one title, what it means, what to do. Pure.
-import { clean, clock } from "./format.js";
+import { clean, clock, resting } from "./format.js";
 
 const MOODS = { connected: "good", alone: "good", starting: "warn", searching: "warn", leaving: "warn", "network down": "bad" };
 
@@ -18,7 +18,7 @@ export function stateOf(picture, lostSince) {
   if (picture.condition === "leaving") return { mood: "warn", title: "The node is leaving the run", text: "It says goodbye to its peers and stops." };
   if (picture.condition === "network down") return { mood: "bad", title: "The network is down", text: `${why}. It comes back by itself.` };
   if (picture.condition === "searching") return searching(picture, why);
-  if (picture.guest?.paused) return { mood: "warn", title: `Paused: ${clean(picture.guest.paused, 120)}`, text: "The node stays in the swarm and answers its peers; it trains and begins nothing until it is resumed." };
+  if (picture.guest?.paused) return { mood: "warn", title: resting(picture.guest.paused), text: "The node stays in the swarm and answers its peers; it trains and begins nothing until it is resumed." };
   if (picture.condition === "alone") return { mood: "good", title: "Nobody else is here yet", text: picture.invite ? "The node learns by itself. Send a friend the invite on the tab Node." : "The node waits for others." };
   return null;
 }

@@ -26,6 +26,7 @@ def test_a_swarm_is_watched_scrubbed_and_steered(tmp_path: Path) -> None:
             who_joins_and_who_is_killed_shows(page, founder, tmp_path)
             time_goes_back(page)
             every_tab_knows_the_real_node(page)
+            pausing_pauses(page)
             leaving_is_done_and_said(page, founder)
     finally:
         founder.stop()
@@ -81,6 +82,21 @@ def every_tab_knows_the_real_node(page) -> None:
     until(page, "document.getElementById('doing').textContent.includes('digits')")
     assert "python -m p2pnode --bootstrap" in page.text_content("#invite")
     picture(page, "real-node", whole=True)
+
+
+def pausing_pauses(page) -> None:
+    page.click("#pause")
+    until(page, "document.getElementById('condition').textContent === 'paused'")
+    steps, moment = page.evaluate("[p2pnode.store.newest.learning.steps, p2pnode.store.newest.time]")
+    until(page, f"p2pnode.store.newest.time > {moment + 2}")
+    assert page.evaluate("p2pnode.store.newest.learning.steps") == steps
+    assert page.text_content("#doing") == "Paused by you"
+    picture(page, "real-paused")
+    page.click("#resume")
+    until(page, f"p2pnode.store.newest.learning.steps > {steps}")
+    page.fill("#max-upload", "500k")
+    page.press("#max-upload", "Enter")
+    until(page, "document.getElementById('upload-now').textContent.includes('500 kB/s')")
 
 
 def leaving_is_done_and_said(page, founder: Door) -> None:

@@ -147,8 +147,8 @@ def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser) -
                 node.condition, node.why = condition, why
                 until(page, says.format(title))
             picture(page, "another-version")
-            node.condition, node.guest = "connected", replace(node.guest, paused="by you")
-            until(page, says.format("Paused: by you"))
+            node.condition, node.guest = "connected", replace(node.guest, paused="on battery")
+            until(page, says.format("Paused: on battery"))
             until(page, "document.getElementById('condition').textContent === 'paused'")
             node.condition, node.guest = "leaving", replace(node.guest, paused="")
             until(page, says.format("is leaving the run"))
@@ -174,6 +174,11 @@ def test_only_the_token_steers(browser) -> None:
         with opened(browser, place.link, node_leaves=True) as page:
             assert "token" not in page.url
             page.click("#tab-node")
+            page.click("#pause")
+            until(page, "document.getElementById('doing').textContent.startsWith('Paused')")
+            assert not page.is_visible("#pause")
+            page.click("#resume")
+            until(page, "document.getElementById('doing').textContent.startsWith('Training')")
             page.once("dialog", lambda dialog: dialog.dismiss())
             page.click("#leave")
             assert not node.left
