@@ -4,6 +4,7 @@
 be √G times as large before noise holds them back, and should be, for a sparse mean also reaches less far. In single
 runs 2.5 times the task's own rate did best for Fashion-MNIST at 8 peers, 2 or more for text, 2.8 for digits. A node
 alone keeps the task's rate, and one whose steps diverge halves its own (node/learning.py).
+*Schedule.* A task's schedule follows the steps of the lineage, so that who joins or moves does not warm up again.
 *Steps.* Weights that change quickly grow old quickly: a round takes at most a share of all steps the circle's weights
 have seen, so exchanges are frequent at the beginning, for joiners as for founders, and as rare as the plan says soon.
 """
@@ -23,10 +24,11 @@ SHARE = 1 / 20  # of the steps done so far, in a round
 
 @dataclass(frozen=True)
 class Pace:
-    """For a round: mean local steps it may take, and the factor on the task's learning rate."""
+    """For a round: mean local steps it may take, the factor on the learning rate, and at which step the lineage is."""
 
     steps: float = math.inf
     rate: float = 1.0
+    at: int = 0
 
 
 def pace_for(done: float, group: int) -> Pace:
@@ -38,5 +40,7 @@ def pace_of(policy: Policy, peers: int) -> Pace:
     """What a policy's run has set, or what suits a circle of `peers`; policies other than the delta set have no say."""
     if not isinstance(policy, DeltaSetPolicy):
         return Pace()
-    tuning, found = policy.author.tuning, pace_for(policy.set.steps / max(1, peers), peers)
-    return Pace(tuning.interval or found.steps, tuning.rate or found.rate)
+    tuning, steps = policy.author.tuning, policy.set.steps
+    found = pace_for(steps / max(1, peers), peers)
+    authors = len({chain.peer for chain in policy.set.heads})  # who left has done a part of the steps too
+    return Pace(tuning.interval or found.steps, tuning.rate or found.rate, steps // max(1, peers, authors))

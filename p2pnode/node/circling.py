@@ -16,17 +16,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..communities.circles import GENESIS, REST_ROUNDS, SETTLE_ROUNDS, SPLIT, Advice
-from ..deltaset.lineage import Found, circle_lineage, encode_found, is_split_off, name_of, read_found, splits
+from ..deltaset.lineage import Found, circle_lineage, encode_found, is_split_off, name_of, splits
 from ..deltaset.set import DeltaSet
-from ..errors import LocalProblem, NetworkDown, PeerError
+from ..errors import LocalProblem
 from ..ids import PeerId, short
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.setbridge import BridgeDraft
 from ..merge.setcircle import elsewhere, follow, split_off, union_with
 from ..merge.snapshot import Snapshot
-from ..messages import CircleIs, GetCircle
-from ..network.base import Seconds
 from ..weights import Floats
+from .circlewords import CircleWords
 from .exchanging import Exchanging
 from .parts import Parts
 from .saving import Saving
@@ -36,11 +35,10 @@ from .trainer import Trainer
 DECIDE_EVERY = 5  # rounds
 SPREAD_ROUNDS = 2  # from the word of a split to the split: so long others get the entries it is about
 FOLLOW_TRIES = 6  # rounds, for entries that are on their way
-ENTER_TRIES = 3  # circles a newcomer asks, and members of each
+ENTER_TRIES = 3  # circles a newcomer asks
 ASK_TRIES = 3  # rounds, for the word of a circle
 NEARLY = 2  # fewer members than a split needs, in the view of one who follows it
 MOST_HEARD = 64  # circles remembered
-ASK_TIMEOUT: Seconds = 5.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,7 @@ class Circling:
         saving: Saving,
     ) -> None:
         self.own = exchanging.own
+        self.words = CircleWords(parts, exchanging.admission, exchanging.own)
         self.tell: Callable[[list[PeerId]], Awaitable[None]] = tell_nobody  # where this node is now
         self._parts = parts
         self._exchanging = exchanging
@@ -135,7 +134,7 @@ class Circling:
 
     async def _hear(self, name: str, peer: PeerId) -> None:
         """One of our circle is in another: did it split off, and are we part of that?"""
-        found = await self._ask(name, [peer])
+        found = await self.words.ask(name, [peer])
         _remember(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES)
         if found is None or not splits(found, self._policy.set.rules):
             return
@@ -217,7 +216,7 @@ class Circling:
     async def _prepare(self, name: str, why: str, joining: list[PeerId] | None = None) -> bool:
         """Take a snapshot of another circle, to go on from it; `joining` are those of our circle that go there too."""
         members = [peer for peer, circle in self._circles("").items() if _named(circle) == name and circle]
-        found = await self._ask(name, members) if name else None
+        found = await self.words.ask(name, members) if name else None
         taken: list[DeltaSet] = []
         lineage = circle_lineage(self._genesis, name)
 
@@ -243,27 +242,6 @@ class Circling:
                 await self.change()
                 return True
         return False
-
-    # ---- words of circles ----
-
-    async def _ask(self, name: str, members: list[PeerId]) -> Found | None:
-        """The word a circle was founded by, from any of its members. A wrong one costs standing."""
-        admission = self._exchanging.admission
-        for peer in members[:ENTER_TRIES]:
-            request = GetCircle(admission.access.tag, admission.model, name, admission.proof(peer))
-            try:
-                return read_found((await self._parts.calls.ask(peer, request, CircleIs, ASK_TIMEOUT)).found, name)
-            except ValueError as fault:
-                self._parts.standing.fault(peer, f"circle: {fault}", self._parts.world.clock.monotonic())
-            except (PeerError, NetworkDown):
-                continue
-        return None
-
-    def answer(self, peer: PeerId, request: GetCircle) -> CircleIs:
-        """The word our circle was founded by; PeerRefused to who may not ask, or means another."""
-        self._exchanging.admission.check(peer, request.run, request.model, request.proof)
-        self.own.check(request.circle)
-        return CircleIs(self.own.found)
 
     # ---- going ----
 

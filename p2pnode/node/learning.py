@@ -211,7 +211,7 @@ class Learning:
         peers = len(self.exchanging.circle()) + 1
         pace = pace_of(self.policy, peers)
         steps = local_steps(shortened(lam, pace.steps), world.rng, most)
-        begun, result = await self._slices.train(steps, pace.rate * self._rate)
+        begun, result = await self._slices.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
         await world.compute(self.work.end_round)
         budget = self.exchanging.link.budget(self._terms.round_seconds, peers)
@@ -316,7 +316,7 @@ class Learning:
     def tell_circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
         if self.circling is None:
             raise PeerRefused("circle", "this node's circle is declared")
-        return self.circling.answer(peer, request)
+        return self.circling.words.answer(peer, request)
 
     def meet(self, membership: Membership) -> None:
         """Say what is learned here to the others, and where."""

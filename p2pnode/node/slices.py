@@ -31,10 +31,15 @@ class Slices:
         self._policy = policy
         self._trainer = trainer
         self._round_seconds = round_seconds
+        self._lead = 0  # steps of the run before this node's own
         self._cost: Seconds = math.inf  # of a correction, the cheapest so far; on a busy machine others are much dearer
 
-    async def train(self, steps: int, rate: float) -> tuple[Floats, TrainResult]:
-        """`steps` local steps: where they started, seen from the end, and what they came to. Diverged as in Trainer."""
+    async def train(self, steps: int, rate: float, at: int = 0) -> tuple[Floats, TrainResult]:
+        """`steps` local steps: where they started, seen from the end, and what they came to. Diverged as in Trainer.
+
+        `at` is how many steps the run has come, where that is more than this node's own.
+        """
+        self._lead = max(0, at - self._trainer.steps_done)
         begun, result, asked = np.empty(0, np.float32), None, 0
         for count in split(steps, self._count()):
             if result is not None and result.steps < asked:
@@ -63,7 +68,7 @@ class Slices:
         else:
             weights = before.weights
             self._correct(begun, weights)
-        result = self._trainer.steps(weights, count, at=self._trainer.steps_done, rate=rate)
+        result = self._trainer.steps(weights, count, at=self._lead + self._trainer.steps_done, rate=rate)
         return begun, result if before is None else before.then(result)
 
     def _correct(self, begun: Floats, weights: Floats) -> None:

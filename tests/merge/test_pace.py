@@ -54,6 +54,7 @@ def test_the_circles_steps_count_not_ones_own() -> None:
     assert isinstance(joiner, DeltaSetPolicy)
     joiner.set.steps = 4000
     assert pace_of(joiner, 4).steps == 50
+    assert pace_of(joiner, 4).at == 1000, "and where its schedule is"
 
 
 def test_a_run_may_say_otherwise() -> None:
