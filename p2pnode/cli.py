@@ -166,6 +166,20 @@ def blame(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> N
 
 
 @app.command()
+@takes(PLACE)
+def shards(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    shard: Annotated[str, typer.Argument(help="The beginning of an id, for its journey.", metavar="[SHARD]")] = "",
+    json: Json = False,
+) -> None:
+    """The data the running node has and what its model makes of them; with SHARD, where one of them has been."""
+    from .door.shardlist import show_shards
+
+    show_shards(load(flags, os.environ).config.data_dir, shard, json)
+
+
+@app.command()
 @takes(WATCHING)
 def watch(
     ctx: typer.Context,

@@ -24,9 +24,9 @@ def show_log(data_dir: Path, as_json: bool) -> None:
     """The node's merges, the newest last."""
     merges = ask(data_dir, ControlRequest("log")).merges
     if as_json:
-        print_json({"merges": log_rows(merges), "names": _names(data_dir)})
+        print_json({"merges": log_rows(merges), "names": names_of(data_dir)})
     elif merges:
-        console().print(log_table(merges, _names(data_dir)))
+        console().print(log_table(merges, names_of(data_dir)))
     else:
         print("no round is done yet")
 
@@ -67,9 +67,9 @@ def show_blame(data_dir: Path, as_json: bool) -> None:
     """Each author's share of each layer."""
     shares = ask(data_dir, ControlRequest("blame"), WORK_LIMIT).blame
     if as_json:
-        print_json({"blame": shares, "names": _names(data_dir)})
+        print_json({"blame": shares, "names": names_of(data_dir)})
     elif shares:
-        console().print(blame_table(shares, _names(data_dir)))
+        console().print(blame_table(shares, names_of(data_dir)))
     else:
         print("nobody has added anything yet")
 
@@ -86,7 +86,7 @@ def blame_table(shares: Mapping[str, Mapping[str, float]], names: Mapping[str, s
     return table
 
 
-def _names(data_dir: Path) -> dict[str, str]:
+def names_of(data_dir: Path) -> dict[str, str]:
     status = ask(data_dir, ControlRequest("status")).status
     return {} if status is None else {status.id: status.name, **{row.id: row.name for row in status.peers}}
 

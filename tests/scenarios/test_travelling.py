@@ -1,0 +1,71 @@
+"""Shards travel in whole swarms that learn: the worst node gains, nothing is lost, and journeys are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from p2pnode.network.sim import Fault
+from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim
+from p2pnode.simulate.compute import one_thread
+from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES
+
+LESSON = Lesson(TaskChoice("digits", device="cpu", policy="gossip"), "labels:2", rounds=10, share_data=True)
+PLAN = Plan(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, lesson=LESSON)
+QUIET = 20.0  # virtual seconds in which nobody trains
+
+
+def play(plan: Plan) -> SimResult:
+    """Let a swarm learn, then let what is on its way arrive."""
+
+    async def main() -> SimResult:
+        simulation = Simulation(plan, alone=0)
+        await simulation.start()
+        assert simulation.watch is not None
+        await simulation.learn(simulation.watch, plan.seconds)
+        simulation.rest()
+        await simulation.go_on(QUIET)
+        return await simulation.finish()
+
+    with one_thread():
+        result = run_sim(main())
+    assert result.finished and result.left_over == ()
+    return result
+
+
+def check_nothing_is_lost(result: SimResult) -> None:
+    """Every sample is in a shard that somebody has, and every shard has one holder who knows it."""
+    samples, holders = {}, {}
+    for status in result.statuses:
+        assert status is not None
+        for row in status.shards:
+            samples[row.id] = row.samples
+            if row.holder == status.id:
+                holders.setdefault(row.id, []).append(status.name)
+    assert sum(samples.values()) == SAMPLES - TEST_SAMPLES
+    assert all(len(holders.get(shard, [])) == 1 for shard in samples), holders
+
+
+def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> None:
+    still = play(replace(PLAN, lesson=replace(LESSON, share_data=False)))
+    result = play(PLAN)
+    assert min(result.accuracies()) > min(still.accuracies()) + 0.15
+    check_nothing_is_lost(result)
+    facts = result.facts()
+    assert facts["shards_copied"] >= 6 and facts["mb_data_per_node"] > 0
+    assert still.facts()["mb_data_per_node"] == 0
+    kinds = {event.kind for status in result.statuses if status for event in status.events}
+    assert {"shipped", "received"} <= kinds
+    rows = [row for status in result.statuses if status for row in status.shards]
+    assert any(row.received and row.confidence is not None and row.visits for row in rows)
+    assert any(row.why.startswith("copy to ") for row in rows)
+
+
+def test_a_node_that_crashes_comes_back_to_its_shards() -> None:
+    lesson = replace(LESSON, choice=replace(LESSON.choice, policy="deltaset"), rounds=12)
+    crash = Fault(12.0, "crash", (2,), seconds=4.0)
+    result = play(replace(PLAN, faults=(crash,), lesson=lesson))
+    check_nothing_is_lost(result)
+    status = result.statuses[2]
+    assert status is not None and any(row.received for row in status.shards)
+    assert any(event.kind == "resumed learning" for event in status.events)
