@@ -26,7 +26,7 @@ from ..store.datadir import IDENTITY_FILE
 from ..store.storage import DiskStorage
 from ..until import Until
 from ..watch.tables import peers_table
-from ..watch.text import clean, duration, learning_words, size, why
+from ..watch.text import clean, duration, learning_words, machine_words, partner_words, shard_words, size, why
 
 LEAVE_LIMIT = 10.0
 
@@ -118,10 +118,15 @@ def status_lines(status: Status) -> list[str]:
         "name": clean(status.name),
         "id": status.id,
         "run": (status.run or "none") + (" (private)" if status.private else ""),
+        "resting": clean(status.guest.paused, 100) or "no",
+        "trouble": clean("; ".join(status.unwell), 300) or "none",
         "state": f"{status.condition}{f' ({reason})' if reason else ''}",
         "up": duration(status.uptime_seconds),
         "peers": f"{here} here, {len(status.peers)} known",
         "learning": "nothing" if status.learning is None else ", ".join(learning_words(status.learning)),
+        "machine": "not known" if status.machine is None else ", ".join(machine_words(status.machine, status.guest)),
+        "partner": partner_words(status).removeprefix("partner ") or "none yet",
+        "shards": shard_words(status) or "none",
         "traffic": f"{size(traffic.sent_bytes)} sent, {size(traffic.received_bytes)} received",
         "addresses": " ".join(clean(address, 300) for address in status.addresses) or "none",
         "invite": clean(status.invite, 4000) or "none yet",

@@ -15,9 +15,10 @@ from rich.text import Text
 
 from ..ids import short
 from ..node.status import Event, LearningStatus, Status
+from .curves import Curves
 from .lines import HEADINGS
 from .tables import peers_table
-from .text import clean, duration, invitation, learning_words, size, why
+from .text import clean, duration, invitation, learning_words, machine_words, partner_words, shard_words, size, why
 
 FRAMES_PER_SECOND = 4
 COLOURS = {
@@ -29,18 +30,23 @@ COLOURS = {
     "leaving": "magenta",
 }
 MIN_EVENTS = 3
+MIN_PEERS = 4
 MAX_EVENTS = 8
 
 
-def render(status: Status, width: int, height: int) -> RenderableType:
+def render(status: Status, width: int, height: int, curves: str = "") -> RenderableType:
     """The whole view of one status; a little less than `height` lines whatever the number of peers."""
     invite = _invite(status, width)
     room = height - 13 - (status.learning is not None) - bool(status.page) - invite.plain.count("\n")
+    room -= bool(status.unwell)
+    more = _more(status, curves)[: max(0, room - MIN_EVENTS - MIN_PEERS)]
+    room -= len(more)
     events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
         peers_table(status.peers, max(2, room - events)) if status.peers else _nobody(status),
         *([_learning(status.learning)] if status.learning is not None else []),
+        *more,
         _traffic(status),
         _events(status.events[-events:]),
         invite,
@@ -50,6 +56,8 @@ def render(status: Status, width: int, height: int) -> RenderableType:
 
 def _header(status: Status) -> Panel:
     condition = Text()
+    if status.guest.paused:
+        condition.append(f"‖ resting: {clean(status.guest.paused, 60)}  ", style="bold yellow")
     condition.append(f"● {status.condition}", style=COLOURS.get(status.condition, "white"))
     condition.append(f"  {why(status)}", style="dim")
     facts = Table.grid(padding=(0, 2))
@@ -60,6 +68,8 @@ def _header(status: Status) -> Panel:
     facts.add_row("node", Text(f"{clean(status.id, 64)}  up {duration(status.uptime_seconds)}"))
     if status.page:
         facts.add_row("page", Text(status.page, style=f"link {status.page}"))
+    if status.unwell:
+        facts.add_row("trouble", Text(clean("; ".join(status.unwell), 200), style="bold red"))
     title = Text(clean(status.name), style="bold")
     if status.role != "node":
         title.append(f" ({clean(status.role, 12)})", style="dim")
@@ -83,6 +93,13 @@ def _learning(learning: LearningStatus) -> Text:
     line = Text("  ", no_wrap=True, overflow="ellipsis")
     line.append(first, style="bold green")
     return line.append("".join(f"  ·  {words}" for words in others))
+
+
+def _more(status: Status, curves: str) -> list[Text]:
+    """What is shown where there is room, the most telling first."""
+    machine = [] if status.machine is None else machine_words(status.machine, status.guest)
+    lines = (curves, partner_words(status), "  ·  ".join(machine), shard_words(status))
+    return [Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in lines if line]
 
 
 def _traffic(status: Status) -> Text:
@@ -134,6 +151,7 @@ class TerminalView:
         self._status = status
         self._console = console
         self._invite = ""
+        self._curves = Curves()
 
     async def run(self) -> None:
         with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -150,7 +168,9 @@ class TerminalView:
         if words and words != self._invite:
             self._invite = words
             self._console.print(Text(words), soft_wrap=True)
-        live.update(render(status, self._console.width, self._console.height), refresh=True)
+        self._curves.note(status)
+        width = self._console.width
+        live.update(render(status, width, self._console.height, self._curves.words(width)), refresh=True)
 
 
 def farewell(status: Status) -> str:

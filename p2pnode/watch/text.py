@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
+from collections.abc import Sequence
 
-from ..node.status import LearningStatus, Status
+from ..ids import short
+from ..node.restraint import limits_in_words
+from ..node.status import Guest, LearningStatus, Machine, Status
 
 MAX_COMMAND = 4000
+BARS = "▁▂▃▄▅▆▇█"
 MAX_MARKS = 2  # combining signs on one letter; more only serves to paint over other lines
 
 
@@ -65,10 +70,57 @@ def learning_words(learning: LearningStatus) -> list[str]:
         words.append(f"loss {learning.loss:.4g}")
     words.append(f"{learning.steps} steps, {learning.steps_per_second:.0f}/s on {learning.samples} samples")
     words.append(f"updates {learning.update_norm:.2%}")
+    if learning.community:
+        words.append(f"community {clean(short(learning.community), 8)}")
+    if learning.circle:
+        words.append(f"circle {clean(learning.circle, 8)}")
     if learning.aim == "own":
         words.append("aim: each community's own model")
     words.append(f"{learning.exchanges} exchanges, {learning.entries} entries of others")
     return words
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The latest values as bars between their least and their largest; "" for fewer than two."""
+    known = [value for value in values if value is not None and math.isfinite(value)][-width:]
+    if len(known) < 2:
+        return ""
+    low, span = min(known), max(known) - min(known)
+    if not 0 < span < math.inf:
+        return BARS[0] * len(known)
+    return "".join(BARS[int((value - low) / span * (len(BARS) - 1))] for value in known)
+
+
+def machine_words(machine: Machine, guest: Guest) -> list[str]:
+    """The load of the machine and this node's part in it, and what it is held to."""
+    words = [f"machine {machine.cpu:.0%} busy, this node {machine.own_cpu:.0%}"]
+    words.append(f"{size(machine.memory_bytes)} of memory, {size(machine.memory_free_bytes)} free")
+    if machine.battery is not None:
+        words.append(f"battery {machine.battery:.0%}{'' if machine.on_battery else ', plugged in'}")
+    limits = limits_in_words(guest)
+    return words if limits == "none" else [*words, f"limits: {limits}"]
+
+
+def shard_words(status: Status) -> str:
+    """How many shards are here; "" when none is known."""
+    here = [row for row in status.shards if row.here]
+    if not status.shards:
+        return ""
+    received = sum(row.received for row in here)
+    return f"{len(here)} of {len(status.shards)} known shards here" + (f", {received} received" if received else "")
+
+
+def partner_words(status: Status) -> str:
+    """With whom this node exchanged last, and why it chose that peer; "" before it did."""
+    own = [row for row in status.exchanges if row.one == status.id]
+    if not own:
+        return ""
+    last = max(own, key=lambda row: row.last)
+    peer = next((row for row in status.peers if row.id == last.other), None)
+    name = clean(peer.name) if peer is not None and peer.name else short(last.other)
+    reason = clean(peer.chosen, 100) if peer is not None else ""
+    sent = f"↑ {size(last.sent_bytes)} ↓ {size(last.received_bytes)} in {last.count}"
+    return f"partner {name}{f' ({reason})' if reason else ''}, {sent}"
 
 
 def ago(seconds: float | None) -> str:

@@ -8,13 +8,26 @@ import json
 import subprocess
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from p2pnode.node.status import Event, LearningStatus, PeerRow, Status, Traffic
+from p2pnode.node.status import (
+    Event,
+    ExchangeRow,
+    Guest,
+    LearningStatus,
+    Machine,
+    PeerRow,
+    ShardRow,
+    Status,
+    Traffic,
+)
+from p2pnode.watch.curves import Curves
 from p2pnode.watch.lines import json_line, line_writer, plain_line
 from p2pnode.watch.terminal import COLOURS, TerminalView, farewell, render, shell_lines
-from p2pnode.watch.text import ago, clean, duration, size
+from p2pnode.watch.text import ago, clean, duration, size, sparkline
 
 ID = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ID} --run abcdefghijklmnopqrstuvwxyz"
@@ -55,9 +68,15 @@ LEARNING = LearningStatus(
 )  # fmt: skip
 
 
-def drawn(shown: Status, width: int = 110, height: int = 40) -> str:
+GUEST = Guest("on battery", 5e5, None, 0.5)
+MACHINE = Machine(0.9, 0.2, 300_000_000, 2_000_000_000, battery=0.7, on_battery=True)
+EXCHANGES = (ExchangeRow(ID, "other", 1.0, 9, 9, 9), ExchangeRow(ID, ID, 2.0, 3, 1000, 2000))
+SHARDS = (ShardRow("a", 1, 1, ID), ShardRow("b", 1, 1, ID, received=True), ShardRow("c", 1, 1, "other", here=False))
+
+
+def drawn(shown: Status, width: int = 110, height: int = 40, curves: str = "") -> str:
     console = Console(file=io.StringIO(), force_terminal=False, width=width, height=height, no_color=True)
-    console.print(render(shown, width, height))
+    console.print(render(shown, width, height, curves))
     return console.file.getvalue()
 
 
@@ -77,10 +96,52 @@ def test_what_peers_say_of_their_rounds_is_shown_once_anyone_says_something():
     assert [word for word in ("round", "7", "0.432", "1.23%", "–") if word not in text] == []
 
 
-@pytest.mark.parametrize("height", [24, 40])
+@pytest.mark.parametrize("height", [24, 30, 40])
 def test_learning_fits_too(height):
     many = tuple(row(f"fox {number}") for number in range(100))
-    assert drawn(status(learning=LEARNING, peers=many), 80, height).count("\n") <= height
+    full = status(
+        learning=LEARNING, peers=many, machine=MACHINE, guest=GUEST, exchanges=EXCHANGES, shards=SHARDS,
+        unwell=("no local step for 200 s",),
+    )  # fmt: skip
+    assert drawn(full, 80, height, "loss ▁█ 0.1").count("\n") <= height
+
+
+def test_a_rest_its_reason_the_load_the_limits_the_partner_and_the_shards_are_shown():
+    chosen = row(chosen="most similar, not met for 5 rounds")
+    full = status(peers=(chosen,), machine=MACHINE, guest=GUEST, exchanges=EXCHANGES, shards=SHARDS)
+    words = [
+        "resting: on battery", "machine 90% busy, this node 20%", "battery 70%", "upload 500 kB/s", "cpu 50%",
+        "partner fox (most similar, not met for 5 rounds), ↑ 1.0 kB ↓ 2.0 kB in 3",
+        "2 of 3 known shards here, 1 received",
+    ]  # fmt: skip
+    text = drawn(full, 160)
+    assert [word for word in words if word not in text] == []
+    assert "resting" not in drawn(status(machine=MACHINE))
+    assert "limits" not in drawn(status(machine=MACHINE), 160)
+    assert "no local step for 200 s" in drawn(status(unwell=("no local step for 200 s",)))
+
+
+def test_curves_take_down_each_round_once_and_an_observer_sees_the_mean_of_its_peers():
+    own, others = Curves(), Curves()
+    for number in range(40):
+        learning = replace(LEARNING, rounds=number // 2, loss=1.0 - number / 100, accuracy=number / 100)
+        own.note(status(learning=learning))
+        peers = (row(round=number, loss=2.0), row("owl", round=number, loss=1.0 - number / 100), row("late"))
+        others.note(status(peers=peers))
+    assert own.words(90).count("loss") == 1
+    bars = own.words(90).split()[1]
+    assert len(bars) == 20 and bars[0] == "█" and bars[-1] == "▁"
+    assert "accuracy ▁" in own.words(90)
+    assert others.words(90).endswith("1.3") and "accuracy" not in others.words(90)
+    assert Curves().words(90) == ""
+
+
+@given(st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True), max_size=60), st.integers(1, 40))
+def test_a_sparkline_fits_and_has_both_ends(values, width):
+    bars = sparkline(values, width)
+    assert len(bars) <= width
+    if len(set(bars)) > 1:
+        assert {"▁", "█"} <= set(bars)
 
 
 def test_everything_is_shown():
