@@ -71,7 +71,7 @@ class RouteRules:
     random: float = 0.05
     failed: float = 0.1  # a mean confidence after a visit up to which the model failed
     failing_models: int = 3  # different ones: from here on a shard does not travel
-    most_quarantined: float = 0.5  # nor does one of which more is put aside here
+    most_quarantined: float = 0.3  # nor does one of which more is put aside here
     forget_seconds: float = 3600.0  # after this time a visit counts for a third
     most_unvisited: int = 16  # a peer that takes and never trains gets no more
 

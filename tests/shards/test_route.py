@@ -123,7 +123,7 @@ class TestConfidence:
     def test_what_is_put_aside_here_stays(self):
         aside = replace(shard("noise", 0.2), quarantined=0.6)
         assert all(chosen([aside], [peer("p")], rule) is None for rule in RULES)
-        assert chosen([replace(aside, quarantined=0.4)], [peer("p")], "confidence") is not None
+        assert chosen([replace(aside, quarantined=0.2)], [peer("p")], "confidence") is not None
 
     def test_to_a_model_that_has_not_seen_it_or_long_ago(self):
         lately = [past(f"model of {name}", 0.5, NOW - ago) for name, ago in (("p", 60), ("q", 90_000))]
