@@ -24,6 +24,7 @@ MAX_PARAMETERS = 10_000_000_000
 Word = Annotated[str, msgspec.Meta(max_length=120)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
+GENESIS = "genesis"  # what a run's first circle, which has no name of its own, is called
 Aim = Literal["shared", "own"]  # one good model for all, or each community good at its own kind of data
 
 

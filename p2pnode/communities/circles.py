@@ -27,7 +27,6 @@ REST_ROUNDS = 50  # before a node moves again
 LOT = 0.05  # chance a decision that another than the first member splits a circle: the first may not want to
 GAIN = 0.2  # of the dendrogram's top, that a move must bring
 MOST_LEAVING = 64
-GENESIS = "genesis"  # the run's first circle, which has no name of its own
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ..communities.circles import GENESIS, REST_ROUNDS, SETTLE_ROUNDS, SPLIT, Advice
+from ..communities.circles import REST_ROUNDS, SETTLE_ROUNDS, SPLIT, Advice
 from ..deltaset.lineage import Found, circle_lineage, encode_found, is_split_off, name_of, splits
 from ..deltaset.set import DeltaSet
 from ..errors import LocalProblem
@@ -24,6 +24,7 @@ from ..merge.deltaset import DeltaSetPolicy
 from ..merge.setbridge import BridgeDraft
 from ..merge.setcircle import elsewhere, follow, split_off, union_with
 from ..merge.snapshot import Snapshot
+from ..run import GENESIS
 from ..weights import Floats
 from .circlewords import CircleWords
 from .exchanging import Exchanging

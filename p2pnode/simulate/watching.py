@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..network.base import Seconds
 from ..run import read_manifest
-from ..watch.graph import PeerGraph, edges, peer_of
+from ..watch.graph import PeerGraph, edges, in_circles, peer_of
 from ..watch.history import History
 from ..watch.likeness import annealed, with_likeness
 from .curves import MB, Curves, Summary
@@ -62,7 +62,7 @@ class Watch:
         nodes = [(self._simulation.processes[index].node, learning) for index, learning in self._learning()]
         manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
         fingerprints: dict[str, bytes] = {node.peer_id: learning.likeness.fingerprint for node, learning in nodes}
-        peers = tuple(peer_of(node.peer_id, node.name, node.role, learning.status()) for node, learning in nodes)
+        peers = in_circles(peer_of(node.peer_id, node.name, node.role, learning.status()) for node, learning in nodes)
         rows = [row for _, learning in nodes for row in learning.standings.partners.values()]
         why = f"{len(peers)} nodes"
         graph = PeerGraph(now, "", "simulation", "connected", why, peers, edges(rows), manifest=manifest)

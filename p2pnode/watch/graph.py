@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ..node.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, ShardRow, Status, Traffic
-from ..run import Manifest
+from ..run import GENESIS, Manifest
 
 
 class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +82,7 @@ def graph_of(status: Status, now: float) -> PeerGraph:
         run=status.run,
         condition=status.condition,
         why=status.why,
-        peers=(_me(status), *map(_peer, status.peers)),
+        peers=in_circles((_me(status), *map(_peer, status.peers))),
         exchanges=tuple(_alike(edge, status, alike) for edge in edges(status.exchanges)),
         learning=status.learning,
         traffic=status.traffic,
@@ -91,6 +91,15 @@ def graph_of(status: Status, now: float) -> PeerGraph:
         guest=status.guest,
         machine=status.machine,
     )
+
+
+def in_circles(peers: Iterable[PeerView]) -> tuple[PeerView, ...]:
+    """Where a run has several circles, its first one is shown by a name too."""
+    known = tuple(peers)
+    if not any(peer.circle for peer in known):
+        return known
+    called = [peer.circle or (GENESIS if peer.role == "node" else "") for peer in known]
+    return tuple(msgspec.structs.replace(peer, circle=circle) for peer, circle in zip(known, called, strict=True))
 
 
 def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:

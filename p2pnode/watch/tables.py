@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ..ids import short
 from ..node.status import PeerRow
+from ..run import GENESIS
 from .text import ago, clean
 
 
@@ -24,6 +25,9 @@ def peers_table(peers: Sequence[PeerRow], most: int | None = None) -> Table:
         table.add_column("round", justify="right", no_wrap=True)
         table.add_column("loss", justify="right", no_wrap=True)
         table.add_column("updates", justify="right", no_wrap=True)
+    circles = any(row.circle for row in peers)
+    if circles:
+        table.add_column("circle", no_wrap=True)
     likeness = any(row.similarity is not None or row.chosen for row in peers)
     if likeness:
         table.add_column("community", no_wrap=True)
@@ -35,13 +39,13 @@ def peers_table(peers: Sequence[PeerRow], most: int | None = None) -> Table:
     ranked = sorted(peers, key=lambda row: (not row.present, row.name, row.id))
     fitting = ranked if most is None or len(ranked) <= most else ranked[: max(0, most - 1)]
     for row in fitting:
-        table.add_row(*_cells(row, learning, likeness), style="" if row.present else "dim")
+        table.add_row(*_cells(row, learning, circles, likeness), style="" if row.present else "dim")
     if len(fitting) < len(ranked):
         table.add_row(Text(f"+{len(ranked) - len(fitting)} more", style="dim"))
     return table
 
 
-def _cells(row: PeerRow, learning: bool, likeness: bool) -> tuple[Text, ...]:
+def _cells(row: PeerRow, learning: bool, circles: bool, likeness: bool) -> tuple[Text, ...]:
     """Text objects, never strings: rich would read markup in a peer's name."""
     dot = Text("● ", style="green" if row.present else "red")
     latency = "–" if row.latency_ms is None else f"{row.latency_ms:.0f} ms"
@@ -50,6 +54,7 @@ def _cells(row: PeerRow, learning: bool, likeness: bool) -> tuple[Text, ...]:
         Text(clean(short(row.id), 8), style="cyan"),
         Text(clean(row.role, 12)),
         *(_learned(row) if learning else ()),
+        *([Text(clean(row.circle[:8] or GENESIS))] if circles else ()),
         *(_alike(row) if likeness else ()),
         Text(latency),
         Text(ago(row.heard_seconds_ago)),

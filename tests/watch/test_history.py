@@ -55,5 +55,5 @@ def test_a_status_becomes_a_picture() -> None:
     graph = graph_of(status(peers=(row("fox", addresses=("/ip4/1.2.3.4/tcp/1",)), relayed)), now=5.0)
     assert [peer.reached for peer in graph.peers] == ["", "directly", "through a relay"]
     assert [peer.me for peer in graph.peers] == [True, False, False]
-    assert graph.peers[2].circle == "3"
+    assert [peer.circle for peer in graph.peers] == ["genesis", "genesis", "3"], "the first circle has no name itself"
     assert graph.time == 5.0

@@ -96,6 +96,14 @@ def test_what_peers_say_of_their_rounds_is_shown_once_anyone_says_something():
     assert [word for word in ("round", "7", "0.432", "1.23%", "–") if word not in text] == []
 
 
+def test_circles_are_shown_once_there_are_several():
+    assert "circle" not in drawn(status(learning=LEARNING), width=160)
+    other = row("owl", circle="ab12cd34" * 5)
+    text = drawn(status(learning=replace(LEARNING, circle="98fe76dc" * 5, aim="own"), peers=(row(), other)), width=180)
+    words = ("circle 98fe76dc", "ab12cd34", "genesis", "each community's own")
+    assert [word for word in words if word not in text] == []
+
+
 @pytest.mark.parametrize("height", [24, 30, 40])
 def test_learning_fits_too(height):
     many = tuple(row(f"fox {number}") for number in range(100))
