@@ -171,6 +171,7 @@ class OutputSettings:
         "Serve a page to look at the swarm, on this machine unless a host is given.",
         "[HOST:]PORT",
     )
+    tensorboard: Path | None = _setting(None, read_path, "Write curves for TensorBoard into this directory.", "DIR")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _PANELS = {
     "learning": tuple(field.name.replace("_", "-") for field in fields(LearningSettings)),
     "being a good guest": GUEST,
     "network": ("listen", "announce", "no-listen", "reachability"),
-    "output": ("log-format", "quiet", "dashboard"),
+    "output": ("log-format", "quiet", "dashboard", "tensorboard"),
 }
 
 

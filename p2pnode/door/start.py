@@ -31,6 +31,7 @@ from ..settings import Config, LearningSettings
 from ..store.book import PeerBook
 from ..store.datadir import DataDir, open_data_dir
 from ..watch.show import shown
+from ..watch.tensorboard import check_installed, logged
 from .ending import Ending, end_process, run_loop
 from .load import load
 
@@ -63,6 +64,8 @@ def watch_and_exit(flags: Mapping[str, object], address: str) -> NoReturn:
 def run_node(config: Config, role: str = "node") -> int:
     """Run a node until it leaves; returns the exit code. UsageError or LocalProblem when it cannot run."""
     _check_fresh_start(config, role)
+    if config.output.tensorboard is not None:
+        check_installed()
     data_dir = open_data_dir(config.data_dir)
     try:
         if role != "bootstrap":
@@ -87,6 +90,7 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
             shown(node, config.output, sys.stdout),
             _port_kept(node, data_dir),
             _page(node, config.output.dashboard),
+            logged(node, config.output.tensorboard),
             _looking_around(node, role),
         ):
             await node.run()
