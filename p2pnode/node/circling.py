@@ -181,13 +181,13 @@ class Circling:
             await self._prepare(_named(advice.circle), advice.why)
 
     def _circles(self, mine: str) -> dict[PeerId, str]:
-        """Who is where, by their own word: those of bad standing are nowhere, nor who has just left our circle."""
+        """Which learner is where, by its own word: those of bad standing are nowhere, nor who just left our circle."""
         now, standing = self._parts.world.clock.monotonic(), self._parts.standing
         found = {self._parts.identity.peer_id: mine}
         for peer in self._parts.table.present(self._exchanging.admission.access.tag):
             circle = peer.announcement.circle
             left = circle == self.own.name and peer.id in self._left and self._rounds_here < 2 * SETTLE_ROUNDS
-            if peer.announcement.role == "node" and not left and not standing.ignored(peer.id, now):
+            if peer.announcement.fingerprint and not left and not standing.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._enterable(circle) else ""
         return found
 

@@ -215,6 +215,14 @@ def test_a_circle_that_is_not_large_stays_as_it_is() -> None:
     in_swarm(SPLIT - 1, test)
 
 
+def test_who_does_not_learn_makes_no_circle_large() -> None:
+    async def test(swarm: Swarm) -> None:
+        swarm.members[-1].learning.likeness.fingerprint = b""
+        assert await swarm.split() == []
+
+    in_swarm(SPLIT, test)
+
+
 def test_circles_do_not_exchange_and_that_is_nobodys_fault() -> None:
     async def test(swarm: Swarm) -> None:
         new = await swarm.split()

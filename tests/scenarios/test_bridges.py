@@ -27,7 +27,11 @@ def test_each_circle_has_one_set_with_bridges_to_the_other() -> None:
         await simulation.learn(simulation.watch, 200.0)
         simulation.rest()
         await simulation.go_on(QUIET)
-        found = [process.node.learner.policy for _, process in sorted(simulation.processes.items())]  # type: ignore[union-attr]
+        nodes = [process.node for _, process in sorted(simulation.processes.items())]
+        drawn = {(one.peer_id, other) for one in nodes for other in one.learner.standings.partners}  # type: ignore[union-attr]
+        here, there = ({node.peer_id for node in nodes[part]} for part in (slice(0, 3), slice(3, 6)))
+        assert any(one in here and other in there for one, other in drawn), "bridges are exchanges too"
+        found = [node.learner.policy for node in nodes]  # type: ignore[union-attr]
         await simulation.finish()
         return found  # type: ignore[return-value]
 
