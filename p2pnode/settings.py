@@ -101,6 +101,7 @@ class LearningSettings:
     share_data: bool = _setting(
         False, read_switch, "The samples of --data, or of --part, may travel to other nodes.", switch=True
     )
+    reserve: bool = _setting(False, read_switch, "Train less often on what models are sure of.", switch=True)
     device: Device = _setting("auto", choice(DEVICES), "Where to train.", choices=DEVICES)
     policy: str | None = _setting(None, read_word, "How a run founded here merges: deltaset (the default), …", "POLICY")
     set: tuple[tuple[str, float], ...] = _setting(

@@ -145,6 +145,7 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
         task=None if config.learning.meet_only else task_choice(config.learning),
         share=_share(config.learning),
         share_data=config.learning.share_data,
+        reserve=config.learning.reserve,
         until=config.learning.until,
         max_disk=config.learning.max_disk,
         leave_timeout=config.learning.leave_timeout,

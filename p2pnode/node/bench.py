@@ -80,12 +80,13 @@ class Bench:
 
     @cached_property
     def classes(self) -> int:
-        """How many labels there are, counted from 0; 0 where there are none, or too many to tell others of."""
+        """How many labels mean the same to all nodes, counted from 0: where test data have them too; 0 for none."""
         with blame(self.task, "labels"):
             test = self.task.labels(self.test)
-        found = [int(column.max()) for column in (self.labels, test) if column is not None and len(column)]
-        least = 0 if self.labels is None else int(self.labels.min())
-        return max(found) + 1 if found and least >= 0 and max(found) < MAX_CLASSES else 0
+        if self.labels is None or test is None or min(int(self.labels.min()), int(test.min())) < 0:
+            return 0
+        most = max(int(self.labels.max()), int(test.max())) + 1
+        return most if most <= MAX_CLASSES else 0
 
     @cached_property
     def limits(self) -> dict[str, tuple[float, float]]:

@@ -67,6 +67,8 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
         manifest.created,
         plan.aim,
         settings.share_data,
+        not settings.share_data and (share is not None or choice.source is not None),
+        settings.reserve,
     )
     beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
     learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)

@@ -86,6 +86,8 @@ class Terms:
     created: float = 0.0  # swarm time the run was founded
     aim: Aim = "shared"
     share_data: bool = False  # this node's samples may travel
+    stays_home: bool = False  # or are neither offered nor described
+    reserve: bool = False  # what models are sure of is drawn less often
 
 
 class Learning:
@@ -111,7 +113,7 @@ class Learning:
         self.trainer.brake = parts.restraint.brake
         self._parts = parts
         self._terms = terms
-        self.work = ShardWork(parts, self.holdings, self.trainer)
+        self.work = ShardWork(parts, self.holdings, self.trainer, terms.stays_home)
         self.passing = Passing(parts, admission, self.holdings, self.work, self.likeness, self.exchanging.link)
         self.shards = ShardRows(self.work, self.holdings, self.trainer.pool, parts.identity.peer_id)
         now = parts.world.clock.monotonic()
@@ -134,6 +136,8 @@ class Learning:
         if self._terms.share_data:
             rows = np.arange(self.bench.samples) if self._terms.rows is None else self._terms.rows
             await self._parts.world.compute(lambda: self.work.bring(rows))
+        if self._terms.share_data or self._terms.reserve:
+            self.trainer.pool.balance(self._terms.reserve)
         await self.work.start()
         await self._parts.world.compute(self._choose_rows)
         resumed, words = await self._parts.world.compute(self._saving.resume)
@@ -213,7 +217,6 @@ class Learning:
         steps = local_steps(shortened(lam, pace.steps), world.rng, most)
         begun, result = await self._slices.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
-        await world.compute(self.work.end_round)
         budget = self.exchanging.link.budget(self._terms.round_seconds, peers)
         facts = Facts(result.steps, result.loss, result.samples, peers, budget)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
@@ -223,7 +226,7 @@ class Learning:
         merged = await world.compute(self.policy.merge)
         self.standings.note(result.loss, merged, world.clock.time(), result.steps)
         self.exchanging.soon()
-        self.work.tell_visits(self.standings.rounds)
+        await self.work.end_round(self.standings.rounds)
         self.passing.soon(self.standings.rounds)
 
     async def _change_circle(self) -> None:

@@ -148,7 +148,7 @@ class Passing:
         """What this node could do with; PeerRefused when the peer may not ask."""
         self._admission.check(peer, request.run, request.model, request.proof)
         visited, waiting = self._work.visited()
-        counts = self._work.counts()
+        counts = self._work.told_counts()
         return NeedsAre(
             self._holdings.free_bytes,
             () if counts is None else tuple(int(count) for count in counts),

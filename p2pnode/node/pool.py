@@ -59,6 +59,7 @@ class Pool:
         self._keys: Keys = np.empty(0, np.uint64)
         self._rows = torch.empty(0, dtype=torch.int64)
         self._order: Indices = np.empty(0, np.int64)  # places by row
+        self.labels: NDArray[np.int64] | None = None  # of each place; None where samples have none
         self._batches: Batches | DrawnBatches | None = None
         self._drawn_by: NDArray[np.float32] = np.empty(0, np.float32)  # chances of the samples, when last mixed
         self._mixes = 0
@@ -142,7 +143,7 @@ class Pool:
         keys = np.concatenate([own.astype(np.uint64), np.array(marks, np.uint64) | BESIDE])
         self.scores = self.scores.carried(self._keys, keys)
         self._rows, self._keys = torch.from_numpy(rows), keys
-        self._order = np.argsort(rows, kind="stable")
+        self._order, self.labels = np.argsort(rows, kind="stable"), self._labels()
         self._mix()
 
     def places(self, rows: NDArray[np.int64]) -> Indices:
@@ -158,9 +159,7 @@ class Pool:
         """Of a received shard's samples."""
         return self.places(self._received.get(shard, np.empty(0, np.int64)))
 
-    @property
-    def labels(self) -> NDArray[np.int64] | None:
-        """Of each place; None where samples have none."""
+    def _labels(self) -> NDArray[np.int64] | None:
         near, far = self._bench.labels, self._bench.task.labels(self._columns)
         if near is None or far is None:
             return None

@@ -17,7 +17,7 @@ from .pool import Indices, Pool
 from .shardwork import ShardWork
 from .status import ShardRow, VisitRow
 
-FRESH: Seconds = 2.0  # for so long rows are shown as they were
+FRESH: Seconds = 4.0  # for so long rows are shown as they were
 
 
 class ShardRows:

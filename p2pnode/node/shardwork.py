@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import LocalProblem
+from ..errors import LocalProblem, UsageError
 from ..shards.confidence import Shares
 from ..shards.datum import reason
 from ..shards.route import ShardView
-from ..shards.samples import encode_samples
-from ..shards.shard import Shard, cut, indices_of
+from ..shards.samples import MAX_SHARD_BYTES, encode_samples
+from ..shards.shard import SHARD_SAMPLES, Shard, cut, indices_of
 from ..shards.share import claimed
-from ..shards.visits import latest_by_model, with_visit
+from ..shards.visits import History, latest_by_model, with_visit
 from ..weights import Floats
 from .holdings import Holdings
 from .parts import Parts
@@ -30,7 +30,8 @@ LEAST_SEEN = 0.8  # of a shard's samples, for a visit
 class ShardWork:
     """Contract: `bring` before the holdings start. What is called `heavy` runs in the compute thread."""
 
-    def __init__(self, parts: Parts, holdings: Holdings, trainer: Trainer) -> None:
+    def __init__(self, parts: Parts, holdings: Holdings, trainer: Trainer, stays_home: bool = False) -> None:
+        self.stays_home = stays_home  # what this node brings is neither offered nor described
         self.received_bytes = 0
         self.taught: list[float] = []  # of shards received lately: what our model did not know of them
         self.shipped: dict[str, str] = {}  # why a shard was last sent
@@ -43,6 +44,8 @@ class ShardWork:
         self._arrived: dict[str, None] = {}
         self._gone: dict[str, None] = {}
         self.unusable: dict[str, str] = {}  # shards that are kept and not trained on, and why
+        self._told_unusable: set[str] = set()
+        self._here: set[str] = set()  # shards whose samples are here, as the round began
         self._since: dict[str, int] = {}  # the round in which a stay began
         self._masked = 0  # samples left out, when that was last told
         holdings.on_arrival(lambda shard: self._arrived.__setitem__(shard, None))
@@ -51,19 +54,21 @@ class ShardWork:
     # ---- which rows ----
 
     def bring(self, rows: NDArray[np.int64]) -> None:
-        """Heavy. From now on these rows of the bench's data are shards that may travel."""
-        bench = self._trainer.bench
+        """Heavy. From now on these rows of the bench's data are shards that may travel; UsageError when they cannot."""
+        bench, pool = self._trainer.bench, self._trainer.pool
         columns = {name: column.numpy()[rows] for name, column in bench.data.items()}
-        for shard in cut(columns, self._seed):
-            mine = Shard(shard.id, rows[shard.indices])
-            self._own[shard.id] = mine
-            self._holdings.add_own(shard.id, lambda mine=mine: self._encoded(mine))  # type: ignore[misc]
-        self._trainer.pool.balance()
+        for shard in cut(columns, self._seed, max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // pool.sample_bytes))):
+            self._own[shard.id] = Shard(shard.id, rows[shard.indices])
+        try:
+            self._encoded(next(iter(self._own.values())))
+        except ValueError as problem:
+            raise UsageError(f"--share-data: {problem}; leave it out, and models come to the data") from None
+        for mine in self._own.values():
+            self._holdings.add_own(mine.id, lambda mine=mine: self._encoded(mine))  # type: ignore[misc]
 
     def _encoded(self, shard: Shard) -> bytes:
-        return encode_samples(
-            {name: column.numpy()[shard.indices] for name, column in self._trainer.bench.data.items()}
-        )
+        data = self._trainer.bench.data
+        return encode_samples({name: column.numpy()[shard.indices] for name, column in data.items()})
 
     @property
     def _seed(self) -> int:
@@ -79,19 +84,20 @@ class ShardWork:
 
     def own_rows(self) -> NDArray[np.int64]:
         """Of the shards brought here that have not moved away."""
-        here = set(self._holdings.ids())
-        return indices_of([shard for id, shard in self._own.items() if id in here])
+        return indices_of([shard for id, shard in self._own.items() if id in self._here])
 
     # ---- arrivals ----
 
     async def start(self) -> None:
         """Take in what is on disk."""
         await self._holdings.start()
-        found = [shard for shard in self._holdings.ids() if shard not in self._own]
-        await self._parts.world.compute(lambda: self._receive(found, None))
+        self._here = set(self._holdings.ids())
+        await self._parts.world.compute(lambda: self._receive(sorted(self._here - set(self._own)), None))
+        self._say_unusable()
 
     async def take_in(self, weights: Callable[[], Floats], round: int) -> None:
         """Train on what has come since, and no longer on what has gone."""
+        self._here = set(self._holdings.ids())
         arrived, self._arrived = list(self._arrived), {}
         gone, self._gone = list(self._gone), {}
         arrived = [shard for shard in arrived if shard not in self._own and shard not in gone]
@@ -100,6 +106,7 @@ class ShardWork:
         if not arrived:
             return
         sure = await self._parts.world.compute(lambda: self._receive(arrived, weights()))
+        self._say_unusable()
         for shard, confidence in sure.items():
             row = self._holdings.row(shard)
             self.received_bytes += row.size_bytes
@@ -122,10 +129,14 @@ class ShardWork:
             except (KeyError, LocalProblem):
                 continue
             except ValueError as problem:
-                self.unusable[shard] = str(problem)
-                self._parts.events.say("shards", f"shard {shard[:8]} is not trained on: {problem}", warning=True)
+                self.unusable[shard] = f"not trained on: {problem}"
         self._trainer.pool.receive(usable)
         return {shard: self._first_word(shard, sure[shard]) for shard in usable}
+
+    def _say_unusable(self) -> None:
+        for shard in [shard for shard in self.unusable if shard not in self._told_unusable]:
+            self._told_unusable.add(shard)
+            self._parts.events.say("shards", f"shard {shard[:8]} is {self.unusable[shard]}", warning=True)
 
     def _first_word(self, shard: str, shares: Shares) -> float:
         """The visitor's confidence before it trains on the shard counts as the first of its stay."""
@@ -137,32 +148,40 @@ class ShardWork:
 
     # ---- after a round ----
 
-    def end_round(self) -> None:
-        """Heavy. What the round's first words on samples say of them."""
-        pool = self._trainer.pool
-        pool.end_round()
-        masked = int(pool.scores.states.quarantined.sum())
-        if masked > 2 * self._masked:
-            place = int(np.flatnonzero(pool.scores.states.quarantined)[-1])
-            words = f"{masked} samples are left out; the last of them {reason(pool.scores.states, place)}"
-            self._parts.events.say("quarantined", words)
-            self._masked = masked
+    async def end_round(self, round: int) -> None:
+        """What the round's first words on samples say of them; a few of the stays that are over are told as visits."""
+        await self._parts.world.compute(self._trainer.pool.end_round)
+        self._tell_masked()
+        visits = self._visits(round)
+        try:
+            await self._parts.world.aside(lambda: self._note(visits))
+        except LocalProblem as problem:
+            self._parts.events.say("disk", f"visits of shards could not be noted: {problem}", warning=True)
 
-    def tell_visits(self, round: int) -> None:
-        """Sign what a few of the stays that are over did to the model, for whoever gets the shard next."""
-        identity, scores, told = self._parts.identity, self._trainer.pool.scores, 0
+    def _note(self, visits: list[History]) -> None:
+        for history in visits:
+            self._holdings.set_history(history)
+
+    def _tell_masked(self) -> None:
+        states = self._trainer.pool.scores.states
+        masked = np.flatnonzero(states.quarantined)
+        if len(masked) > 2 * self._masked:
+            self._masked = len(masked)
+            words = f"{len(masked)} samples are left out; the last of them {reason(states, int(masked[-1]))}"
+            self._parts.events.say("quarantined", words)
+
+    def _visits(self, round: int) -> list[History]:
+        """Signed, for whoever gets the shards next."""
+        identity, scores, now = self._parts.identity, self._trainer.pool.scores, self._parts.clock.now()
+        told: list[History] = []
         for shard in self._holdings.ids():
-            if told == VISITS_AT_ONCE:
-                return
-            if round - self._since.setdefault(shard, round) < VISIT_ROUNDS:
-                continue
-            stay = scores.stay(self.places(shard), LEAST_SEEN)
-            if stay is None:
-                continue
-            self._since[shard] = round
-            now, history = self._parts.clock.now(), self._holdings.history(shard)
-            self._holdings.set_history(with_visit(identity, history, identity.peer_id, round, *stay, now))
-            told += 1
+            over = round - self._since.setdefault(shard, round) >= VISIT_ROUNDS and len(told) < VISITS_AT_ONCE
+            stay = scores.stay(self.places(shard), LEAST_SEEN) if over else None
+            if stay is not None:
+                self._since[shard] = round
+                history = self._holdings.history(shard)
+                told.append(with_visit(identity, history, identity.peer_id, round, *stay, now))
+        return told
 
     # ---- looking ----
 
@@ -180,6 +199,14 @@ class ShardWork:
             return None
         some = labels if places is None else labels[places]
         return np.bincount(some, minlength=classes)[:classes].astype(np.float64)
+
+    def told_counts(self) -> NDArray[np.float64] | None:
+        """What others may know of this node's labels: nothing of samples that stay home."""
+        if not self.stays_home:
+            return self.counts()
+        with self._trainer.pool.lock:
+            received = [self._trainer.pool.places_of(shard) for shard in sorted(self._trainer.pool.received)]
+            return self.counts(np.unique(np.concatenate(received))) if received else None
 
     def view(self, shard: str) -> ShardView:
         """What a route is chosen by."""
