@@ -37,6 +37,7 @@ export class Graph {
     this.homes = new Map();
     this.calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.simulation = forceSimulation([])
+      .alphaDecay(0.04)
       .force("charge", forceManyBody().strength((node) => -node.radius * (this.nodes.size < FEW ? 60 : 14)).distanceMax(300))
       .force("link", forceLink([]).id((node) => node.id).distance(70).strength((link) => (link.bridge ? 0.001 : 0.05)))
       .force("collide", forceCollide((node) => node.radius + 6))
@@ -72,8 +73,7 @@ export class Graph {
       .map((edge) => ({ source: edge.one, target: edge.other, edge, bridge: apart(this.nodes.get(edge.one), this.nodes.get(edge.other)) }));
     this.simulation.nodes([...this.nodes.values()]);
     this.simulation.force("link").links(this.links);
-    this.wake(moved ? 0.5 : this.links.length !== this.linksBefore ? 0.06 : 0);
-    this.linksBefore = this.links.length;
+    this.wake(moved ? 0.5 : 0); // new exchanges alone move nobody: a page that is left open should rest
   }
 
   // Communities stand around a ring, their circles around each one's middle. True when anything has a new place.

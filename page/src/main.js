@@ -86,8 +86,18 @@ by("theme").addEventListener("click", () => {
 });
 dark.addEventListener("change", paint);
 paint();
-addEventListener("resize", show);
-store.addEventListener("change", show);
+// However much comes in, it is drawn once a frame, and not at all while nobody can see it.
+let due = false;
+function soon() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    show();
+  });
+}
+addEventListener("resize", soon);
+store.addEventListener("change", soon);
 store.start();
 
 globalThis.p2pnode = { store, views }; // for looking at it by hand, and for its tests

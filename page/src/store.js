@@ -21,9 +21,10 @@ export class Store extends EventTarget {
     return this.pictures.at(-1);
   }
 
+  // The newest picture first, the past when it is there.
   async start() {
-    await this.recall();
     this.listen();
+    await this.recall();
     this.tell();
   }
 
@@ -41,13 +42,17 @@ export class Store extends EventTarget {
   }
 
   listen() {
-    const source = new EventSource("api/live");
+    const source = (this.source = new EventSource("api/live"));
     source.addEventListener("view", (event) => this.add(JSON.parse(event.data)));
     source.onerror = () => {
       this.lostSince ??= Date.now();
       this.tell();
       if (source.readyState === EventSource.CLOSED) setTimeout(() => this.listen(), AGAIN);
     };
+  }
+
+  close() {
+    this.source?.close();
   }
 
   async add(picture) {
