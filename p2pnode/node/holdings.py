@@ -203,7 +203,7 @@ class Holdings:
         rounds, clock = 0, self._parts.world.clock
         while True:
             self._care.look(clock.monotonic())
-            if not self._leaving:
+            if not self._leaving and not self._parts.restraint.why:
                 await self._carry_out(self._care.decide(clock.monotonic()))
                 lost = await self._shelf.look_after(self._rules.look_at_once)
                 self._tell_lost(len(lost))

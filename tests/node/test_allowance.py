@@ -6,14 +6,21 @@ import asyncio
 
 import pytest
 
-from p2pnode.errors import PeerRefused
+from p2pnode.errors import PeerMisbehaved, PeerRefused
 from p2pnode.guest import Rules
+from p2pnode.messages import Exchange, GetManifest, ManifestIs, Ping, Pong
 from p2pnode.network.base import MemorySink, Payload, StreamLimits
 from p2pnode.network.sim import Links
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.allowance import PATIENCE, STREAM_RATE, Allowance, Throttle
+from p2pnode.node.calls import Calls
+from p2pnode.node.swarmclock import SwarmClock
+from p2pnode.peers.standing import Standing
+from p2pnode.peers.table import PeerTable
 from p2pnode.simulate import SimClock
-from tests.network.sim_world import World, in_world
+from tests.network.sim_world import World as SimWorld
+from tests.network.sim_world import in_world
+from tests.node.test_serve import ALICE, PUBLIC, SIGNED, Answering
 from tests.node.test_snapshots import LARGE, Swarm, in_swarm
 
 FAST = Links(latency=0.01, jitter=0.0, rate=1e9)
@@ -29,7 +36,7 @@ def throttle(rate: float | None) -> Throttle:
 @pytest.mark.parametrize("rate", [32_000.0, 100_000.0, 3e6])
 @pytest.mark.parametrize("side", ["sends", "receives"])
 def test_a_stream_takes_as_long_as_the_limit_says_and_comes_whole(rate: float, side: str) -> None:
-    async def test(world: World) -> float:
+    async def test(world: SimWorld) -> float:
         limited = throttle(rate)
         whole = Payload.of(CONTENT)
         world.servers[0].offers = Payload(whole.size, whole.digest, whole.read, limited if side == "sends" else None)
@@ -45,7 +52,7 @@ def test_a_stream_takes_as_long_as_the_limit_says_and_comes_whole(rate: float, s
 
 
 def test_a_limited_node_feeds_so_many_streams_as_it_can_and_tells_the_others_to_come_later() -> None:
-    async def test(world: World) -> None:
+    async def test(world: SimWorld) -> None:
         whole = Payload.of(CONTENT)
         world.servers[0].offers = Payload(whole.size, whole.digest, whole.read, throttle(2.5 * STREAM_RATE))
 
@@ -109,3 +116,41 @@ def test_a_newcomer_gets_its_snapshot_from_limited_members_and_over_a_limited_li
 
     size = 4 * LARGE
     assert in_swarm(3, LARGE, test) > size / 64_000 / 2 - 2
+
+
+def test_a_node_over_its_limit_says_later_and_still_shows_that_it_lives() -> None:
+    node = Answering()
+    node.parts.calls.allowance.follow(Rules(max_upload=32_000.0))
+    node.parts.calls.allowance.up.charge(10_000_000)
+    with pytest.raises(PeerRefused, match="later"):
+        node.ask(ALICE.peer_id, GetManifest(PUBLIC.tag), ManifestIs)
+    assert isinstance(node.ask(ALICE.peer_id, Ping(), Pong), Pong)
+    assert node.parts.standing.faults_of(ALICE.peer_id) == 0
+    node.parts.calls.allowance.follow(Rules())
+    assert node.ask(ALICE.peer_id, GetManifest(PUBLIC.tag), ManifestIs) == ManifestIs(SIGNED)
+
+
+@pytest.mark.parametrize("direction", ["max_upload", "max_download"])
+def test_own_calls_wait_for_the_limit_and_their_time_is_not_the_peers_fault(direction: str) -> None:
+    async def test(world: SimWorld) -> None:
+        clock = SimClock(0.0)
+        table, standing = PeerTable(world.peer(1)), Standing()
+        calls = Calls(world.networks[1], clock, SwarmClock(clock, lambda offset: None), table, standing)
+        calls.allowance.follow(Rules(**{direction: 32_000.0}))
+        begun = asyncio.get_running_loop().time()
+        request = Exchange(PUBLIC.tag, "main", bytes(100_000), False, b"")
+        for _ in range(4):
+            await asked(calls, world, request)
+        taken = asyncio.get_running_loop().time() - begun
+        assert taken == pytest.approx(3 * 100_000 / 32_000, abs=2.0), "the first goes at once, each other waits for one"
+        before = asyncio.get_running_loop().time()
+        await asked(calls, world, Ping())
+        assert asyncio.get_running_loop().time() - before < 1.0
+
+    in_world(2, test, FAST)
+
+
+async def asked(calls: Calls, world: SimWorld, request: Exchange | Ping) -> None:
+    """The other echoes, which is no answer; how long it takes is what matters."""
+    with pytest.raises(PeerMisbehaved):
+        await calls.ask(world.peer(0), request, Pong)
