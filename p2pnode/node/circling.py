@@ -87,6 +87,7 @@ class Circling:
         self._mates: dict[PeerId, int] = {}  # in which round each was last seen in our circle
         self._heard: dict[str, PeerId] = {}  # circles that mates went to, to be asked about
         self._asked: dict[str, int] = {}  # how often
+        self._founders: dict[str, int] = {}  # the round in which each split our circle
         self._useless: dict[str, int] = {}  # the round in which one could not be entered
         self._followed: tuple[Found, int] | None = None  # a split we are part of, and how often it was tried
         self._left: frozenset[str] = frozenset()  # who split off lately, though it may not have said so yet
@@ -142,8 +143,10 @@ class Circling:
         me, mates = self._parts.identity.peer_id, {*self._mates}
         large = len(mates) + 1 >= SPLIT - NEARLY and found.founder in mates
         lately = self.own.since > 0 and self._rounds_here < SETTLE_ROUNDS // 2
-        if lately or not large:
+        again = self._standings.rounds - self._founders.get(found.founder, -REST_ROUNDS) < REST_ROUNDS
+        if lately or again or not large:
             return  # nobody splits a circle that need not be split, or again and again
+        _remember(self._founders, found.founder, self._standings.rounds)
         self._left = frozenset(found.members)
         if me in found.members:
             self._followed = found, 0

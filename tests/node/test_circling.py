@@ -306,6 +306,26 @@ def test_nobody_is_split_off_a_small_circle_or_again_and_again(count: int) -> No
     in_swarm(count, test)
 
 
+def test_one_that_splits_again_and_again_is_followed_once() -> None:
+    async def test(swarm: Swarm) -> None:
+        liar, others = swarm.members[0], swarm.members[1:]
+        stays = others[-1]
+        changes = []
+        for number in range(20, 60, 10):
+            liar.circling.own.name = ""
+            swarm.hear()
+            await swarm.rounds(number, [stays])
+            named = [member.peer for member in others if member is not stays]
+            found, _ = split_off(liar.policy, [liar.peer, *named[: number // 10]], SPLIT, GENESIS)
+            claims(liar, found)
+            swarm.hear()
+            await swarm.rounds(number + 1, [stays])
+            changes.append(stays.circling.own.since)
+        assert changes == [21, 21, 21, 21], "others may split the circle ten rounds later"
+
+    in_swarm(SPLIT, test)
+
+
 def test_who_lacks_the_entries_of_a_split_takes_a_snapshot_of_the_new_circle() -> None:
     async def test(swarm: Swarm) -> None:
         founder = swarm.members[0]
