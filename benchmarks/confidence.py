@@ -1,0 +1,84 @@
+"""What it costs to know how sure a model is of each sample, as a share of training time.
+
+    python -m benchmarks.confidence [--json] [--quick]
+
+The same rounds of local steps by two trainers in turn: one whose task tells the mean loss alone, one whose task tells
+the losses of samples, which are noted and judged at the end of the round. The quicker half of the rounds counts, since
+other work on the machine makes some slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from statistics import mean
+from tempfile import NamedTemporaryFile
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.common import Figures, progress, run
+from p2pnode.node.bench import Bench
+from p2pnode.node.trainer import Trainer
+from p2pnode.task import Samples, Task
+from p2pnode.tasks.digits import Digits
+from p2pnode.tasks.fashion_mnist import FashionMnist
+from p2pnode.tasks.text import Text
+
+STEPS = {"digits": 60, "fashion_mnist": 40, "text": 2}
+
+
+class PlainDigits(Digits):
+    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+        return functional.cross_entropy(model(batch["x"]), batch["y"])
+
+
+class PlainFashion(FashionMnist):
+    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+        return functional.cross_entropy(model(batch["x"]), batch["y"])
+
+
+class PlainText(Text):
+    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+        x = batch["x"].long()
+        return functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+
+def cost(plain: Task, telling: Task, steps: int, rounds: int) -> float:
+    """How much longer rounds take with confidences, as a share."""
+    trainers = [Trainer(Bench(task), seed=1) for task in (plain, telling)]
+    weights = [one.bench.genesis for one in trainers]
+    seconds: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for which, one in enumerate(trainers):
+            begun = time.perf_counter()
+            weights[which] = one.steps(weights[which], steps).weights
+            if which:
+                one.pool.end_round()
+            seconds[which].append(time.perf_counter() - begun)
+    without, with_them = (mean(sorted(times)[: len(times) // 2]) for times in seconds)
+    return with_them / without - 1
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
+    torch.set_num_threads(1)
+    rounds = 40 if arguments.quick else 400
+    figures: Figures = {}
+    with NamedTemporaryFile("w", suffix=".txt") as text:
+        text.write("The quick brown fox jumps over the lazy dog. " * 4000)
+        text.flush()
+        pairs: dict[str, tuple[Task, Task]] = {
+            "digits": (PlainDigits(), Digits()),
+            "fashion_mnist": (PlainFashion(), FashionMnist()),
+            "text": (PlainText(source=text.name), Text(source=text.name)),
+        }
+        for name, (plain, telling) in pairs.items():
+            times = rounds if name != "text" else rounds // 4
+            figures[f"cost_{name}"] = cost(plain, telling, STEPS[name], times)
+            progress(f"{name}: {figures[f'cost_{name}']:+.2%} of training time")
+    return figures
+
+
+if __name__ == "__main__":
+    run("confidence", measure)

@@ -1,0 +1,54 @@
+"""Two real nodes with unlike data that may travel: a shard comes, is trained on, and its journey can be asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.live.door_nodes import Door, pasted, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180), pytest.mark.xdist_group("learning")]
+SHARE = ("--split", "labels:5", "--share-data")
+
+
+@pytest.fixture
+def nodes(tmp_path) -> Iterator[list[Door]]:
+    ann = Door(tmp_path, "ann", "--name", "ann", "--round-seconds", "0.2", *SHARE, "--part", "1/2", learns=True)
+    nodes = [ann]
+    try:
+        nodes.append(Door(tmp_path, "bob", argv=[*pasted(ann.invite()), *SHARE, "--part", "2/2"], learns=True))
+        yield nodes
+    finally:
+        for node in nodes:
+            node.stop()
+
+
+def shards(node: Door, *words: str) -> list[dict[str, Any]]:
+    asked = node.ask("shards", *words, "--json")
+    return json.loads(asked.stdout)["shards"] if asked.returncode == 0 else []
+
+
+def travelled(node: Door) -> dict[str, Any] | None:
+    """A shard of the other node that was trained on at both."""
+    for row in shards(node):
+        if row["received"] and row["visits"] > 1:
+            (found,) = shards(node, row["id"][:8])
+            if len({visit["model"] for visit in found["journey"]}) == 2:
+                return found
+    return None
+
+
+def test_a_shard_travels_and_its_journey_shows(nodes):
+    ann, bob = nodes
+    found = wait_for("a shard that both have trained on", lambda: travelled(bob) or travelled(ann), 90)
+    assert found["samples"] > 50 and found["confidence"] > 0
+    times = [visit["time"] for visit in found["journey"]]
+    assert times == sorted(times)
+    here = bob if travelled(bob) else ann
+    assert "confidence" in here.ask("shards").stdout
+    assert "held by" in here.ask("shards", found["id"][:8]).stdout
+    nothing = here.ask("shards", "zz")
+    assert nothing.returncode != 0 and "no shard here begins with 'zz'" in nothing.stderr
