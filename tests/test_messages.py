@@ -17,10 +17,12 @@ from p2pnode.messages import (
     Find,
     Found,
     GetManifest,
+    GetNeeds,
     GetPeers,
     Hello,
     ManifestIs,
     Message,
+    NeedsAre,
     Peers,
     Ping,
     Pong,
@@ -45,6 +47,7 @@ REQUESTS: list[Message] = [
     Find("peers/run/p", 3.0, "12D3"),
     GetPeers("run"),
     GetManifest("run", b"x"),
+    GetNeeds("run", "main", b"x"),
 ]
 ANSWERS: list[Message] = [
     Pong(1.0),
@@ -53,6 +56,7 @@ ANSWERS: list[Message] = [
     Found((RECORD, RECORD), True),
     Peers((RECORD,)),
     ManifestIs(b"m"),
+    NeedsAre(1000, (3, 0, 5), b"12345678", b""),
 ]
 
 
@@ -71,6 +75,12 @@ def test_a_refusal_is_raised_and_a_wrong_answer_is_misbehaviour() -> None:
         decode_answer(encode(Refused("busy", "later")), Pong)
     with pytest.raises(PeerMisbehaved, match="Stored"):
         decode_answer(encode(Stored(())), Pong)
+
+
+@pytest.mark.parametrize("counts", [(-1,), (1 << 40,), (0,) * 1025])
+def test_label_counts_out_of_bounds_are_misbehaviour(counts: tuple[int, ...]) -> None:
+    with pytest.raises(PeerMisbehaved):
+        decode_answer(encode(NeedsAre(0, counts)), NeedsAre)
 
 
 def test_unknown_fields_of_a_newer_minor_version_are_ignored() -> None:

@@ -147,6 +147,7 @@ def peer_of(id: str, name: str, role: str, learning: LearningStatus | None) -> P
         update_norm=learning.update_norm,
         steps_per_second=learning.steps_per_second,
         head=learning.head,
+        shards=learning.shards,
     )
 
 
@@ -171,6 +172,7 @@ def _peer(row: PeerRow) -> PeerView:
         update_norm=row.update_norm,
         steps_per_second=row.steps_per_second,
         head=row.head,
+        shards=row.shards,
         faults=row.faults,
         heard_seconds_ago=row.heard_seconds_ago,
         latency_ms=row.latency_ms,

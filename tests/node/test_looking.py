@@ -63,7 +63,12 @@ def test_what_peers_say_is_bounded_and_cannot_speak_for_us() -> None:
 def test_messages_have_bounds() -> None:
     assert decode_request(encode(GetView("run"))) == GetView("run")
     too_many = ViewIs(exchanges=tuple(ViewExchange("x", 0.0, 1, 1, 1) for _ in range(65)))
-    for bad in (too_many, ViewIs(round=-1), ViewIs(exchanges=(ViewExchange("x" * 65, 0.0, 1, 1, 1),))):
+    for bad in (
+        too_many,
+        ViewIs(round=-1),
+        ViewIs(shards=-1),
+        ViewIs(exchanges=(ViewExchange("x" * 65, 0.0, 1, 1, 1),)),
+    ):
         with pytest.raises(PeerMisbehaved):
             decode_answer(encode(bad), ViewIs)
 
