@@ -18,14 +18,16 @@ export class DataView {
     });
     this.dots = new Dots(by("dots"), (id) => this.choose(id));
     this.rows = new Rows(by("shards"), this.columns(), (id) => this.choose(id));
-    by("states").replaceChildren(
-      ...Object.entries(STATES).map(([state, colour]) => {
-        const mark = element("i", "", { class: "dot" });
-        mark.style.background = `var(${colour})`;
-        return element("span", "", {}, mark, state);
-      }),
-      element("span", "", {}, element("i", "", { class: "outline" }), "not here"),
-    );
+  }
+
+  legend(shards) {
+    const samples = shards.reduce((sum, shard) => sum + shard.samples, 0);
+    const parts = Object.entries(STATES).map(([state, colour]) => {
+      const mark = element("i", "", { class: "dot" });
+      mark.style.background = `var(${colour})`;
+      return element("span", "", {}, mark, `${state} ${percent(inState(shards, state) / Math.max(1, samples), 0)}`);
+    });
+    by("states").replaceChildren(...parts, element("span", "", {}, element("i", "", { class: "outline" }), "not here"));
   }
 
   columns() {
@@ -57,6 +59,7 @@ export class DataView {
     if (!shards.length) return;
     definitions(by("data-figures"), figures(shards));
     this.dots.show(shards, this.chosen);
+    this.legend(shards);
     this.holders();
     const first = [...shards].sort((a, b) => (a.confidence ?? 2) - (b.confidence ?? 2)).slice(0, ROWS);
     this.rows.show(first, this.chosen);
@@ -95,18 +98,17 @@ export class DataView {
   }
 }
 
+const inState = (shards, state) => shards.reduce((sum, shard) => sum + (shard.states[state] ?? 0), 0);
+
 function figures(shards) {
-  const sums = {};
-  for (const shard of shards) for (const [state, count] of Object.entries(shard.states)) sums[state] = (sums[state] ?? 0) + count;
-  const samples = shards.reduce((sum, shard) => sum + shard.samples, 0);
   const scored = shards.filter((shard) => shard.confidence != null);
   const mean = scored.length ? scored.reduce((sum, shard) => sum + shard.confidence, 0) / scored.length : null;
   return [
     ["shards", whole(shards.length)],
     ["here", whole(shards.filter((shard) => shard.here).length)],
     ["received", whole(shards.filter((shard) => shard.received).length)],
-    ["samples", whole(samples)],
+    ["samples", whole(shards.reduce((sum, shard) => sum + shard.samples, 0))],
     ["mean confidence", number(mean, 2)],
-    ...Object.keys(STATES).map((state) => [`${state} · ${percent((sums[state] ?? 0) / Math.max(1, samples), 0)}`, whole(sums[state] ?? 0)]),
+    ...Object.keys(STATES).map((state) => [state, whole(inState(shards, state))]),
   ];
 }

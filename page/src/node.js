@@ -5,6 +5,7 @@ import { ago, by, bytes, called, clean, clock, definitions, drawn, element, numb
 import { Steering } from "./steer.js";
 
 const LATELY = 8; // partners and warnings shown
+const DECISIONS = new Set(["shipped", "received", "quarantined", "handing over", "circle", "paused", "working", "reverted"]); // kinds of events
 
 export class NodeView {
   constructor(store) {
@@ -84,6 +85,9 @@ export class NodeView {
     this.told = key;
     const newest = [...picture.events].reverse();
     fill(by("events"), newest.map(item), "Nothing yet.");
+    const decided = newest.filter((event) => DECISIONS.has(event.kind)).slice(0, LATELY);
+    by("decisions-panel").hidden = !decided.length;
+    fill(by("decisions"), decided.map((event) => element("li", "", {}, element("b", event.kind), element("span", clean(event.text, 300)), element("small", clock(event.time)))), "");
     fill(by("warnings"), newest.filter((event) => event.warning).slice(0, LATELY).map(item), "No warnings.");
   }
 

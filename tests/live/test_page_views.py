@@ -35,6 +35,7 @@ def counted(page, selector: str) -> int:
 @pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
 def test_every_tab_is_reached_by_keyboard_and_fits(browser, dark: bool, width: int) -> None:
     node = PretendNode(24, 3, shards=140)
+    node.events.append(Event(node.status().events[0].time + 9, "shipped", "shard 12ab to owl-01: it lacks label 7"))
     with serving(node) as place, opened(browser, place.link, dark, width) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 25")
         assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
@@ -99,6 +100,7 @@ def node_is_drawn(page, node: PretendNode) -> None:
     reasons = set(page.eval_on_selector_all("#partners span", "spans => spans.map(span => span.textContent)"))
     assert reasons & set(WHY)
     assert reasons <= {*WHY, "it asked us"}
+    assert "it lacks label 7" in text(page, "decisions")
     assert "62 %" in text(page, "machine")
     assert "3 faults" in text(page, "standing")
     assert "python -m p2pnode --bootstrap" in text(page, "invite")
