@@ -1,6 +1,7 @@
 // Bundles the page into what the node serves, and its graph for notebooks: no request to anywhere else.
 import { build } from "esbuild";
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { copyFileSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 
 const out = "../p2pnode/watch/dashboard/static";
 mkdirSync(out, { recursive: true });
@@ -29,3 +30,7 @@ const licences = ["d3-force", "d3-dispatch", "d3-quadtree", "d3-timer", "uplot",
   return `${name} ${about.version} (${about.license})\n\n${text}\n`;
 });
 writeFileSync(`${out}/LICENCES.txt`, licences.join("\n----\n\n"));
+
+// By this a test sees whether the bundle was made from the sources as they are.
+const sources = readdirSync("src").sort().map((name) => readFileSync(`src/${name}`));
+writeFileSync(`${out}/sources.sha256`, createHash("sha256").update(Buffer.concat(sources)).digest("hex") + "\n");

@@ -23,6 +23,7 @@ export class Chart {
       this.plot?.destroy();
       this.theme = theme;
       this.plot = new uPlot(this.options(width), data, this.place);
+      this.plot.ctx.canvas.setAttribute("aria-hidden", "true"); // caption and legend say what it is and how it stands
     } else {
       if (this.plot.width !== width) this.plot.setSize({ width, height: this.height });
       this.plot.setData(data);

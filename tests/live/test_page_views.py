@@ -45,10 +45,17 @@ def test_every_tab_is_reached_by_keyboard_and_fits(browser, dark: bool, width: i
             assert page.is_visible(f"#{tab}")
             CHECKS[tab](page, node)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{tab} is too wide"
+            assert page.evaluate(NAMELESS) == []
             picture(page, f"{tab}-{width}", whole=True)
             page.focus(f"#tab-{tab}")
             page.keyboard.press("ArrowRight")
         assert page.is_visible("#swarm"), "after the last tab comes the first"
+
+
+# What is used by hand or drawn as a picture, and has nothing that a screen reader could call it by.
+NAMELESS = """[...document.querySelectorAll("button, input, canvas, [role=img], [role=region], [tabindex]:not(tr)")]
+  .filter((one) => !one.closest("[aria-hidden]") && !one.textContent.trim() && !one.ariaLabel && !one.labels?.length)
+  .map((one) => one.outerHTML)"""
 
 
 def swarm_is_drawn(page, node: PretendNode) -> None:
