@@ -95,7 +95,7 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
         ):
             await node.run()
     finally:
-        for thread in (world.compute, world.aside):
+        for thread in (world.compute, world.aside, world.disk):
             if isinstance(thread, ThreadCompute):
                 thread.close()
     return 0

@@ -22,10 +22,12 @@ from .admission import Admission
 from .parts import Parts
 from .shelf import Sent, Shelf
 
-AT_ONCE = 4
+AT_ONCE = 16  # shards on their way to the disk
+STREAMS = 6  # of them, those that are being fetched
 MOST_ASKED = 8  # for one shard at a time
 FIRST_PAUSE: Seconds = 2.0  # before a keeper asks again for what nobody gave
 LONGEST_PAUSE: Seconds = 120.0
+ASK_PAUSES: tuple[Seconds, ...] = (0.3, 1.0, 0.0)
 NO_ROOM = "no room"
 _LENGTH = struct.Struct(">I")
 _decoder = msgspec.msgpack.Decoder(Certificate)
@@ -42,6 +44,7 @@ class ShardFetch:
         self._post = post
         self._wanted: dict[str, None] = {}
         self._soon = asyncio.Event()
+        self._streams = asyncio.Semaphore(STREAMS)
         self.others: Callable[[], list[PeerId]] = list  # members who may have what the named ones have not
         self.room_bytes: Callable[[], int] = lambda: MAX_SHARD_BYTES  # for all samples together
         self._tried: dict[str, tuple[Seconds, Seconds]] = {}  # what failed: not again before, and the pause until then
@@ -58,15 +61,15 @@ class ShardFetch:
             self._post(await self._shelf.do(request.shard, Received(peer, Certified(shown))))
         if not may_have(self._shelf.state(request.shard), peer, shown):
             raise PeerRefused("not yours", "neither holder nor keeper of that shard, as far as is known here")
-        data = await self._parts.world.aside(lambda: self._packed(request.shard))
-        if not data:
+        payload = await self._parts.world.aside(lambda: self._packed(request.shard))
+        if payload is None:
             raise PeerRefused("unknown shard", "its samples are damaged here")
-        return Payload.of(data)
+        return payload
 
-    def _packed(self, shard: str) -> bytes:
+    def _packed(self, shard: str) -> Payload | None:
         content = self._shelf.content(shard)
         history = encode_history(self._shelf.history(shard))
-        return b"" if content is None else b"".join([_LENGTH.pack(len(history)), history, content])
+        return None if content is None else Payload.of(b"".join([_LENGTH.pack(len(history)), history, content]))
 
     def _checked(self, peer: PeerId, request: GetShard) -> Certificate:
         """What a peer shows when it asks for a shard; PeerMisbehaved when it is nothing proper."""
@@ -122,11 +125,21 @@ class ShardFetch:
         state, room = self._shelf.state(shard), self.room_bytes() - self._shelf.kept_bytes
         others = tuple(self.others())
         named = sources(state, self._admission.me, others) if room > 0 else ()
-        for peer in sorted(named, key=lambda peer: peer not in others)[:MOST_ASKED]:
-            content = await self._content(PeerId(peer), shard, state.wanted, room)
+        asked = sorted(named, key=lambda peer: peer not in others)[:MOST_ASKED]
+        for pause in ASK_PAUSES:  # a peer may be busy, or just restarting
+            async with self._streams:
+                content = await self._from_any(asked, shard, state.wanted, room)
             if content is not None:
                 return await self._store(shard, content)
+            await asyncio.sleep(pause if asked else 0.0)
         return await self._failed(shard, "nobody gave it" if room > 0 else NO_ROOM)
+
+    async def _from_any(self, peers: list[str], shard: str, wanted: Certificate | None, room: int) -> bytes | None:
+        for peer in peers:
+            content = await self._content(PeerId(peer), shard, wanted, room)
+            if content is not None:
+                return content
+        return None
 
     async def _store(self, shard: str, content: bytes) -> Sent:
         try:

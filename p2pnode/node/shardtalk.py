@@ -20,7 +20,7 @@ from ..messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS, ShardsTold, TellS
 from ..network.base import Seconds
 from .admission import Admission
 from .parts import Parts
-from .shelf import Shelf
+from .shelf import Sent, Shelf
 
 TALK_TIMEOUT: Seconds = 15.0  # the other side writes to its disk before it answers
 MAX_WAITING = 4096  # words to one peer; the next meeting says the others
@@ -45,7 +45,7 @@ class ShardTalk:
 
     # ---- out ----
 
-    def post(self, messages: tuple[tuple[str, AnyMessage], ...]) -> None:
+    def post(self, messages: Sent) -> None:
         """Say these as soon as may be, once."""
         for peer, message in messages:
             waiting = self._waiting.setdefault(PeerId(peer), [])
@@ -101,8 +101,7 @@ class ShardTalk:
 
     async def _take_told(self, peer: PeerId, told: ShardsTold) -> None:
         try:
-            for word in told.words:
-                self.post(await self._hear(peer, word))
+            self.post(await self._hear_all(peer, told.words))
         except ValueError as fault:
             self._parts.standing.fault(peer, f"shards: {fault}", self._parts.world.clock.monotonic())
 
@@ -113,10 +112,9 @@ class ShardTalk:
         self._admission.check(peer, request.run, request.model, request.proof)
         replies: list[AnyMessage] = []
         try:
-            for word in request.words:
-                said = await self._hear(peer, word)
-                replies += [message for to, message in said if to == peer]
-                self.post(tuple((to, message) for to, message in said if to != peer))
+            said = await self._hear_all(peer, request.words)
+            replies += [message for to, message in said if to == peer]
+            self.post(tuple((to, message) for to, message in said if to != peer))
             if request.meet:
                 replies += self._news(peer, read_marks(request.marks))
         except ValueError as fault:
@@ -125,7 +123,15 @@ class ShardTalk:
         words = tuple(map(encode, replies[:MAX_SHARD_WORDS]))
         return ShardsTold(words, self.marks() if request.meet else b"")
 
-    async def _hear(self, peer: PeerId, word: bytes) -> tuple[tuple[str, AnyMessage], ...]:
+    async def _hear_all(self, peer: PeerId, words: tuple[bytes, ...]) -> Sent:
+        """What some words lead to; those about different shards need not wait for each other's writes."""
+        outcomes = await asyncio.gather(*(self._hear(peer, word) for word in words), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return tuple(pair for said in outcomes if not isinstance(said, BaseException) for pair in said)
+
+    async def _hear(self, peer: PeerId, word: bytes) -> Sent:
         """What a word leads to; ValueError when the peer may not say it. A full disk leaves it unheard."""
         message = decode(word)
         run, shard = about(message)

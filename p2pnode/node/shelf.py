@@ -103,9 +103,9 @@ class Shelf:
     async def load(self) -> list[str]:
         """Take in what is on disk; returns the shards that should be there and are not, or are damaged."""
         own = set(self.entries)
-        known = await self._world.aside(self._files.known)
+        known = await self._world.disk(self._files.known)
         for shard in sorted({*known, *own}):
-            await self._world.aside(lambda shard=shard: self._load(shard, shard in own))  # type: ignore[misc]
+            await self._world.disk(lambda shard=shard: self._load(shard, shard in own))  # type: ignore[misc]
         entries = self.entries.items()
         return [shard for shard, entry in entries if entry.state.record.kept and not entry.state.have]
 
@@ -139,6 +139,7 @@ class Shelf:
         return decode_samples(data, self.layout, shard)
 
     def history(self, shard: str) -> History:
+        """A shard's visits; read from disk once."""
         if shard not in self._histories:
             self._histories[shard] = self._files.history(shard)
         return self._histories[shard]
@@ -149,7 +150,7 @@ class Shelf:
 
     async def look_after(self, count: int) -> list[str]:
         """Check that all files are there and the next few whole; what is not counts as lost here, and is returned."""
-        lost = [shard for shard in await self._world.aside(lambda: self._missing(count)) if self.state(shard).have]
+        lost = [shard for shard in await self._world.disk(lambda: self._missing(count)) if self.state(shard).have]
         for shard in lost:
             await self.do(shard, Lost())
         return lost
@@ -186,7 +187,7 @@ class Shelf:
             before = entry.state
             after, writes, messages = step(self._identity, before, event)
             if writes:
-                await self._world.aside(lambda: self._write(shard, writes, content))
+                await self._world.disk(lambda: self._write(shard, writes, content))
             entry.state = after
             self._note_samples(shard, entry, before.have, content)
         if after is not before:

@@ -18,6 +18,8 @@ from .taskchoice import TaskChoice
 if TYPE_CHECKING:
     from .bench import Bench
 
+DISK_THREADS = 8
+
 T = TypeVar("T")
 
 
@@ -67,6 +69,7 @@ class World:
     open_bench: OpenBench = open_bench
     speed: float | None = None  # local steps a second as a simulation declares them; None: measured
     aside: Compute = inline  # for short work that does not wait for training to end
+    disk: Compute = inline  # for writes that wait for the disk: several at a time cost it little more than one
     host: Host | None = None  # None: nothing about the machine concerns this node, as in a simulation
 
 
@@ -84,10 +87,10 @@ class SystemClock:
 
 
 class ThreadCompute:
-    """One thread for training and other long work, so that the event loop stays free."""
+    """One thread for training and other long work, so that the event loop stays free; or some, for other work."""
 
-    def __init__(self, name: str = "compute") -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+    def __init__(self, name: str = "compute", threads: int = 1) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
 
     def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -100,5 +103,6 @@ def real_world(storage: Storage, skew: float = 0.0) -> World:
     """The machine itself. Randomness comes from the system, because keys of private runs are drawn from it."""
     from .machine import PsutilHost
 
-    compute, aside = ThreadCompute("compute"), ThreadCompute("aside")
-    return World(SystemClock(skew), random.SystemRandom(), storage, compute, aside=aside, host=PsutilHost())
+    compute, aside, disk = ThreadCompute("compute"), ThreadCompute("aside"), ThreadCompute("disk", DISK_THREADS)
+    clock, rng = SystemClock(skew), random.SystemRandom()
+    return World(clock, rng, storage, compute, aside=aside, disk=disk, host=PsutilHost())

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .shard import Columns, ShardId, shard_id
+from .shard import Columns, columns_id
 
 MAGIC = b"p2pnode samples 1\0"
 MAX_SHARD_BYTES = 8 << 20
@@ -68,14 +68,9 @@ def decode_samples(data: bytes, layout: SampleLayout, shard: str) -> dict[str, N
         size = shape[0] * layout[name].sample_bytes
         columns[name] = np.frombuffer(data, kind, size // np.dtype(kind).itemsize, place).reshape(shape)
         place += size
-    if samples_id(columns) != shard:
+    if columns_id(columns) != shard:
         raise ValueError("the content is not that of the shard")
     return columns
-
-
-def samples_id(columns: Columns) -> ShardId:
-    """The id of a shard that consists of these rows."""
-    return shard_id(columns, np.arange(len(next(iter(columns.values())))))
 
 
 def count_samples(data: bytes) -> int:

@@ -46,12 +46,17 @@ def cut(samples: Columns, seed: int, size: int = SHARD_SAMPLES) -> list[Shard]:
 
 def shard_id(samples: Columns, indices: NDArray[np.int64]) -> ShardId:
     """BLAKE3 of the samples' layout and bytes, columns by name: the same wherever the samples lie in a data set."""
+    return columns_id({name: column[indices] for name, column in samples.items()})
+
+
+def columns_id(columns: Columns) -> ShardId:
+    """The id of a shard that consists of all these rows."""
     digest = blake3(b"p2pnode shard 1\0")
-    for name in sorted(samples):
-        column = samples[name]
+    for name in sorted(columns):
+        column = columns[name]
         kind = column.dtype.newbyteorder("<").str
-        digest.update(f"{name}\0{kind}\0{column.shape[1:]}\0{len(indices)}\0".encode())
-        digest.update(np.ascontiguousarray(column[indices].astype(kind, copy=False)).tobytes())
+        digest.update(f"{name}\0{kind}\0{column.shape[1:]}\0{len(column)}\0".encode())
+        digest.update(np.ascontiguousarray(column.astype(kind, copy=False)).reshape(-1).view(np.uint8).data)
     return ShardId(digest.hexdigest(length=ID_BYTES))
 
 

@@ -23,7 +23,8 @@ from p2pnode.node.status import Event
 from p2pnode.node.world import World, inline
 from p2pnode.run import RunAccess
 from p2pnode.shards.route import Shipment
-from p2pnode.shards.samples import encode_samples, sample_layout, samples_id
+from p2pnode.shards.samples import encode_samples, sample_layout
+from p2pnode.shards.shard import columns_id
 from p2pnode.simulate import SimClock
 from p2pnode.store.storage import MemoryStorage, Part
 
@@ -43,7 +44,7 @@ LAYOUT = sample_layout(columns(0))
 
 def shard(seed: int, count: int = 5) -> tuple[str, bytes]:
     made = columns(seed, count)
-    return samples_id(made), encode_samples(made)
+    return columns_id(made), encode_samples(made)
 
 
 class Died(BaseException):

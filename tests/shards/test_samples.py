@@ -16,9 +16,8 @@ from p2pnode.shards.samples import (
     decode_samples,
     encode_samples,
     sample_layout,
-    samples_id,
 )
-from p2pnode.shards.shard import cut
+from p2pnode.shards.shard import columns_id, cut
 
 KINDS = [np.uint8, np.int16, np.int64, np.float16, np.float32, np.float64, np.bool_, np.dtype(">f4")]
 
@@ -37,22 +36,22 @@ def some_columns(draw: st.DrawFn) -> dict[str, np.ndarray]:
 @given(some_columns())
 def test_what_is_encoded_comes_back_exactly(columns):
     data = encode_samples(columns)
-    back = decode_samples(data, sample_layout(columns), samples_id(columns))
+    back = decode_samples(data, sample_layout(columns), columns_id(columns))
     assert set(back) == set(columns) and count_samples(data) == len(next(iter(columns.values())))
     for name, column in columns.items():
         assert back[name].shape == column.shape
         assert back[name].tobytes() == column.astype(column.dtype.newbyteorder("<")).tobytes()
-    assert samples_id(back) == samples_id(columns)
+    assert columns_id(back) == columns_id(columns)
 
 
 def test_a_shard_of_a_data_set_has_the_id_of_its_samples():
     data = {"x": np.arange(60, dtype=np.uint8).reshape(20, 3), "y": np.arange(20)}
     for shard in cut(data, seed=1, size=5):
-        assert samples_id({name: column[shard.indices] for name, column in data.items()}) == shard.id
+        assert columns_id({name: column[shard.indices] for name, column in data.items()}) == shard.id
 
 
 COLUMNS = {"x": np.arange(24, dtype=np.uint8).reshape(4, 2, 3), "y": np.arange(4)}
-LAYOUT, ID, DATA = sample_layout(COLUMNS), samples_id(COLUMNS), encode_samples(COLUMNS)
+LAYOUT, ID, DATA = sample_layout(COLUMNS), columns_id(COLUMNS), encode_samples(COLUMNS)
 
 
 def header(*columns: tuple[str, str, tuple[int, ...]], content: bytes = b"") -> bytes:
@@ -95,7 +94,7 @@ def test_whatever_the_bytes_are_they_are_that_shard_or_refused(junk, place):
         columns = decode_samples(data, LAYOUT, ID)
     except ValueError:
         return
-    assert samples_id(columns) == ID
+    assert columns_id(columns) == ID
 
 
 def test_what_cannot_travel_is_not_encoded():
