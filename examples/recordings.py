@@ -31,13 +31,13 @@ class Take:
 
 TAKES = {
     "peer_graph": Take(
-        {"peers": 24, "split": "labels:2", "rounds": 40, "seed": 11, "churn": 0.15, "speeds": "1-3", "rate": "20mbit"},
+        {"peers": 24, "split": "labels:2", "aim": "own", "rounds": 40, "seed": 11, "churn": 0.15, "speeds": "1-3"},
         moments=60,
         whole=12,
     ),
     # A run's course takes 300 of its rounds. These are short and the nodes slow: fifty rounds of theirs show all of it.
     "simulation": Take(
-        {"peers": 256, "split": "labels:2", "rounds": 100, "seconds": 195.0, "seed": 7, "speeds": "0.0165"},
+        {"peers": 256, "split": "labels:2", "rounds": 100, "seconds": 195, "seed": 7, "speeds": "0.0165", "circle": 8},
         moments=60,
         whole=12,
         round_seconds=0.6,
@@ -49,7 +49,7 @@ def path_of(name: str) -> Path:
     return HERE / f"{name}.jsonl.zst"
 
 
-def make(name: str, path: Path) -> None:
+def make(name: str, path: Path, peers: int | None = None) -> None:
     take, said = TAKES[name], -1
 
     def progress(share: float, seconds: float) -> None:
@@ -59,7 +59,8 @@ def make(name: str, path: Path) -> None:
             print(f"{share:4.0%} of the rounds, {seconds:.0f} virtual seconds", flush=True)
 
     task = TaskChoice("digits", device="cpu", round_seconds=take.round_seconds)
-    result = p2pnode.simulate(task=task, alone=0, progress=progress, **take.plan)
+    plan = take.plan if peers is None else {**take.plan, "peers": peers}
+    result = p2pnode.simulate(task=task, alone=0, progress=progress, **plan)
     result.view().record(path, take.moments, take.whole)
     print(f"wrote {path}: {path.stat().st_size / 1e6:.2f} MB, {result.real_seconds:.0f} s, digest {result.digest}")
 
@@ -68,5 +69,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Make a recording for a notebook.")
     parser.add_argument("name", choices=sorted(TAKES))
     parser.add_argument("--to", type=Path, default=None, metavar="FILE", help="instead of examples/NAME.jsonl.zst")
+    parser.add_argument("--peers", type=int, default=None, help="instead of as many as the recording has")
     told = parser.parse_args()
-    make(told.name, told.to or path_of(told.name))
+    make(told.name, told.to or path_of(told.name), told.peers)

@@ -8,8 +8,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from examples.recordings import TAKES, path_of
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
-PICTURES = {"peer_graph.ipynb": 2}
+PICTURES = {"peer_graph.ipynb": 5, "simulation.ipynb": 8}
+WIDGETS = {"peer_graph.ipynb": 1, "simulation.ipynb": 0}
+WIDGET = "application/vnd.jupyter.widget-view+json"
+LARGEST = 2_000_000  # bytes of a committed recording
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
@@ -19,4 +24,13 @@ def test_a_notebook_runs_and_shows_its_pictures(name: str) -> None:
     NotebookClient(notebook, timeout=110, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert sum("image/png" in data for data in shown) == PICTURES[name]
+    assert sum(WIDGET in data for data in shown) == WIDGETS[name]
     assert any("<table>" in data.get("text/html", "") for data in shown)
+
+
+def test_recordings_stay_small_and_name_the_command_that_makes_them() -> None:
+    found = {path.name: path.stat().st_size for path in EXAMPLES.glob("*.jsonl*")}
+    assert set(found) == {path_of(name).name for name in TAKES}
+    assert max(found.values()) <= LARGEST
+    for name in TAKES:
+        assert f"python -m examples.recordings {name}" in (EXAMPLES / f"{name}.ipynb").read_text("utf-8")

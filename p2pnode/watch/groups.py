@@ -40,7 +40,7 @@ def headline(picture: PeerGraph) -> str:
         _count(sum(peer.present for peer in picture.peers), "peer", "peers"),
         _count(len(communities), "community", "communities") if communities else "",
         _count(len(circles), "circle", "circles") if circles else "",
-        _count(len(picture.exchanges), "pair exchanging", "pairs exchanging"),
+        _count(len(picture.exchanges), "pair that exchanged", "pairs that exchanged"),
     ]
     return ", ".join(part for part in parts if part)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .graph import PeerView
 
 SPACE = 1.0  # between two peers
-GAP = 0.5  # around a circle
+GAP = 0.8  # around a circle
 COMMUNITY_GAP = 1.3
 RING = 16  # more than that fill a disc
 GOLDEN = pi * (3 - 5**0.5)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
@@ -22,7 +22,9 @@ from .layout import Layout, lay_out
 from .text import clean
 
 NAMED_CIRCLES = 24
+LATELY = 30.0  # seconds
 SMALL: dict[str, Any] = {"fontsize": 7, "color": "#5b6b80"}
+OVER: dict[str, Any] = {**SMALL, "ha": "center", "va": "center", "bbox": {"fc": "white", "ec": "none", "pad": 1.0}}
 BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False, "handletextpad": 0.2}
 
 
@@ -55,20 +57,27 @@ def _draw_discs(axes: Axes, layout: Layout, colours: Mapping[str, str]) -> None:
         axes.add_patch(Circle(place, disc.radius, fill=False, edgecolor=FAINT, linestyle=(0, (3, 2)), zorder=0.5))
         if len(layout.circles) <= NAMED_CIRCLES:
             top = (place[0], place[1] + disc.radius)
-            axes.annotate(clean(disc.name, 12), top, (0, 2), textcoords="offset points", ha="center", **SMALL)
+            axes.annotate(clean(disc.name, 9), top, (0, 0), textcoords="offset points", **OVER)
 
 
 def _draw_edges(figure: Figure, axes: Axes, layout: Layout, edges: Sequence[ExchangeView]) -> None:
-    """Those most alike on top; the scale covers the similarities there are."""
+    """Those most alike on top; the scale covers the similarities there are. Pairs that ceased to exchange are faint."""
     ranked = sorted(edges, key=lambda edge: -1.0 if edge.similarity is None else edge.similarity)
+    newest = max((edge.last for edge in edges), default=0.0)
+    strong = min(0.85, 0.25 + 40 / max(1, len(edges)))
     known = [edge.similarity for edge in ranked if edge.similarity is not None]
     scale = Normalize(min(known, default=0.0), max(known, default=1.0))
     ends = [(layout.peers[edge.one], layout.peers[edge.other]) for edge in ranked]
     lines = LineCollection(
         [[(a.real, a.imag), (b.real, b.imag)] for a, b in ends],
-        colors=[FAINT if edge.similarity is None else ALIKE(float(scale(edge.similarity))) for edge in ranked],
+        colors=[
+            to_rgba(
+                OTHERS if edge.similarity is None else ALIKE(float(scale(edge.similarity))),
+                strong if newest - edge.last <= LATELY else strong / 5,
+            )
+            for edge in ranked
+        ],
         linewidths=[0.3 + 0.45 * np.log10(1 + (edge.sent_bytes + edge.received_bytes) / 1000) for edge in ranked],
-        alpha=min(0.85, 0.25 + 40 / max(1, len(ranked))),
         zorder=1,
     )
     axes.add_collection(lines)
@@ -82,15 +91,20 @@ def _draw_edges(figure: Figure, axes: Axes, layout: Layout, edges: Sequence[Exch
 
 
 def _draw_peers(axes: Axes, picture: PeerGraph, layout: Layout, colours: Mapping[str, str]) -> None:
-    names, count = names_of(picture), len(picture.peers)
-    for peer in picture.peers:
-        colour = colours[peer.id]
-        face = colour if peer.present else "white"
-        size = max(20.0, 900.0 / max(1, count) ** 0.75) * (1.8 if peer.me else 1.0)
-        place = layout.peers[peer.id]
-        edge = INK if peer.me else "white" if peer.present else colour
-        axes.scatter(place.real, place.imag, s=size, c=face, edgecolors=edge, linewidths=0.8, zorder=2)
-        if count <= NAMES_UP_TO:
+    peers, places = picture.peers, [layout.peers[peer.id] for peer in picture.peers]
+    size = max(20.0, 900.0 / max(1, len(peers)) ** 0.75)
+    axes.scatter(
+        [place.real for place in places],
+        [place.imag for place in places],
+        s=[1.8 * size if peer.me else size for peer in peers],
+        c=[colours[peer.id] if peer.present else "white" for peer in peers],
+        edgecolors=[INK if peer.me else "white" if peer.present else colours[peer.id] for peer in peers],
+        linewidths=0.8,
+        zorder=2,
+    )
+    if len(peers) <= NAMES_UP_TO:
+        names = names_of(picture)
+        for peer, place in zip(peers, places, strict=True):
             _name(axes, names[peer.id], place, layout.outwards(peer.id), 4 + 0.5 * size**0.5)
 
 
