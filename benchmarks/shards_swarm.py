@@ -20,7 +20,7 @@ from benchmarks.shards_data import PROBES, SAMPLES, Places, deal
 from benchmarks.shards_merges import Merging, Rows
 from benchmarks.shards_models import SIZES, Models, outputs_of
 from p2pnode.shards.confidence import Confidences, Shares
-from p2pnode.shards.datum import DatumStates, StateRules, chances, scored, untouched
+from p2pnode.shards.datum import DatumStates, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.route import PeerView, RouteRules, ShardView, choose_shipment
 from p2pnode.shards.sampling import DrawnBatches, Floats, base_chances, sampling
 from p2pnode.shards.tuning import RouteTuning, choose_mixture, learnt, with_mixture
@@ -79,7 +79,7 @@ class Swarm:
         self.after: Rows = self.merging.starts()
         self.seen = [Confidences(SAMPLES) for _ in range(plan.peers)]
         self.first: list[Shares] = [np.full(SAMPLES, np.nan, np.float32) for _ in range(plan.peers)]
-        self.drawn = [0] * plan.peers
+        self.age = [0.0] * plan.peers
         self.states: list[DatumStates] = [untouched(SAMPLES) for _ in range(plan.peers)]
         self.visits: list[dict[int, dict[str, Past]]] = [{shard: {} for shard in held} for held in self.held]
         self.tunings = [RouteTuning() for _ in range(plan.peers)]
@@ -130,10 +130,9 @@ class Swarm:
         once, at = np.unique(np.concatenate(places), return_index=True)
         words = np.concatenate(shares)[at]
         self.first[peer][once] = np.where(np.isnan(self.first[peer][once]), words, self.first[peer][once])
-        self.drawn[peer] += sum(map(len, places))
-        model = f"pass {self.drawn[peer] // len(self._samples(peer))}"
+        self.age[peer] += age_of_round(sum(map(len, places)), len(self._samples(peer)))
         usual = float(np.median(words))
-        self.states[peer] = scored(self.states[peer], model, once, words, usual, self.plan.states)
+        self.states[peer] = scored(self.states[peer], f"{int(self.age[peer])}", once, words, usual, self.plan.states)
 
     def _samples(self, peer: int) -> Places:
         return np.concatenate([self.data.shards[shard] for shard in self.held[peer]])

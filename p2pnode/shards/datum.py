@@ -21,6 +21,8 @@ NAMES = ("active", "reserve", "retired", "quarantined")
 MAX_MODELS = 32  # whose verdicts are remembered, the latest
 RETIRED_LEVEL = 4
 LEAST_CHANCE = 0.1
+ROUNDS_APART = 4  # at least, between weights that count as different models
+PARTS_OF_PASS = 4  # or so many of them in a pass through the data, where that takes longer
 SMOOTHING = 0.3  # share of the newest word in a datum's confidence
 
 Bits = NDArray[np.uint32]
@@ -31,7 +33,7 @@ class StateRules:
     """Where the lines are."""
 
     high: float = 0.95  # a model is sure of a datum
-    low: float = 0.15  # a model fails at it
+    low: float = 0.12  # a model fails at it
     forgotten: float = 0.5  # below this a datum in reserve is active again
     learnt: float = 0.2  # a model's usual confidence from which its failures say something about the datum
     sure_models: int = 3  # different ones, for reserve
@@ -67,7 +69,7 @@ def scored(
     """The states after `model` gave confidences to some of the data; call it once a round and model.
 
     Confidences of training serve, if they are the first word of a round on each datum: the weights have not trained on
-    it since the merge. Merged weights of different passes through the data count as different models.
+    it since the merge. Merged weights of another age (`age_of_round`) count as another model.
     `usual` is the median of what the model said in that round: the failure of a model that has learnt nothing yet
     counts for nothing, and so does one on a datum whose neighbours it fails at too.
     """
@@ -97,6 +99,15 @@ def part(states: DatumStates, places: Indices) -> DatumStates:
         states.quarantined[places],
         states.models,
     )
+
+
+def age_of_round(drawn: int, samples: int) -> float:
+    """How much older merged weights are after a round that drew so many of the samples.
+
+    They count as another model once they are 1 older: four rounds of everybody's work later, or a quarter of a pass
+    through the data where that is more; so the models remembered reach over several passes of any node.
+    """
+    return min(1 / ROUNDS_APART, PARTS_OF_PASS * drawn / max(1, samples))
 
 
 def state_codes(states: DatumStates) -> NDArray[np.uint8]:
