@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..shards.batches import Batches, seed_from
-from ..shards.datum import StateRules, chances
+from ..shards.datum import StateRules, age_of_round, chances
 from ..shards.sampling import DrawnBatches, base_chances, sampling
 from ..shards.scores import Arrays, Keys, Scores, restored
 from ..shards.shard import Columns, sample_ids
@@ -38,7 +38,7 @@ class Judged:
     chances: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     mixes: int = 0
     rounds: int = 0
-    passes: float = 0.0
+    age: float = 0.0
 
 
 class Pool:
@@ -64,7 +64,8 @@ class Pool:
         self._drawn_by: NDArray[np.float32] = np.empty(0, np.float32)  # chances of the samples, when last mixed
         self._mixes = 0
         self._rounds = 0
-        self._passes = 0.0  # through the samples
+        self._age = 0.0  # of the merged weights, as datum.age_of_round counts it
+        self._drawn = 0  # samples, in this round
 
     # ---- what is in it ----
 
@@ -229,13 +230,15 @@ class Pool:
     def note(self, places: Indices, shares: NDArray[np.float32]) -> None:
         """What batches in a row said of their samples."""
         self.scores.note(places, shares)
-        self._passes += len(places) / max(1, len(self))
+        self._drawn += len(places)
 
     def end_round(self) -> None:
         """A round is over. Its first words on samples count as those of a model that has not trained on them since the
-        merge, and merged weights of another pass as another model; now and then they count in the mixture."""
+        merge, and merged weights of another age as another model; now and then they count in the mixture."""
         with self.lock:
-            self.scores.end_round(f"pass {int(self._passes)}", self.rules)
+            self._age += age_of_round(self._drawn, len(self))
+            self._drawn = 0
+            self.scores.end_round(f"merged {int(self._age)}", self.rules)
             self._rounds += 1
             if isinstance(self._batches, DrawnBatches) and self._rounds % MIX_ROUNDS == 0:
                 self._mix()
@@ -250,13 +253,13 @@ class Pool:
         """What `read_state` reads; the samples and the position are kept elsewhere."""
         counts = np.array([self._mixes, self._rounds], np.int64)
         scores = {f"scores/{name}": array for name, array in self.scores.arrays().items()}
-        more: Arrays = {"passes": np.array(self._passes), "chances": self._drawn_by}
+        more: Arrays = {"age": np.array(self._age), "chances": self._drawn_by}
         return {"counts": counts, "keys": self._keys, **more, **scores}
 
     def restore(self, judged: Judged, position: int) -> None:
         """Go on from there, as far as the samples are still the same."""
         self.scores = judged.scores.carried(judged.keys, self._keys)
-        self._mixes, self._rounds, self._passes = judged.mixes, judged.rounds, judged.passes
+        self._mixes, self._rounds, self._age = judged.mixes, judged.rounds, judged.age
         if self._batches is not None:
             if isinstance(self._batches, DrawnBatches) and len(judged.chances) == len(self):
                 self._drawn_by = judged.chances
@@ -272,10 +275,10 @@ def read_state(arrays: Mapping[str, NDArray[Any]]) -> Judged:
     scores = restored({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
     try:
         mixes, rounds = (int(count) for count in arrays["counts"])
-        passes = float(arrays["passes"])
+        age = float(arrays["age"])
         keys, chances = arrays["keys"].astype(np.uint64), arrays["chances"].astype(np.float32)
     except KeyError as missing:
         raise ValueError(f"of the pool, {missing} is missing") from None
     if len(keys) != len(scores):
         raise ValueError("the confidences belong to other samples")
-    return Judged(scores, keys, chances, mixes, rounds, passes)
+    return Judged(scores, keys, chances, mixes, rounds, age)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from p2pnode.shards.datum import (
     RETIRED,
     DatumStates,
     StateRules,
+    age_of_round,
     chances,
     reason,
     scored,
@@ -102,6 +105,13 @@ def test_summaries_count_every_datum_once():
     assert summary.confidence == pytest.approx((0.99 + 0.6 + 0.99) / 3, abs=1e-6)
     assert str(summary) == "1 active, 2 reserve, 1 quarantined (0.86 by 3 models)"
     assert str(summarise(untouched(2))) == "2 active (not seen yet)"
+
+
+@given(st.integers(1, 2000), st.integers(1, 200_000))
+def test_weights_that_count_as_different_models_are_rounds_and_parts_of_a_pass_apart(drawn, samples):
+    rounds = math.ceil(1 / age_of_round(drawn, samples) - 1e-9)
+    assert rounds >= 4 and rounds * drawn >= samples / 4 - 1e-6
+    assert rounds == 4 or (rounds - 1) * drawn < samples / 4 + 1e-6, "and no further"
 
 
 def test_more_models_than_places_forget_the_earliest():
