@@ -1,7 +1,8 @@
 // What the node shows, now and before. Loses the connection and finds it again by itself.
 
 const MOST = 900; // pictures kept in the page
-const MOST_PEERS = 60_000; // in all of them together
+const MOST_ROWS = 200_000; // peers and exchanges in all of them together
+const rowsOf = (picture) => picture.peers.length + picture.exchanges.length;
 const AGAIN = 2000; // milliseconds until a closed stream is opened anew
 
 export class Store extends EventTarget {
@@ -10,7 +11,7 @@ export class Store extends EventTarget {
     this.pictures = [];
     this.at = null; // index shown; null: the newest
     this.lostSince = null; // milliseconds; null while the node answers
-    this.peers = 0;
+    this.rows = 0;
   }
 
   get shown() {
@@ -63,16 +64,16 @@ export class Store extends EventTarget {
     if (this.newest && this.newest.me !== picture.me) this.pictures = []; // another node answers here now
     if (!this.newest || picture.time > this.newest.time) {
       this.pictures.push(picture);
-      this.peers += picture.peers.length;
-      if (this.pictures.length > MOST || this.peers > MOST_PEERS) this.thin();
+      this.rows += rowsOf(picture);
+      if (this.pictures.length > MOST || this.rows > MOST_ROWS) this.thin();
     }
     this.tell();
   }
 
   // When it is too much, every other picture of the older half goes.
   thin() {
-    const count = () => (this.peers = this.pictures.reduce((sum, picture) => sum + picture.peers.length, 0));
-    while (this.pictures.length > 4 && (this.pictures.length > MOST || count() > MOST_PEERS)) {
+    const count = () => (this.rows = this.pictures.reduce((sum, picture) => sum + rowsOf(picture), 0));
+    while (this.pictures.length > 4 && (this.pictures.length > MOST || count() > MOST_ROWS)) {
       const [half, shown] = [this.pictures.length >> 1, this.at == null ? null : this.shown];
       this.pictures = this.pictures.filter((picture, at) => at >= half || at % 2 === 0 || picture === shown);
       if (shown) this.at = this.pictures.indexOf(shown);

@@ -173,6 +173,30 @@ STATES = (
 )
 
 
+FLOOD = """async ([count, scrubbed]) => {
+  const { store } = p2pnode, first = store.newest;
+  for (let at = 1; at <= count; at++) {
+    await store.add({ ...first, time: first.time + at });
+    if (at === scrubbed) store.scrub(store.pictures.length - 2);
+  }
+  const times = store.pictures.map((picture) => picture.time - first.time);
+  const ordered = times.every((time, at) => !at || time > times[at - 1]);
+  return { kept: times.length, newest: times.at(-1), shown: store.shown.time - first.time, ordered };
+}"""
+
+
+def test_a_page_left_open_keeps_a_bounded_past_and_the_moment_that_is_shown(browser) -> None:
+    with serving(PretendNode(3, 1)) as place, opened(browser, place.address) as page:
+        until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
+        found = page.evaluate(FLOOD, [3000, 500])
+        assert found["kept"] <= 900
+        assert (found["newest"], found["shown"], found["ordered"]) == (3000, 499, True)
+        page.click("#live")
+        page.click("#play")
+        until(page, "document.getElementById('moment').textContent !== 'now'")
+        assert page.get_attribute("#play", "aria-label") == "Stop"
+
+
 def test_only_the_token_steers(browser) -> None:
     node = PretendNode(3, 1)
     with serving(node) as place:
