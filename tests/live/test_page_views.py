@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from benchmarks.pretend import WHY, PretendNode, serving
 from p2pnode.node.status import Event
+from p2pnode.watch.dashboard import feed
 from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -141,7 +142,8 @@ def test_what_peers_can_set_is_text_in_every_view(browser) -> None:
         assert "\u202e" not in text(page, "peers")
 
 
-def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser) -> None:
+def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser, monkeypatch) -> None:
+    monkeypatch.setattr(feed, "EVERY", 0.2)
     node = PretendNode(3, 1)
     says = "document.getElementById('state').textContent.includes('{}')"
     with ExitStack() as stack:

@@ -33,6 +33,7 @@ from .metrics import health, metrics
 STATIC = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 MAX_WATCHERS = 32
+AGAIN_AFTER_MS = 1000  # a page that lost its stream asks again
 MAX_BODY = 4096
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -86,6 +87,7 @@ class Page:
             raise web.HTTPServiceUnavailable(text="too many are watching this node; close a page")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
+        await response.write(b"retry: %d\n\n" % AGAIN_AFTER_MS)
         async with contextlib.aclosing(self.feed.pictures()) as pictures:
             with contextlib.suppress(ConnectionError):  # the page was closed
                 async for picture in pictures:

@@ -76,6 +76,7 @@ async def test_a_picture_the_past_and_the_live_stream_say_the_same() -> None:
         assert [one["peers"] for one in past] == [picture["peers"]] * len(past)
         assert len(past) >= 1
         async with aiohttp.ClientSession() as session, session.get(place.address + "api/live") as stream:
+            assert (await stream.content.readuntil(b"\n\n")).startswith(b"retry: ")
             assert (await stream.content.readline()) == b"event: view\n"
             assert json.loads((await stream.content.readline()).removeprefix(b"data: "))["me"] == picture["me"]
             await stream.content.readline()
