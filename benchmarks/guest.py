@@ -23,13 +23,13 @@ from pathlib import Path
 from benchmarks.common import Figures, middle, progress, run
 from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.node.status import LearningStatus, Status
+from p2pnode.node.status import Status
 
 WAIT = 90.0
 LOOK = 0.01
 ROOT = Path(__file__).parent.parent
-LARGE = ("--task", str(ROOT / "examples" / "own_task.py"), "--task-option", "hidden=200000", "--round-seconds", "3")
-PARAMETERS_BYTES = 4 * 5 * 200_000  # of that model, as a snapshot has them
+TASK = ("--task", str(ROOT / "examples" / "own_task.py"), "--task-option", "hidden=100000")  # 500,000 parameters
+FOUNDING = (*TASK, "--policy", "average", "--round-seconds", "20")  # which gives newcomers snapshots, never entries
 
 
 @contextmanager
@@ -53,15 +53,16 @@ def status(place: Path) -> Status | None:
         return None
 
 
-def learning(place: Path, rounds: int = 0) -> LearningStatus:
-    """Wait until the node has done more than so many rounds."""
+def came(place: Path, kind: str) -> Status:
+    """The node's status once it has said so."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:
         now = status(place)
-        if now is not None and now.learning is not None and now.learning.rounds > rounds:
-            return now.learning
-        time.sleep(0.1)
-    raise SystemExit(f"the node on {place} does not learn; see {place}.out")
+        if now is not None and now.invite and any(event.kind == kind for event in now.events):
+            return now
+        time.sleep(0.05)
+    said = Path(f"{place}.out").read_text()[-2000:]
+    raise SystemExit(f"the node on {place} did not come to say {kind!r}:\n{said}")
 
 
 def steps(place: Path) -> int:
@@ -99,21 +100,15 @@ def share_at(place: Path, percent: int, seconds: float) -> tuple[float, float]:
     return sum(used) / len(used), (steps(place) - before) / (time.perf_counter() - begun)
 
 
-def snapshot_rate(root: Path, kilobytes: int) -> tuple[float, int]:
-    """The rate of a newcomer's snapshot in kB/s, and whether it came to learn."""
-    with node(root / f"giver{kilobytes}", "--max-upload", f"{kilobytes}k", *LARGE) as giver:
-        learning(giver, 1)
-        told = status(giver)
-        assert told is not None
+def snapshot_rate(root: Path, kilobytes: int) -> float:
+    """The rate of a newcomer's snapshot in kB/s."""
+    with node(root / f"giver{kilobytes}", "--max-upload", f"{kilobytes}k", *FOUNDING) as giver:
+        told = came(giver, "learning")
         invite = told.invite.split("p2pnode", 1)[1].split()
-        with node(root / f"taker{kilobytes}", *invite, *LARGE[:4]) as taker:
-            learning(taker)
-            now = status(taker)
-            assert now is not None
+        with node(root / f"taker{kilobytes}", *invite, *TASK) as taker:
+            now = came(taker, "caught up")
             events = {event.kind: event.time for event in now.events}
-            if "caught up" not in events:
-                return 0.0, 1
-            return PARAMETERS_BYTES / 1000 / (events["caught up"] - events["joined"]), 1
+            return now.traffic.received_bytes / 1000 / (events["caught up"] - events["joined"])
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
@@ -122,7 +117,7 @@ def measure(arguments: argparse.Namespace) -> Figures:
     with tempfile.TemporaryDirectory(prefix="p2pnode-guest-") as place:
         root = Path(place)
         with node(root / "one", "--round-seconds", "20") as one:
-            learning(one)
+            came(one, "progress")
             pairs = [pause_and_resume(one) for _ in range(repeats)]
             for name, values in (("pause_ms", [pair[0] for pair in pairs]), ("resume_ms", [pair[1] for pair in pairs])):
                 figures |= {name: middle(values), f"{name}_most": max(values)}
@@ -133,8 +128,8 @@ def measure(arguments: argparse.Namespace) -> Figures:
                 progress(f"{percent} % allowed: {share:.1%} used, {speed:.0f} steps a second")
         joined = 0
         for kilobytes in rates:
-            figures[f"upload_at_{kilobytes}"], came = snapshot_rate(root, kilobytes)
-            joined += came
+            figures[f"upload_at_{kilobytes}"] = snapshot_rate(root, kilobytes)
+            joined += 1
             progress(f"{kilobytes} kB/s allowed: {figures[f'upload_at_{kilobytes}']:.0f} kB/s")
         return {**figures, "joined": joined}
 

@@ -167,7 +167,7 @@ class Learning:
             async with asyncio.timeout(limit):
                 await self._parts.world.compute(self._saving.save)
         except (LocalProblem, TimeoutError) as problem:
-            self._warn("disk", f"progress was not saved: {problem or 'training took too long to end'}")
+            self._warn("disk", f"progress was not saved: {str(problem) or 'training took too long to end'}")
         self._saving.done(begun, clock.monotonic())
 
     def _warn(self, kind: Kind, text: str) -> None:
