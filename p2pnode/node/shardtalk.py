@@ -22,7 +22,7 @@ from .admission import Admission
 from .parts import Parts
 from .shelf import Sent, Shelf
 
-TALK_TIMEOUT: Seconds = 15.0  # the other side writes to its disk before it answers
+TALK_TIMEOUT: Seconds = 10.0  # the other side writes to its disk before it answers
 MAX_WAITING = 4096  # words to one peer; the next meeting says the others
 MAX_MISSING = 1000  # shards that one peer told of and whose samples are not here: more is more than we keep records of
 MARK_BYTES = 4  # of a shard's id, and as many of its certificate's

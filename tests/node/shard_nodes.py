@@ -30,6 +30,7 @@ from p2pnode.store.storage import MemoryStorage, Part
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 IMPATIENT = CareRules(period=1.0, meet_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)
+STILL = Links(latency=0.02, jitter=0.0)
 SETTLED: Seconds = 50.0
 T = TypeVar("T")
 
@@ -205,9 +206,9 @@ class ShardNode:
 class Shards:
     """Some such nodes."""
 
-    def __init__(self, count: int, rules: CareRules = IMPATIENT) -> None:
+    def __init__(self, count: int, rules: CareRules = IMPATIENT, links: Links = STILL) -> None:
         self.rules = rules
-        self.swarm = SimSwarm(1, Links(latency=0.02, jitter=0.0))
+        self.swarm = SimSwarm(1, links)
         self.nodes = [ShardNode(self, number) for number in range(count)]
         for node in self.nodes:
             self.swarm.add_host(node.peer)
@@ -231,12 +232,12 @@ class Shards:
         return [node.number for node in self.nodes if node.alive and id in node.holdings.ids()]
 
 
-def play(count: int, act: Callable[[Shards], Awaitable[T]], rules: CareRules = IMPATIENT) -> T:
+def play(count: int, act: Callable[[Shards], Awaitable[T]], links: Links = STILL) -> T:
     """Let something happen among `count` nodes in virtual time."""
 
     async def story() -> T:
         asyncio.get_running_loop().set_exception_handler(_quiet_about_the_dead)
-        shards = Shards(count, rules)
+        shards = Shards(count, links=links)
         try:
             return await act(shards)
         finally:
@@ -283,3 +284,57 @@ def handoff_with_kills(count: int, kills: Mapping[int, int]) -> Outcome:
         return Outcome(len(died), holders, all(shards.nodes[number].holdings.read(id) for number in holders))
 
     return play(count, act)
+
+
+class Storm(NamedTuple):
+    """What is left after many handoffs among nodes that were killed all the time."""
+
+    kills: int
+    moves: int  # handoffs that were seen through
+    lost: list[str]
+    extra: list[str]  # shards with more than one holder
+
+
+def storm(seed: int, count: int, shards_each: int = 4, seconds: int = 40) -> Storm:
+    """Shards are moved and copied by lot, over links that lose messages, while nodes die at places drawn by lot."""
+
+    async def act(shards: Shards) -> Storm:
+        rng, moved, kills = random.Random(seed), [0], 0
+        ids = [shard(1000 + number)[0] for number in range(count * shards_each)]
+        for node in shards.nodes:
+            first = 1000 + node.number * shards_each
+            node.own = [shard(number) for number in range(first, first + shards_each)]
+        await shards.start()
+        giving: list[asyncio.Task[None]] = []
+        for _ in range(seconds):
+            await asyncio.sleep(1.0)
+            kills += await _restart_dead(shards)
+            victim = rng.choice(shards.nodes)
+            victim.fate.dies_at = victim.fate.places + rng.randint(1, 60)
+            giving += [asyncio.create_task(_give_some(shards, node, rng, moved)) for node in shards.nodes]
+        for node in shards.nodes:
+            node.fate.dies_at = -1
+        kills += await _restart_dead(shards)
+        await asyncio.sleep(SETTLED)
+        for task in giving:
+            task.cancel()
+        await asyncio.gather(*giving, return_exceptions=True)
+        lost = [id for id in ids if not any(shards.nodes[number].holdings.read(id) for number in shards.holders(id))]
+        return Storm(kills, moved[0], lost, [id for id in ids if len(shards.holders(id)) > 1])
+
+    return play(count, act, links=Links(latency=0.02, jitter=0.02, loss=0.02))
+
+
+async def _restart_dead(shards: Shards) -> int:
+    dead = [node for node in shards.nodes if not node.alive]
+    for node in dead:
+        await node.start()
+    return len(dead)
+
+
+async def _give_some(shards: Shards, node: ShardNode, rng: random.Random, moved: list[int]) -> None:
+    held, others = node.holdings.held(), [other for other in shards.nodes if other is not node]
+    if held:
+        shipment = Shipment(rng.choice(held), rng.choice(others).peer, "", 100, move=rng.random() < 0.5)
+        given = await node.holdings.give(shipment)
+        moved[0] += given

@@ -11,7 +11,7 @@ from p2pnode.handoff.state import holder
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.visits import with_visit
 from p2pnode.store.storage import Part
-from tests.node.shard_nodes import RUN, ShardNode, Shards, columns, handoff_with_kills, play, shard
+from tests.node.shard_nodes import RUN, ShardNode, Shards, columns, handoff_with_kills, play, shard, storm
 
 ID, CONTENT = shard(1)
 FILES = f"runs/{RUN.run}/shards/{ID}"
@@ -219,6 +219,14 @@ def test_no_shard_is_lost_wherever_giver_or_receiver_is_killed(victim) -> None:
 @pytest.mark.parametrize("victim", [0, 1, 2], ids=["giver", "receiver", "keeper"])
 def test_nor_with_keepers(victim) -> None:
     assert all_places(3, victim, every=5) > 15
+
+
+@pytest.mark.parametrize(("count", "seed"), [(2, 0), (3, 1), (5, 2)])
+def test_nothing_is_lost_in_a_storm(count, seed) -> None:
+    """Many shards at once, messages lost, nodes killed every other second."""
+    after = storm(seed, count)
+    assert after.lost == after.extra == []
+    assert after.kills > 5 and after.moves > 10
 
 
 # ---- disks ----
