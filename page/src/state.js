@@ -33,6 +33,7 @@ function lost(picture, lostSince) {
 
 function searching(picture, why) {
   if (/speaks? protocol \d+/.test(why)) return { mood: "bad", title: "Another version of p2pnode is there", text: `${why}. Nodes of different protocol numbers do not talk: update the older one.` };
-  if (!picture.run || /no member of run/.test(why)) return { mood: "warn", title: "The run was not found yet", text: `${why}. Is the invite whole, and is one of the run's members up? The node goes on looking by itself.` };
+  if (/no member of run/.test(why)) return { mood: "warn", title: "The run was not found yet", text: `${why}. Is the invite whole, and is one of the run's members up? The node goes on looking by itself.` };
+  if (!picture.run) return { mood: "warn", title: "Nobody answers yet", text: `${why}. Is the address right, and is the other side up? The node goes on trying by itself.` };
   return { mood: "warn", title: "No peer answers", text: `${why}. The node goes on looking by itself.` };
 }
