@@ -7,7 +7,7 @@ node while the page rests; blocks alternate, the median of neighbours counts. `s
 the node's loop takes for it, all that training can lose where a core is free for the browser; `browser_cpu` Chromium's.
 `page_load_ms`: from the address until the graph of 64 peers is drawn, with the longest past a node remembers.
 `frame_ms_500_peers`: a step of the layout and its drawing. `events_per_s`: pictures of 64 peers the page takes, held
-for some seconds. `rss_growth_mb`: of a node's pictures over 20,000 seconds made fast (2,000 with --quick), after its
+for some seconds. `rss_growth_mb`: of a node's pictures over 20,000 seconds made fast (1,500 with --quick), after its
 history is full.
 """
 
@@ -176,8 +176,8 @@ def rss_growth_mb(quick: bool) -> Figures:
         gc.collect()
         return process.memory_info().rss / MB
 
-    full = after(2 * MOST)
-    looks = 2_000 if quick else 20_000
+    full = after(MOST)
+    looks = 1_500 if quick else 20_000
     begun = time.perf_counter()
     grown = after(looks) - full
     return {"rss_growth_mb": grown, "rss_looks": looks, "look_ms": (time.perf_counter() - begun) / looks * 1000}
@@ -255,7 +255,7 @@ def browser_seconds() -> float:
 
 
 def training(browser: Any, quick: bool) -> Figures:
-    seconds, pairs = (2.0, 9) if quick else (3.0, 60)
+    seconds, pairs = (2.0, 6) if quick else (3.0, 60)
     losses, loops, browsers = [], [], []
     with tempfile.TemporaryDirectory() as directory:
         node = Watched(directory)
