@@ -47,6 +47,7 @@ def test_a_table_and_a_line_of_bars(capsys) -> None:
         (("--peers", "2000"), "1437 samples"),
         (("--rounds", "0"), "--rounds"),
         (("--circle", "17"), "--circle"),
+        (("--aim", "both"), "--aim"),
         (("--task", "nope"), "nope"),
         (("--task-option", "hiden=3"), "hidden"),
         (("--policy", "nope"), "deltaset"),

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UsageError
+from ..readers import AIMS, choice
+from ..run import Aim
 
 MAX_SETTINGS = 32
 
@@ -44,7 +46,6 @@ def sim(
 ) -> None:
     """Simulate a swarm that learns: the same node on virtual time, with real training and charged links."""
     from ..node.taskchoice import TaskChoice
-    from ..readers import AIMS, choice
     from ..simulate import simulate
     from ..simulate.picture import draw
     from ..simulate.terminal import progress_bar, show
@@ -65,7 +66,7 @@ def sim(
             churn=churn,
             speeds=speeds,
             circle=circle,
-            aim=choice(AIMS)(aim),
+            aim=_aim(aim),
             policy=policy,
             settings=_pairs(settings or [], "--set", float),
             share_data=share_data,
@@ -88,6 +89,14 @@ def _check_picture(path: str) -> None:
         raise UsageError("--picture needs matplotlib: pip install matplotlib, or leave --picture out")
     if not Path(path).absolute().parent.is_dir():
         raise UsageError(f"--picture {path}: there is no directory {Path(path).parent}")
+
+
+def _aim(written: str) -> Aim:
+    try:
+        found: Aim = choice(AIMS)(written)
+    except UsageError as error:
+        raise UsageError(f"--aim {error}") from None
+    return found
 
 
 def _share(value: float, flag: str) -> float:
