@@ -2,6 +2,7 @@
 import { clean } from "./format.js";
 
 export const COLOURS = ["#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "#b08900", "#0d9bb5", "#d1495b", "#6b8e23", "#8d6e63"];
+export const UNKNOWN = "#8792a2"; // a peer's group
 const LABELS_UP_TO = 60;
 const FRESH = 6; // seconds during which an exchange shines
 const PADDING = 22; // around the peers of a circle

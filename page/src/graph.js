@@ -1,6 +1,6 @@
 // The peer graph: a force layout that goes on from where it was, whatever picture comes next, and hands on it.
 import { forceCollide, forceLink, forceManyBody, forceSimulation, forceX, forceY } from "d3-force";
-import { COLOURS, drawGraph } from "./draw.js";
+import { COLOURS, UNKNOWN, drawGraph } from "./draw.js";
 import { called, clean, short } from "./format.js";
 
 export { COLOURS, similarityColour } from "./draw.js";
@@ -30,6 +30,7 @@ export class Graph {
     this.links = [];
     this.circles = [];
     this.groups = [];
+    this.palette = new Map(); // colours of groups; who is in none is grey beside those who are
     this.view = { x: 0, y: 0, scale: 1 };
     this.held = false; // the user chose the part that is seen
     this.selected = null;
@@ -79,6 +80,8 @@ export class Graph {
   // Communities stand around a ring, their circles around each one's middle. True when anything has a new place.
   settle(nodes) {
     this.groups = [...new Set(nodes.map((node) => node.group))].sort();
+    const named = this.groups.length > 1 ? this.groups.filter(Boolean) : this.groups;
+    this.palette = new Map(named.map((group, at) => [group, COLOURS[at % COLOURS.length]]));
     const places = new Map(this.groups.map((group) => [group, new Map()]));
     for (const node of nodes) {
       const circles = places.get(node.group);
@@ -129,7 +132,11 @@ export class Graph {
   }
 
   colour(node) {
-    return COLOURS[Math.max(0, this.groups.indexOf(node.group)) % COLOURS.length];
+    return this.colourOf(node.group);
+  }
+
+  colourOf(group) {
+    return this.palette.get(group) ?? UNKNOWN;
   }
 
   // Move what is seen towards what fits, unless the user chose it.

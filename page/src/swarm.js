@@ -1,6 +1,6 @@
 // The swarm: graph, legend, card of the chosen peer, time, and the same as a table.
 import { Rows, ago, by, bytes, called, clean, element, number, percent, short, whole, write } from "./format.js";
-import { COLOURS, Graph, groupName, groupOf, similarityColour } from "./graph.js";
+import { Graph, groupName, groupOf, similarityColour } from "./graph.js";
 
 const PLAY_EVERY = 100; // milliseconds a picture
 
@@ -84,14 +84,15 @@ export class SwarmView {
     const [groups, dark] = [this.graph.groups, this.graph.dark];
     const rings = new Set(picture.peers.map((peer) => peer.circle).filter(Boolean)).size;
     const facts = {
-      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
+      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), strays: groups.length > 1 && groups.includes(""), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
       likeness: picture.exchanges.some((edge) => edge.similarity != null), silent: picture.peers.some((peer) => !peer.present),
     };
     const key = JSON.stringify(facts);
     if (key === this.legendKey) return;
     this.legendKey = key;
-    const parts = facts.groups.slice(0, 8).map(([group, name]) => swatch(COLOURS[groups.indexOf(group) % COLOURS.length], name));
+    const parts = facts.groups.slice(0, 8).map(([group, name]) => swatch(this.graph.colourOf(group), name));
     if (facts.groups.length > 8) parts.push(element("span", `and ${facts.groups.length - 8} more`));
+    if (facts.strays) parts.push(swatch(this.graph.colourOf(""), "community not known"));
     if (facts.rings) parts.push(swatch("", "circle: shares one delta set", "ring"));
     if (facts.edges) parts.push(swatch(similarityColour(null, dark), "exchange; wider: more bytes", "line"));
     if (facts.bridges) parts.push(swatch("", "bridge between circles", "dashes"));

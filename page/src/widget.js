@@ -85,7 +85,7 @@ function timeLine(model) {
 }
 
 function showLegend(legend, picture) {
-  const groups = [...new Set(picture.peers.map(groupOf))].sort();
+  const groups = [...new Set(picture.peers.map(groupOf))].filter(Boolean).sort();
   const present = picture.peers.filter((peer) => peer.present).length;
   const parts = [element("b", `${present} peers`)];
   for (const [at, name] of groups.entries()) {

@@ -67,10 +67,28 @@ def swarm_is_drawn(page, node: PretendNode) -> None:
     assert page.evaluate(f"{graph}.links.some(link => link.bridge) && {graph}.links.some(link => !link.bridge)")
     for words in ("community of", "circle: shares one delta set", "wider: more bytes", "bridge", "unlike"):
         assert words in text(page, "legend")
+    a_click_shows_the_card(page)
     page.focus("#graph")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     until(page, "document.getElementById('card').textContent.includes('likeness to us')")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#card")
+
+
+def a_click_shows_the_card(page) -> None:
+    name, x, y = page.evaluate("""() => {
+      const { graph } = p2pnode.views.swarm;
+      graph.simulation.stop();
+      graph.release();
+      const node = [...graph.nodes.values()].find((one) => !one.me);
+      const [box, { x, y, scale }] = [graph.canvas.getBoundingClientRect(), graph.view];
+      const middle = [box.left + box.width / 2 + x, box.top + box.height / 2 + y];
+      return [node.peer.name, middle[0] + scale * node.x, middle[1] + scale * node.y];
+    }""")
+    page.mouse.click(x, y)
+    until(page, f"document.querySelector('#card h2')?.textContent === '{name}'")
+    page.focus("#graph")
     page.keyboard.press("Escape")
     assert not page.is_visible("#card")
 
