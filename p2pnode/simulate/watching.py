@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..network.base import Seconds
+from ..node.status import ShardRow
 from ..run import read_manifest
 from ..watch.graph import PeerGraph, edges, in_circles, peer_of
 from ..watch.history import History
@@ -64,12 +65,23 @@ class Watch:
         fingerprints: dict[str, bytes] = {node.peer_id: learning.likeness.fingerprint for node, learning in nodes}
         peers = in_circles(peer_of(node.peer_id, node.name, node.role, learning.status()) for node, learning in nodes)
         rows = [row for _, learning in nodes for row in learning.standings.partners.values()]
-        why = f"{len(peers)} nodes"
-        graph = PeerGraph(now, "", "simulation", "connected", why, peers, edges(rows), manifest=manifest)
+        why, shards = f"{len(peers)} nodes", self._shards(now)
+        graph = PeerGraph(now, "", "simulation", "connected", why, peers, edges(rows), shards=shards, manifest=manifest)
         known = {peer: fingerprint for peer, fingerprint in fingerprints.items() if fingerprint}
         graph = with_likeness(graph, known, annealed(manifest, now + EPOCH))
         self.pictures.add(graph)
         self._recording.view(graph)
+
+    def _shards(self, now: Seconds) -> tuple[ShardRow, ...]:
+        """Every shard that may travel, once, as its holder knows it."""
+        if not self._lesson.share_data:
+            return ()
+        known: dict[str, ShardRow] = {}
+        for _, learning in self._learning():
+            for row in learning.shards.all(now):
+                if row.id not in known or row.holder == learning.standings.me:
+                    known[row.id] = row
+        return tuple(known[shard] for shard in sorted(known))
 
     def _share_done(self, now: Seconds) -> float:
         simulation, rounds = self._simulation, self._lesson.rounds

@@ -51,6 +51,9 @@ def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> N
     result = play(PLAN)
     assert min(result.accuracies()) > min(still.accuracies()) + 0.15
     check_nothing_is_lost(result)
+    seen = result.view().shards()
+    assert sum(row["samples"] for row in seen) == SAMPLES - TEST_SAMPLES
+    assert {row["holder"] for row in seen} <= {row["id"] for row in result.view().peers()}
     facts = result.facts()
     assert facts["shards_copied"] >= 6 and facts["mb_data_per_node"] > 0
     assert still.facts()["mb_data_per_node"] == 0

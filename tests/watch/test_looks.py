@@ -12,6 +12,7 @@ import pytest
 import p2pnode
 from p2pnode.errors import LocalProblem
 from p2pnode.ids import Identity
+from p2pnode.messages import PROTOCOL
 from p2pnode.network.sim import Fault
 from p2pnode.node.acquaintances import BOOK_FILE
 from p2pnode.node.joining import found_run, save_run
@@ -64,6 +65,13 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
     assert seen[-1].manifest.plan.task == "digits"
     assert set(seen[-1].fingerprints) == set(after)
     assert all(peer.community for peer in seen[-1].peers if peer.role == "node")
+
+
+def test_another_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2pnode.node.announcing.PROTOCOL", PROTOCOL + 1)
+    seen = looked(8.0)
+    assert {picture.condition for picture in seen} == {"searching"}
+    assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].why
 
 
 def test_without_asking_only_what_is_announced_is_seen() -> None:
