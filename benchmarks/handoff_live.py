@@ -127,7 +127,7 @@ async def measure_kills(kills: int, count: int = 3, shards: int = 12, seed: int 
                 progress(f"{number + 1} of {kills} killed")
             for peer in peers:
                 await peer.do("rest")
-            return {"sigkills": kills, **await counted(peers, count * shards)}
+            return {"sigkills": kills, "sigkill_shards": count * shards, **await counted(peers, count * shards)}
         finally:
             await asyncio.gather(*(peer.end() for peer in peers))
 
@@ -149,4 +149,4 @@ async def counted(peers: list[Peer], shards: int) -> Figures:
         holders = Counter(id for report in reports for id in report["held"])
         whole = {id for report in reports for id in report["held"] if id in report["here"]}
         lost, extra = shards - len(whole), sum(holders.values()) - len(holders)
-    return {"sigkill_shards": shards, "sigkill_lost": lost, "sigkill_extra_holders": extra}
+    return {"lost": lost, "extra_holders": extra}

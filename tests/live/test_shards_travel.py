@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,5 +51,16 @@ def test_a_shard_travels_and_its_journey_shows(nodes):
     here = bob if travelled(bob) else ann
     assert "confidence" in here.ask("shards").stdout
     assert "held by" in here.ask("shards", found["id"][:8]).stdout
+    check_leaving(*((ann, bob) if here is bob else (bob, ann)))
     nothing = here.ask("shards", "zz")
     assert nothing.returncode != 0 and "no shard here begins with 'zz'" in nothing.stderr
+
+
+def check_leaving(leaver: Door, other: Door) -> None:
+    """Who leaves hands over what is only there; the other holds all shards then."""
+    before = {row["id"] for node in (leaver, other) for row in shards(node)}
+    leaver.signalled(signal.SIGTERM)
+    assert leaver.process.returncode == 0, leaver.err
+    assert "only here; handing over before leaving" in leaver.out
+    me = other.status()["id"]
+    assert {row["id"] for row in shards(other) if row["holder"] == me} == before

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from p2pnode.node.shardcare import CareRules
 from p2pnode.node.status import Event
 from p2pnode.node.world import World, inline
 from p2pnode.run import RunAccess
-from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
 from p2pnode.simulate import SimClock
@@ -31,7 +30,6 @@ from p2pnode.store.storage import MemoryStorage, Part
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 IMPATIENT = CareRules(period=1.0, meet_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)
 STILL = Links(latency=0.02, jitter=0.0)
-SETTLED: Seconds = 50.0
 T = TypeVar("T")
 
 
@@ -250,91 +248,3 @@ def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, ob
     error = context.get("exception")
     if not isinstance(error, Died | BaseExceptionGroup):
         raise AssertionError(context)
-
-
-class Outcome(NamedTuple):
-    died: int  # processes that were killed
-    holders: list[int]  # in the end
-    whole: bool  # the samples are there, at every holder
-
-
-def handoff_with_kills(count: int, kills: Mapping[int, int]) -> Outcome:
-    """Node 0 hands a shard to node 1. Who is in `kills` dies at its n-th place after that began, and comes back."""
-
-    async def act(shards: Shards) -> Outcome:
-        id, content = shard(1)
-        giver, receiver = shards.nodes[:2]
-        giver.own = [(id, content)]
-        await shards.start()
-        await asyncio.sleep(6.0)
-        for number, place in kills.items():
-            fate = shards.nodes[number].fate
-            fate.dies_at = fate.places + place
-        giving = asyncio.create_task(giver.holdings.give(Shipment(id, receiver.peer, "", 100, move=True)))
-        await asyncio.sleep(8.0)
-        died = [node for node in shards.nodes if not node.alive]
-        for node in shards.nodes:
-            node.fate.dies_at = -1
-        for node in died:
-            await node.start()
-        await asyncio.sleep(SETTLED)
-        giving.cancel()
-        await asyncio.gather(giving, return_exceptions=True)
-        holders = shards.holders(id)
-        return Outcome(len(died), holders, all(shards.nodes[number].holdings.read(id) for number in holders))
-
-    return play(count, act)
-
-
-class Storm(NamedTuple):
-    """What is left after many handoffs among nodes that were killed all the time."""
-
-    kills: int
-    moves: int  # handoffs that were seen through
-    lost: list[str]
-    extra: list[str]  # shards with more than one holder
-
-
-def storm(seed: int, count: int, shards_each: int = 4, seconds: int = 40) -> Storm:
-    """Shards are moved and copied by lot, over links that lose messages, while nodes die at places drawn by lot."""
-
-    async def act(shards: Shards) -> Storm:
-        rng, moved, kills = random.Random(seed), [0], 0
-        ids = [shard(1000 + number)[0] for number in range(count * shards_each)]
-        for node in shards.nodes:
-            first = 1000 + node.number * shards_each
-            node.own = [shard(number) for number in range(first, first + shards_each)]
-        await shards.start()
-        giving: list[asyncio.Task[None]] = []
-        for _ in range(seconds):
-            await asyncio.sleep(1.0)
-            kills += await _restart_dead(shards)
-            victim = rng.choice(shards.nodes)
-            victim.fate.dies_at = victim.fate.places + rng.randint(1, 60)
-            giving += [asyncio.create_task(_give_some(shards, node, rng, moved)) for node in shards.nodes]
-        for node in shards.nodes:
-            node.fate.dies_at = -1
-        kills += await _restart_dead(shards)
-        await asyncio.sleep(SETTLED)
-        for task in giving:
-            task.cancel()
-        await asyncio.gather(*giving, return_exceptions=True)
-        lost = [id for id in ids if not any(shards.nodes[number].holdings.read(id) for number in shards.holders(id))]
-        return Storm(kills, moved[0], lost, [id for id in ids if len(shards.holders(id)) > 1])
-
-    return play(count, act, links=Links(latency=0.02, jitter=0.02, loss=0.02))
-
-
-async def _restart_dead(shards: Shards) -> int:
-    dead = [node for node in shards.nodes if not node.alive]
-    for node in dead:
-        await node.start()
-    return len(dead)
-
-
-async def _give_some(shards: Shards, node: ShardNode, rng: random.Random, moved: list[int]) -> None:
-    held, others = node.holdings.held(), [other for other in shards.nodes if other is not node]
-    if held:
-        shipment = Shipment(rng.choice(held), rng.choice(others).peer, "", 100, move=rng.random() < 0.5)
-        given = await node.holdings.give(shipment)
-        moved[0] += given

@@ -11,7 +11,8 @@ from p2pnode.handoff.state import holder
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.visits import with_visit
 from p2pnode.store.storage import Part
-from tests.node.shard_nodes import RUN, ShardNode, Shards, columns, handoff_with_kills, play, shard, storm
+from tests.node.shard_nodes import RUN, ShardNode, Shards, columns, play, shard
+from tests.node.shard_storms import kill_everywhere, storm
 
 ID, CONTENT = shard(1)
 FILES = f"runs/{RUN.run}/shards/{ID}"
@@ -200,25 +201,15 @@ def test_when_all_leave_at_once_the_shard_stays_where_it_was() -> None:
 # ---- kills ----
 
 
-def all_places(count: int, victim: int, every: int = 1) -> int:
-    """Kill one node at each of its places in a handoff; returns how many there were."""
-    place = 1
-    while True:
-        outcome = handoff_with_kills(count, {victim: place})
-        assert len(outcome.holders) == 1 and outcome.whole, f"node {victim} of {count} killed at place {place}"
-        if not outcome.died:
-            return place - 1
-        place += every
-
-
-@pytest.mark.parametrize("victim", [0, 1], ids=["giver", "receiver"])
-def test_no_shard_is_lost_wherever_giver_or_receiver_is_killed(victim) -> None:
-    assert all_places(2, victim) > 15
-
-
-@pytest.mark.parametrize("victim", [0, 1, 2], ids=["giver", "receiver", "keeper"])
-def test_nor_with_keepers(victim) -> None:
-    assert all_places(3, victim, every=5) > 15
+@pytest.mark.parametrize(
+    ("count", "victim", "every"),
+    [(2, 0, 1), (2, 1, 1), (3, 0, 5), (3, 1, 5), (3, 2, 5)],
+    ids=["giver", "receiver", "giver with keepers", "receiver with keepers", "keeper"],
+)
+def test_no_shard_is_lost_wherever_a_node_is_killed_in_a_handoff(count, victim, every) -> None:
+    outcomes = kill_everywhere(count, victim, every)
+    assert [place * every + 1 for place, after in enumerate(outcomes) if after.lost or len(after.holders) > 1] == []
+    assert len(outcomes) * every > 15
 
 
 @pytest.mark.parametrize(("count", "seed"), [(2, 0), (3, 1), (5, 2)])
