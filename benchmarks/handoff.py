@@ -37,8 +37,8 @@ def measure(arguments: argparse.Namespace) -> Figures:
     quick, begun = arguments.quick, time.perf_counter()
     parts = [
         explore(QUICK_SCOPES if quick else FULL_SCOPES),
-        kill_simulated(VICTIMS[:2] if quick else VICTIMS, () if quick else PAIRS, STORMS[: 2 if quick else None]),
-        asyncio.run(measure_kills(2 if quick else 30)),
+        kill_simulated(VICTIMS[:2] if quick else VICTIMS, () if quick else PAIRS, STORMS[: 1 if quick else None]),
+        asyncio.run(measure_kills(2 if quick else 30, count=2 if quick else 3)),
         asyncio.run(measure_speed(2 if quick else 7, 16 if quick else 48, 100 if quick else 500)),
     ]
     figures = {name: value for part in parts for name, value in part.items()}
