@@ -235,3 +235,32 @@ def test_shell_completion_knows_flags_and_commands():
     assert "doctor" in command(**environ, COMP_WORDS="p2pnode d").stdout
     shown = command("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert "_P2PNODE_COMPLETE" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--max-upload", "fast"], "500k"),
+        (["--max-download", "1k"], "32k"),
+        (["--max-cpu", "200%"], "50%"),
+        (["--schedule", "22-7"], "22:00-07:00"),
+        (["limits", "--max-upload", "-5"], "32k"),
+        (["limits", "--max-cpu", "half"], "50%"),
+        (["limits", "--schedule", "night"], "22:00-07:00"),
+        (["limits", "--idle-only", "perhaps"], "neither true nor false"),
+        (["limits", "--max-uplaod", "1M"], "did you mean --max-upload?"),
+        (["paus"], "did you mean pause?"),
+    ],
+)
+def test_a_slip_in_a_limit_is_one_line_with_a_remedy(capsys, arguments, words):
+    code, _, err = called(capsys, *arguments)
+    assert code == 2
+    assert words in one_line(err)
+
+
+@pytest.mark.parametrize("arguments", [["pause"], ["resume"], ["limits"], ["limits", "--max-upload", "off"]])
+def test_orders_need_a_running_node(capsys, tmp_path, arguments):
+    code, _, err = called(capsys, *arguments, "--data-dir", str(tmp_path / "nobody"))
+    assert code == 1
+    assert "no node is running" in one_line(err)
+    assert not (tmp_path / "nobody").exists()
