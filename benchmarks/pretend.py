@@ -14,6 +14,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
+from p2pnode.communities.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
 from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.node.showing import MAX_EXCHANGE_ROWS
@@ -99,6 +100,8 @@ class PretendNode:
         if request.do in ("pause", "resume"):
             self.guest = replace(self.guest, paused="paused by you" if request.do == "pause" else "")
             return ControlAnswer(said=f"{request.do}d")
+        if request.do == "fingerprints":
+            return ControlAnswer(fingerprints={self._id(number): _fingerprint(number) for number in (0, *self.present)})
         found = [shard for shard in self._shards if shard.id == request.shard]
         if request.do == "shards" and found:
             return ControlAnswer(shards=(replace(found[0], journey=self._journey(request.shard)),))
@@ -206,6 +209,12 @@ class PretendNode:
         weights = {self._id(number): [rng.gammavariate(1.2, 1.0) for _ in LAYERS] for number in range(9)}
         sums = [sum(column) for column in zip(*weights.values(), strict=True)]
         return {id: dict(zip(LAYERS, map(_share, row, sums), strict=True)) for id, row in weights.items()}
+
+
+def _fingerprint(number: int) -> bytes:
+    """Of one kind for all, at random."""
+    head = bytes([VERSION]).ljust(HEADER_BYTES, b"\1")
+    return head + bytes(1 + byte % 100 for byte in random.Random(number).randbytes(FINGERPRINT_BYTES - HEADER_BYTES))
 
 
 def _share(part: float, whole: float) -> float:

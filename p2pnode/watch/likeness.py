@@ -31,7 +31,12 @@ class Similarity(NamedTuple):
 
 def similarity_of(picture: PeerGraph) -> Similarity:
     """The peers whose fingerprints are known, by id."""
-    return _similarity(_rows(picture.fingerprints))
+    return similarities_of(picture.fingerprints)
+
+
+def similarities_of(fingerprints: Mapping[str, bytes]) -> Similarity:
+    """Those that can be compared, by id."""
+    return _similarity(_rows(fingerprints))
 
 
 def dendrogram_of(picture: PeerGraph) -> Dendrogram:

@@ -82,10 +82,10 @@ export function hull(points) {
 export const edgeWidth = (edge) => Math.min(7, 0.7 + 0.9 * Math.log10(1 + (edge.sent_bytes + edge.received_bytes) / 2000));
 
 function drawLinks(pen, links, time, dark, selected, zoom) {
-  for (const { source, target, edge, bridge } of links) {
+  for (const { source, target, edge, similarity, bridge } of links) {
     const fresh = time - edge.last < FRESH;
     const mine = selected == null || source.id === selected || target.id === selected;
-    pen.strokeStyle = similarityColour(edge.similarity, dark);
+    pen.strokeStyle = similarityColour(similarity, dark);
     pen.globalAlpha = !mine ? 0.12 : fresh || selected ? 1 : 0.55;
     pen.lineWidth = Math.max(edgeWidth(edge), (mine && selected ? 1.6 : 0.6) / zoom);
     pen.setLineDash(bridge ? [7 / zoom, 5 / zoom] : []);

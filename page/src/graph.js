@@ -30,6 +30,7 @@ export class Graph {
     this.links = [];
     this.circles = [];
     this.groups = [];
+    this.alike = () => null; // how alike two peers are, where pictures do not say
     this.palette = new Map(); // colours of groups; who is in none is grey beside those who are
     this.view = { x: 0, y: 0, scale: 1 };
     this.held = false; // the user chose the part that is seen
@@ -71,7 +72,7 @@ export class Graph {
     const moved = this.settle([...this.nodes.values()]) || before.size !== this.nodes.size;
     this.links = picture.exchanges
       .filter((edge) => this.nodes.has(edge.one) && this.nodes.has(edge.other))
-      .map((edge) => ({ source: edge.one, target: edge.other, edge, bridge: apart(this.nodes.get(edge.one), this.nodes.get(edge.other)) }));
+      .map((edge) => ({ source: edge.one, target: edge.other, edge, similarity: edge.similarity ?? this.alike(edge.one, edge.other), bridge: apart(this.nodes.get(edge.one), this.nodes.get(edge.other)) }));
     this.simulation.nodes([...this.nodes.values()]);
     this.simulation.force("link").links(this.links);
     this.wake(moved ? 0.5 : 0); // new exchanges alone move nobody: a page that is left open should rest

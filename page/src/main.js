@@ -99,5 +99,6 @@ function soon() {
 addEventListener("resize", soon);
 store.addEventListener("change", soon);
 store.start();
+views[current].open();
 
 globalThis.p2pnode = { store, views }; // for looking at it by hand, and for its tests

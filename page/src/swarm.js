@@ -1,5 +1,6 @@
 // The swarm: graph, legend, card of the chosen peer, time, and the same as a table.
 import { Rows, ago, by, bytes, called, clean, element, number, percent, short, whole, write } from "./format.js";
+import { Asked } from "./store.js";
 import { Graph, groupName, groupOf, similarityColour } from "./graph.js";
 
 const PLAY_EVERY = 100; // milliseconds a picture
@@ -27,6 +28,7 @@ export class SwarmView {
       by("graph").scrollIntoView({ block: "nearest" });
     });
     this.playing = null;
+    this.asked = new Asked("api/likeness", 10, (told) => this.learn(told));
     this.listen();
   }
 
@@ -54,7 +56,21 @@ export class SwarmView {
     this.show();
   }
 
+  open() {
+    this.asked.open();
+  }
+
+  learn({ peers, table }) {
+    const place = new Map(peers.map((id, at) => [id, at]));
+    this.graph.alike = (one, other) => {
+      const percent = table[place.get(one)]?.[place.get(other)];
+      return percent == null ? null : percent / 100;
+    };
+    this.show();
+  }
+
   close() {
+    this.asked.close();
     if (this.playing) this.stop();
   }
 
@@ -77,7 +93,7 @@ export class SwarmView {
     by("live").setAttribute("aria-pressed", String(at == null));
     write(by("play"), this.playing ? "❚❚" : "▶");
     by("play").setAttribute("aria-label", this.playing ? "Stop" : "Play the past");
-    write(by("moment"), at == null ? "now" : when);
+    write(by("moment"), at != null ? when : this.store.lostSince == null ? "now" : "last seen");
   }
 
   legend(picture) {
@@ -85,7 +101,7 @@ export class SwarmView {
     const rings = new Set(picture.peers.map((peer) => peer.circle).filter(Boolean)).size;
     const facts = {
       groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), strays: groups.length > 1 && groups.includes(""), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
-      likeness: picture.exchanges.some((edge) => edge.similarity != null), silent: picture.peers.some((peer) => !peer.present),
+      likeness: this.graph.links.some((link) => link.similarity != null), silent: picture.peers.some((peer) => !peer.present),
     };
     const key = JSON.stringify(facts);
     if (key === this.legendKey) return;

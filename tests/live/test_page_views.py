@@ -65,6 +65,7 @@ def swarm_is_drawn(page, node: PretendNode) -> None:
     assert page.evaluate(f"{graph}.groups.length") == 3
     assert page.evaluate(f"{graph}.circles.map(circle => circle.length).sort().join()") == "8,8,9"
     assert page.evaluate(f"{graph}.links.some(link => link.bridge) && {graph}.links.some(link => !link.bridge)")
+    until(page, f"{graph}.links.every(link => link.similarity > 0)")  # of others' edges by their fingerprints
     for words in ("community of", "circle: shares one delta set", "wider: more bytes", "bridge", "unlike"):
         assert words in text(page, "legend")
     a_click_shows_the_card(page)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from p2pnode.communities.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
 from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.node.status import Guest, Machine, MergeRow, ShardRow, VisitRow
@@ -14,6 +15,14 @@ from p2pnode.watch.dashboard.server import served
 from tests.watch.dashboard.test_served_page import FakeNode, get
 
 SHARES = {"fox": {"0.weight": 0.75}, "owl": {"0.weight": 0.25}}
+
+
+HEAD = bytes([VERSION]).ljust(HEADER_BYTES, b"\1")
+FINGERPRINTS = {
+    "fox": HEAD + bytes([5] * (FINGERPRINT_BYTES - HEADER_BYTES)),
+    "owl": HEAD + bytes([5] * (FINGERPRINT_BYTES - HEADER_BYTES)),
+    "liar": b"no fingerprint",
+}
 
 
 class Learner(FakeNode):
@@ -28,6 +37,8 @@ class Learner(FakeNode):
         self.asked.append(request.do)
         if self.problem:
             raise LocalProblem(self.problem)
+        if request.do == "fingerprints":
+            return ControlAnswer(fingerprints=FINGERPRINTS)
         if request.do == "shards":
             return ControlAnswer(shards=tuple(row for row in self.shown.shards if row.id == request.shard))
         merges = (MergeRow(1, 4.0, ("fox",), 10, 20, 3, 0.5, 0.01, steps=40, values=96),)
@@ -62,11 +73,17 @@ async def test_the_lineage_is_worked_out_seldom_however_often_it_is_asked_for(mo
     assert first == second
     assert first["shares"] == SHARES
     assert node.asked == ["blame"]
-    monkeypatch.setattr(details, "LINEAGE_EVERY", 0.0)
-    monkeypatch.setattr(details, "LINEAGE_SHARE", 1e9)
+    monkeypatch.setattr(details, "EVERY", 0.0)
+    monkeypatch.setattr(details, "SHARE", 1e9)
     node = Learner()
     await asked(node, "api/lineage", "api/lineage")
     assert node.asked == ["blame", "blame"]
+
+
+async def test_likeness_is_told_of_those_whose_fingerprints_can_be_compared() -> None:
+    (found,) = await asked(Learner(), "api/likeness")
+    assert found == {"peers": ["fox", "owl"], "table": [[100, 100], [100, 100]]}
+    assert await asked(Learner("this node only looks"), "api/likeness") == [{"peers": [], "table": []}]
 
 
 async def test_rounds_tell_steps_and_values() -> None:
