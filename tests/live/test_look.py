@@ -7,7 +7,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 import p2pnode
 from p2pnode.errors import LocalProblem, UsageError
@@ -15,10 +17,17 @@ from tests.live.door_nodes import Door, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
 LIMIT = 90.0
+CELLS = (
+    "import asyncio, p2pnode\nview = await p2pnode.Swarm.look('ADDRESS')\nview",
+    "widget = view.widget()\nfirst = widget.picture['time']\nwhile widget.picture['time'] == first:\n"
+    "    await asyncio.sleep(0.1)\nwidget",
+    "view.close()\nprint(view.state)",
+)
 
 
-@pytest.fixture
-def two(tmp_path: Path) -> Iterator[tuple[Door, Door]]:
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Door, Door]]:
+    tmp_path = tmp_path_factory.mktemp("two")
     founder = Door(tmp_path, "founder", "--round-seconds", "0.5", learns=True)
     friend = Door(tmp_path, "friend", *pasted(founder.invite())[3:], learns=True)
     yield founder, friend
@@ -31,10 +40,10 @@ def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(two: tuple[Doo
     words = pasted(founder.invite())
     address, run = words[words.index("--bootstrap") + 1], words[words.index("--run") + 1]
 
-    async def notebook() -> p2pnode.watch.swarm.Look:  # type: ignore[name-defined]
+    async def look() -> p2pnode.watch.swarm.Look:  # type: ignore[name-defined]
         return await p2pnode.Swarm.look(address)
 
-    view = asyncio.run(notebook())
+    view = asyncio.run(look())
     try:
         wait_for(
             "both nodes", lambda: sum(row["role"] == "node" and row["present"] for row in view.peers()) == 2, LIMIT
@@ -55,13 +64,17 @@ def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(two: tuple[Doo
         assert again.state.startswith("connected: ")
     with pytest.raises(LocalProblem, match=f"no member of run {'a' * 26} found yet"):
         p2pnode.Swarm.look(address, "a" * 26, timeout=6.0).open()
-    own = p2pnode.Swarm.own(founder.data_dir)
-    wait_for("its fingerprints", lambda: len(own.similarity().peers) == 2, LIMIT)
-    assert {row["role"] for row in own.peers() if row["me"]} == {"node"}
-    founder.signalled(signal.SIGINT)
-    wait_for("the node's end to be seen", lambda: own.state.startswith("no node is running"), LIMIT)
-    assert len(own.peers()) >= 1
-    assert own.picture().manifest.name == again.picture().manifest.name
+
+
+def test_a_notebook_awaits_a_look_and_its_widget_follows(two: tuple[Door, Door]) -> None:
+    words = pasted(two[0].invite())
+    cells = [cell.replace("ADDRESS", words[words.index("--bootstrap") + 1]) for cell in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, timeout=int(LIMIT)).execute()
+    shown = [output for cell in notebook.cells for output in cell.outputs]
+    assert any("application/vnd.jupyter.widget-view+json" in output.get("data", {}) for output in shown)
+    assert "connected: " in shown[0].data["text/html"]
+    assert shown[-1].text.strip() == "closed; what was seen stays"
 
 
 def test_nobody_there_is_said_and_ends(tmp_path: Path) -> None:
@@ -87,3 +100,15 @@ def test_watch_shows_a_swarm_takes_no_part_and_leaves_nothing(two: tuple[Door, D
         assert not watcher.data_dir.exists()
     finally:
         watcher.stop()
+
+
+def test_the_own_node_is_seen_while_it_runs_and_after(two: tuple[Door, Door]) -> None:
+    founder, _ = two
+    own = p2pnode.Swarm.own(founder.data_dir)
+    wait_for("its fingerprints", lambda: len(own.similarity().peers) == 2, LIMIT)
+    assert {row["role"] for row in own.peers() if row["me"]} == {"node"}
+    running = own.picture()
+    founder.signalled(signal.SIGINT)
+    wait_for("the node's end to be seen", lambda: own.state.startswith("no node is running"), LIMIT)
+    assert len(own.peers()) >= 1
+    assert own.picture().manifest.name == running.manifest.name
