@@ -26,6 +26,7 @@ from p2pnode.shards.sampling import DrawnBatches, Floats, base_chances, sampling
 from p2pnode.shards.tuning import RouteTuning, choose_mixture, learnt, with_mixture
 from p2pnode.shards.visits import Past
 
+LAST = 5  # rounds at the end over which accuracies are averaged: single ones are noisy
 STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it
 
 Row = dict[str, float | int | str]
@@ -84,6 +85,7 @@ class Swarm:
         self.visits: list[dict[int, dict[str, Past]]] = [{shard: {} for shard in held} for held in self.held]
         self.tunings = [RouteTuning() for _ in range(plan.peers)]
         self.sent: list[Sent] = []
+        self.measured: list[list[float]] = []
         self.data_bytes = self.steps_done = 0
         self.training_seconds = 0.0
 
@@ -100,7 +102,9 @@ class Swarm:
                 for peer in range(plan.peers):
                     self._ship(peer, number, likeness[peer])
             starts = self.merging.end_round(starts, self.after, steps, steps * plan.batch)
-        return self._row(self.after if plan.merges == "deltaset" else starts)
+            if number > plan.rounds - LAST:
+                self._measure(self.after if plan.merges == "deltaset" else starts)
+        return self._row()
 
     # ---- training, and what falls out of it ----
 
@@ -225,17 +229,21 @@ class Swarm:
 
     # ---- what is measured ----
 
-    def _row(self, nodes: Rows) -> Row:
+    def _measure(self, nodes: Rows) -> None:
         """`nodes`: what each peer has; of a delta set its x, right after training."""
-        plan, each = self.plan, [self._accuracy(weights) for weights in nodes]
-        readout = float(np.mean([self._accuracy(weights) for weights in self.merging.readouts()]))
+        each, kept = ([self._accuracy(weights) for weights in rows] for rows in (nodes, self.merging.readouts()))
+        self.measured.append([*each, float(np.mean(kept)), self._accuracy(nodes.mean(0))])
+
+    def _row(self) -> Row:
+        plan = self.plan
+        *each, readout, averaged = np.mean(self.measured, axis=0)
         precision, recall = self._noise_found()
         wrong = [float(self.data.wrong[self.data.shards[sent.shard]].mean()) for sent in self.sent]
         return {
             "rule": plan.rule + (" tuned" if plan.tuned else "") + (" reserve" if plan.reserve else ""),
             "split": plan.split, "noise": plan.noise, "merges": plan.merges, "seed": plan.seed,
-            "node": round(float(np.mean(each)), 2), "worst": round(min(each), 2),
-            "averaged": round(self._accuracy(nodes.mean(0)), 2), "readout": round(readout, 2),
+            "node": round(float(np.mean(each)), 2), "worst": round(float(min(each)), 2),
+            "averaged": round(float(averaged), 2), "readout": round(float(readout), 2),
             "data_mb": round(self.data_bytes / 1e6, 2), "merge_mb": round(self.merging.bytes / 1e6, 2),
             "precision": precision, "recall": recall, "wrong_shipped": round(float(np.mean(wrong or [0.0])), 3),
             "steps": self.steps_done, "training_s": round(self.training_seconds, 2),

@@ -69,6 +69,7 @@ class RouteRules:
     need: float = 1.0
     confidence: float = 0.3
     random: float = 0.05
+    least: float = 0.2  # worth of a shipment by these three, where labels are known
     failed: float = 0.1  # a mean confidence after a visit up to which the model failed
     failing_models: int = 3  # different ones: from here on a shard does not travel
     most_quarantined: float = 0.3  # nor does one of which more is put aside here
@@ -192,17 +193,20 @@ def by_random(shard: ShardView, peer: PeerView, circumstances: Circumstances) ->
 
 
 def combined(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> Worth:
-    """The weighted sum of the three; the reason is of the largest part."""
+    """The weighted sum of the three, of need what is above even; the reason is of the largest part.
+
+    Where labels are known it must be worth more than `least`: peers that lack nothing get what is hard, and no more.
+    """
     rules = circumstances.rules
+    need, lacking = by_need(shard, peer, circumstances)
+    unlearnt, hard = by_confidence(shard, peer, circumstances)
+    lot, by_lot = by_random(shard, peer, circumstances)
     parts = [
-        (weight * worth, why)
-        for weight, (worth, why) in (
-            (rules.need, by_need(shard, peer, circumstances)),
-            (rules.confidence, by_confidence(shard, peer, circumstances)),
-            (rules.random, by_random(shard, peer, circumstances)),
-        )
+        (rules.need * max(0.0, need - 1.0), lacking),
+        (rules.confidence * unlearnt, hard),
+        (rules.random * lot, by_lot),
     ]
-    return sum(worth for worth, _ in parts), max(parts)[1]
+    return sum(worth for worth, _ in parts) - (rules.least if need else 0.0), max(parts)[1]
 
 
 RULES: dict[str, Rule] = {"need": by_need, "confidence": by_confidence, "random": by_random, "combined": combined}

@@ -145,6 +145,12 @@ class TestCombined:
         sent = [chosen(shards, [peer("p", counts=labels), peer("q", counts=labels)], seed=n).shard for n in range(50)]
         assert sent.count("hard") >= 45
 
+    def test_peers_that_lack_nothing_get_only_what_is_hard(self):
+        labels = counts(10, 10)
+        assert chosen([shard("easy", 0.9, labels=labels)], [peer("p", counts=counts(500, 480))]) is None
+        assert chosen([shard("hard", 0.1, labels=labels)], [peer("p", counts=counts(500, 480))]) is not None
+        assert chosen([shard("easy", 0.9, labels=labels)], [peer("p", counts=counts(900, 10))]) is not None
+
     def test_a_strong_need_comes_first(self):
         shards = [shard("hard", 0.1, labels=counts(10, 0)), shard("needed", 0.9, labels=counts(0, 10))]
         assert chosen(shards, [peer("p", counts=counts(900, 0))]).shard == "needed"
