@@ -6,8 +6,9 @@
 Fashion-MNIST, 32 peers, a small perceptron. `circles`: delta sets in circles of 8 with bridges; the rule draws the
 circles and says whom bridges go to. `gossip`: the rule names the partner of each exchange. One row per way, rule, split
 and seed: accuracy of the nodes' read-outs (mean, worst) on test data common to all and on test data that has labels in
-the proportions of the node's own; mb_per_node (received), bridges a node made, `told`: how well the first fingerprints
-tell whose labels are alike (rank correlation), and at the end.
+the proportions of the node's own, `own_x` of the weights right after training; mb_per_node (received), bridges a node
+made, `told`: how well the first fingerprints tell whose labels are alike (rank correlation), and at the end; the time
+it took, in local steps.
 
 Tables: `rules`; `aims`, longer, with looks on the way, annealing six times as fast as the package's; `labels`, what a
 fingerprint that told the labels exactly would bring; `weights`, one setting of the community rule changed at a time;

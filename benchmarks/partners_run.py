@@ -63,16 +63,22 @@ class Judge:
         return float(right.float().mean()), float(self.shares[number] @ by_class)
 
     def figures(self, swarm: VirtualPeers, when: str = "") -> Figures:
-        found = [
-            self.accuracies(peer.policy.readout(), peer.trainer, number) for number, peer in enumerate(swarm.peers)
-        ]
-        common, own = (100 * np.array(found)).T
+        readouts = [peer.policy.readout() for peer in swarm.peers]
+        common, own = self._of_all(swarm, readouts)
         return {
             f"common{when}": round(common.mean(), 2),
             f"common_worst{when}": round(common.min(), 2),
             f"own{when}": round(own.mean(), 2),
             f"own_worst{when}": round(own.min(), 2),
         }
+
+    def own_x(self, swarm: VirtualPeers) -> float:
+        """On test data like the node's own, of the weights right after training."""
+        return round(self._of_all(swarm, [peer.trained for peer in swarm.peers])[1].mean(), 2)
+
+    def _of_all(self, swarm: VirtualPeers, weights: list[Floats]) -> np.ndarray:
+        pairs = enumerate(zip(swarm.peers, weights, strict=True))
+        return 100 * np.array([self.accuracies(vector, peer.trainer, number) for number, (peer, vector) in pairs]).T
 
     def labels(self) -> list[Row]:
         """The proportions of each node's labels, in the form of fingerprints."""
@@ -111,7 +117,7 @@ def run_cell(cell: Cell, bench: Bench) -> Figures:
     swarm.run()
     return {
         "table": cell.table, "way": cell.way, "rule": cell.name, "split": cell.split, "seed": cell.seed,
-        **judge.figures(swarm),
+        **judge.figures(swarm), "own_x": judge.own_x(swarm),
         "mb_per_node": round(float(np.mean([peer.received for peer in swarm.peers])) / 1e6, 3),
         "bridges": round(float(np.mean([peer.bridges for peer in swarm.peers])), 2),
         "told": judge.told(rows), "told_at_end": judge.told(list(choosing.rows.values())),
