@@ -13,8 +13,8 @@ it took, in local steps.
 Tables: `rules`; `aims`, longer, with looks on the way, annealing six times as fast as the package's; `labels`, what a
 fingerprint that told the labels exactly would bring; `weights`, one setting of the community rule changed at a time;
 `links`, the weight of links where half of the peers are far away, with a look at the time at which the nearest are
-done. `--only` takes rules, splits, ways and seeds; a kind not named is not restricted. At the end: how many peers
-change communities when one fingerprint changes, or one peer comes.
+done. `--only` takes rules, splits, ways and seeds; a kind not named is not restricted. Without it, at the end: how
+many peers change communities when one fingerprint changes, or one peer comes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ AIMS = {
     "random": Rule("random", "random", quicker=QUICKER),
 }
 WEIGHTS = {
-    "circles": {f"explore-{share}": changed(explore=share) for share in (0.0, 0.15, 0.3, 0.6)},
+    "circles": {
+        **{f"explore-{share}": changed(explore=share) for share in (0.0, 0.15, 0.3, 0.6)},
+        **{f"bridges-{often}": replace(changed(), often=often) for often in (3, 10)},
+    },
     "gossip": {
         "explore-0.6": changed(explore=0.6),
         "everyone": changed(True),
@@ -99,9 +102,9 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
             for text, way, name in product(skewed, WAYS, LABELS):
                 yield Cell("labels", way, name, LABELS[name], text, seed, steps, peers)
         if "weights" in tables:
-            for way, rules in WEIGHTS.items():
+            for text, (way, rules) in product(skewed, WEIGHTS.items()):
                 for name, rule in rules.items():
-                    yield Cell("weights", way, name, rule, "dirichlet:0.1", seed, steps, peers)
+                    yield Cell("weights", way, name, rule, text, seed, steps, peers)
         if "links" in tables:
             for name, rule in LINKS.items():
                 yield Cell("links", "gossip", name, rule, "dirichlet:0.1", seed, steps, peers, (steps,), FAR)
@@ -148,7 +151,7 @@ def main() -> None:
         if wanted(cell, arguments.only):
             rows.append(run_cell(cell, bench))
             progress(" ".join(f"{key} {value}" for key, value in rows[-1].items()))
-    found = calm(bench, peers=arguments.peers)
+    found = {} if arguments.only else calm(bench, peers=arguments.peers)
     if arguments.json:
         print(json.dumps({"benchmark": "partners", "quick": arguments.quick, "rows": rows, **found}))
         return

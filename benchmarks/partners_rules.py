@@ -43,6 +43,7 @@ class Rule:
     settings: PartnerSettings = field(default_factory=PartnerSettings)
     quicker: float = 1.0  # annealing, than the package's
     by_labels: bool = False  # as if fingerprints told exactly whose labels are alike
+    often: float = 1.0  # bridges, times the package's rate
     everyone: bool = False  # without circles, all peers are home, not the community
 
 
@@ -119,7 +120,7 @@ class Choosing:
         communities, now = self.communities(), self._rounds[me]
         circles = isinstance(peer.policy, DeltaSetPolicy)
         circle = [mate.identity.peer_id for mate in self._swarm.mates(peer)] if circles or self._rule.everyone else []
-        home = home_of(me, circle, communities, bridge_rate(self.progress))
+        home = home_of(me, circle, communities, bridge_rate(self.progress, self._rule.often))
         alike = self._alike(me)
         table = [
             Candidate(id, self._met[me].get(id), self._round_trip(peer, other), similarity=alike[id])
@@ -140,7 +141,7 @@ class Choosing:
         partners = peer.rng.sample(mates, min(count, len(mates)))
         beyond = [other for other in self._swarm.peers if other.circle != peer.circle]
         by_lot = self._rule.settings.explore * len(beyond) / (len(self._peers) - 1)
-        if not beyond or peer.rng.random() >= bridge_rate(self.progress) + by_lot:
+        if not beyond or peer.rng.random() >= bridge_rate(self.progress, self._rule.often) + by_lot:
             return Partners(partners)
         return Partners(partners[: count - 1], [self._liked(peer, me, beyond)])
 

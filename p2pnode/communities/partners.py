@@ -40,7 +40,7 @@ class PartnerSettings:
     explore: float = 0.15  # chance a round that one partner is anyone at all
     patience: int = 40  # rounds after which not having met counts double
     fairness: float = 1.0
-    link: float = 0.5
+    link: float = 1.0
     standing: float = 1.0
     similarity: float = 0.0  # above 0 prefers similar ones inside the circle, below 0 dissimilar ones
 
