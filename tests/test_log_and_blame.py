@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
-from p2pnode.door.history import SHOWN, blame_table, log_rows, log_table
+from p2pnode.door.history import SHOWN, blame_table, log_rows, log_table, show_blame, show_log
 from p2pnode.ids import PeerId
 from p2pnode.merge.policy import Merged
+from p2pnode.node.control import ControlAnswer
 from p2pnode.node.standings import MAX_MERGES, Standings
 from p2pnode.node.status import MergeRow
+from tests.watch.test_terminal import row, status
 
 FOX, OWL = PeerId("12D3KooWfox00001"), PeerId("12D3KooWowl00002")
 
@@ -79,3 +84,20 @@ def test_blame_as_a_table() -> None:
     head = next(line for line in text.splitlines() if "layer" in line)
     assert head.index("owl") < head.index("fox")
     assert "75.0%" in text
+
+
+def test_both_for_machines_come_with_the_names_of_peers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = {
+        "status": ControlAnswer(status=status(name="me", peers=(row("fox", id=FOX),))),
+        "log": ControlAnswer(merges=(MergeRow(1, 0.0, (FOX,), 12, 34, 3, 0.5, 0.01),)),
+        "blame": ControlAnswer(blame={FOX: {"in.weight": 1.0}}),
+    }
+    monkeypatch.setattr("p2pnode.door.history.ask", lambda data_dir, request, *_: answers[request.do])
+    show_log(Path("anywhere"), as_json=True)
+    logged = json.loads(capsys.readouterr().out)
+    assert (logged["merges"][0]["loss_before"], logged["names"][FOX]) == (0.5, "fox")
+    show_blame(Path("anywhere"), as_json=True)
+    blamed = json.loads(capsys.readouterr().out)
+    assert (blamed["blame"], blamed["names"][FOX]) == ({FOX: {"in.weight": 1.0}}, "fox")
