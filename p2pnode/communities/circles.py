@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from ..ids import PeerId
@@ -26,7 +27,7 @@ SETTLE_ROUNDS = 10  # after a change, before a circle splits; it joins another a
 REST_ROUNDS = 50  # before a node moves again
 LOT = 0.05  # chance a decision that another than the first member splits a circle: the first may not want to
 GAIN = 0.2  # of the dendrogram's top, that a move must bring
-MOST_LEAVING = 64
+CROWD = 2 * MOST  # a circle of more goes apart in several parts at once
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def advise(declared: Declared, tree: Dendrogram, aim: Aim, rounds_here: int, rng
     """What this node should do now, `rounds_here` after its circle last changed.
 
     One member of a circle splits or joins it: the first, whatever the dendrograms of the others are. In its place
-    others may split it by lot.
+    others may split it by lot; in a crowd the first of each part does.
     """
     circles = declared.by_name()
     if not declared.mine:
@@ -105,20 +106,29 @@ def _enter(me: PeerId, circles: Mapping[str, list[PeerId]], tree: Dendrogram, ai
 def _split(
     me: PeerId, members: list[PeerId], tree: Dendrogram, aim: Aim, rounds_here: int, rng: random.Random
 ) -> Advice:
-    """Two halves: adjacent branches each, or every second peer along the branches. Who splits goes with its half."""
+    """Two halves, or as many parts as a crowd makes; who splits goes with its part. One part stays."""
     if rounds_here < SETTLE_ROUNDS:
         return Advice("stay", f"{len(members)} members; the circle changed lately")
-    if me != members[0] and rng.random() * len(members) >= LOT:
-        return Advice("stay", f"{len(members)} members: {members[0]} splits the circle")
-    order = {peer: number for number, peer in enumerate(tree.leaves)}
-    ranked = sorted(members, key=lambda peer: (order.get(peer, len(order)), peer))
-    middle = len(ranked) // 2
-    halves = (ranked[:middle], ranked[middle:]) if aim == "own" else (ranked[::2], ranked[1::2])
-    half = next(half for half in halves if me in half)
-    leaving = sorted(peer for peer in half if peer >= me)[:MOST_LEAVING]  # the smallest of them signs
+    parts = _parts(members, tree, aim)
+    part = next(part for part in parts if me in part)
+    acts = me == members[0] or (len(parts) > 2 and me == min(part) and part is not parts[-1])
+    if not acts and rng.random() * len(members) >= LOT:
+        return Advice("stay", f"{len(members)} members: {min(part)} splits the circle")
+    leaving = sorted(peer for peer in part if peer >= me)  # the smallest of them signs
     if len(leaving) < FEWEST:
         return Advice("stay", f"{len(members)} members; too few would go with this node")
     return Advice("split", f"{len(members)} members; {TARGET} are aimed at", members=tuple(leaving))
+
+
+def _parts(members: list[PeerId], tree: Dendrogram, aim: Aim) -> list[list[PeerId]]:
+    """Adjacent branches each, or every second, third … peer along the branches."""
+    order = {peer: number for number, peer in enumerate(tree.leaves)}
+    ranked = sorted(members, key=lambda peer: (order.get(peer, len(order)), peer))
+    count = 2 if len(members) <= CROWD else len(members) // TARGET
+    if aim == "shared":
+        return [ranked[part::count] for part in range(count)]
+    bounds = [len(ranked) * part // count for part in range(count + 1)]
+    return [ranked[first:last] for first, last in pairwise(bounds)]
 
 
 def _join(

@@ -90,7 +90,8 @@ class Circling:
         self._founders: dict[str, int] = {}  # the round in which each split our circle
         self._useless: dict[str, int] = {}  # the round in which one could not be entered
         self._followed: tuple[Found, int] | None = None  # a split we are part of, and how often it was tried
-        self._left: frozenset[str] = frozenset()  # who split off lately, though it may not have said so yet
+        self._left: set[str] = set()  # who split off lately, though it may not have said so yet
+        self._stayed = 0  # the round in which others last did
 
     # ---- beside training ----
 
@@ -121,7 +122,8 @@ class Circling:
 
     @property
     def _rounds_here(self) -> int:
-        return self._standings.rounds - self.own.since
+        """Since our circle last changed: we came, or others left."""
+        return self._standings.rounds - max(self.own.since, self._stayed)
 
     def _look(self) -> None:
         """Who of our circle is in another one now?"""
@@ -132,6 +134,8 @@ class Circling:
                 self._mates[peer.id] = now
             elif peer.id in self._mates and is_split_off(circle) and self._asked.get(circle, 0) < ASK_TRIES:
                 self._heard[circle] = peer.id
+        if self._rounds_here >= 2 * SETTLE_ROUNDS:
+            self._left.clear()
         self._mates = {peer: seen for peer, seen in self._mates.items() if now - seen <= 2 * SETTLE_ROUNDS}
 
     async def _hear(self, name: str, peer: PeerId) -> None:
@@ -142,16 +146,15 @@ class Circling:
             return
         me, mates = self._parts.identity.peer_id, {*self._mates}
         large = len(mates) + 1 >= SPLIT - NEARLY and found.founder in mates
-        lately = self.own.since > 0 and self._rounds_here < SETTLE_ROUNDS // 2
+        lately = self.own.since > 0 and self._standings.rounds - self.own.since < SETTLE_ROUNDS // 2
         again = self._standings.rounds - self._founders.get(found.founder, -REST_ROUNDS) < REST_ROUNDS
         if lately or again or not large:
             return  # nobody splits a circle that need not be split, or again and again
         _remember(self._founders, found.founder, self._standings.rounds)
-        self._left = frozenset(found.members)
+        self._left |= set(found.members)
+        self._stayed = self._standings.rounds
         if me in found.members:
             self._followed = found, 0
-        else:
-            self.own.since = self._standings.rounds
 
     async def _follow(self, found: Found, tries: int) -> None:
         """Make the beginning the founder signed from our own entries; else take it from who is there."""
@@ -189,7 +192,7 @@ class Circling:
         found = {self._parts.identity.peer_id: mine}
         for peer in self._parts.table.present(self._exchanging.admission.access.tag):
             circle = peer.announcement.circle
-            left = circle == self.own.name and peer.id in self._left and self._rounds_here < 2 * SETTLE_ROUNDS
+            left = circle == self.own.name and peer.id in self._left
             if peer.announcement.fingerprint and not left and not standing.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._enterable(circle) else ""
         return found
@@ -270,7 +273,7 @@ class Circling:
         self._trainer.reset_optimizer()
         self._exchanging.bridging.move()
         self._exchanging.snapshots.offers.move()
-        self._mates, self._heard, self._followed, self._left = {}, {}, None, frozenset()
+        self._mates, self._heard, self._followed, self._left = {}, {}, None, set()
         self._told = [*before, *(peer for peer in self._exchanging.members() if peer not in before)]
         self._parts.events.say("circle", f"in circle {going.name[:8] or GENESIS} now: {going.why}")
         return union

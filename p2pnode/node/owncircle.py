@@ -22,7 +22,7 @@ class OwnCircle:
 
     name: str = ""
     found: bytes = b""  # the word it was founded by, where it split off
-    since: int = 0  # the round in which it last changed: this node came, or some split off
+    since: int = 0  # the round in which this node came
 
     def check(self, name: str) -> None:
         """PeerRefused when a peer means another circle."""

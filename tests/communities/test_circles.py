@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from p2pnode.communities.annealing import Aim
 from p2pnode.communities.circles import (
+    CROWD,
     FEWEST,
     MOST,
     REST_ROUNDS,
@@ -41,7 +42,8 @@ def test_advice_keeps_the_bounds_and_says_why(circles: dict[PeerId, str], aim: A
         advice = advise(declared, TREE, aim, rounds, random.Random(seed))
         size = {name: len(members) for name, members in declared.by_name().items()}
         assert advice.why
-        if advice.what == "join" or (advice.what == "split" and me == min(declared.by_name()[declared.mine])):
+        first = bool(declared.mine) and me == declared.by_name()[declared.mine][0]
+        if advice.what == "join" or (advice.what == "split" and first):
             acting.setdefault(declared.mine, []).append(me)
         if advice.what in ("enter", "move", "join"):
             coming = size[declared.mine] if advice.what == "join" else 1
@@ -52,6 +54,7 @@ def test_advice_keeps_the_bounds_and_says_why(circles: dict[PeerId, str], aim: A
             assert me == min(advice.members), "who signs is the smallest"
             assert all(circles[member] == declared.mine for member in advice.members)
             assert FEWEST <= len(advice.members) <= (size[declared.mine] + 1) // 2
+            assert size[declared.mine] <= CROWD or len(advice.members) < SPLIT
         if advice.what in ("split", "join"):
             assert rounds >= SETTLE_ROUNDS
         if advice.what == "move":
@@ -85,6 +88,16 @@ def test_a_full_circle_splits_by_the_aim(aim: Aim) -> None:
     assert of_the_first in ((0, 8) if aim == "own" else (4,))
     assert members[0] in half
     assert advise(Declared(members[0], circles), TREE, aim, SETTLE_ROUNDS - 1, random.Random(1)).what == "stay"
+
+
+@pytest.mark.parametrize("aim", ["own", "shared"])
+def test_a_crowd_goes_apart_in_one_go(aim: Aim) -> None:
+    circles = dict.fromkeys(EVERYBODY, "a")
+    halves = [advise(Declared(me, circles), TREE, aim, SETTLE_ROUNDS, random.Random(1)).members for me in EVERYBODY]
+    leaving = [member for half in halves for member in half]
+    assert len(leaving) == len(set(leaving)), "nobody is named twice"
+    sizes = [len(half) for half in halves if half] + [len(EVERYBODY) - len(leaving)]
+    assert sizes == [TARGET] * (len(EVERYBODY) // TARGET)
 
 
 def test_where_the_first_of_a_circle_does_not_split_it_another_does_in_time() -> None:
