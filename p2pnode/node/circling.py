@@ -274,6 +274,7 @@ class Circling:
         self._exchanging.bridging.move()
         self._exchanging.snapshots.offers.move()
         self._mates, self._heard, self._followed, self._left = {}, {}, None, set()
+        self._founders.clear()  # of the circle that is left; who split it may split the new one
         self._told = [*before, *(peer for peer in self._exchanging.members() if peer not in before)]
         self._parts.events.say("circle", f"in circle {going.name[:8] or GENESIS} now: {going.why}")
         return union

@@ -207,6 +207,20 @@ def test_a_large_circle_splits_once_and_both_halves_are_whole() -> None:
     in_swarm(SPLIT, test)
 
 
+def test_circles_that_are_still_large_split_again() -> None:
+    async def test(swarm: Swarm) -> None:
+        assert len(await swarm.split()) == SPLIT
+        swarm.exchange()
+        for number in (30, 32, 33, 34, 35):
+            await swarm.rounds(number)
+            swarm.hear()
+        circles = [member.circle for member in swarm.members]
+        assert sorted(circles.count(name) for name in set(circles)) == [SPLIT // 2] * 4
+        assert not any(one.faults(other) for one in swarm.members for other in swarm.members)
+
+    in_swarm(2 * SPLIT, test)
+
+
 def test_a_circle_that_is_not_large_stays_as_it_is() -> None:
     async def test(swarm: Swarm) -> None:
         assert await swarm.split() == []
