@@ -6,9 +6,10 @@ Fashion-MNIST, eight peers, a perceptron of 51,000 parameters, 1,000 steps each 
 routes, states, sampling and merge policies. A row: rule, split, noise, merges, seed; accuracy of the nodes (of a delta
 set: of x), of the worst one, of the nodes' average, of what nodes keep (`readout`; of a delta set: A); data_mb and
 merge_mb, of all peers together; precision and recall of noise put aside; wrong_shipped, the share of mislabelled
-samples in shipments; steps, and processor seconds of training. Accuracies are means of the last five rounds. Rule `none` gets as many bytes as the default, by denser
-merges; `none as is` has the policy's own density, `dense` averages in fp32. `reserve` samples sure data less and leaves
-out as many steps; `less` simply trains so much less. The summary has means over seeds of what the default gains.
+samples in shipments; steps, and processor seconds of training. Accuracies are means of the last five rounds. Rule
+`none` gets as many bytes as the default, by denser merges; `none as is` has the policy's own density, `dense` averages
+in fp32. `reserve` samples sure data less and leaves out as many steps; `less` simply trains so much less. The summary
+has means over seeds of what the default gains.
 """
 
 from __future__ import annotations
