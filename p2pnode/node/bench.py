@@ -155,8 +155,9 @@ class Bench:
         """The loss of each sample of a batch, where the task tells them."""
         with autocast(self.device):
             losses = self.task.losses(self.model, batch)
-        if losses.shape != (length(batch),):
-            raise ValueError(f"must give {length(batch)} numbers, one for each sample, not {tuple(losses.shape)}")
+        count = len(next(iter(batch.values())))
+        if losses.ndim != 1 or len(losses) != count:
+            raise ValueError(f"must give {count} numbers, one for each sample, not {tuple(losses.shape)}")
         return losses
 
     def evaluate(self, samples: Samples) -> Evaluation:
