@@ -22,9 +22,10 @@ from .entrance import NodeSettings, Share
 from .events import Events
 from .exchanging import MODEL
 from .fingerprinting import fingerprinter
-from .learning import Learning, Terms
+from .learning import Learning
 from .parts import Parts
 from .taskchoice import TaskChoice
+from .terms import Terms
 from .threads import choose_threads
 from .workshop import follow_plan, has_genesis, known_policy, make_plan
 from .world import ThreadCompute

@@ -7,13 +7,9 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import numpy as np
-from blake3 import blake3
-from numpy.typing import NDArray
 
-from ..deltaset.entry import NO_HASH
 from ..deltaset.entry import Facts as EntryFacts
 from ..errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ..ids import PeerId
@@ -37,11 +33,11 @@ from ..messages import (
 )
 from ..network.base import Payload, Seconds
 from ..rounds import lam_for, local_steps, shortened
-from ..run import Aim, RunAccess
+from ..run import RunAccess
 from ..shards.samples import sample_layout
 from ..store.progress import Progress
 from ..task import Evaluation
-from ..until import THRESHOLD, Monitor, Until, reached
+from ..until import THRESHOLD, Monitor, reached
 from ..weights import Floats
 from .admission import Admission
 from .bench import Bench
@@ -63,6 +59,7 @@ from .shardwork import ShardWork
 from .slices import Slices
 from .standings import Standings
 from .status import LearningStatus
+from .terms import Terms, own_seed
 from .trainer import Trainer
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
@@ -70,24 +67,6 @@ WARN_EVERY: Seconds = 30.0
 SHORTEST_ROUND: Seconds = 0.1  # from publishing to publishing
 FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
 SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How a run's plan and this node's user want the learning to go."""
-
-    round_seconds: Seconds
-    max_steps: int
-    rows: NDArray[np.int64] | None = None  # of the data; None: this node's shards among those present
-    circle: str = ""
-    genesis: bytes = NO_HASH  # the run's lineage
-    until: Until | None = None
-    max_disk: int | None = None
-    created: float = 0.0  # swarm time the run was founded
-    aim: Aim = "shared"
-    share_data: bool = False  # this node's samples may travel
-    stays_home: bool = False  # or are neither offered nor described
-    reserve: bool = False  # what models are sure of is drawn less often
 
 
 class Learning:
@@ -109,11 +88,11 @@ class Learning:
         room = None if terms.max_disk is None else terms.max_disk // 2
         self.holdings = Holdings(parts, admission, layout, self.exchanging.run_members, room)
         self.fingerprints: Fingerprinter | None = None
-        self.trainer = Trainer(bench, np.empty(0, np.int64), _own_seed(parts, access), declared_speed=parts.world.speed)
+        self.trainer = Trainer(bench, np.empty(0, np.int64), own_seed(parts, access), declared_speed=parts.world.speed)
         self.trainer.brake = parts.restraint.brake
         self._parts = parts
         self._terms = terms
-        self.work = ShardWork(parts, self.holdings, self.trainer, terms.stays_home)
+        self.work = ShardWork(parts, self.holdings, self.trainer, terms)
         self.passing = Passing(parts, admission, self.holdings, self.work, self.likeness, self.exchanging.link)
         self.shards = ShardRows(self.work, self.holdings, self.trainer.pool, parts.identity.peer_id)
         now = parts.world.clock.monotonic()
@@ -133,11 +112,6 @@ class Learning:
 
     async def resume(self) -> bool:
         """Go on from what was saved; False when there is nothing, and then this node's log begins anew."""
-        if self._terms.share_data:
-            rows = np.arange(self.bench.samples) if self._terms.rows is None else self._terms.rows
-            await self._parts.world.compute(lambda: self.work.bring(rows))
-        if self._terms.share_data or self._terms.reserve:
-            self.trainer.pool.balance(self._terms.reserve)
         await self.work.start()
         await self._parts.world.compute(self._choose_rows)
         resumed, words = await self._parts.world.compute(self._saving.resume)
@@ -269,13 +243,7 @@ class Learning:
         return bool(journal)
 
     def _choose_rows(self) -> None:
-        """This node's own samples: its part of what all can make, unless it is fixed or its own to share."""
-        if self._terms.share_data:
-            self.trainer.use(self.work.own_rows())
-        elif self._terms.rows is not None:
-            self.trainer.use(self._terms.rows)
-        else:
-            self.trainer.use(self.work.dealt_rows(self.exchanging.circle()))
+        self.trainer.use(self.work.rows(self.exchanging.circle()))
 
     async def _now_and_then(self) -> None:
         clock = self._parts.world.clock
@@ -341,8 +309,3 @@ class Learning:
 
     def status(self) -> LearningStatus:
         return learning_status(self, self.exchanging.own.name, self._terms.aim, self._parts.identity.peer_id)
-
-
-def _own_seed(parts: Parts, access: RunAccess) -> int:
-    """The same for this node in this run at every start, so that a restart goes on with the same batches."""
-    return int.from_bytes(blake3(f"{access.run}/{parts.identity.peer_id}".encode()).digest(4)) >> 1

@@ -20,6 +20,7 @@ from ..weights import Floats
 from .holdings import Holdings
 from .parts import Parts
 from .pool import Indices
+from .terms import Terms
 from .trainer import Trainer
 
 VISIT_ROUNDS = 8  # of training on a shard before that is told as a visit
@@ -28,16 +29,16 @@ LEAST_SEEN = 0.8  # of a shard's samples, for a visit
 
 
 class ShardWork:
-    """Contract: `bring` before the holdings start. What is called `heavy` runs in the compute thread."""
+    """Contract: `start` before anything else. What is called `heavy` runs in the compute thread."""
 
-    def __init__(self, parts: Parts, holdings: Holdings, trainer: Trainer, stays_home: bool = False) -> None:
-        self.stays_home = stays_home  # what this node brings is neither offered nor described
+    def __init__(self, parts: Parts, holdings: Holdings, trainer: Trainer, terms: Terms) -> None:
         self.received_bytes = 0
         self.taught: list[float] = []  # of shards received lately: what our model did not know of them
         self.shipped: dict[str, str] = {}  # why a shard was last sent
         self._parts = parts
         self._holdings = holdings
         self._trainer = trainer
+        self._terms = terms
         self.dealt: list[Shard] = []  # to this node, of what every node can make
         self._dealt: list[Shard] = []  # to all
         self._own: dict[str, Shard] = {}  # what only this node brings; its rows are the bench's
@@ -53,9 +54,16 @@ class ShardWork:
 
     # ---- which rows ----
 
-    def bring(self, rows: NDArray[np.int64]) -> None:
-        """Heavy. From now on these rows of the bench's data are shards that may travel; UsageError when they cannot."""
+    def rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
+        """Heavy. This node's own samples: its part of what all can make, unless it is fixed, or its own to share."""
+        if self._terms.share_data:  # of what it brought, what has not moved away
+            return indices_of([shard for id, shard in self._own.items() if id in self._here])
+        return self._dealt_rows(circle) if self._terms.rows is None else self._terms.rows
+
+    def _bring(self) -> None:
+        """Heavy. From now on this node's samples are shards that may travel; UsageError when they cannot."""
         bench, pool = self._trainer.bench, self._trainer.pool
+        rows = np.arange(bench.samples) if self._terms.rows is None else self._terms.rows
         columns = {name: column.numpy()[rows] for name, column in bench.data.items()}
         for shard in cut(columns, self._seed, max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // pool.sample_bytes))):
             self._own[shard.id] = Shard(shard.id, rows[shard.indices])
@@ -74,7 +82,7 @@ class ShardWork:
     def _seed(self) -> int:
         return int(self._trainer.bench.layout.hash[:8], 16)
 
-    def dealt_rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
+    def _dealt_rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
         """Heavy. This node's share of what every node can make, by rendezvous hashing among those present."""
         bench, me = self._trainer.bench, self._parts.identity.peer_id
         if not self._dealt:
@@ -82,14 +90,14 @@ class ShardWork:
         self.dealt = claimed(self._dealt, [me, *circle], me)
         return indices_of(self.dealt)
 
-    def own_rows(self) -> NDArray[np.int64]:
-        """Of the shards brought here that have not moved away."""
-        return indices_of([shard for id, shard in self._own.items() if id in self._here])
-
     # ---- arrivals ----
 
     async def start(self) -> None:
-        """Take in what is on disk."""
+        """Cut what this node brings into shards, and take in what is on disk."""
+        if self._terms.share_data:
+            await self._parts.world.compute(self._bring)
+        if self._terms.share_data or self._terms.reserve:
+            self._trainer.pool.balance(self._terms.reserve)
         await self._holdings.start()
         self._here = set(self._holdings.ids())
         await self._parts.world.compute(lambda: self._receive(sorted(self._here - set(self._own)), None))
@@ -202,7 +210,7 @@ class ShardWork:
 
     def told_counts(self) -> NDArray[np.float64] | None:
         """What others may know of this node's labels: nothing of samples that stay home."""
-        if not self.stays_home:
+        if not self._terms.stays_home:
             return self.counts()
         with self._trainer.pool.lock:
             received = [self._trainer.pool.places_of(shard) for shard in sorted(self._trainer.pool.received)]

@@ -24,10 +24,11 @@ from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.bench import Bench
 from p2pnode.node.evaluating import FEW, Evaluating
-from p2pnode.node.learning import Learning, Terms
+from p2pnode.node.learning import Learning
 from p2pnode.node.parts import Parts, make_parts
 from p2pnode.node.saving import SAVE_EVERY, SAVE_RATE, SHARE, Pace, save_pause
 from p2pnode.node.status import Event
+from p2pnode.node.terms import Terms
 from p2pnode.node.world import World, inline
 from p2pnode.run import KEY_BYTES, RunAccess
 from p2pnode.simulate import SimClock

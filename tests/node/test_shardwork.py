@@ -17,9 +17,10 @@ from p2pnode.node.events import Events
 from p2pnode.node.shardrows import ShardRows
 from p2pnode.node.shardwork import VISIT_ROUNDS, ShardWork
 from p2pnode.node.status import ShardRow
+from p2pnode.node.terms import Terms
 from p2pnode.node.trainer import Trainer
 from p2pnode.node.world import World, inline
-from p2pnode.shards.samples import samples_id
+from p2pnode.shards.shard import columns_id
 from p2pnode.shards.visits import History, check_history, length
 from p2pnode.store.storage import MemoryStorage
 from p2pnode.task import rows
@@ -67,7 +68,7 @@ class Shelves:
         return ShardRow(shard, 100, 1000, ME.peer_id, visits=length(self.history(shard)))
 
     def arrive(self, columns: dict[str, np.ndarray]) -> str:
-        shard = samples_id(columns)
+        shard = columns_id(columns)
         self.content[shard] = columns
         for listener in self.arrival:
             listener(shard)
@@ -80,11 +81,11 @@ class Shelves:
             listener(shard)
 
 
-def work(stays_home: bool = False) -> ShardWork:
+def work(**more) -> ShardWork:
     world = World(CLOCK, random.Random(1), MemoryStorage(), inline)
     parts = SimpleNamespace(identity=ME, world=world, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
     trainer = Trainer(Bench(Digits()), np.empty(0, np.int64))
-    return ShardWork(parts, Shelves(), trainer, stays_home)  # type: ignore[arg-type]
+    return ShardWork(parts, Shelves(), trainer, Terms(1.0, 100, **more))  # type: ignore[arg-type]
 
 
 def columns(which: np.ndarray) -> dict[str, np.ndarray]:
@@ -92,10 +93,9 @@ def columns(which: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def brought() -> ShardWork:
-    one = work()
-    one.bring(ROWS)
+    one = work(rows=ROWS, share_data=True)
     asyncio.run(one.start())
-    one._trainer.use(one.own_rows())
+    one._trainer.use(one.rows([]))
     return one
 
 
@@ -110,18 +110,18 @@ def said(one: ShardWork, kind: str) -> list[str]:
 def test_what_a_node_brings_is_cut_into_shards_and_trained_on() -> None:
     one = brought()
     assert len(one._own) == 3
-    assert sorted(one.own_rows()) == ROWS.tolist()
+    assert sorted(one.rows([])) == ROWS.tolist()
     shard = next(iter(one._own))
     one._holdings.go(shard)
     take_in(one)
-    assert len(one.own_rows()) == 200
+    assert len(one.rows([])) == 200
 
 
 def test_numbers_that_cannot_travel_are_told_in_one_line() -> None:
-    one = work()
+    one = work(rows=ROWS, share_data=True)
     one._trainer.bench.data = {**one._trainer.bench.data, "x": torch.zeros(1437, 8, 8, dtype=torch.complex64)}
     with pytest.raises(UsageError, match=r"--share-data.*complex64"):
-        one.bring(ROWS)
+        asyncio.run(one.start())
 
 
 def test_what_comes_is_trained_on_and_looked_at_first() -> None:
@@ -191,7 +191,7 @@ def test_rows_for_people() -> None:
 
 def test_shards_dealt_from_what_all_can_make_are_shown_too() -> None:
     one = work()
-    one._trainer.use(one.dealt_rows([]))
+    one._trainer.use(one.rows([]))
     found = ShardRows(one, one._holdings, one._trainer.pool, ME.peer_id).all(0.0)  # type: ignore[arg-type]
     assert len(found) == 14 and sum(row.samples for row in found) == 1437
     assert all(row.holder == ME.peer_id and row.size_bytes == row.samples * 72 for row in found)

@@ -25,9 +25,10 @@ from p2pnode.messages import Announcement, Bridge, Exchanged, encode
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.bench import Bench
-from p2pnode.node.learning import Learning, Terms
+from p2pnode.node.learning import Learning
 from p2pnode.node.parts import Parts, make_parts
 from p2pnode.node.slices import MOST, Slices, split
+from p2pnode.node.terms import Terms
 from p2pnode.node.trainer import Trainer
 from p2pnode.node.world import World
 from p2pnode.peers.table import Peer
