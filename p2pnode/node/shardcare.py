@@ -107,6 +107,9 @@ class ShardCare:
         without = [peer for peer in highest.keepers if self.gone(peer, now) >= rules.keeper_gone]
         if known_for >= rules.keeper_gone:
             without += [peer for peer in unconfirmed(state, me) if self.gone(peer, now) == 0]
+        enough = len(highest.keepers) >= copies_wanted(len(self._members()) + 1)
+        if enough and not without and not highest.takeover and state.offer is None:
+            return None
         wanted = self.keepers(shard, me, (peer for peer in highest.keepers if peer not in without), without)
         better = bool(set(wanted) - set(highest.keepers))
         return Renew(wanted) if better or highest.takeover else None
