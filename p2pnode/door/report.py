@@ -29,6 +29,7 @@ from ..watch.tables import peers_table
 from ..watch.text import clean, duration, learning_words, machine_words, partner_words, shard_words, size, why
 
 LEAVE_LIMIT = 10.0
+_AIMS = {"shared": "one model for all", "own": "a model for each community"}
 
 
 def print_json(value: object) -> None:
@@ -124,6 +125,7 @@ def status_lines(status: Status) -> list[str]:
         "up": duration(status.uptime_seconds),
         "peers": f"{here} here, {len(status.peers)} known",
         "learning": "nothing" if status.learning is None else ", ".join(learning_words(status.learning)),
+        "aim": "none" if status.learning is None else _AIMS.get(status.learning.aim, "not known"),
         "machine": "not known" if status.machine is None else ", ".join(machine_words(status.machine, status.guest)),
         "partner": partner_words(status).removeprefix("partner ") or "none yet",
         "shards": shard_words(status) or "none",

@@ -74,8 +74,6 @@ def learning_words(learning: LearningStatus) -> list[str]:
         words.append(f"community {clean(short(learning.community), 8)}")
     if learning.circle:
         words.append(f"circle {clean(learning.circle[:8])}")
-    if learning.aim == "own":
-        words.append("aim: each community's own model")
     words.append(f"{learning.exchanges} exchanges, {learning.entries} entries of others")
     return words
 

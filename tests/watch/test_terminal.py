@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
+from p2pnode.door.report import status_lines
 from p2pnode.node.status import (
     Event,
     ExchangeRow,
@@ -99,8 +100,8 @@ def test_what_peers_say_of_their_rounds_is_shown_once_anyone_says_something():
 def test_circles_are_shown_once_there_are_several():
     assert "circle" not in drawn(status(learning=LEARNING), width=160)
     other = row("owl", circle="ab12cd34" * 5)
-    text = drawn(status(learning=replace(LEARNING, circle="98fe76dc" * 5, aim="own"), peers=(row(), other)), width=180)
-    words = ("circle 98fe76dc", "ab12cd34", "genesis", "each community's own")
+    text = drawn(status(learning=replace(LEARNING, circle="98fe76dc" * 5), peers=(row(), other)), width=180)
+    words = ("circle 98fe76dc", "ab12cd34", "genesis")
     assert [word for word in words if word not in text] == []
 
 
@@ -283,3 +284,9 @@ def test_words_for_amounts():
     assert ago(None) == "never"
     assert clean("plain ünïcode 漢字") == "plain ünïcode 漢字"
     assert "left after 1 min 15 s" in farewell(status())
+
+
+@pytest.mark.parametrize(("aim", "words"), [("own", "a model for each community"), ("shared", "one model for all")])
+def test_the_status_says_what_the_run_is_for(aim, words):
+    assert f"aim: {words}" in status_lines(status(learning=replace(LEARNING, aim=aim)))
+    assert "aim: none" in status_lines(status())
