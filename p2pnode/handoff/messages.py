@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from ..ids import key_of_peer
 from .certificate import (
     HASH_BYTES,
     MAX_LEAP,
@@ -108,6 +109,8 @@ def check(message: AnyMessage, sender: str, me: str, known: Certificate | None) 
     certificate = message.certificate
     if certificate.term > (known.term if known else 0) + MAX_LEAP:
         raise ValueError(f"term {certificate.term} is too far ahead")
+    for keeper in certificate.keepers:
+        key_of_peer(keeper)  # or somebody would be called who cannot be
     if isinstance(message, Offer):
         check_offer(certificate, sender, me)
         return

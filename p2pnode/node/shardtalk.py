@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved
+from ..errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..handoff.certificate import certificate_id
 from ..handoff.messages import AnyMessage, Kept, Offer, Refusal, about, check, decode, encode
 from ..handoff.state import Meet, Received, State, is_mine, unconfirmed
@@ -23,6 +23,7 @@ from .parts import Parts
 from .shelf import Sent, Shelf
 
 TALK_TIMEOUT: Seconds = 10.0  # the other side writes to its disk before it answers
+WORDS_A_CALL = 10
 MAX_WAITING = 4096  # words to one peer; the next meeting says the others
 MAX_MISSING = 1000  # shards that one peer told of and whose samples are not here: more is more than we keep records of
 MARK_BYTES = 4  # of a shard's id, and as many of its certificate's
@@ -110,6 +111,7 @@ class ShardTalk:
     async def answer(self, peer: PeerId, request: TellShards) -> ShardsTold:
         """What a peer gets for its words: those of ours that answer them, and news when it meets us."""
         self._admission.check(peer, request.run, request.model, request.proof)
+        self._charge(peer, len(request.words))
         replies: list[AnyMessage] = []
         try:
             said = await self._hear_all(peer, request.words)
@@ -122,6 +124,12 @@ class ShardTalk:
         self.post(tuple((peer, message) for message in replies[MAX_SHARD_WORDS:]))
         words = tuple(map(encode, replies[:MAX_SHARD_WORDS]))
         return ShardsTold(words, self.marks() if request.meet else b"")
+
+    def _charge(self, peer: PeerId, words: int) -> None:
+        """Many words cost as much of a peer's allowance as some calls: each may be a write to our disk."""
+        now, standing = self._parts.world.clock.monotonic(), self._parts.standing
+        if not all(standing.admit_call(peer, now) for _ in range(words // WORDS_A_CALL)):
+            raise PeerRefused("busy", "too many words about shards; slow down")
 
     async def _hear_all(self, peer: PeerId, words: tuple[bytes, ...]) -> Sent:
         """What some words lead to; those about different shards need not wait for each other's writes."""

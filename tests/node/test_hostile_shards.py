@@ -108,6 +108,7 @@ def certificates(me: ShardNode, other: ShardNode) -> dict[str, bytes]:
         "forged": encode(Certified(forged)),
         "one signature": encode(Certified(offered)),
         "not between us": encode(Offer(offer(me.identity, following(own, 1, me.peer, (me.peer,))))),
+        "a keeper that is no peer": encode(Certified(claim(me.identity, RUN.tag, OTHER_ID, (me.peer, "x" * 20)))),
         "too far ahead": encode(Offer(offer(me.identity, following(own, 1 << 40, other.peer, (other.peer,))))),
         "another's release": encode(Release(own, me.peer, bytes(64))),
         "forged release": encode(Release(own, other.peer, bytes(64))),
@@ -158,6 +159,18 @@ def test_one_peer_cannot_fill_the_room_with_offers() -> None:
         taken = [await given(giver, receiver, id) for id, _ in giver.own]
         assert sum(taken) == 5, "half of the room, and the one that goes beyond it"
         assert receiver.holdings.free_bytes == 3 * len(CONTENT)
+
+    play(2, act)
+
+
+def test_words_without_end_are_refused() -> None:
+    async def act(shards: Shards) -> None:
+        one, other = await begun(shards)
+        word = encode(Kept(RUN.tag, ID, bytes(32)))
+        for _ in range(15):
+            await told(one, other, *[word] * 100)
+        with pytest.raises(PeerRefused, match="slow down"):
+            await asyncio.gather(*(told(one, other, *[word] * 100) for _ in range(10)))
 
     play(2, act)
 
