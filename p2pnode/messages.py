@@ -227,6 +227,31 @@ class NeedsAre(Message, frozen=True):
     waiting: ShardMarks = b""  # of those that are there and were not yet
 
 
+class Visit(Message, frozen=True):
+    """May a copy of my model train on your data for a few local steps, and one of yours on mine?"""
+
+    run: RunText
+    model: Name
+    steps: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    proof: Proof = b""
+
+
+class VisitIs(Message, frozen=True):
+    """Yes: come and fetch my weights, as I fetch yours."""
+
+    private: bool  # the data never travel
+    shard_bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # what a shard of them weighs
+
+
+class VisitOver(Message, frozen=True):
+    """What the visit did to your weights; answered with Exchanged."""
+
+    run: RunText
+    model: Name
+    delta: bytes
+    proof: Proof = b""
+
+
 class GetView(Message, frozen=True):
     """How are you doing? For who watches; answered by members of the run alone."""
 
@@ -266,9 +291,10 @@ class Refused(Message, frozen=True):
 
 
 Meeting = Ping | Hello | Store | Find | GetPeers | GetManifest | GetView | SwapSights
-Request = Meeting | Exchange | Bridge | GetCircle | TellShards | GetNeeds
+Learning = Exchange | Bridge | GetCircle | TellShards | GetNeeds | Visit | VisitOver
+Request = Meeting | Learning
 Met = Pong | Welcome | Stored | Found | Peers | ManifestIs | ViewIs | Sights
-Answer = Met | Exchanged | CircleIs | ShardsTold | NeedsAre | Refused
+Answer = Met | Exchanged | CircleIs | ShardsTold | NeedsAre | VisitIs | Refused
 
 
 # ---- requests answered by a stream ----
@@ -310,8 +336,12 @@ class GetShard(StreamRequest, frozen=True):
     certificate: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)]
 
 
+class GetWeights(StreamRequest, frozen=True):
+    """A copy of the asked node's weights, which come to visit."""
+
+
 SnapshotRequest = GetSnapshot | GetChunks | GetKept
-AnyStreamRequest = SnapshotRequest | GetShard
+AnyStreamRequest = SnapshotRequest | GetShard | GetWeights
 
 
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

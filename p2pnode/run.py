@@ -39,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True):
     genesis: Digest  # hash of the weights the seed gives
     probe: Digest
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    data: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the founder's
     policy: Word = "deltaset"
     settings: Annotated[dict[Word, float], msgspec.Meta(max_length=32)] = msgspec.field(default_factory=dict)
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0

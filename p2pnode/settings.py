@@ -102,6 +102,9 @@ class LearningSettings:
         False, read_switch, "The samples of --data, or of --part, may travel to other nodes.", switch=True
     )
     reserve: bool = _setting(False, read_switch, "Train less often on what models are sure of.", switch=True)
+    no_visits: bool = _setting(
+        False, read_switch, "Models of others may not come to train on data that stay here.", switch=True
+    )
     device: Device = _setting("auto", choice(DEVICES), "Where to train.", choices=DEVICES)
     policy: str | None = _setting(None, read_word, "How a run founded here merges: deltaset (the default), …", "POLICY")
     set: tuple[tuple[str, float], ...] = _setting(

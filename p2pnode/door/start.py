@@ -146,6 +146,7 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
         share=_share(config.learning),
         share_data=config.learning.share_data,
         reserve=config.learning.reserve,
+        visits=not config.learning.no_visits,
         until=config.learning.until,
         max_disk=config.learning.max_disk,
         leave_timeout=config.learning.leave_timeout,

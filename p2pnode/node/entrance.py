@@ -52,6 +52,7 @@ class NodeSettings:
     share: Share | None = None  # a fixed part of the data, for experiments
     share_data: bool = False  # what this node brings may travel
     reserve: bool = False  # train less on what models are sure of
+    visits: bool = True  # and models of others may come to it
     until: Until | None = None  # None: learn until asked to leave
     max_disk: int | None = None  # bytes that learning may use
     leave_timeout: Seconds = 20.0  # for handing over shards that are only here

@@ -73,6 +73,11 @@ class Exchanging:
         words = [(peer.id, peer.announcement) for peer in present]
         return [peer for peer, word in words if word.role == "node" and word.circle == self.own.name]
 
+    def elsewhere(self) -> list[PeerId]:
+        """Those of the run whose work does not come here by itself: of other circles, where a circle shares all."""
+        shared = self.members() if isinstance(self._policy, DeltaSetPolicy) else []
+        return [peer for peer in self.run_members() if peer not in shared]
+
     def circle(self) -> list[PeerId]:
         return self.members()[: CIRCLE - 1]
 

@@ -27,7 +27,7 @@ from .parts import Parts
 from .taskchoice import TaskChoice
 from .terms import Terms
 from .threads import choose_threads
-from .workshop import follow_plan, has_genesis, known_policy, make_plan
+from .workshop import data_hash, follow_plan, has_genesis, known_policy, make_plan
 from .world import ThreadCompute
 
 ASK_PAUSE: Seconds = 1.0
@@ -51,11 +51,11 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     plan = manifest.plan
     assert plan is not None
-    world, choice, share = parts.world, settings.task or TaskChoice(), settings.share
+    world, choice = parts.world, settings.task or TaskChoice()
     bench = await world.compute(lambda: follow_plan(plan, choice, world.open_bench))
     if isinstance(world.compute, ThreadCompute):
         await world.compute(lambda: choose_threads(bench, parts.restraint.cores))
-    rows = None if share is None else fixed_rows(bench, share)
+    rows = await world.compute(lambda: own_rows(bench, settings, manifest, parts.identity.peer_id))
     circle, genesis = settings.circle, bytes.fromhex(plan.genesis)
     terms = Terms(
         plan.round_seconds,
@@ -68,8 +68,9 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
         manifest.created,
         plan.aim,
         settings.share_data,
-        not settings.share_data and (share is not None or choice.source is not None),
+        not settings.share_data and rows is not None,
         settings.reserve,
+        settings.visits,
     )
     beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
     learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)
@@ -133,6 +134,17 @@ async def catch_up(learning: Learning, genesis: bool, events: Events) -> bool:
             )
             events.say("waiting", text, warning=True)
         await asyncio.sleep(ASK_PAUSE)
+
+
+def own_rows(bench: Bench, settings: NodeSettings, manifest: Manifest, me: str) -> NDArray[np.int64] | None:
+    """What an experiment deals, all that the user brought; None where others have the same, and each takes a part."""
+    assert manifest.plan is not None
+    if settings.share is not None:
+        return fixed_rows(bench, settings.share)
+    brought = settings.task is not None and settings.task.source is not None
+    if not brought or (manifest.founder != me and data_hash(bench) == manifest.plan.data):
+        return None
+    return np.arange(bench.samples)
 
 
 def fixed_rows(bench: Bench, share: Share) -> NDArray[np.int64]:

@@ -11,27 +11,12 @@ import asyncio
 import numpy as np
 
 from ..deltaset.entry import Facts as EntryFacts
-from ..errors import Diverged, LocalProblem, PeerRefused, TaskProblem
+from ..errors import Diverged, LocalProblem, TaskProblem
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.pace import pace_of
 from ..merge.policy import Facts, Policy
-from ..messages import (
-    AnyStreamRequest,
-    Bridge,
-    CircleIs,
-    Exchange,
-    Exchanged,
-    GetCircle,
-    GetNeeds,
-    GetShard,
-    NeedsAre,
-    ShardsTold,
-    Sights,
-    SwapSights,
-    TellShards,
-)
-from ..network.base import Payload, Seconds
+from ..network.base import Seconds
 from ..rounds import lam_for, local_steps, shortened
 from ..run import RunAccess
 from ..shards.samples import sample_layout
@@ -43,6 +28,7 @@ from .admission import Admission
 from .bench import Bench
 from .bridging import Bridging
 from .circling import Circling
+from .desk import Desk
 from .evaluating import Evaluating
 from .eventkinds import Kind
 from .exchanging import MODEL, Exchanging
@@ -61,6 +47,7 @@ from .standings import Standings
 from .status import LearningStatus
 from .terms import Terms, own_seed
 from .trainer import Trainer
+from .visiting import Hospitality, Visiting
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
 WARN_EVERY: Seconds = 30.0
@@ -94,6 +81,10 @@ class Learning:
         self._terms = terms
         self.work = ShardWork(parts, self.holdings, self.trainer, terms)
         self.passing = Passing(parts, admission, self.holdings, self.work, self.likeness, self.exchanging.link)
+        at_home = Hospitality(terms.visits, terms.stays_home, terms.rows is not None)
+        self.visiting = Visiting(
+            parts, admission, policy, self.trainer, self.likeness, self.exchanging.elsewhere, at_home
+        )
         self.shards = ShardRows(self.work, self.holdings, self.trainer.pool, parts.identity.peer_id)
         now = parts.world.clock.monotonic()
         progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
@@ -103,6 +94,7 @@ class Learning:
             self.circling = Circling(
                 parts, self.exchanging, policy, terms.genesis, self.standings, self.trainer, self._saving
             )
+        self.desk = Desk(self)
         self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
@@ -123,7 +115,7 @@ class Learning:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.standings.begun = self._parts.world.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchanging.keep(), self.holdings.keep(), self.passing.keep())
+            lasting = (self.exchanging.keep(), self.holdings.keep(), self.passing.keep(), self.visiting.keep())
             beside = [group.create_task(one) for one in lasting]
             if self.circling is not None:
                 beside.append(group.create_task(self.circling.keep()))
@@ -193,8 +185,9 @@ class Learning:
         await self._take_fingerprint(result.weights)
         budget = self.exchanging.link.budget(self._terms.round_seconds, peers)
         facts = Facts(result.steps, result.loss, result.samples, peers, budget)
+        weights = await self.visiting.come_home(result.weights)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
-        self._publish(await world.compute(lambda: self.policy.record(begun, result.weights, facts)))
+        self._publish(await world.compute(lambda: self.policy.record(begun, weights, facts)))
         bridge = await self.exchanging.bridging.draft()
         self.standings.bridges += bridge is not None and self._publish(bridge)
         merged = await world.compute(self.policy.merge)
@@ -202,6 +195,7 @@ class Learning:
         self.exchanging.soon()
         await self.work.end_round(self.standings.rounds)
         self.passing.soon(self.standings.rounds)
+        self.visiting.soon(self.standings.rounds)
 
     async def _change_circle(self) -> None:
         """Between rounds; saved before anything is published there."""
@@ -263,31 +257,6 @@ class Learning:
         return self.trainer.evaluate(self.policy.readout())
 
     # ---- for peers and views ----
-
-    def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
-        return self.exchanging.answer(peer, request)
-
-    async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged:
-        return await self.exchanging.bridging.answer(peer, request)
-
-    async def answer_shards(self, peer: PeerId, request: TellShards) -> ShardsTold:
-        return await self.holdings.answer(peer, request)
-
-    async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
-        if isinstance(request, GetShard):
-            return await self.holdings.payload(peer, request)
-        return await self.exchanging.snapshots.payload(peer, request)
-
-    def needs(self, peer: PeerId, request: GetNeeds) -> NeedsAre:
-        return self.passing.needs(peer, request)
-
-    def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights:
-        return self.likeness.answer(peer, request)
-
-    def tell_circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
-        if self.circling is None:
-            raise PeerRefused("circle", "this node's circle is declared")
-        return self.circling.words.answer(peer, request)
 
     def meet(self, membership: Membership) -> None:
         """Say what is learned here to the others, and where."""

@@ -46,4 +46,7 @@ def learning_status(learning: Learning, circle: str, aim: str, me: PeerId) -> Le
         moved=learning.passing.moves,
         data_sent_bytes=learning.passing.sent_bytes,
         data_received_bytes=learning.work.received_bytes,
+        visits=learning.visiting.made,
+        visits_hosted=learning.visiting.hosted,
+        visit_bytes=learning.visiting.bytes,
     )

@@ -23,7 +23,7 @@ from .membership import Membership
 from .parts import make_parts
 from .plainly import cancelled, raise_plain
 from .restraint import GUEST_ORDERS
-from .serve import NodeServer
+from .serve import Desk, NodeServer
 from .showing import condition_in_words, exchange_rows, peer_row
 from .status import Condition, Event, PeerRow, Status
 from .wellbeing import Wellbeing
@@ -70,6 +70,10 @@ class Node:
     @property
     def peer_id(self) -> PeerId:
         return self._parts.identity.peer_id
+
+    @property
+    def desk(self) -> Desk | None:
+        return None if self.learner is None else self.learner.desk
 
     @property
     def record(self) -> SignedRecord | None:

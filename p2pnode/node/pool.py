@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..shards.batches import Batches, seed_from
-from ..shards.datum import StateRules, age_of_round, chances
+from ..shards.datum import StateRules, age_of_round, chances, scored
 from ..shards.sampling import DrawnBatches, base_chances, sampling
 from ..shards.scores import Arrays, Keys, Scores, restored
 from ..shards.shard import Columns, sample_ids
@@ -76,6 +76,11 @@ class Pool:
     def received(self) -> frozenset[str]:
         """The shards of others that are in it."""
         return frozenset(self._received)
+
+    @property
+    def own(self) -> Indices:
+        """The rows of the bench's data that are this node's own."""
+        return self._own
 
     @property
     def sample_bytes(self) -> int:
@@ -231,6 +236,14 @@ class Pool:
         """What batches in a row said of their samples."""
         self.scores.note(places, shares)
         self._drawn += len(places)
+
+    def hear(self, model: str, rows: Indices, shares: NDArray[np.float32]) -> None:
+        """What another model, which had not trained on them, made of some rows."""
+        with self.lock:
+            there = np.isin(rows, self._rows.numpy())
+            places, seen = self.places(rows[there]), shares[there]
+            if len(places):
+                self.scores.states = scored(self.scores.states, model, places, seen, float(np.median(seen)), self.rules)
 
     def end_round(self) -> None:
         """A round is over. Its first words on samples count as those of a model that has not trained on them since the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,29 +13,18 @@ from ..messages import (
     PROTOCOL,
     Answer,
     AnyStreamRequest,
-    Bridge,
-    CircleIs,
-    Exchange,
-    Exchanged,
     Find,
-    GetCircle,
     GetManifest,
-    GetNeeds,
     GetPeers,
     GetView,
     Hello,
     ManifestIs,
-    NeedsAre,
     Peers,
     Ping,
     Pong,
     Refused,
     Request,
-    ShardsTold,
-    Sights,
     Store,
-    SwapSights,
-    TellShards,
     ViewIs,
     Welcome,
     decode_request,
@@ -50,16 +39,11 @@ from .calls import URGENT
 from .parts import Parts
 
 
-class Learner(Protocol):
+class Desk(Protocol):
     """The part of learning that peers ask. PeerRefused to say no, PeerMisbehaved when they ask nonsense."""
 
-    def answer(self, peer: PeerId, request: Exchange) -> Exchanged: ...
-    async def answer_beyond(self, peer: PeerId, request: Bridge) -> Exchanged: ...
+    async def answer(self, peer: PeerId, request: Request) -> Answer: ...
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
-    def swap_sights(self, peer: PeerId, request: SwapSights) -> Sights: ...
-    async def answer_shards(self, peer: PeerId, request: TellShards) -> ShardsTold: ...
-    def tell_circle(self, peer: PeerId, request: GetCircle) -> CircleIs: ...
-    def needs(self, peer: PeerId, request: GetNeeds) -> NeedsAre: ...
 
 
 class Host(Protocol):
@@ -71,8 +55,8 @@ class Host(Protocol):
     manifest: bytes
 
     @property
-    def learner(self) -> Learner | None:
-        """Whatever learns here, once it does."""
+    def desk(self) -> Desk | None:
+        """Where what learns here is asked, once it does."""
         ...
 
     def view(self) -> ViewIs:
@@ -99,20 +83,14 @@ class NodeServer:
         self._traffic = parts.calls.traffic
         self._allowance = parts.calls.allowance
         self._take_in = parts.acquaintances.take_in
-        self._answers: dict[type, Callable[[PeerId, Request], Answer | Awaitable[Answer]]] = {
+        self._answers: dict[type, Callable[[PeerId, Request], Answer]] = {
             Ping: self._pong,
             Hello: self._welcome,
             Store: self._store,
             Find: self._find,
             GetPeers: self._peers,
             GetManifest: self._manifest,
-            Exchange: self._exchange,
-            Bridge: self._bridge,
             GetView: self._view,
-            SwapSights: self._swap_sights,
-            TellShards: self._tell_shards,
-            GetCircle: self._circle,
-            GetNeeds: self._needs,
         }
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
@@ -136,8 +114,9 @@ class NodeServer:
             message = decode_request(request)
             if not isinstance(message, URGENT):
                 await self._allowance.up.ready(PATIENCE)
-            answer = self._answers[type(message)](peer, message)
-            return await answer if isinstance(answer, Awaitable) else answer
+            if type(message) in self._answers:
+                return self._answers[type(message)](peer, message)
+            return await self._desk().answer(peer, message)
         except PeerMisbehaved as fault:
             self.misbehaved(peer, str(fault))
             return self._refuse(Refused("malformed", str(fault)[:200]))
@@ -154,38 +133,14 @@ class NodeServer:
         now = self._clock.monotonic()
         if self._standing.ignored(peer, now) or not self._standing.admit_call(peer, now):
             raise PeerRefused("busy", "too many faults or calls lately")
-        payload = await self._learner().payload(peer, decode_stream_request(request))
+        payload = await self._desk().payload(peer, decode_stream_request(request))
         self._traffic.sent_bytes += payload.size
         return replace(payload, throttle=self._allowance.up)
 
-    def _learner(self) -> Learner:
-        if self._host.learner is None:
+    def _desk(self) -> Desk:
+        if self._host.desk is None:
             raise PeerRefused("unknown run", "this node does not learn, or not yet")
-        return self._host.learner
-
-    def _exchange(self, peer: PeerId, request: Request) -> Exchanged:
-        assert isinstance(request, Exchange)
-        return self._learner().answer(peer, request)
-
-    async def _bridge(self, peer: PeerId, request: Request) -> Exchanged:
-        assert isinstance(request, Bridge)
-        return await self._learner().answer_beyond(peer, request)
-
-    def _swap_sights(self, peer: PeerId, request: Request) -> Sights:
-        assert isinstance(request, SwapSights)
-        return self._learner().swap_sights(peer, request)
-
-    async def _tell_shards(self, peer: PeerId, request: Request) -> ShardsTold:
-        assert isinstance(request, TellShards)
-        return await self._learner().answer_shards(peer, request)
-
-    def _circle(self, peer: PeerId, request: Request) -> CircleIs:
-        assert isinstance(request, GetCircle)
-        return self._learner().tell_circle(peer, request)
-
-    def _needs(self, peer: PeerId, request: Request) -> NeedsAre:
-        assert isinstance(request, GetNeeds)
-        return self._learner().needs(peer, request)
+        return self._host.desk
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._standing.fault(peer, why, self._clock.monotonic())

@@ -118,6 +118,9 @@ class LearningStatus(msgspec.Struct, frozen=True):
     moved: int = 0  # passed on for want of room
     data_sent_bytes: int = 0  # of shards passed on
     data_received_bytes: int = 0  # of shards that came, to be kept too
+    visits: int = 0  # of this model at others that brought something home
+    visits_hosted: int = 0
+    visit_bytes: int = 0
 
 
 class VisitRow(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ class Terms:
     share_data: bool = False  # this node's samples may travel
     stays_home: bool = False  # or are neither offered nor described
     reserve: bool = False  # what models are sure of is drawn less often
+    visits: bool = True  # models of others may come to them
 
 
 def own_seed(parts: Parts, access: RunAccess) -> int:

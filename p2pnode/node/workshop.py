@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..merge.policy import MakePolicy
 from ..merge.registry import policy_named
 from ..run import Plan
-from ..task import Option, Task, as_option, option_defaults
+from ..task import Option, Samples, Task, as_option, option_defaults
 from ..tasks.find import installed_task, load_task
 from ..weights import to_units
 from .bench import Bench
@@ -35,6 +35,7 @@ def make_plan(bench: Bench, choice: TaskChoice, seed: int) -> Plan:
         layout=bench.layout.hash,
         genesis=weights_hash(to_units(bench.genesis)).hex(),
         probe=probe_hash(bench),
+        data=data_hash(bench),
         seed=seed,
         policy=choice.policy,
         settings=dict(choice.settings),
@@ -119,8 +120,17 @@ def has_genesis(plan: Plan, bench: Bench) -> bool:
 
 
 def probe_hash(bench: Bench) -> str:
+    return _hash(bench.task.probe())
+
+
+def data_hash(bench: Bench) -> str:
+    """By which nodes see whether they have the same data."""
+    return _hash(bench.data)
+
+
+def _hash(samples: Samples) -> str:
     digest = blake3()
-    for name, column in sorted(bench.task.probe().items()):
+    for name, column in sorted(samples.items()):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(column.numpy()).tobytes())
     return digest.hexdigest()

@@ -30,6 +30,7 @@ class Lesson:
     speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn
     mean_steps: float = 10.0
     share_data: bool = False  # the nodes' samples may travel
+    visits: bool = False  # and models visit those that do not
 
     @property
     def usual_seconds(self) -> Seconds:
@@ -83,6 +84,7 @@ class Plan:
                 "speeds": lesson.speeds,
                 "mean_steps": lesson.mean_steps,
                 "share_data": lesson.share_data,
+                "visits": lesson.visits,
             }
         return facts
 

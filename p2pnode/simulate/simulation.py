@@ -153,7 +153,7 @@ class Simulation:
         if lesson is not None:
             circle = lesson.circle_of(index)
             usual = replace(usual, task=lesson.choice, share=plan.share_of(index), circle=circle)
-            usual = replace(usual, share_data=lesson.share_data)
+            usual = replace(usual, share_data=lesson.share_data, visits=lesson.visits)
         return plan.settings(usual, index, self.starts[index])
 
     def address(self, index: int) -> Address:

@@ -94,12 +94,12 @@ class Member:
         assert isinstance(message, GetCircle)
         self.asked.append(message.circle)
         try:
-            return encode(self.bend(self.learning.tell_circle(peer, message)))
+            return encode(self.bend(self.learning.circling.words.answer(peer, message)))
         except PeerRefused as refusal:
             return encode(Refused(refusal.code, refusal.why))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        return await self.learning.payload(peer, decode_stream_request(request))
+        return await self.learning.desk.payload(peer, decode_stream_request(request))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self.parts.standing.fault(peer, why, 0.0)
@@ -243,9 +243,9 @@ def test_circles_do_not_exchange_and_that_is_nobodys_fault() -> None:
         old = next(member for member in swarm.members if member not in new)
         request = Exchange(RUN.tag, "main", old.policy.ask(new[0].peer), circle=old.circle)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.answer(old.peer, request)
+            new[0].learning.exchanging.answer(old.peer, request)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.tell_circle(old.peer, GetCircle(RUN.tag, "main", "ab" * 20))
+            new[0].learning.circling.words.answer(old.peer, GetCircle(RUN.tag, "main", "ab" * 20))
 
     in_swarm(SPLIT, test)
 
@@ -406,7 +406,7 @@ def test_where_nobody_gives_a_snapshot_all_stays_as_it_was() -> None:
             raise PeerRefused("cannot say", "not now")
 
         for member in large:
-            member.learning.payload = nothing  # type: ignore[method-assign]
+            member.learning.desk.payload = nothing  # type: ignore[method-assign]
         before = [(member.circle, member.policy.set.hash(), member.policy.author.incarnation) for member in small]
         await swarm.rounds(45)
         await swarm.rounds(46)

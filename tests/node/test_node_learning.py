@@ -346,7 +346,7 @@ def test_a_bad_entry_is_refused_costs_standing_and_changes_nothing(what: str) ->
         before = setup.policy.set.hash()
         body = encode_deltas(Deltas(b"x" * 16, entries=(entry,)))
         with pytest.raises(PeerMisbehaved):
-            setup.learning.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
+            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
         assert setup.policy.set.hash() == before
         assert setup.policy.set.log.heads == {}
 
@@ -364,7 +364,7 @@ def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
 
         def push(*told: Entry) -> None:
             body = encode_deltas(Deltas(b"x" * 16, entries=tuple(map(encode_entry, told))))
-            setup.learning.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
+            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
 
         push(entries[2], entries[0])
         assert list(setup.policy.set.heads.values()) == [1]
@@ -384,12 +384,12 @@ def test_a_private_run_answers_those_with_the_key() -> None:
         setup = Setup(access=PRIVATE)
         body = policy_of(setup.learning.bench, OTHER).ask(ME.peer_id)
         good = PRIVATE.proof(OTHER.peer_id, ME.peer_id)
-        setup.learning.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=good))
+        setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=good))
         for proof in (b"", b"x" * 32, PRIVATE.proof(ME.peer_id, OTHER.peer_id)):
             with pytest.raises(PeerRefused):
-                setup.learning.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=proof))
+                setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=proof))
         with pytest.raises(PeerRefused):
-            setup.learning.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "another", body, proof=good))
+            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "another", body, proof=good))
 
     run_virtual(main())
 

@@ -293,11 +293,11 @@ def test_who_asks_nonsense_or_for_another_run_is_refused() -> None:
     async def main() -> None:
         node = Node()
         with pytest.raises(PeerMisbehaved, match="malformed bridge"):
-            await node.learning.answer_beyond(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
         with pytest.raises(PeerRefused, match="unknown run"):
-            await node.learning.answer_beyond(OTHER.peer_id, Bridge("another", "main", b"?"))
+            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge("another", "main", b"?"))
         with pytest.raises(PeerRefused, match="no bridges"):
-            await Node("gossip").learning.answer_beyond(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+            await Node("gossip").learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
 
     run_virtual(main())
 
@@ -313,10 +313,12 @@ def test_one_bridge_is_answered_at_a_time() -> None:
             return work()
 
         object.__setattr__(node.parts.world, "aside", aside)
-        first = asyncio.ensure_future(node.learning.answer_beyond(OTHER.peer_id, Bridge(RUN.tag, "main", asked)))
+        first = asyncio.ensure_future(
+            node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+        )
         await asyncio.sleep(0)
         with pytest.raises(PeerRefused, match="one bridge at a time"):
-            await node.learning.answer_beyond(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
         gate.set()
         assert (await first).body
 

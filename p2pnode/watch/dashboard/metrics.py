@@ -40,6 +40,11 @@ METRICS = (
     Metric("p2pnode_bridges_total", "counter", "learning.bridges", "Own entries that bridge to other circles."),
     Metric("p2pnode_hash_checks_total", "counter", "learning.hash_checks", "Comparisons of weights with partners."),
     Metric("p2pnode_hash_mismatches_total", "counter", "learning.hash_mismatches", "Of them, those that differed."),
+    Metric(
+        "p2pnode_visits_total", "counter", "learning.visits", "Visits of the own model that brought something home."
+    ),
+    Metric("p2pnode_visits_hosted_total", "counter", "learning.visits_hosted", "Visits of other models here."),
+    Metric("p2pnode_visit_bytes_total", "counter", "learning.visit_bytes", "Bytes sent and brought home in visits."),
     Metric("p2pnode_problems_total", "counter", "learning.problems", "Things that went wrong in learning."),
     Metric("p2pnode_paused", "gauge", "guest.paused", "1 while the node rests, whoever or whatever wants it."),
     Metric("p2pnode_max_upload_bytes_per_second", "gauge", "guest.max_upload", "Limit on what it sends."),
