@@ -19,7 +19,7 @@ FETCH = GetWeights(RUN.tag, "main", b"")
 
 
 def made(private: bool = True, visits: bool = True) -> Learning:
-    terms = replace(TERMS, rows=TERMS.rows if private else None, visits=visits)
+    terms = replace(TERMS, rows=TERMS.rows if private else None, stays_home=private, visits=visits)
     learning = Setup(Lines(), terms=terms).learning
     learning.trainer.use(np.arange(64))
     learning.visiting._elsewhere = lambda: [OTHER.peer_id]
