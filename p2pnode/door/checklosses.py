@@ -23,6 +23,7 @@ def losses_findings(bench: Bench, batch: Samples) -> Iterator[Finding]:
     with blame(task, "losses"), torch.no_grad():
         with bench.randomness(0):
             losses = bench.losses(batch)
+        bench.check_losses(losses, batch)
         with bench.randomness(0):
             mean = bench.loss(batch).item()
         shares = task.confidence(losses, batch)

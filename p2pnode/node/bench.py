@@ -154,11 +154,12 @@ class Bench:
     def losses(self, batch: Samples) -> Tensor:
         """The loss of each sample of a batch, where the task tells them."""
         with autocast(self.device):
-            losses = self.task.losses(self.model, batch)
-        count = len(next(iter(batch.values())))
-        if losses.ndim != 1 or len(losses) != count:
-            raise ValueError(f"must give {count} numbers, one for each sample, not {tuple(losses.shape)}")
-        return losses
+            return self.task.losses(self.model, batch)
+
+    def check_losses(self, losses: Tensor, batch: Samples) -> None:
+        """ValueError unless there is one for each sample."""
+        if losses.shape != (length(batch),):
+            raise ValueError(f"must give {length(batch)} numbers, one for each sample, not {tuple(losses.shape)}")
 
     def evaluate(self, samples: Samples) -> Evaluation:
         """How good the loaded weights are on `samples`."""

@@ -144,7 +144,10 @@ class Trainer:
         batch = self.pool.batch(places)
         with blame(self.bench.task, "losses"):
             losses = self.bench.losses(batch)
-            shares = self._equal_shares(losses) if weights is None else weights.to(losses) / len(losses)
+            if losses.shape != self._shares.shape:  # a check at every step would cost more than it finds
+                self.bench.check_losses(losses, batch)
+                self._shares = torch.full_like(losses, 1 / len(losses), requires_grad=False)
+            shares = self._shares if weights is None else self._shares * weights.to(losses)
             losses.backward(shares)  # type: ignore[no-untyped-call]
             plain = losses.detach()
             told = self.bench.task.confidence(plain, batch) if self._own_confidence else plain
@@ -157,11 +160,6 @@ class Trainer:
             loss = self.bench.loss(self.pool.batch(self.pool.next()[0]))
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.item()
-
-    def _equal_shares(self, losses: Tensor) -> Tensor:
-        if self._shares.shape != losses.shape or self._shares.dtype != losses.dtype:
-            self._shares = torch.full_like(losses, 1 / len(losses), requires_grad=False)
-        return self._shares
 
     def _note_confidences(self) -> None:
         """What the steps' losses say of the samples, all at once."""
@@ -200,6 +198,8 @@ class Trainer:
             batch = {name: column.to(bench.device) for name, column in columns.items()}
             try:
                 losses = bench.losses(batch) if bench.per_sample else bench.loss(batch)
+                if bench.per_sample:
+                    bench.check_losses(losses, batch)
                 if not bool(torch.isfinite(losses).all()):
                     raise ValueError("their loss is no finite number")
                 shares = bench.task.confidence(losses, batch) if bench.per_sample else losses.new_full((0,), math.nan)

@@ -35,11 +35,14 @@ class Confidences:
     def note(self, indices: Indices, shares: Shares) -> None:
         """Take in confidences; what is not finite is passed over, and of an index several times the last counts."""
         good = np.isfinite(shares)
-        once, at, times = np.unique(indices[good][::-1], return_index=True, return_counts=True)
-        last = np.clip(shares[good][::-1][at], 0.0, 1.0).astype(np.float32)
-        old, kept = self.values[once], (1 - self._smoothing) ** times
-        self.values[once] = np.where(np.isnan(old), last, last + kept * (old - last))
-        self._fresh[once] = True
+        indices, shares = indices[good], np.clip(shares[good], 0.0, 1.0)
+        times = np.bincount(indices, minlength=len(self.values))
+        seen = np.flatnonzero(times)
+        last = np.empty(len(self.values), np.float32)
+        last[indices] = shares  # of an index several times, numpy keeps the last
+        new, old = last[seen], self.values[seen]
+        self.values[seen] = np.where(np.isnan(old), new, new + (1 - self._smoothing) ** times[seen] * (old - new))
+        self._fresh[seen] = True
 
     def take_fresh(self) -> Indices:
         """The samples seen since this was asked last."""

@@ -33,9 +33,9 @@ class Scores:
     def note(self, places: Indices, shares: Shares) -> None:
         """Take in the confidences of a row of batches, in their order."""
         shares = np.clip(shares, 0.0, 1.0)
-        once, at = np.unique(places, return_index=True)
         for kept in (self.first, self._of_round):
-            kept[once] = np.where(np.isnan(kept[once]), shares[at], kept[once])
+            new = np.flatnonzero(np.isnan(kept[places]))[::-1]  # backwards: the first of a sample is written last
+            kept[places[new]] = shares[new]
         self.confidence.note(places, shares)
 
     def end_round(self, model: str, rules: StateRules) -> None:
