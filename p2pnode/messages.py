@@ -174,6 +174,7 @@ class Bridge(Message, frozen=True):
     proof: Proof = b""
 
 
+ShardText = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 ShardWords = Annotated[
     tuple[Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)], ...],
     msgspec.Meta(max_length=MAX_SHARD_WORDS),
@@ -190,11 +191,14 @@ class TellShards(Message, frozen=True):
     meet: bool = False
     marks: ShardMarks = b""  # short marks of the certificates I know
     proof: Proof = b""
+    prove: ShardText | None = None  # show that you have this shard's samples, by a hash over `nonce` and them
+    nonce: Proof = b""
 
 
 class ShardsTold(Message, frozen=True):
     words: ShardWords = ()
     marks: ShardMarks = b""
+    possession: Proof = b""  # the hash asked for; none: the samples are not here
 
 
 class GetCircle(Message, frozen=True):
@@ -332,7 +336,7 @@ class GetKept(StreamRequest, frozen=True):
 class GetShard(StreamRequest, frozen=True):
     """A shard's visit history and samples; the certificate says why the asking peer may have them."""
 
-    shard: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    shard: ShardText
     certificate: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)]
 
 

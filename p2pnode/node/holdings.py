@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import LocalProblem
-from ..handoff.state import Event, Give, Renew, holder, is_mine, is_sole_keeper, unconfirmed
+from ..handoff.state import Drop, Event, Give, Renew, holder, is_mine, is_sole_keeper, unconfirmed
 from ..ids import PeerId
 from ..messages import GetShard, ShardsTold, TellShards
 from ..network.base import Payload, Seconds
@@ -52,7 +52,6 @@ class Holdings:
         self._parts = parts
         self._admission = admission
         self.members = members
-        self._members = members
         self._rules = rules
         files = ShardFiles(parts.world.storage, f"runs/{admission.access.run}/shards")
         self._shelf = Shelf(parts.identity, parts.world, files, layout)
@@ -61,6 +60,7 @@ class Holdings:
         self._fetching.others, self._fetching.room_bytes = members, lambda: self.room_bytes
         self._care = ShardCare(admission.access.tag, self._shelf, members, rules)
         self._talk.refuses = self._why_not
+        self._shelf.is_elsewhere = self._is_elsewhere
         self._met: set[PeerId] = set()
         self._giving: set[str] = set()
         self._leaving = False
@@ -165,7 +165,7 @@ class Holdings:
         """Before leaving: hand over what is nowhere else, as far as that goes within the limit, and say so."""
         self._leaving = True
         shards, events = self.only_here, self._parts.events
-        if not shards or not self._members():
+        if not shards or not self.members():
             return
         events.say("handing over", f"{_are(shards)} only here; handing over before leaving")
         keeping = asyncio.create_task(self.keep())
@@ -214,7 +214,7 @@ class Holdings:
 
     async def _meet(self, anyone: bool) -> None:
         """Newcomers, those we await something from, and now and then anyone."""
-        members = self._members()
+        members = self.members()
         newcomers = [peer for peer in members if peer not in self._met]
         self._met &= set(members)
         if not self._shelf.entries:
@@ -254,7 +254,10 @@ class Holdings:
 
     async def _carry_out(self, events: list[tuple[str, Event]]) -> None:
         for shard, event in events:
-            await self._do(shard, event)
+            if isinstance(event, Drop):
+                await self._shelf.drop(shard)
+            else:
+                await self._do(shard, event)
 
     async def _do(self, shard: str, event: Event) -> None:
         try:
@@ -263,6 +266,18 @@ class Holdings:
             self._parts.events.say("disk", f"a shard's record could not be written: {problem}", warning=True)
 
     # ---- room and offers ----
+
+    async def _is_elsewhere(self, shard: str) -> bool:
+        """Whether a holder or keeper shows that it has the samples: a release alone may be a liar's."""
+        highest, here = self._shelf.state(shard).record.highest, self.members()
+        content = await self._parts.world.aside(lambda: self._shelf.content(shard))
+        if highest is None or content is None:
+            return highest is not None
+        named = [PeerId(peer) for peer in dict.fromkeys((highest.to, *highest.keepers)) if peer in here]
+        for peer in named:
+            if await self._talk.has(peer, shard, content):
+                return True
+        return False
 
     def _why_not(self, peer: PeerId, shard: str) -> str:
         """Why an offer is declined at once, if it is."""

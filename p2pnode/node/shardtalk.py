@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+from blake3 import blake3
+
 from ..errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..handoff.certificate import certificate_id
 from ..handoff.messages import AnyMessage, Kept, Offer, Refusal, about, check, decode, encode
@@ -27,6 +30,7 @@ WORDS_A_CALL = 10
 MAX_WAITING = 4096  # words to one peer; the next meeting says the others
 MAX_MISSING = 1000  # shards that one peer told of and whose samples are not here: more is more than we keep records of
 MARK_BYTES = 4  # of a shard's id, and as many of its certificate's
+NONCE_BYTES = 16
 NO_CERTIFICATE = bytes(MARK_BYTES)
 
 Marks = dict[bytes, bytes]
@@ -91,10 +95,21 @@ class ShardTalk:
         self.post(tuple((peer, message) for message in self._news(peer, read_marks(told.marks))))
         return True
 
+    async def has(self, peer: PeerId, shard: str, content: bytes) -> bool:
+        """Whether a peer shows that it has the samples, which are here too."""
+        nonce = self._parts.world.rng.randbytes(NONCE_BYTES)
+        told = await self._send(peer, TellShards(*self._who, prove=shard, nonce=nonce))
+        return told is not None and told.possession == possession(nonce, content)
+
     async def _tell(self, peer: PeerId, words: tuple[bytes, ...], meet: bool = False) -> ShardsTold | None:
-        access, model = self._admission.access, self._admission.model
-        marks = self.marks() if meet else b""
-        request = TellShards(access.tag, model, words, meet, marks, self._admission.proof(peer))
+        return await self._send(peer, TellShards(*self._who, words, meet, self.marks() if meet else b""))
+
+    @property
+    def _who(self) -> tuple[str, str]:
+        return self._admission.access.tag, self._admission.model
+
+    async def _send(self, peer: PeerId, request: TellShards) -> ShardsTold | None:
+        request = msgspec.structs.replace(request, proof=self._admission.proof(peer))
         try:
             return await self._parts.calls.ask(peer, request, ShardsTold, TALK_TIMEOUT)
         except (PeerError, NetworkDown):
@@ -123,7 +138,15 @@ class ShardTalk:
             raise PeerMisbehaved(f"shards: {fault}") from None
         self.post(tuple((peer, message) for message in replies[MAX_SHARD_WORDS:]))
         words = tuple(map(encode, replies[:MAX_SHARD_WORDS]))
-        return ShardsTold(words, self.marks() if request.meet else b"")
+        proof = b"" if request.prove is None else await self._proof(request.prove, request.nonce)
+        return ShardsTold(words, self.marks() if request.meet else b"", proof)
+
+    async def _proof(self, shard: str, nonce: bytes) -> bytes:
+        """What shows that the samples are here; nothing when they are not."""
+        if not self._shelf.state(shard).have:
+            return b""
+        content = await self._parts.world.aside(lambda: self._shelf.content(shard))
+        return b"" if content is None else possession(nonce, content)
 
     def _charge(self, peer: PeerId, words: int) -> None:
         """Many words cost as much of a peer's allowance as some calls: each may be a write to our disk."""
@@ -198,6 +221,11 @@ def _worth_telling(state: State, me: str, peer: str, mark: bytes | None) -> bool
     awaits = is_mine(state, me) and peer in unconfirmed(state, me)
     differs = mark is not None and mark != _mark(state)
     return asks or offers or awaits or differs or (mark is None and peer in highest.keepers)
+
+
+def possession(nonce: bytes, content: bytes) -> bytes:
+    """What only who has the content can answer to a nonce."""
+    return blake3(nonce).update(content).digest()
 
 
 def read_marks(data: bytes) -> Marks:

@@ -7,7 +7,7 @@ messages leave. A write that fails leaves the state as it was: nobody hears of w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,10 @@ class Entry:
         return self.size_bytes if self.state.have and self.make is None else 0
 
 
+async def _not_known(shard: str) -> bool:
+    return False
+
+
 class Shelf:
     """Contract: `add_own` before `load`, `load` before anything else. Listeners must not raise."""
 
@@ -57,6 +61,7 @@ class Shelf:
         self._identity = identity
         self._world = world
         self._files = files
+        self.is_elsewhere: Callable[[str], Awaitable[bool]] = _not_known
         self._looked = 0  # at files, one after the other
         self._histories: dict[str, History] = {}  # as they are on disk
 
@@ -167,8 +172,13 @@ class Shelf:
         for shard in cache:
             if self.used_bytes + size_bytes <= room_bytes:
                 break
-            await self.do(shard, Drop())
+            await self.drop(shard)
         return self.used_bytes + size_bytes <= room_bytes
+
+    async def drop(self, shard: str) -> None:
+        """Delete bytes that are not kept, if they are elsewhere."""
+        if not self.state(shard).record.kept and await self.is_elsewhere(shard):
+            await self.do(shard, Drop())
 
     # ---- events ----
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from p2pnode.errors import PeerMisbehaved, PeerRefused
-from p2pnode.handoff.certificate import Certificate, claim, countersign, following, offer
+from p2pnode.handoff.certificate import Certificate, claim, countersign, following, offer, sign_release
 from p2pnode.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode
 from p2pnode.messages import GetShard, TellShards
 from p2pnode.network.base import Payload
@@ -223,6 +223,21 @@ def test_who_is_neither_named_nor_offered_a_shard_does_not_get_it(what) -> None:
         with pytest.raises((PeerRefused, PeerMisbehaved)):
             await giver.holdings.payload(taker.peer, request)
         assert shards.holders(ID) == [0]
+
+    play(2, act)
+
+
+def test_who_signs_itself_a_shard_and_releases_the_others_cannot_make_them_delete_it() -> None:
+    async def act(shards: Shards) -> None:
+        one, liar = await begun(shards)
+        before = one.holdings._shelf.state(ID).record.highest
+        assert before is not None
+        lie = countersign(liar.identity, offer(liar.identity, following(before, 50, liar.peer, (liar.peer,))))
+        release = Release(lie, one.peer, sign_release(liar.identity, lie, one.peer))
+        await told(liar, one, encode(Certified(lie)), encode(release))
+        assert one.holdings.held() == [] and not one.holdings._shelf.state(ID).record.kept
+        assert not await one.holdings._shelf.make_room(1, len(CONTENT))
+        assert one.holdings.ids() == [ID]
 
     play(2, act)
 
