@@ -62,8 +62,6 @@ LABELS = {
 AIMS = {
     "shared": Rule("across", "community", quicker=QUICKER),
     "own": Rule("within", "community", aim="own", quicker=QUICKER),
-    "own-quickly": Rule("within", "community", quicker=QUICKER),
-    "random": Rule("random", "random", quicker=QUICKER),
 }
 WEIGHTS = {
     "circles": {
