@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 
 from p2pnode.network.sim import Fault
 from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
-from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES
+from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES, Digits
 
 LESSON = Lesson(TaskChoice("digits", device="cpu", policy="gossip"), "labels:2", rounds=10, share_data=True)
 PLAN = Plan(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, lesson=LESSON)
 QUIET = 20.0  # virtual seconds in which nobody trains
 
 
-def play(plan: Plan) -> SimResult:
-    """Let a swarm learn, then let what is on its way arrive."""
+def play(plan: Plan, look: Callable[[Simulation], None] = lambda simulation: None) -> SimResult:
+    """Let a swarm learn, then let what is on its way arrive; `look` at it in the end."""
 
     async def main() -> SimResult:
         simulation = Simulation(plan, alone=0)
@@ -25,6 +29,7 @@ def play(plan: Plan) -> SimResult:
         await simulation.learn(simulation.watch, plan.seconds)
         simulation.rest()
         await simulation.go_on(QUIET)
+        look(simulation)
         return await simulation.finish()
 
     with one_thread():
@@ -72,3 +77,22 @@ def test_a_node_that_crashes_comes_back_to_its_shards() -> None:
     status = result.statuses[2]
     assert status is not None and any(row.received for row in status.shards)
     assert any(event.kind == "resumed learning" for event in status.events)
+
+
+def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> None:
+    task = TaskChoice(str(Path(__file__).with_name("noisy_task.py")), device="cpu", given=frozenset({"spec"}))
+    plan = replace(PLAN, peers=4, lesson=replace(LESSON, choice=task, split="labels:5", rounds=40))
+    right = Digits().data()["y"].numpy()
+    counts = np.zeros(3)  # wrong ones left out, all left out, all wrong
+
+    def look(simulation: Simulation) -> None:
+        for process in simulation.processes.values():
+            assert process.node.learner is not None
+            trainer = process.node.learner.trainer
+            rows = trainer.pool._rows.numpy()
+            wrong, out = trainer.bench.labels[rows] != right[rows], trainer.pool.scores.states.quarantined
+            counts[:] += (wrong & out).sum(), out.sum(), wrong.sum()
+
+    play(plan, look)
+    found, left_out, wrong = counts
+    assert found / left_out > 0.75 and found / wrong > 0.6, counts
