@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,7 @@ class Dealt:
         return len(self.shards[shard]) * SAMPLE_BYTES
 
 
+@lru_cache(maxsize=1)
 def deal(how: str, noise: str, peers: int, seed: int) -> Dealt:
     """Noise `scattered`: one label in ten is wrong; `flipped`: all labels of one shard in ten are."""
     task = FashionMnist()

@@ -26,7 +26,6 @@ from p2pnode.shards.sampling import DrawnBatches, Floats, base_chances, sampling
 from p2pnode.shards.tuning import RouteTuning, choose_mixture, learnt, with_mixture
 from p2pnode.shards.visits import Past
 
-LAST = 5  # rounds at the end over which accuracies are averaged: single ones are noisy
 STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it
 
 Row = dict[str, float | int | str]
@@ -48,6 +47,7 @@ class Plan:
     rate: float = 0.1
     ship_every: int = 4  # rounds
     density: float = 0.0  # of merges; 0: the policy's own
+    measured: int = 5  # rounds at the end over which accuracies are averaged: single ones are noisy
     reserve: bool = False  # sure data are drawn less often, and steps left out accordingly
     tuned: bool = False  # the weights of the rules by the bandit
     states: StateRules = field(default_factory=StateRules)
@@ -90,6 +90,11 @@ class Swarm:
         self.training_seconds = 0.0
 
     def run(self) -> Row:
+        self.play()
+        return self._row()
+
+    def play(self) -> None:
+        """All rounds."""
         starts, plan = self.merging.starts(), self.plan
         for number in range(1, plan.rounds + 1):
             self.models.put(starts)
@@ -102,9 +107,8 @@ class Swarm:
                 for peer in range(plan.peers):
                     self._ship(peer, number, likeness[peer])
             starts = self.merging.end_round(starts, self.after, steps, steps * plan.batch)
-            if number > plan.rounds - LAST:
+            if number > plan.rounds - plan.measured:
                 self._measure(self.after if plan.merges == "deltaset" else starts)
-        return self._row()
 
     # ---- training, and what falls out of it ----
 
