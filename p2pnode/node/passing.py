@@ -89,14 +89,13 @@ class Passing:
 
     async def once(self) -> Shipment | None:
         """Choose one shipment and see it through; None when nothing should travel, or nobody took it."""
-        held = self._holdings.held()
         members = self._holdings.members()
-        if not held or not members:
+        if not self._holdings.held() or not members:
             return None
         world = self._parts.world
         asked = world.rng.sample(members, min(CANDIDATES, len(members)))
         peers = [view for view in await asyncio.gather(*map(self._ask, asked)) if view is not None]
-        shards = [self._work.view(shard) for shard in held]
+        shards = [self._work.view(shard) for shard in self._holdings.held()]  # as it is after the asking
         budget, room = self.budget(), self._holdings.free_bytes
         shipment = choose_shipment(shards, peers, budget, self._parts.clock.now(), world.rng, room, rules=self.rules)
         if shipment is None:

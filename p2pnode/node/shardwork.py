@@ -115,7 +115,8 @@ class ShardWork:
             return
         sure = await self._parts.world.compute(lambda: self._receive(arrived, weights()))
         self._say_unusable()
-        for shard, confidence in sure.items():
+        here = set(self._holdings.ids())  # some may have gone meanwhile
+        for shard, confidence in ((shard, sure[shard]) for shard in sure if shard in here):
             row = self._holdings.row(shard)
             self.received_bytes += row.size_bytes
             self._since[shard] = round

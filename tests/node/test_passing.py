@@ -108,6 +108,17 @@ def test_nothing_goes_to_who_has_it_or_has_no_room() -> None:
     assert once(one) is None and one.held.given == []
 
 
+def test_what_went_while_peers_were_asked_is_not_sent() -> None:
+    one = passing({})
+
+    async def ask(peer, request, expected, timeout):
+        one.held.shards.clear()
+        return needs()
+
+    one._parts.calls.ask = ask
+    assert once(one) is None and one.held.given == []
+
+
 def test_what_nobody_took_is_not_counted() -> None:
     one = passing({FOX: needs(), OWL: needs()})
     one.held.takes = False
