@@ -130,7 +130,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seeds", type=words, default=[])
     arguments = parser.parse_args()
     arguments.tables = ["rules"] if arguments.quick else arguments.tables
-    arguments.steps = arguments.steps or (80 if arguments.quick else 0)
+    arguments.steps = arguments.steps or (40 if arguments.quick else 0)
     arguments.peers = arguments.peers or (16 if arguments.quick else 32)
     arguments.seeds = [int(seed) for seed in arguments.seeds] or ([1] if arguments.quick else [1, 2])
     known = {*NAMES, *SPLITS, *WAYS}
