@@ -50,9 +50,14 @@ class Liar:
             await asyncio.sleep(1.0)
         await self.network.close()
 
+    def _circle(self) -> str:
+        """That of the first node."""
+        lesson = self._simulation.plan.lesson
+        return "" if lesson is None else lesson.circle_of(0)
+
     async def _pester(self, address: Address, tag: str) -> None:
         await self.network.contact(address, 2.0)
-        word = Announcement("liar", tag, (self.network.host.address,), circle="circle 0")
+        word = Announcement("liar", tag, (self.network.host.address,), circle=self._circle())
         expiry = EPOCH + asyncio.get_running_loop().time() + 200.0
         record = sign_record(self.identity, f"peers/{tag}/p", encode(word), expiry)
         await self.network.call(address.peer, encode(Hello(PROTOCOL, tag, announcement=record)), 2.0)
