@@ -23,7 +23,7 @@ from .parts import Parts
 from .shelf import Sent, Shelf
 
 AT_ONCE = 16  # shards on their way to the disk
-STREAMS = 6  # of them, those that are being fetched
+STREAMS = 8  # of them, those that are being fetched
 MOST_ASKED = 8  # for one shard at a time
 FIRST_PAUSE: Seconds = 2.0  # before a keeper asks again for what nobody gave
 LONGEST_PAUSE: Seconds = 120.0
