@@ -81,6 +81,13 @@ class Exchanging:
     def circle(self) -> list[PeerId]:
         return self.members()[: CIRCLE - 1]
 
+    def _possible(self) -> list[PeerId]:
+        """Who may be a partner: our circle or, where circles share nothing, as many of the run by lot."""
+        members = self.members()
+        if isinstance(self._policy, DeltaSetPolicy) or len(members) < CIRCLE:
+            return members[: CIRCLE - 1]
+        return self._parts.world.rng.sample(members, CIRCLE - 1)
+
     # ---- asking ----
 
     def soon(self) -> None:
@@ -99,7 +106,7 @@ class Exchanging:
 
     async def once(self) -> None:
         """One exchange with each of up to three partners; now and then one of them is of another circle."""
-        circle = self.circle()
+        circle = self._possible()
         beyond = self.bridging.beyond(self.own.name)
         rounds, often = self._standings.rounds, self.bridging.often
         choices = self.likeness.choose(circle, beyond, rounds, self.age(), often)
