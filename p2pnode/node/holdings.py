@@ -171,24 +171,23 @@ class Holdings:
         keeping = asyncio.create_task(self.keep())
         try:
             async with asyncio.timeout(limit):
-                await asyncio.gather(*(self._hand_over(shard, limit) for shard in shards))
+                while any(await asyncio.gather(*(self._hand_over(shard, limit) for shard in self.only_here))):
+                    pass  # one that was on its way here may have come meanwhile
         except TimeoutError:
             pass
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
         left = self.only_here
-        if left:
-            events.say("handing over", f"{_are(left)} still only here: nobody else took over in time", warning=True)
-        else:
-            events.say("handing over", f"{_are(shards)} handed over")
+        text = f"{_are(left)} still only here: nobody else took over in time" if left else f"{_are(shards)} handed over"
+        events.say("handing over", text, warning=bool(left))
 
-    async def _hand_over(self, shard: str, limit: Seconds) -> None:
+    async def _hand_over(self, shard: str, limit: Seconds) -> bool:
         me = self._shelf.me
         for peer in [peer for peer in self._care.order(shard) if peer != me]:
-            keepers = self._care.keepers(shard, peer, (), (me,))
-            if await self._offer(shard, peer, keepers, limit / 3):
-                return
+            if await self._offer(shard, peer, self._care.keepers(shard, peer, (), (me,)), limit / 3):
+                return True
+        return False
 
     # ---- life ----
 
@@ -281,8 +280,8 @@ class Holdings:
 
     def _why_not(self, peer: PeerId, shard: str) -> str:
         """Why an offer is declined at once, if it is."""
-        if self._leaving:
-            return "leaving"
+        if self._leaving or self._shelf.state(shard).have:
+            return "leaving" if self._leaving else ""
         if self._shelf.bytes_from(peer) > self.room_bytes * SHARE_OF_ROOM:
             return "enough of yours"
         return "" if self.free_bytes > 0 else NO_ROOM

@@ -172,7 +172,7 @@ class ShardTalk:
         check(message, peer, self._admission.me, state.record.highest)
         if not self._concerns_us(peer, message, shard):
             return ()
-        if isinstance(message, Offer) and not state.have:
+        if isinstance(message, Offer):
             why = self.refuses(peer, shard)
             if why:
                 return ((peer, Refusal(run, shard, message.certificate.term, why)),)

@@ -63,4 +63,8 @@ def check_leaving(leaver: Door, other: Door) -> None:
     assert leaver.process.returncode == 0, leaver.err
     assert "only here; handing over before leaving" in leaver.out
     me = other.status()["id"]
-    assert {row["id"] for row in shards(other) if row["holder"] == me} == before
+
+    def holds_all() -> bool:
+        return {row["id"] for row in shards(other) if row["holder"] == me} == before
+
+    wait_for("the other to hold all shards", holds_all, 20)

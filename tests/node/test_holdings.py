@@ -179,6 +179,16 @@ def test_who_leaves_hands_over_what_is_only_there_and_says_so() -> None:
     play(2, act)
 
 
+def test_who_leaves_takes_nothing_more_not_even_what_it_has() -> None:
+    async def act(shards: Shards) -> None:
+        await begun(shards)
+        assert await give(shards, 0, 1) and shards.having(ID) == [0, 1]
+        await shards.nodes[0].holdings.hand_over_all(20.0)
+        assert not await give(shards, 1, 0) and shards.holders(ID) == [1]
+
+    play(2, act)
+
+
 def test_nothing_is_handed_over_that_others_keep() -> None:
     async def act(shards: Shards) -> None:
         node = await begun(shards)
