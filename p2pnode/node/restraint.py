@@ -42,7 +42,7 @@ class Restraint:
         self._events = events
         self._allowance = allowance
         self._use = Use()
-        self._worked: Seconds = 0.0  # by the thread that trains, when it was last here
+        self._worked: Seconds | None = None  # by the thread that trains, when it was last here
         self._owed: Seconds = 0.0  # of rest
         self._duty = 1.0  # part of the time for local steps
         self._free = asyncio.Event()
@@ -64,7 +64,7 @@ class Restraint:
         True when the round should end here.
         """
         before, self._worked = self._worked, time.thread_time()
-        if self._duty < 1.0:
+        if before is not None and self._duty < 1.0:
             self._owed += pause_after(max(0.0, self._worked - before), self._duty)
             while self._owed >= SHORTEST_SLEEP and not self.why:
                 begun = time.perf_counter()

@@ -17,7 +17,7 @@ QUIET = 30.0  # virtual seconds in which nobody trains
 
 
 def test_each_circle_has_one_set_with_bridges_to_the_other() -> None:
-    choice = TaskChoice("digits", settings={"bridge": 1.0}, device="cpu")
+    choice = TaskChoice("digits", settings={"bridge": 6.0}, device="cpu")
     lesson = Lesson(choice, "dirichlet:0.3", rounds=10, circle=3)
 
     async def main() -> list[DeltaSetPolicy]:
