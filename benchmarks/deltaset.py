@@ -41,9 +41,10 @@ from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.snapshot import Assembly, Snapshot
 from p2pnode.messages import Exchange, Exchanged, encode
 from p2pnode.node.admission import Admission
-from p2pnode.node.calls import TrafficCount
 from p2pnode.node.fetching import Fetching
+from p2pnode.node.parts import make_parts
 from p2pnode.node.saving import save_pause
+from p2pnode.node.world import real_world
 from p2pnode.run import PROOF_BYTES, RunAccess
 from p2pnode.store.progress import Progress
 from p2pnode.store.storage import MemoryStorage, Part
@@ -206,17 +207,18 @@ async def measure_snapshot(repeats: int) -> Figures:
     progress(f"snapshots of {SNAPSHOT_SIZE:,} parameters")
     with child("benchmarks.deltaset_peer", str(SNAPSHOT_SIZE)) as there:
         size, peer = int(str(there["size"])), parse_address(str(there["ours"])).peer
-        network, _ = await open_network(BenchServer())
+        network, identity = await open_network(BenchServer())
         await contact_all(network, [str(there["ours"])])
         raw = await P2P.create(initial_peers=[str(there["raw"])], host_maddrs=("/ip4/127.0.0.1/tcp/0",))
         raw_peer = PeerID.from_base58(str(there["raw"]).rpartition("/")[2])
         admission = Admission(RunAccess.parse("a" * 26), network.peer, "main")
-        fetching = Fetching(network, admission, TrafficCount(), blame)
+        calls = make_parts(identity, real_world(MemoryStorage()), network).calls
+        fetching = Fetching(calls, admission, blame)
         taken = Snapshot(b"", b"")
 
         async def ours() -> None:
             nonlocal taken
-            outline = await fetching.outline(peer, size)
+            outline = await fetching.outline(peer, size, "")
             assembly = Assembly(outline)
             kept, _ = await asyncio.gather(fetching.kept(peer, outline), fetching.fill(assembly, [peer]))
             assert assembly.complete

@@ -1,7 +1,7 @@
 """Makes the recordings that the notebooks replay, each by one command:
 
     python -m examples.recordings peer_graph        # 24 nodes, 45 s on a core of its own
-    python -m examples.recordings simulation        # 64 nodes, 80 s; --peers 256 for a larger one
+    python -m examples.recordings simulation        # 256 nodes, ten minutes; --peers 64 for a smaller one
 
 The same code makes the same recording.
 """
@@ -37,7 +37,7 @@ TAKES = {
     ),
     # A run's course takes 300 of its rounds. These are short and the nodes slow: fifty rounds of theirs show all of it.
     "simulation": Take(
-        {"peers": 64, "split": "labels:2", "rounds": 100, "seconds": 195, "seed": 7, "speeds": "0.0165", "circle": 8},
+        {"peers": 256, "split": "labels:2", "rounds": 100, "seconds": 195, "seed": 7, "speeds": "0.0165", "circle": 8},
         moments=60,
         whole=12,
         round_seconds=0.6,

@@ -24,6 +24,7 @@ LOOK_EVERY: Seconds = 0.5  # below the length of a round
 ALONE = 4  # nodes that are trained alone too, for comparison
 
 VIEWS = 120  # pictures of the whole swarm, over the usual length of a simulation
+MOST_ROWS = 1_000_000  # in all of them: 250 MB; above, the older ones are thinned out
 OnProgress = Callable[[float, Seconds], None]  # share of the rounds done by all, virtual time
 
 
@@ -36,7 +37,7 @@ class Watch:
 
     def __init__(self, simulation: Simulation, lesson: Lesson, recording: Recording, on_progress: OnProgress) -> None:
         self.curves = Curves()
-        self.pictures = History()
+        self.pictures = History(most_rows=MOST_ROWS)
         self.finished = False  # all nodes that can have done their rounds
         self._simulation = simulation
         self._lesson = lesson
