@@ -25,8 +25,11 @@ class Outcome(NamedTuple):
         return not self.holders or not self.whole
 
 
-def handoff_with_kills(count: int, kills: Mapping[int, int]) -> Outcome:
-    """Node 0 hands a shard to node 1. Who is in `kills` dies at its n-th place after that began, and comes back."""
+def handoff_with_kills(count: int, kills: Mapping[int, int], leaving: bool = False) -> Outcome:
+    """Node 0 hands a shard to node 1, or all it has before it leaves.
+
+    Who is in `kills` dies at its n-th place after that began, and comes back.
+    """
 
     async def act(shards: Shards) -> Outcome:
         id, content = shard(1)
@@ -37,7 +40,9 @@ def handoff_with_kills(count: int, kills: Mapping[int, int]) -> Outcome:
         for number, place in kills.items():
             fate = shards.nodes[number].fate
             fate.dies_at = fate.places + place
-        giving = asyncio.create_task(giver.holdings.give(Shipment(id, receiver.peer, "", 100, move=True)))
+        shipment = Shipment(id, receiver.peer, "", 100, move=True)
+        handing = giver.holdings.hand_over_all(20.0) if leaving else giver.holdings.give(shipment)
+        giving = asyncio.ensure_future(handing)
         await asyncio.sleep(8.0)
         died = [node for node in shards.nodes if not node.alive]
         for node in shards.nodes:
@@ -53,11 +58,11 @@ def handoff_with_kills(count: int, kills: Mapping[int, int]) -> Outcome:
     return play(count, act)
 
 
-def kill_everywhere(count: int, victim: int, every: int = 1) -> list[Outcome]:
+def kill_everywhere(count: int, victim: int, every: int = 1, leaving: bool = False) -> list[Outcome]:
     """Kill one node at each of its places in a handoff (or every n-th); the last outcome is that of a whole handoff."""
-    outcomes = [handoff_with_kills(count, {victim: 1})]
+    outcomes = [handoff_with_kills(count, {victim: 1}, leaving)]
     while outcomes[-1].died:
-        outcomes.append(handoff_with_kills(count, {victim: 1 + every * len(outcomes)}))
+        outcomes.append(handoff_with_kills(count, {victim: 1 + every * len(outcomes)}, leaving))
     return outcomes
 
 

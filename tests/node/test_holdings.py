@@ -222,6 +222,13 @@ def test_no_shard_is_lost_wherever_a_node_is_killed_in_a_handoff(count, victim, 
     assert len(outcomes) * every > 15
 
 
+@pytest.mark.parametrize("victim", [0, 1], ids=["who leaves", "who takes over"])
+def test_who_is_killed_while_one_leaves_loses_nothing(victim) -> None:
+    outcomes = kill_everywhere(2, victim, leaving=True)
+    assert [place + 1 for place, after in enumerate(outcomes) if after.lost or len(after.holders) > 1] == []
+    assert len(outcomes) > 10 and outcomes[-1].holders == [1]
+
+
 @pytest.mark.parametrize(("count", "seed"), [(2, 0), (3, 1), (5, 2)])
 def test_nothing_is_lost_in_a_storm(count, seed) -> None:
     """Many shards at once, messages lost, nodes killed every other second."""
