@@ -16,6 +16,10 @@ from .errors import UsageError
 from .settings import NO_LIMITS, PREFIX, Config, GuestSettings, Setting
 
 OFF = ("off", "none", "")
+ABOUT_LEARNING = (
+    "task", "task-option", "data", "share-data", "reserve", "no-visits", "policy", "set", "aim", "round-seconds",
+    "split", "part",
+)  # fmt: skip
 T = TypeVar("T")
 
 
@@ -118,12 +122,12 @@ def _build(owner: T, values: Mapping[str, object]) -> T:
 def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     """Values that are fine one by one and contradict each other."""
     run, network, learning = config.run, config.network, config.learning
+    learned = [(key, getattr(learning, key.replace("-", "_"))) for key in ABOUT_LEARNING]
     contradictions = (
         (run.found and run.run, "found", "run", "found a new run, or take part in this one"),
         (run.private and run.run, "private", "run", "whether a run is private was settled when it was founded"),
-        (learning.meet_only and learning.task, "meet-only", "task", "learn something, or only meet"),
         (learning.meet_only and learning.until, "meet-only", "until", "a node that learns nothing never gets there"),
-        (learning.meet_only and learning.share_data, "meet-only", "share-data", "learn something, or only meet"),
+        *((learning.meet_only and told, "meet-only", key, "learn something, or only meet") for key, told in learned),
         (network.no_listen and network.listen, "no-listen", "listen", "remove one of them"),
         (network.no_listen and network.announce, "no-listen", "announce", "remove one of them"),
         (

@@ -170,6 +170,9 @@ def test_private_run_key_is_read():
         ({"flags": {"no-listen": True}, "toml": {"listen": "1"}}, ["--no-listen contradicts config.toml: listen"]),
         ({"flags": {"no-listen": True, "announce": ["/ip4/203.0.113.7/tcp/1"]}}, ["contradicts --announce"]),
         ({"flags": {"no-listen": True, "reachability": "public"}}, ["contradicts --reachability"]),
+        ({"flags": {"meet-only": True, "until": "rounds:3"}}, ["--meet-only contradicts --until"]),
+        ({"flags": {"meet-only": True, "no-visits": True}}, ["--meet-only contradicts --no-visits", "only meet"]),
+        ({"flags": {"meet-only": True}, "environ": {"P2PNODE_RESERVE": "1"}}, ["contradicts P2PNODE_RESERVE"]),
         ({"environ": {"P2PNODE_BOOTSTRAP": " ".join([EXAMPLE] * 65)}}, ["65 values are too many"]),
     ],
 )  # fmt: skip

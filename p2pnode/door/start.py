@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..addresses import host_and_port
+from ..addresses import host_and_port, parse_address
 from ..errors import LocalProblem, P2pnodeError, UsageError
 from ..ids import Identity
 from ..names import friendly_name, run_name
@@ -53,8 +53,9 @@ def run_and_exit(config: Config, role: str = "node") -> NoReturn:
 def watch_and_exit(flags: Mapping[str, object], address: str) -> NoReturn:
     """Look at a swarm from a place of no lasting, and end the process."""
     with tempfile.TemporaryDirectory(prefix="p2pnode-watch-") as place:
-        told = {**flags, "bootstrap": [address], "data-dir": place, "meet-only": True}
+        told = {**flags, "bootstrap": [address], "data-dir": place}
         try:
+            parse_address(address)
             code, why = run_node(load(told, os.environ).config, role="observer"), ""
         except (UsageError, LocalProblem) as error:
             code, why = error.exit_code, str(error)
@@ -133,6 +134,7 @@ async def _page(node: Node, place: tuple[str, int] | None) -> AsyncIterator[None
 
 def _node_settings(config: Config, role: str, identity: Identity) -> NodeSettings:
     name = config.name or friendly_name(identity.peer_id)
+    learning = LearningSettings(meet_only=True) if role == "observer" else config.learning
     return NodeSettings(
         name=name,
         role=role,
@@ -142,15 +144,15 @@ def _node_settings(config: Config, role: str, identity: Identity) -> NodeSetting
         private=config.run.private,
         run_name=run_name(name),
         join_timeout=config.run.join_timeout,
-        task=None if config.learning.meet_only else task_choice(config.learning),
-        share=_share(config.learning),
-        share_data=config.learning.share_data,
-        reserve=config.learning.reserve,
-        visits=not config.learning.no_visits,
-        until=config.learning.until,
-        max_disk=config.learning.max_disk,
-        leave_timeout=config.learning.leave_timeout,
-        meet_only=config.learning.meet_only,
+        task=None if learning.meet_only else task_choice(learning),
+        share=_share(learning),
+        share_data=learning.share_data,
+        reserve=learning.reserve,
+        visits=not learning.no_visits,
+        until=learning.until,
+        max_disk=learning.max_disk,
+        leave_timeout=learning.leave_timeout,
+        meet_only=learning.meet_only,
         guest=config.guest,
     )
 
