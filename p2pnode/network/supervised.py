@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from ..addresses import Address, parse_address
-from ..errors import LocalProblem, NetworkDown, P2pnodeError, PeerError, PeerTimeout, PeerUnreachable, UsageError
+from ..addresses import Address
+from ..errors import LocalProblem, NetworkDown, P2pnodeError, PeerError, PeerTimeout, PeerUnreachable
 from ..ids import PeerId, short
-from ..messages import MAX_ADDRESSES, MAX_CALL_BYTES
+from ..messages import MAX_CALL_BYTES
 from .base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
 from .frames import Reader, Writer, fetch_stream
+from .hints import Hints
 
 CHECK_EVERY: Seconds = 2.0
 CHECK_LIMIT: Seconds = 3.0
@@ -29,7 +29,6 @@ REOPEN_MOST: Seconds = 10.0
 DIAL_LIMIT: Seconds = 5.0
 CLOSE_LIMIT: Seconds = 2.5
 CLOSED_TRANSPORT = "handler is closed"  # how uvloop words a write to a connection that is gone
-MAX_HINTED_PEERS = 1000
 MAX_RECONTACTS = 32
 RECONTACTS_AT_ONCE = 8
 
@@ -66,7 +65,7 @@ class SupervisedNetwork:
         self._server: Server | None = None
         self._link: Link | None = None
         self._reached: set[PeerId] = set()  # peers this link has talked to
-        self._hints: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
+        self._hints = Hints()
         self._scopes: set[asyncio.Timeout] = set()
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -141,7 +140,9 @@ class SupervisedNetwork:
             done, _ = await asyncio.wait({exit_, hang}, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
-            await _cancelled(exit_, hang, meet)
+            for task in (exit_, hang, meet):
+                task.cancel()
+            await asyncio.gather(exit_, hang, meet, return_exceptions=True)
 
     async def _reopen(self) -> Link:
         assert self._server is not None
@@ -164,12 +165,12 @@ class SupervisedNetwork:
             async with turns:
                 with contextlib.suppress(PeerError, LocalProblem, TimeoutError):
                     async with asyncio.timeout(DIAL_LIMIT):
-                        await link.connect(peer, self._transports(peer))
+                        await link.connect(peer, self._hints.transports(peer))
                         await link.meet(peer)
 
         if self._health.generation > 1:
             async with asyncio.TaskGroup() as group:
-                for peer in list(reversed(self._hints))[:MAX_RECONTACTS]:
+                for peer in self._hints.latest(MAX_RECONTACTS):
                     group.create_task(dial(peer))
 
     # ---- operations ----
@@ -210,26 +211,11 @@ class SupervisedNetwork:
             await link.connect(address.peer, (address.transport,))
             await link.meet(address.peer)
         self._reached.add(address.peer)
-        self._remember(address.peer, (address.text, *self._hints.get(address.peer, ())))
+        self._hints.reached(address)
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        good = []
-        for text in addresses[:MAX_ADDRESSES]:
-            with contextlib.suppress(UsageError):
-                address = parse_address(text)
-                if address.peer == peer != self.peer:
-                    good.append(address.text)
-        if good:
-            self._remember(peer, tuple(good))
-
-    def _remember(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        self._hints[peer] = tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES]
-        self._hints.move_to_end(peer)
-        while len(self._hints) > MAX_HINTED_PEERS:
-            self._hints.popitem(last=False)
-
-    def _transports(self, peer: PeerId) -> tuple[str, ...]:
-        return tuple(Address(text, peer).transport for text in self._hints.get(peer, ()))
+        if peer != self.peer:
+            self._hints.heard(peer, addresses)
 
     async def call(self, peer: PeerId, request: bytes, timeout: Seconds) -> bytes:
         if len(request) > MAX_CALL_BYTES:
@@ -264,7 +250,7 @@ class SupervisedNetwork:
         return result
 
     async def _dial_hints(self, link: Link, peer: PeerId, limit: Seconds) -> bool:
-        transports = self._transports(peer)
+        transports = self._hints.transports(peer)
         if not transports:
             return False
         with contextlib.suppress(PeerError, TimeoutError):  # the attempt that follows tells
@@ -312,10 +298,3 @@ async def _close(link: Link) -> None:
         logger.exception("closing the link failed")
     finally:
         link.kill()
-
-
-async def _cancelled(*tasks: asyncio.Task[object] | asyncio.Task[str] | asyncio.Task[None]) -> None:
-    """Cancel tasks of ours and see them end."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

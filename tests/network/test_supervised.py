@@ -14,7 +14,7 @@ from p2pnode.errors import LocalProblem, NetworkDown, PeerTimeout, PeerUnreachab
 from p2pnode.ids import Identity, PeerId
 from p2pnode.network.base import Health, MemorySink, StreamLimits
 from p2pnode.network.frames import Reader, Writer
-from p2pnode.network.supervised import MAX_HINTED_PEERS, SupervisedNetwork
+from p2pnode.network.supervised import SupervisedNetwork
 from p2pnode.network.virtual import run_virtual
 
 US = Identity(bytes(32)).peer_id
@@ -219,19 +219,6 @@ def test_hints_are_dialled_once_and_only_when_needed() -> None:
         assert links.made[0].connected == [(OTHER, (ADDRESS.transport,))]
         links.made[0].connected.clear()  # the connection is lost
         assert await network.call(OTHER, b"hello", 5) == b"hello"
-
-    supervised(body)
-
-
-def test_hints_are_bounded_and_checked() -> None:
-    async def body(network: SupervisedNetwork, links: Links) -> None:
-        network.learn(OTHER, ("nonsense", f"/ip4/10.0.0.1/tcp/1/p2p/{US}"))
-        assert OTHER not in network._hints
-        for number in range(MAX_HINTED_PEERS + 10):
-            peer = Identity(number.to_bytes(32, "big")).peer_id
-            network.learn(peer, tuple(f"/ip4/10.0.0.1/tcp/{port}/p2p/{peer}" for port in range(1, 50)))
-        assert len(network._hints) == MAX_HINTED_PEERS
-        assert max(map(len, network._hints.values())) == 8
 
     supervised(body)
 
