@@ -20,7 +20,6 @@ from ..ids import PeerId
 Seconds = float
 KIB = 1024
 CHUNK_BYTES = 512 * KIB
-MIN_CHUNK_BYTES = 64 * KIB
 MAX_CHUNK_BYTES = 1024 * KIB
 
 State = Literal["starting", "up", "down", "closed"]

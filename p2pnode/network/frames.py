@@ -26,7 +26,6 @@ from .base import CHUNK_BYTES, MAX_CHUNK_BYTES, Fetched, Payload, Seconds, Serve
 VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_REASON_BYTES = 400
-DIGEST_BYTES = 32
 SEND_BUFFER_BYTES = 2 * CHUNK_BYTES  # what a writer may hold unsent: enough to read the next chunk meanwhile
 SEND_GRACE: Seconds = 60.0  # a receiver that takes longer than this for that much (17 kB/s) is given up
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .confidence import Confidences, Indices, Shares
-from .datum import MAX_MODELS, ShardSummary, StateRules, part, scored, summarise, untouched
+from .datum import MAX_MODELS, StateRules, scored, untouched
 
 Keys = NDArray[np.uint64]  # what a sample is known by over restarts, one for each place
 Arrays = dict[str, NDArray[Any]]
@@ -55,9 +55,6 @@ class Scores:
         before, after = float(first[seen].mean()), self.confidence.mean(places)
         self.first[places] = np.nan
         return before, after
-
-    def summary(self, places: Indices) -> ShardSummary:
-        return summarise(part(self.states, places))
 
     def carried(self, old: Keys, new: Keys) -> Scores:
         """The same of the samples `new` as far as they were among `old`."""

@@ -43,10 +43,6 @@ class Split:
     def __str__(self) -> str:
         return f"{self.how}:{self.amount:g}" if self.amount else self.how
 
-    @property
-    def needs_labels(self) -> bool:
-        return self.how in ("dirichlet", "labels")
-
 
 def parse_split(text: str) -> Split:
     """`iid`, `parts`, `dirichlet:ALPHA` or `labels:K`; UsageError says what is wrong with anything else."""

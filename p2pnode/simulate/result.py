@@ -33,7 +33,6 @@ class SimResult:
     statuses: tuple[Status | None, ...]
     samples: tuple[Sample, ...]
     messages: Mapping[str, int]
-    message_bytes: Mapping[str, int]
     ended: Mapping[int, P2pnodeError]
     left_over: tuple[str, ...]  # tasks, operations and complaints that should not be there when all have left
     curves: tuple[Row, ...] = ()  # what was learned, a row for each round of each node

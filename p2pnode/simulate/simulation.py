@@ -199,7 +199,6 @@ class Simulation:
             statuses=statuses,
             samples=tuple(self._samples),
             messages=dict(trace.counts),
-            message_bytes=dict(trace.bytes),
             ended=dict(self.ended),
             left_over=tuple(self._left_over()),
             curves=() if self.watch is None else tuple(self.watch.curves.rows),

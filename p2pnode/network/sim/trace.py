@@ -44,7 +44,6 @@ class Trace:
 
     def __init__(self, keep: int = 0) -> None:
         self.counts: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
         self.newest: deque[TraceEvent] = deque(maxlen=keep)
         self._hash = hashlib.sha256()
         self._unfolded = bytearray()
@@ -55,7 +54,6 @@ class Trace:
         time = round(now * 1e6)
         size = len(data)
         self.counts[kind] += 1
-        self.bytes[kind] += size
         self._unfolded += _EVENT.pack(time, _CODE[kind], source, target, size, crc32(data))
         if len(self._unfolded) > _FOLD_AT:
             self._fold()
