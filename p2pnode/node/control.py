@@ -97,7 +97,7 @@ class ControlServer:
         data_dir: Path,
         status: Callable[[], Status],
         leave: Callable[[], None],
-        order: Order | None = None,
+        order: Order,
     ) -> None:
         self._data_dir = data_dir
         self._order = order
@@ -176,8 +176,6 @@ class ControlServer:
             return ControlAnswer(status=self._status())
         if request.do == "leave":
             return ControlAnswer()
-        if self._order is None:
-            return ControlAnswer(problem="this node learns nothing", refused=True)
         try:
             return await self._order(request)
         except (LocalProblem, UsageError) as problem:

@@ -102,7 +102,7 @@ class Node:
         if request.do in GUEST_ORDERS:
             return self._parts.restraint.obey(request, self.role == "node")
         if self.learner is None:
-            raise LocalProblem("this node does not learn, or not yet")
+            raise LocalProblem("this node does not learn, or not yet; try again when it does")
         from .orders import obey  # torch, which a node that learns has imported
 
         return await obey(request, self.learner, self._parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..deltaset.influence import blame
-from ..errors import LocalProblem, UsageError
+from ..errors import UsageError
 from ..ids import short
 from ..merge.deltaset import DeltaSetPolicy
 from ..store.storage import write_whole
@@ -19,10 +19,8 @@ from .parts import Parts
 FILE_MODE = 0o644
 
 
-async def obey(request: ControlRequest, learning: Learning | None, parts: Parts) -> ControlAnswer:
+async def obey(request: ControlRequest, learning: Learning, parts: Parts) -> ControlAnswer:
     """Do it and say what was done; LocalProblem or UsageError when it cannot be done."""
-    if learning is None:
-        raise LocalProblem("this node does not learn, or not yet; try again when it does")
     if request.do == "log":
         return ControlAnswer(merges=tuple(learning.standings.merges))
     if request.do == "export":

@@ -16,7 +16,7 @@ import pytest
 
 from p2pnode.errors import LocalProblem
 from p2pnode.node import control
-from p2pnode.node.control import ControlRequest, ControlServer, NotRunning, ask, socket_path
+from p2pnode.node.control import ControlAnswer, ControlRequest, ControlServer, NotRunning, ask, socket_path
 from p2pnode.node.status import PeerRow, Status, Traffic
 
 PEERS = tuple(PeerRow(f"peer{number}", "n" * 40, "node", ("a" * 100,), True, 1.0, 2.0, 0) for number in range(2000))
@@ -29,10 +29,16 @@ def status(peers: tuple[PeerRow, ...] = ()) -> Status:
     )  # fmt: skip
 
 
+async def obey(request: ControlRequest) -> ControlAnswer:
+    if request.do == "pause":
+        raise LocalProblem("there is nothing to pause")
+    return ControlAnswer(said=request.do)
+
+
 @contextlib.asynccontextmanager
 async def serving(data_dir: Path, peers: tuple[PeerRow, ...] = ()):
     left = asyncio.Event()
-    server = ControlServer(data_dir, lambda: status(peers), left.set)
+    server = ControlServer(data_dir, lambda: status(peers), left.set, obey)
     await server.start()
     try:
         yield left
@@ -59,6 +65,13 @@ async def raw(data_dir: Path, data: bytes) -> bytes:
 async def test_status_comes_whole(tmp_path):
     async with serving(tmp_path, PEERS):
         assert (await asked(tmp_path, "status")).status == status(PEERS)
+
+
+async def test_orders_are_obeyed_or_refused_with_a_reason(tmp_path):
+    async with serving(tmp_path):
+        assert (await asked(tmp_path, "resume")).said == "resume"
+        with pytest.raises(LocalProblem, match="nothing to pause"):
+            await asked(tmp_path, "pause")
 
 
 async def test_leave_reaches_the_node(tmp_path):
