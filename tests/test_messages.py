@@ -42,7 +42,7 @@ ALICE = Identity(b"a" * 32)
 RECORD = sign_record(ALICE, "peers/run/p", encode(Announcement("alice", "run", ("/ip4/127.0.0.1/tcp/1",))), 10.0)
 REQUESTS: list[Message] = [
     Ping(),
-    Hello(1, "run", b"p" * 32, RECORD),
+    Hello(1, RECORD),
     Store((RECORD,)),
     Find("peers/run/p", 3.0, "12D3"),
     GetPeers("run"),

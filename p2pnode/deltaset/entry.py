@@ -47,8 +47,6 @@ class Facts(msgspec.Struct, frozen=True, array_like=True):
     loss: float = 0.0
     samples: Count = 0
     update_norm: float = 0.0  # of the round's progress, relative to the weights
-    accuracy: float | None = None
-    seconds: float = 0.0  # the training took
     round: Count = 0
     layers: Annotated[bytes, msgspec.Meta(max_length=MAX_LAYERS)] = b""  # scores, where a run's members tell them
 
@@ -89,10 +87,6 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     @property
     def chain(self) -> Chain:
         return Chain(self.peer, self.incarnation)
-
-    @property
-    def staleness(self) -> int:
-        return max(0, self.published.entries - self.trained.entries)
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -153,7 +147,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode_entry(entry: Entry) -> bytes:
-    return _encoder.encode(_as_sent(entry))
+    return _encoder.encode(entry)
 
 
 def decode_entry(data: bytes) -> Entry:
@@ -207,7 +201,7 @@ def check_entry(entry: Entry, rules: SetRules) -> str:
 
 def _check_words(entry: Entry, rules: SetRules) -> str:
     facts = entry.facts
-    numbers = (facts.loss, facts.update_norm, facts.seconds, facts.accuracy or 0.0)
+    numbers = (facts.loss, facts.update_norm)
     most_bytes = max_payload_bytes(entry, rules)
     broken = (
         (entry.lineage != rules.lineage or entry.model != rules.model, "another lineage or model"),
@@ -248,14 +242,7 @@ _decode_large = lru_cache(maxsize=2)(_decode_payload)
 
 def _content(entry: Entry) -> bytes:
     hashed = blake3(entry.payload).digest()
-    return _DOMAIN + _encoder.encode(_as_sent(msgspec.structs.replace(entry, payload=hashed, signature=b"")))
-
-
-def _as_sent(entry: Entry) -> Entry:
-    """Facts without layer scores go without that field: entries from before it keep their bytes and their ids."""
-    if entry.facts.layers:
-        return entry
-    return msgspec.structs.replace(entry, facts=msgspec.structs.astuple(entry.facts)[:-1])
+    return _DOMAIN + _encoder.encode(msgspec.structs.replace(entry, payload=hashed, signature=b""))
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Entry], data: bytes) -> Entry:

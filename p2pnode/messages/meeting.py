@@ -50,11 +50,9 @@ class Pong(Message, frozen=True):
 
 
 class Hello(Message, frozen=True):
-    """First words to a peer: who I am (signed), and which run I look for ("" = whichever you are in)."""
+    """First words to a peer: which protocol I speak, and who I am (signed)."""
 
     protocol: int
-    run: RunText = ""
-    proof: Proof = b""
     announcement: SignedRecord | None = None
 
 
@@ -95,7 +93,6 @@ class GetPeers(Message, frozen=True):
     """Members of a run you have heard of lately."""
 
     run: RunText
-    proof: Proof = b""
 
 
 class Peers(Message, frozen=True):

@@ -72,7 +72,7 @@ class Announcer:
             expiry = self.record.expiry + MOMENT
         value = encode(self._announcement(left))
         self.record = sign_record(self._parts.identity, self.directory.key, value, expiry)
-        return Hello(PROTOCOL, self._me.tag, announcement=self.record)
+        return Hello(PROTOCOL, self.record)
 
     async def say_goodbye(self, peers: list[PeerId]) -> None:
         """Withdraw: a signed `left` with a later expiry, to the directory and to these peers. Bounded."""

@@ -30,14 +30,13 @@ from p2pnode.deltaset.entry import (
 )
 from p2pnode.deltaset.forks import ForkProof, prove, read_proof
 
-WHOLE = entry(0, None, 3, facts=Facts(0.5, 640, 0.01, 0.9, 1.5, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
+WHOLE = entry(0, None, 3, facts=Facts(0.5, 640, 0.01, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
 
 
 def test_what_is_encoded_is_decoded() -> None:
     assert decode_entry(encode_entry(WHOLE)) == WHOLE
     assert check_entry(WHOLE, RULES) == ""
     assert delta_of(WHOLE, RULES) == delta(3)
-    assert WHOLE.staleness == 5
 
 
 def test_an_entry_costs_little_besides_its_payload() -> None:

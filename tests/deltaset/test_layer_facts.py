@@ -50,13 +50,6 @@ def test_scores_are_part_of_what_is_signed() -> None:
     assert "signature" in check_entry(forged, RULES)
 
 
-def test_entries_without_scores_have_the_bytes_they_always_had() -> None:
-    """Facts of six fields, as entries were before layers had scores: ids and signatures stay what they are."""
-    fields = msgspec.msgpack.decode(encode_entry(entry(b"")))
-    assert [len(field) for field in fields if isinstance(field, list)] == [2, 2, 6]
-    assert len(msgspec.msgpack.decode(encode_entry(entry(b"\x07")))[15]) == 7
-
-
 def test_more_scores_than_allowed_are_refused() -> None:
     with pytest.raises(ValueError, match="malformed"):
         decode_entry(encode_entry(entry(bytes(MAX_LAYERS + 1))))

@@ -60,7 +60,7 @@ class Liar:
         word = Announcement("liar", tag, (self.network.host.address,), circle=self._circle())
         expiry = EPOCH + asyncio.get_running_loop().time() + 200.0
         record = sign_record(self.identity, f"peers/{tag}/p", encode(word), expiry)
-        await self.network.call(address.peer, encode(Hello(PROTOCOL, tag, announcement=record)), 2.0)
+        await self.network.call(address.peer, encode(Hello(PROTOCOL, record)), 2.0)
         push = self._rng.random() < 0.5
         await self.network.call(address.peer, encode(Exchange(tag, "main", self._garbage(), push)), 2.0)
 
