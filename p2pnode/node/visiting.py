@@ -128,7 +128,7 @@ class Visiting:
             self._not_before[peer] = self._round + (NOT_NOW if busy else ASK_AGAIN)
             return False
         self._next_round = self._round + EVERY_ROUNDS
-        size = len(self._trainer.bench.genesis)
+        size = self._trainer.bench.layout.size
         swap = choose_swap(told.shard_bytes, BYTES * size, 2 * count_of(size), told.private)
         self._parts.events.say("visit", f"with {short(peer)}: {swap.why}")
         if not swap.model_travels:
@@ -167,7 +167,7 @@ class Visiting:
         self._admission.check(peer, request.run, request.model, request.proof)
         if peer == self._host and self._sent:
             self._host = None
-            size = len(self._trainer.bench.genesis)
+            size = self._trainer.bench.layout.size
             try:
                 self._brought.append(await self._parts.world.aside(lambda: brought(request.delta, size)))
             except ValueError as fault:
@@ -227,7 +227,7 @@ class Visiting:
         self.bytes += len(delta)
 
     async def _fetch(self, peer: PeerId) -> Floats | None:
-        size, access = len(self._trainer.bench.genesis), self._admission.access
+        size, access = self._trainer.bench.layout.size, self._admission.access
         request = GetWeights(access.tag, self._admission.model, self._admission.proof(peer))
         sink = MemorySink()
         try:

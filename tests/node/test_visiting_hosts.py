@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from p2pnode.errors import PeerMisbehaved, PeerRefused
-from p2pnode.messages import GetWeights, Visit, VisitOver
+from p2pnode.messages import GetWeights, Visit, VisitIs, VisitOver
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.learning import Learning
 from p2pnode.shards.swap import to_bring
@@ -85,5 +85,32 @@ def test_what_does_harm_is_not_kept(sign: float) -> None:
         assert np.array_equal(home, weights) == (sign < 0)
         assert (visiting.made, visiting.harmful) == ((0, 1) if sign < 0 else (1, 0))
         assert learning.trainer.evaluate(home).loss <= learning.trainer.evaluate(weights).loss
+
+    run_virtual(main())
+
+
+class TrainingGoesOn:
+    """The bench's lock while a round has it: whoever would wait here holds up the loop for the whole round."""
+
+    def __enter__(self) -> None:
+        raise AssertionError("the loop waits for training")
+
+    def __exit__(self, *details: object) -> None: ...
+
+
+def test_a_visit_never_waits_for_training_on_the_loop() -> None:
+    async def agreed(*request: object) -> VisitIs:
+        return VisitIs(True, 100)
+
+    async def main() -> None:
+        learning = made()
+        visiting, weights = learning.visiting, learning.policy.start()
+        home = over(to_bring(weights, weights + 0.01))
+        learning.bench.lock = TrainingGoesOn()  # type: ignore[assignment]
+        visiting.answer(OTHER.peer_id, ASK)
+        await visiting.payload(OTHER.peer_id, FETCH)
+        await visiting.over(OTHER.peer_id, home)
+        learning.exchanging._parts.calls.ask = agreed  # type: ignore[method-assign, assignment]
+        assert await visiting.once()
 
     run_virtual(main())
