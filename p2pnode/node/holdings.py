@@ -73,11 +73,11 @@ class Holdings:
 
     async def start(self) -> None:
         """Take in what is on disk, and claim what nobody is known to hold."""
-        lost = await self._shelf.load()
-        self._tell_lost(len(lost))
+        self._tell_lost(len(await self._shelf.load()))
         now = self._parts.world.clock.monotonic()
         self._care.look(now)
-        await self._carry_out(self._care.decide(now))
+        for shard, event in self._care.decide(now):
+            await self._do(shard, event)
 
     def ids(self) -> list[str]:
         """Shards whose samples are here."""
@@ -203,9 +203,9 @@ class Holdings:
         while True:
             self._care.look(clock.monotonic())
             if not self._leaving and not self._parts.restraint.why:
-                await self._carry_out(self._care.decide(clock.monotonic()))
-                lost = await self._shelf.look_after(self._rules.look_at_once)
-                self._tell_lost(len(lost))
+                for shard, event in self._care.decide(clock.monotonic()):
+                    await self._do(shard, event)
+                await self._look_after_files()
             self._fetch_again()
             rounds += 1
             await self._meet(anyone=rounds % self._rules.meet_anyone_every == 0)
@@ -221,9 +221,8 @@ class Holdings:
         awaited = [peer for peer in members if peer in self._awaited()]
         lots = self._parts.world.rng.sample(members, min(LOTS, len(members))) if anyone else []
         chosen = list(dict.fromkeys((*awaited, *newcomers, *lots)))[:MEET_AT_ONCE]
-        for peer, well in zip(chosen, await asyncio.gather(*map(self._talk.meet, chosen)), strict=True):
-            if well:
-                self._met.add(peer)
+        went_well = await asyncio.gather(*map(self._talk.meet, chosen))
+        self._met.update(peer for peer, well in zip(chosen, went_well, strict=True) if well)
 
     def _awaited(self) -> set[str]:
         """Peers whose word is missing: on an offer, on keeping a shard, on dropping one."""
@@ -245,24 +244,26 @@ class Holdings:
             if entry.state.wanted is not None and not entry.state.have:
                 self._fetching.want_again(shard)
 
+    async def _look_after_files(self) -> None:
+        try:
+            self._tell_lost(len(await self._shelf.look_after(self._rules.look_at_once)))
+        except LocalProblem as problem:
+            self._parts.events.say("disk", f"the shards' files could not be looked at: {problem}", warning=True)
+
     def _tell_lost(self, count: int) -> None:
         if count == 0:
             return
         what = "the samples of a shard were" if count == 1 else f"the samples of {count} shards were"
         self._parts.events.say("shards", f"{what} deleted or damaged on disk; fetching them from keepers", warning=True)
 
-    async def _carry_out(self, events: list[tuple[str, Event]]) -> None:
-        for shard, event in events:
+    async def _do(self, shard: str, event: Event) -> None:
+        try:
             if isinstance(event, Drop):
                 await self._shelf.drop(shard)
             else:
-                await self._do(shard, event)
-
-    async def _do(self, shard: str, event: Event) -> None:
-        try:
-            self._talk.post(await self._shelf.do(shard, event))
+                self._talk.post(await self._shelf.do(shard, event))
         except LocalProblem as problem:
-            self._parts.events.say("disk", f"a shard's record could not be written: {problem}", warning=True)
+            self._parts.events.say("disk", f"a shard's files could not be changed: {problem}", warning=True)
 
     # ---- room and offers ----
 

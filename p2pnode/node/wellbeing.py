@@ -58,7 +58,7 @@ class Wellbeing:
             self._world.storage.write(PROBE_FILE, b"")
         except LocalProblem as problem:
             self._disk = (self._world.clock.monotonic(), str(problem))
-        with contextlib.suppress(LocalProblem, OSError):
+        with contextlib.suppress(LocalProblem):
             self._world.storage.delete(PROBE_FILE)
 
     def reasons(self) -> tuple[str, ...]:

@@ -82,8 +82,11 @@ class Progress:
 
     @property
     def due(self) -> bool:
-        """Whether the journal has grown so long that it is time to save."""
-        return self._journals[self._slot] > min(self.state_bytes, self._room(self.state_bytes) // 3)
+        """Whether the journal has grown so long that it is time to save; a disk that cannot tell brings no hurry."""
+        try:
+            return self._journals[self._slot] > min(self.state_bytes, self._room(self.state_bytes) // 3)
+        except LocalProblem:
+            return False
 
     def _room(self, state_bytes: int) -> int:
         """What `max_bytes` leaves for journals beside states of this size."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +16,10 @@ UNFINISHED = ".part"
 
 
 class Storage(Protocol):
-    """Named byte strings. Names are relative paths such as `book` or `runs/RUN/manifest`."""
+    """Named byte strings. Names are relative paths such as `book` or `runs/RUN/manifest`.
+
+    LocalProblem when the disk will not have what is asked of it, whatever it is.
+    """
 
     def read(self, name: str) -> bytes | None:
         """The content, or None when there is none."""
@@ -33,7 +37,9 @@ class Storage(Protocol):
         """Rename, replacing the target; nothing happens when there is nothing to rename."""
         ...
 
-    def delete(self, name: str) -> None: ...
+    def delete(self, name: str) -> None:
+        """Nothing happens when there is nothing to delete."""
+        ...
 
     def used(self, folder: str) -> int:
         """Bytes of all that is in a folder."""
@@ -110,11 +116,16 @@ class DiskStorage:
             raise _problem(self._root / target, error) from None
 
     def delete(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self._root / name).unlink()
+        try:
+            (self._root / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise _problem(self._root / name, error) from None
 
     def used(self, folder: str) -> int:
-        return sum(path.stat().st_size for path in (self._root / folder).rglob("*") if path.is_file())
+        try:
+            return sum(_size(path) for path in (self._root / folder).rglob("*"))
+        except OSError as error:
+            raise _problem(self._root / folder, error) from None
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -150,6 +161,15 @@ def write_whole(path: Path, *parts: Part, mode: int = 0o600) -> None:
         _sync_directory(path.parent)
     except OSError as error:
         raise _problem(path, error) from None
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none where it has been renamed or deleted since it was listed."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def _sync_directory(path: Path) -> None:

@@ -255,6 +255,25 @@ def test_a_receiver_whose_disk_is_full_refuses_and_the_giver_keeps(monkeypatch) 
     play(2, act)
 
 
+def test_a_disk_that_deletes_and_lists_nothing_any_more_is_said_and_the_node_goes_on(monkeypatch) -> None:
+    async def act(shards: Shards) -> None:
+        giver = await begun(shards)
+
+        def read_only(name: str) -> list[str]:
+            raise LocalProblem("read-only file system")
+
+        monkeypatch.setattr(giver.disk, "delete", read_only)
+        assert await give(shards, 0, 1, move=True)
+        assert "read-only" in giver.said("disk")[0] and not giver.task.done()
+        said = len(giver.said("disk"))
+        monkeypatch.setattr(giver.disk, "delete", lambda name: None)
+        monkeypatch.setattr(giver.disk, "names", read_only)
+        await asyncio.sleep(10.0)
+        assert len(giver.said("disk")) > said and not giver.task.done()
+
+    play(2, act)
+
+
 def test_a_receiver_without_room_refuses_and_drops_cache_first() -> None:
     async def act(shards: Shards) -> None:
         other, content = shard(2)

@@ -210,6 +210,20 @@ def test_max_disk_bounds_all_that_is_written(notes: list[int], most: int):
     assert bool(sizes) == (bool(notes) and most >= 300 + STATES * state_size())
 
 
+def test_a_disk_that_cannot_be_measured_ends_nothing(monkeypatch):
+    storage = MemoryStorage()
+    progress = Progress(storage, "runs/own/main", 4000)
+    progress.save(state(1))
+
+    def broken(folder: str) -> int:
+        raise LocalProblem("Input/output error")
+
+    monkeypatch.setattr(storage, "used", broken)
+    assert not progress.due
+    with pytest.raises(LocalProblem, match="Input"):
+        progress.save(state(2))
+
+
 def state_size() -> int:
     """Of a state on disk."""
     storage = MemoryStorage()

@@ -66,6 +66,38 @@ def test_a_failed_write_leaves_the_old_content_and_no_litter(tmp_path: Path, mon
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_what_cannot_be_deleted_or_measured_is_a_local_problem_like_any_other(tmp_path: Path, monkeypatch) -> None:
+    storage = DiskStorage(tmp_path)
+    storage.write("runs/x/state", b"one")
+    with pytest.raises(LocalProblem, match="--data-dir"):
+        storage.delete("runs/x")  # a directory
+
+    def broken(path: Path, **how: object) -> os.stat_result:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "stat", broken)
+    with pytest.raises(LocalProblem, match="Input/output error"):
+        storage.used("runs")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_files_that_vanish_while_a_folder_is_measured_do_not_count_against_it(
+    tmp_path: Path, monkeypatch, late
+) -> None:
+    storage, look = DiskStorage(tmp_path), Path.stat
+    storage.write("runs/x/state", b"one")
+    storage.write("runs/x/.journal.part", b"half")
+
+    def renamed_meanwhile(path: Path, **how: bool) -> os.stat_result:
+        found = look(path, **how) if late else None
+        if path.name == ".journal.part":
+            path.unlink(missing_ok=True)
+        return found or look(path, **how)
+
+    monkeypatch.setattr(Path, "stat", renamed_meanwhile)
+    assert storage.used("runs") in (len(b"one"), len(b"one" + b"half"))
+
+
 def test_the_identity_is_kept_and_private(tmp_path: Path) -> None:
     first = open_data_dir(tmp_path / "data")
     peer = first.identity().peer_id
