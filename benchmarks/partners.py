@@ -12,10 +12,10 @@ it took, in local steps.
 
 Tables: `rules`; `aims`, longer, with looks on the way, annealing six times as fast as the package's, and `own` also as
 fast as `shared`, to see it settle; `labels`, what a fingerprint that told the labels exactly would bring; `weights`,
-one setting of the community rule changed at a time; `links`, the weight of links where half of the peers are far away,
-with a look at the time at which the nearest are done. `--only` takes rules, splits, ways and seeds; a kind not named is
-not restricted. Without it, at the end: how many peers change communities when one fingerprint changes, or one peer
-comes.
+one setting of the community rule changed at a time; `links`, the weight of links where half of the peers are far away
+(`link-…`) or slow (`rate-…`), with a look at the time at which the nearest are done. `--only` takes rules, splits, ways
+and seeds; a kind not named is not restricted. Without it, at the end: how many peers change communities when one
+fingerprint changes, or one peer comes.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ LONG = 700
 QUICKER = 6.0  # annealing, where its whole course is to be seen
 SLOWER_OWN = ROUNDS_TO_ONE["own"] / ROUNDS_TO_ONE["shared"]  # that much longer the aim `own` takes to settle
 FAR = 3.0  # local steps that a message between regions takes; within one it is a tenth of that
+SLOW = 1 / 1000  # local steps that a byte takes to or from slow peers; between others it is a tenth of that
 SPLITS = ("iid", "dirichlet:1", "dirichlet:0.3", "dirichlet:0.1")
 WAYS = ("circles", "gossip")
 TABLES = ("rules", "aims", "labels", "weights", "links")
@@ -83,7 +84,8 @@ WEIGHTS = {
     },
 }
 LINKS = {f"link-{weight}": changed(True, link=weight) for weight in (0.0, 0.5, 1.0, 2.0)}
-NAMES = {*RULES, *AIMS, *LABELS, *LINKS, *(name for rules in WEIGHTS.values() for name in rules)}
+RATES = {f"rate-{weight}": changed(True, link=weight) for weight in (0.0, 0.5, 1.0, 2.0)}
+NAMES = {*RULES, *AIMS, *LABELS, *LINKS, *RATES, *(name for rules in WEIGHTS.values() for name in rules)}
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
@@ -109,7 +111,9 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
                     yield Cell("weights", way, name, rule, text, seed, steps, peers)
         if "links" in tables:
             for name, rule in LINKS.items():
-                yield Cell("links", "gossip", name, rule, "dirichlet:0.1", seed, steps, peers, (steps,), FAR)
+                yield Cell("links", "gossip", name, rule, "dirichlet:0.1", seed, steps, peers, (steps,), far=FAR)
+            for name, rule in RATES.items():
+                yield Cell("links", "gossip", name, rule, "dirichlet:0.1", seed, steps, peers, (steps,), slow=SLOW)
 
 
 def wanted(cell: Cell, only: list[str]) -> bool:

@@ -123,7 +123,9 @@ class Choosing:
         home = home_of(me, circle, communities, bridge_rate(self.progress, self._rule.often))
         alike = self._alike(me)
         table = [
-            Candidate(id, self._met[me].get(id), self._round_trip(peer, other), similarity=alike[id])
+            Candidate(
+                id, self._met[me].get(id), self._round_trip(peer, other), self._rate(peer, other), similarity=alike[id]
+            )
             for id, other in self._peers.items()
             if other is not peer
         ]
@@ -164,3 +166,7 @@ class Choosing:
 
     def _round_trip(self, peer: Peer, other: Peer) -> float:
         return 2 * SECONDS_PER_STEP * self._swarm.latency(peer, other)
+
+    def _rate(self, peer: Peer, other: Peer) -> float | None:
+        per_byte = self._swarm.per_byte(peer, other)
+        return 1 / (SECONDS_PER_STEP * per_byte) if per_byte else None

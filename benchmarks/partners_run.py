@@ -44,6 +44,7 @@ class Cell:
     peers: int = 32
     looks: tuple[int, ...] = ()
     far: float = 0.0  # latency between every second peer and the others, in local steps; 0: all are near
+    slow: float = 0.0  # local steps a byte takes to and from every second peer, a tenth of it otherwise; 0: none
 
 
 class Judge:
@@ -108,6 +109,11 @@ def run_cell(cell: Cell, bench: Bench) -> Figures:
         side = {peer.identity.peer_id: number % 2 for number, peer in enumerate(swarm.peers)}
         swarm.latency = lambda one, other: (
             plan.latency if side[one.identity.peer_id] == side[other.identity.peer_id] else cell.far
+        )
+    if cell.slow:
+        slow = {peer.identity.peer_id for peer in swarm.peers[::2]}
+        swarm.per_byte = lambda one, other: (
+            cell.slow if {one.identity.peer_id, other.identity.peer_id} & slow else cell.slow / 10
         )
     choosing = Choosing(swarm, bench, cell.rule, rows)
     swarm.choose = choosing.choose

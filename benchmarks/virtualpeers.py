@@ -74,7 +74,8 @@ class VirtualPeers:
     """One run. `run` brings every peer to the planned number of steps.
 
     `circles` names each peer's circle, where they are not just consecutive. `choose` says whom a peer turns to; unless
-    it is replaced, that is by lot. `latency` is that of a message between two peers, in local steps.
+    it is replaced, that is by lot. `latency` is that of a message between two peers, in local steps; `per_byte` what
+    each byte of it adds.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class VirtualPeers:
         self.now = 0.0
         self.choose: Callable[[Peer], Partners] = self.by_lot
         self.latency: Callable[[Peer, Peer], float] = lambda one, other: plan.latency
+        self.per_byte: Callable[[Peer, Peer], float] = lambda one, other: 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self.peers = []
@@ -216,18 +218,19 @@ class VirtualPeers:
             then()
             return
         partner, rest = partners[0], partners[1:]
-        mine, theirs, latency = peer.identity.peer_id, partner.identity.peer_id, self.latency(peer, partner)
+        mine, theirs = peer.identity.peer_id, partner.identity.peer_id
+        latency, per_byte = self.latency(peer, partner), self.per_byte(peer, partner)
 
         def asked() -> None:
             partner.received += len(request)
             answer = partner.policy.answer(mine, request)
-            self._after(latency, lambda: answered(answer))
+            self._after(latency + len(answer) * per_byte, lambda: answered(answer))
 
         def answered(answer: bytes) -> None:
             peer.received += len(answer)
             push = peer.policy.take(theirs, answer)
             if push:
-                self._after(latency, lambda: pushed(push))
+                self._after(latency + len(push) * per_byte, lambda: pushed(push))
             self._exchange(peer, rest, then)
 
         def pushed(push: bytes) -> None:
@@ -235,7 +238,7 @@ class VirtualPeers:
             partner.policy.take(mine, push)
 
         request = peer.policy.ask(partner.identity.peer_id)
-        self._after(latency, asked)
+        self._after(latency + len(request) * per_byte, asked)
 
 
 def in_step(

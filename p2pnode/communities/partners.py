@@ -24,8 +24,8 @@ class Candidate:
 
     peer: PeerId
     met: int | None = None  # round of the last exchange with it; None: never
-    latency: float | None = None  # seconds
-    rate: float | None = None  # bytes a second
+    latency: float | None = None  # seconds a small call takes
+    rate: float | None = None  # bytes a second of large ones
     faults: int = 0
     similarity: float | None = None
     stale: bool = False  # its word about itself has run out, it left, or it does not answer
@@ -143,6 +143,8 @@ def _why(each: Candidate, communities: Communities, home: Home, now: int, settin
         return f"not met for {waited} rounds"
     if settings.similarity and each.similarity is not None:
         return f"in the circle, similarity {each.similarity:.3f}"
+    if each.rate is not None and each.rate >= FAST_BYTES:
+        return f"in the circle, brings {each.rate / 1e3:.0f} kB a second"
     if each.latency is not None and each.latency <= NEAR_SECONDS:
         return f"in the circle, answers in {each.latency * 1e3:.0f} ms"
     return f"in the circle, met {waited} rounds ago"

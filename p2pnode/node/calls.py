@@ -1,4 +1,4 @@
-"""Calls to peers with everything a call teaches: latency, standing, swarm time, traffic."""
+"""Calls to peers with everything a call teaches: latency, rate, standing, swarm time, traffic."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Calls:
             raw = await self._network.call(peer, data, timeout)
             self.traffic.received_bytes += len(raw)
             self.allowance.down.charge(len(raw))
-            self._heard(peer, begun)
+            self._heard(peer, begun, len(data) + len(raw))
             return decode_answer(raw, expected)
         except PeerMisbehaved as fault:
             self._standing.fault(peer, str(fault), self._clock.monotonic())
@@ -94,7 +94,7 @@ class Calls:
         self._swarm_clock.report(peer, pong.time, self._clock.monotonic() - begun)
         return pong
 
-    def _heard(self, peer: PeerId, begun: float) -> None:
+    def _heard(self, peer: PeerId, begun: float, count: int = 0) -> None:
         now = self._clock.monotonic()
         self.last_heard = now
-        self._table.heard(peer, now, now - begun)
+        self._table.heard(peer, now, now - begun, count)

@@ -214,6 +214,7 @@ class Likeness:
             peer.id,
             met=self._met.get(peer.id),
             latency=peer.latency,
+            rate=peer.rate,
             faults=self._parts.standing.faults_of(peer.id),
             similarity=self.kinship(peer.id).similarity,
             stale=not peer.here or peer.record.expiry <= self._parts.clock.now(),

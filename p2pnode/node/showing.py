@@ -40,6 +40,7 @@ def peer_row(
         heard_seconds_ago=None if peer.heard is None else now - peer.heard,
         latency_ms=None if peer.latency is None else peer.latency * 1000,
         faults=parts.standing.faults_of(peer.id),
+        bytes_per_second=peer.rate,
         circle=peer.announcement.circle,
         community=kin.community,
         similarity=kin.similarity,

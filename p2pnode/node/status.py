@@ -20,6 +20,7 @@ class PeerRow(msgspec.Struct, frozen=True):
     heard_seconds_ago: float | None  # since a call to it last succeeded; None = never yet
     latency_ms: float | None
     faults: int
+    bytes_per_second: float | None = None  # of large calls to it; None = none yet
     community: str = ""  # its first member; this and the next two as our own view and choices have it
     similarity: float | None = None  # of its model to ours, 0 to 1
     chosen: str = ""  # why it was last chosen as a partner

@@ -8,6 +8,14 @@ _KEEP = 0.8  # of what earlier exchanges said
 _SHORTEST = 1e-3  # seconds
 
 
+def smoothed(rate: float | None, count: int, seconds: float, round_trip: float | None) -> float | None:
+    """The rate after `count` bytes took so long, the usual round trip among it; few bytes do not change it."""
+    if count < LEAST_BYTES:
+        return rate
+    now = count / max(_SHORTEST, seconds - (round_trip or 0.0))
+    return now if rate is None else _KEEP * rate + (1 - _KEEP) * now
+
+
 class LinkRate:
     """Bytes a second, smoothed; None before a message was large enough to tell."""
 
@@ -15,11 +23,8 @@ class LinkRate:
         self.rate: float | None = None
 
     def note(self, count: int, seconds: float, round_trip: float | None) -> None:
-        """An exchange of `count` bytes took so long, the usual round trip among it."""
-        if count < LEAST_BYTES:
-            return
-        now = count / max(_SHORTEST, seconds - (round_trip or 0.0))
-        self.rate = now if self.rate is None else _KEEP * self.rate + (1 - _KEEP) * now
+        """An exchange of `count` bytes took so long."""
+        self.rate = smoothed(self.rate, count, seconds, round_trip)
 
     def budget(self, round_seconds: float, group: int) -> int | None:
         """The most an entry should be, when each of a circle of `group` receives all others' once a round."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ..ids import PeerId
 from ..messages import Announcement
 from ..records import SignedRecord
+from .linkrate import LEAST_BYTES, smoothed
 
 MAX_PEERS = 2000
 REMEMBERED_TAGS = 4
@@ -27,7 +28,8 @@ class Peer:
     announcement: Announcement
     heard: float | None = None
     failures: int = 0
-    latency: float | None = None
+    latency: float | None = None  # seconds a small call takes
+    rate: float | None = None  # bytes a second, once a large one has told
 
     @property
     def name(self) -> str:
@@ -82,12 +84,16 @@ class PeerTable:
         """Whom to forget first: peers never spoken with, then those whose word runs out soonest."""
         return min(self._peers.values(), key=lambda peer: (peer.heard is not None, peer.record.expiry, peer.id)).id
 
-    def heard(self, peer: PeerId, now: float, latency: float) -> None:
-        """A call to the peer succeeded."""
+    def heard(self, peer: PeerId, now: float, seconds: float, count: int = 0) -> None:
+        """A call of so many bytes succeeded, in so long: small ones tell the latency, large ones the rate."""
         known = self._peers.get(peer)
-        if known is not None:
-            smoothed = latency if known.latency is None else 0.7 * known.latency + 0.3 * latency
-            self._put(replace(known, heard=now, failures=0, latency=smoothed))
+        if known is None:
+            return
+        latency = known.latency
+        if count < LEAST_BYTES:
+            latency = seconds if latency is None else 0.7 * latency + 0.3 * seconds
+        rate = smoothed(known.rate, count, seconds, latency)
+        self._put(replace(known, heard=now, failures=0, latency=latency, rate=rate))
 
     def failed(self, peer: PeerId) -> bool:
         """A call to the peer failed; True when this makes it count as silent."""

@@ -33,6 +33,7 @@ class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: int = 0
     heard_seconds_ago: float | None = None
     latency_ms: float | None = None
+    bytes_per_second: float | None = None  # of large calls to it
     reached: str = ""  # directly, through a relay
     head: int | None = None  # of its log: the seq of its newest entry
     why: str = ""  # it was last chosen as a partner
@@ -176,6 +177,7 @@ def _peer(row: PeerRow) -> PeerView:
         faults=row.faults,
         heard_seconds_ago=row.heard_seconds_ago,
         latency_ms=row.latency_ms,
+        bytes_per_second=row.bytes_per_second,
         reached=_reached(row.addresses),
     )
 

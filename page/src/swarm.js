@@ -152,6 +152,7 @@ function facts(peer, picture) {
     ["likeness to us", peer.me ? "" : known(peer.similarity, (value) => number(value, 2))],
     ["reached", peer.reached ?? ""],
     ["answers in", known(peer.latency_ms, (value) => `${Math.round(value)} ms`)],
+    ["brings", known(peer.bytes_per_second, (value) => `${bytes(value)}/s`)],
     ["exchanges with", peer.me || edges.length ? `${edges.length} peer${edges.length === 1 ? "" : "s"}` : ""],
     ["exchanges with us", ours && !peer.me ? `${ours.count}, ${bytes(ours.sent_bytes + ours.received_bytes)}` : ""],
     ["chosen because", clean(peer.why, 120)],

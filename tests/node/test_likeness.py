@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -165,6 +166,17 @@ def test_choices_are_remembered_for_people() -> None:
         assert kinship.similarity is not None
     assert me.likeness.kinship(nodes[4].peer).similarity > me.likeness.kinship(nodes[1].peer).similarity
     assert asyncio.run(me.likeness.advise({me.peer: ""}, 0)).what == "found"
+
+
+def test_who_was_measured_to_be_faster_is_chosen_more_often() -> None:
+    nodes = swarm()[:9]
+    me, fast, slow = nodes[:3]
+    me.knows(*nodes[1:])
+    me.parts.table.heard(fast.peer, 1.0, 0.1, 1_000_000)
+    me.parts.table.heard(slow.peer, 1.0, 100.0, 1_000_000)
+    circle = [node.peer for node in nodes[1:]]
+    chosen = Counter(choice.peer for turn in range(200) for choice in me.likeness.choose(circle, [], turn, 0.0))
+    assert chosen[fast.peer] > 2 * chosen[slow.peer] > 0
 
 
 def test_those_without_standing_are_not_chosen() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from p2pnode.ids import Identity
 from p2pnode.messages import Announcement, encode
 from p2pnode.peers.table import SILENT_AFTER, PeerTable
@@ -58,6 +60,17 @@ def test_a_peer_that_does_not_answer_becomes_silent_and_comes_back() -> None:
     assert ids(table) == set()
     table.heard(ALICE.peer_id, 5.0, 0.01)
     assert ids(table) == {ALICE.peer_id}
+
+
+def test_small_calls_tell_the_latency_and_large_ones_the_rate() -> None:
+    table = table_with(ALICE)
+    for _ in range(20):
+        table.heard(ALICE.peer_id, 1.0, 0.1, 100)
+        table.heard(ALICE.peer_id, 1.0, 2.1, 1_000_000)
+    alice = table.get(ALICE.peer_id)
+    assert alice is not None
+    assert alice.latency == pytest.approx(0.1)
+    assert alice.rate == pytest.approx(500_000)
 
 
 def test_announcements_run_out() -> None:
