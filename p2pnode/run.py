@@ -13,6 +13,7 @@ import msgspec
 from .errors import PeerMisbehaved, UsageError
 from .ids import Identity, PeerId, RunId, sha256, signed_by
 from .messages import PROTOCOL, Name
+from .wire import decoded
 
 KEY_BYTES = 20
 PROOF_BYTES = 32
@@ -76,10 +77,10 @@ def sign_manifest(identity: Identity, manifest: Manifest) -> bytes:
 def read_manifest(signed: bytes) -> Manifest:
     """The manifest in `signed`, its founder's signature checked; PeerMisbehaved otherwise."""
     try:
-        envelope = _signed_decoder.decode(signed)
-        manifest = _manifest_decoder.decode(envelope.content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PeerMisbehaved(f"malformed manifest: {str(error)[:120]}") from None
+        envelope = decoded(_signed_decoder, signed, "manifest")
+        manifest = decoded(_manifest_decoder, envelope.content, "manifest")
+    except ValueError as error:
+        raise PeerMisbehaved(str(error)) from None
     if not signed_by(manifest.founder, envelope.content, envelope.signature):
         raise PeerMisbehaved("the manifest is not signed by the founder it names")
     return manifest

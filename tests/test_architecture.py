@@ -29,6 +29,7 @@ LAYERS = [
     {"weights"},
     {"messages"},
     {"records", "addresses"},
+    {"wire"},
     {"ids", "errors"},
 ]
 PURE = set().union(*LAYERS[6:])

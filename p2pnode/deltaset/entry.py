@@ -18,19 +18,16 @@ from blake3 import blake3
 from ..deltas.codec import CODECS, RICE
 from ..deltas.delta import SparseDelta
 from ..deltas.layerscores import MAX_LAYERS
-from ..ids import SIGNATURE_BYTES, Identity, signed_by
+from ..ids import Identity, signed_by
 from ..weights import Units, norm_squared
+from ..wire import HASH_BYTES, Count, Hash, HashOrNothing, PeerText, Signature, decoded
 
-HASH_BYTES = 32
 NO_HASH = bytes(HASH_BYTES)
 MARK_BYTES = 16
 UPDATE, BRIDGE, UNION = 0, 1, 2  # kinds: local progress; a step towards another circle; another circle joining
 MAX_INCARNATION = 1023
 _DOMAIN = b"p2pnode entry 1\0"
 
-Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
-Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
-PeerText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 ModelText = Annotated[str, msgspec.Meta(max_length=40)]
 
 
@@ -72,7 +69,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     seq: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
     previous: Hash
     kind: Annotated[int, msgspec.Meta(ge=UPDATE, le=UNION)] = UPDATE
-    other: Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES)] = b""  # the lineage a bridge or a union is with
+    other: HashOrNothing = b""  # the lineage a bridge or a union is with
     trained: Mark = Mark()
     published: Mark = Mark()
     steps: Count = 0  # K, local steps
@@ -82,7 +79,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     codec: Count = RICE
     facts: Facts = Facts()
     payload: bytes = b""
-    signature: Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)] = b""
+    signature: Signature = b""
 
     @property
     def chain(self) -> Chain:
@@ -93,7 +90,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     """What an author signed: an entry whose payload is its hash, as bytes."""
 
     content: Annotated[bytes, msgspec.Meta(max_length=1024)]
-    signature: Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)]
+    signature: Signature
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 def decode_entry(data: bytes) -> Entry:
     """The entry in `data`, of the right types and bounds; ValueError otherwise. The caller has bounded `data`."""
-    return _decoded(_decoder, data)
+    return decoded(_decoder, data, "entry")
 
 
 def claim_of(entry: Entry) -> Claim:
@@ -164,7 +161,7 @@ def read_claim(claim: Claim) -> Entry:
     """The entry a claim is about, with the payload's hash for its payload; ValueError when it is malformed."""
     if not claim.content.startswith(_DOMAIN):
         raise ValueError("not a claim")
-    return _decoded(_decoder, claim.content[len(_DOMAIN) :])
+    return decoded(_decoder, claim.content[len(_DOMAIN) :], "entry")
 
 
 def claim_id(claim: Claim) -> bytes:
@@ -243,10 +240,3 @@ _decode_large = lru_cache(maxsize=2)(_decode_payload)
 def _content(entry: Entry) -> bytes:
     hashed = blake3(entry.payload).digest()
     return _DOMAIN + _encoder.encode(msgspec.structs.replace(entry, payload=hashed, signature=b""))
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[Entry], data: bytes) -> Entry:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed entry: {str(error)[:120]}") from None

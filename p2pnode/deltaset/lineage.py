@@ -14,15 +14,15 @@ import msgspec
 import numpy as np
 from blake3 import blake3
 
-from ..ids import SIGNATURE_BYTES, Identity, PeerId, signed_by
+from ..ids import Identity, PeerId, signed_by
 from ..weights import Units
+from ..wire import MAX_PLACE_BYTES, Hash, PeerText, Signature, decoded
 from .accumulate import weights_hash
-from .entry import Hash, PeerText, SetRules
+from .entry import SetRules
 from .set import DeltaSet
 from .snapshot import decode_place
 
 MAX_MEMBERS = 64
-MAX_PLACE_BYTES = 60_000  # of the parent's place
 NAME_CHARS = 40  # 160 bits of a hash, as hex
 _NAME = re.compile(f"[0-9a-f]{{{NAME_CHARS}}}")
 
@@ -42,11 +42,14 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     weights: Hash  # of the parent there
     group: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]  # members of the parent, those that leave among them
     members: Annotated[tuple[PeerText, ...], msgspec.Meta(min_length=1, max_length=MAX_MEMBERS)]
-    signature: Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)] = b""
+    signature: Signature = b""
 
     @property
     def founder(self) -> PeerId:
         return PeerId(self.members[0])
+
+
+_decoder = msgspec.msgpack.Decoder(Found)
 
 
 def sign_found(identity: Identity, found: Found) -> Found:
@@ -71,10 +74,7 @@ def encode_found(found: Found) -> bytes:
 
 def read_found(data: bytes, name: str) -> Found:
     """The word that founded circle `name`; ValueError when it is not that, or does not hold."""
-    try:
-        found = msgspec.msgpack.decode(data, type=Found)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed word of a circle: {str(error)[:120]}") from None
+    found = decoded(_decoder, data, "word of a circle")
     if list(found.members) != sorted(set(found.members)):
         raise ValueError("the members of a circle are not in order")
     if name_of(found) != name:

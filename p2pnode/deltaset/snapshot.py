@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from ..weights import MAX_SIZE, Units
-from .entry import HASH_BYTES, Chain, Count, Entry, Hash, ModelText, SetRules, decode_entry, delta_of, encode_entry
+from ..wire import HASH_BYTES, Count, Hash, decoded
+from .entry import Chain, Entry, ModelText, SetRules, decode_entry, delta_of, encode_entry
 from .heads import Span, decode_heads, encode_heads
 from .log import digest_of
 from .set import DeltaSet
@@ -48,6 +49,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decoder = msgspec.msgpack.Decoder(Place)
+_kept_decoder = msgspec.msgpack.Decoder(list[list[bytes]])
 
 
 def encode_place(place: Place) -> bytes:
@@ -56,10 +58,7 @@ def encode_place(place: Place) -> bytes:
 
 def decode_place(data: bytes, rules: SetRules) -> Place:
     """The place in `data`, one of this lineage; ValueError for anything else."""
-    try:
-        place = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed place: {str(error)[:120]}") from None
+    place = decoded(_decoder, data, "place")
     why = check_place(place, rules)
     if why:
         raise ValueError(f"snapshot refused: {why}")
@@ -189,8 +188,5 @@ def take_over(
 def _read_kept(kept: bytes) -> list[list[Entry]]:
     if not kept:
         return []
-    try:
-        chains = msgspec.msgpack.decode(kept, type=list[list[bytes]])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"malformed entries of a snapshot: {str(error)[:120]}") from None
+    chains = decoded(_kept_decoder, kept, "entries of a snapshot")
     return [[decode_entry(data) for data in chain] for chain in chains]

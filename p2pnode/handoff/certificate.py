@@ -14,21 +14,16 @@ from typing import Annotated, Protocol
 import msgspec
 from blake3 import blake3
 
-from ..ids import SIGNATURE_BYTES, signed_by
+from ..ids import signed_by
+from ..wire import HASH_BYTES, HashOrNothing, PeerText, RunText, ShardText, Signature
 
-HASH_BYTES = 32
 MAX_KEEPERS = 8
 MAX_TERM = 1 << 62
 MAX_LEAP = 1 << 20  # a term further ahead of the known one is refused, so nobody can use up all terms at once
 _DOMAIN = b"p2pnode certificate 1\0"
 _GIVER, _RECEIVER, _RELEASE = b"giver\0", b"receiver\0", b"release\0"
 
-ShardText = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-PeerText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-RunText = Annotated[str, msgspec.Meta(max_length=64)]
 Term = Annotated[int, msgspec.Meta(ge=0, lt=MAX_TERM)]
-Hash = Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES)]
-Signature = Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)]
 Rank = tuple[int, bytes]
 
 
@@ -50,7 +45,7 @@ class Certificate(msgspec.Struct, frozen=True, array_like=True):
     giver: PeerText
     to: PeerText
     keepers: Annotated[tuple[PeerText, ...], msgspec.Meta(min_length=1, max_length=MAX_KEEPERS)]
-    previous: Hash = b""  # id of the certificate it follows; empty for a claim
+    previous: HashOrNothing = b""  # id of the certificate it follows; empty for a claim
     takeover: bool = False
     giver_signature: Signature = b""
     receiver_signature: Signature = b""

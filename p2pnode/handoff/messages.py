@@ -7,19 +7,8 @@ from typing import Annotated
 import msgspec
 
 from ..ids import key_of_peer
-from .certificate import (
-    HASH_BYTES,
-    MAX_LEAP,
-    Certificate,
-    PeerText,
-    RunText,
-    ShardText,
-    Signature,
-    Term,
-    check_certificate,
-    check_offer,
-    check_release,
-)
+from ..wire import Hash, PeerText, RunText, ShardText, Signature, decoded
+from .certificate import MAX_LEAP, Certificate, Term, check_certificate, check_offer, check_release
 
 MAX_BYTES = 4096
 Why = Annotated[str, msgspec.Meta(max_length=200)]
@@ -55,7 +44,7 @@ class Kept(HandoffMessage, frozen=True):
 
     run: RunText
     shard: ShardText
-    certificate_id: Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
+    certificate_id: Hash
 
 
 class MayDrop(HandoffMessage, frozen=True):
@@ -84,12 +73,7 @@ def encode(message: AnyMessage) -> bytes:
 
 def decode(data: bytes) -> AnyMessage:
     """The message in `data`, of the right types and bounds; ValueError otherwise."""
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"message of {len(data)} bytes, {MAX_BYTES} allowed")
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed message: {str(error)[:120]}") from None
+    return decoded(_decoder, data, "message", MAX_BYTES)
 
 
 def about(message: AnyMessage) -> tuple[str, str]:

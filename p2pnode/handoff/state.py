@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from ..wire import decoded
 from .certificate import MAX_TERM, Certificate, is_offer
 from .messages import AnyMessage
 
@@ -181,10 +182,7 @@ def encode_record(record: Record) -> bytes:
 
 def decode_record(data: bytes) -> Record:
     """A record from disk; ValueError when it is none."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed handoff record: {str(error)[:120]}") from None
+    return decoded(_decoder, data, "handoff record")
 
 
 def restarted(me: str, record: Record, have: bool) -> State:

@@ -21,6 +21,7 @@ from ..deltas.codec import decode, encode
 from ..deltas.make import make_delta, record
 from ..ids import PeerId
 from ..weights import Floats, Units, from_units
+from ..wire import decoded
 from .average import mixed
 from .payload import (
     checked_bits,
@@ -201,12 +202,7 @@ class DiLoCo:
         return tuple(word for word in self._own if word.number > known)
 
     def _read(self, message: bytes) -> Talk:
-        if len(message) > 2 * _KEPT * max_bytes(len(self._genesis)):
-            raise ValueError(f"a message of {len(message)} bytes")
-        try:
-            return _decoder.decode(message)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"malformed exchange: {str(error)[:120]}") from None
+        return decoded(_decoder, message, "exchange", 2 * _KEPT * max_bytes(len(self._genesis)))
 
     def _note(self, partner: str, number: int) -> None:
         self._taken.pop(partner, None)
@@ -283,7 +279,4 @@ def _mean(vectors: list[Floats]) -> Floats:
 
 
 def _unpacked(array: npt.NDArray[Any], kind: Any) -> Any:
-    try:
-        return msgspec.msgpack.decode(np.ascontiguousarray(array, np.uint8).tobytes(), type=kind)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"damaged state: {error}") from None
+    return decoded(msgspec.msgpack.Decoder(kind), np.ascontiguousarray(array, np.uint8).tobytes(), "state")

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from ..deltas.codec import decode, encode
 from ..deltas.delta import Indices, SparseDelta
 from ..weights import Floats
+from ..wire import decoded
 
 BITS = (32, 16, 8, 4)
 _LARGEST = 128.0  # no value is beyond it: twice what the grid holds
 _OVERHEAD = 4096
 _BLOCK = 256
+_counts_decoder = msgspec.json.Decoder(dict[str, int])
 
 
 def encode_values(values: Floats, bits: int) -> bytes:
@@ -107,10 +109,7 @@ def pack_counts(counts: Mapping[str, int]) -> npt.NDArray[np.uint8]:
 
 def unpack_counts(array: npt.NDArray[Any]) -> dict[str, int]:
     """What `pack_counts` packed; ValueError when it is anything else."""
-    try:
-        return msgspec.json.decode(np.ascontiguousarray(array, np.uint8).tobytes(), type=dict[str, int])
-    except msgspec.DecodeError as error:
-        raise ValueError(f"damaged state: {error}") from None
+    return decoded(_counts_decoder, np.ascontiguousarray(array, np.uint8).tobytes(), "state")
 
 
 def stored_vector(state: Mapping[str, npt.NDArray[Any]], name: str, size: int) -> Floats:

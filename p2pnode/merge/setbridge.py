@@ -20,12 +20,13 @@ from ..deltas.codec import CODECS, RICE, decode, encode
 from ..deltas.delta import SparseDelta
 from ..deltas.make import weighted
 from ..deltaset.bridge import bridge_delta, count_of, latest, most_changed, rounds_since, sample
-from ..deltaset.entry import BRIDGE, UNION, Entry, Hash, delta_of, sign_entry
+from ..deltaset.entry import BRIDGE, UNION, Entry, delta_of, sign_entry
 from ..deltaset.heads import mark_of
 from ..deltaset.log import EntrySet
 from ..deltaset.retention import KEPT
 from ..deltaset.set import DeltaSet
 from ..weights import norm_squared
+from ..wire import Hash, decoded
 from .setauthor import Author
 
 
@@ -34,6 +35,9 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
 
     lineage: Hash
     rounds: Annotated[int, msgspec.Meta(ge=1, le=KEPT)]
+
+
+_decoder = msgspec.msgpack.Decoder(Question)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Bridges:
 
     def answer(self, request: bytes) -> bytes:
         """Heavy. What a node of another circle gets; nothing when it means another one. ValueError for nonsense."""
-        asked, rules = _read(request), self._deltas().rules
+        asked, rules = decoded(_decoder, request, "bridge"), self._deltas().rules
         if asked.lineage != rules.lineage:
             return b""
         with self._lock:
@@ -91,13 +95,6 @@ class Bridges:
         if norm >= bound:
             delta = weighted(delta.size, delta.indices, np.array(delta.values), 0.99 * bound / norm)
         return BridgeDraft(other, delta, pause)
-
-
-def _read(request: bytes) -> Question:
-    try:
-        return msgspec.msgpack.decode(request, type=Question)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed bridge: {str(error)[:120]}") from None
 
 
 def sign_bridge(author: Author, deltas: DeltaSet, bridge: BridgeDraft) -> Entry:

@@ -15,11 +15,12 @@ from ..deltas.make import weighted
 from ..deltaset.accumulate import weights_hash
 from ..deltaset.bridge import union_delta
 from ..deltaset.entry import UNION
-from ..deltaset.lineage import MAX_PLACE_BYTES, Found, first_set, sign_found
+from ..deltaset.lineage import Found, first_set, sign_found
 from ..deltaset.set import DeltaSet
 from ..deltaset.snapshot import decode_place, take_over
 from ..ids import PeerId
 from ..weights import Units, norm_squared
+from ..wire import MAX_PLACE_BYTES
 from .deltaset import DeltaSetPolicy
 from .setbridge import BridgeDraft
 from .snapshot import Snapshot

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..deltaset.checksum import Checksum
 from ..deltaset.entry import Claim
 from ..deltaset.forks import ForkProof
+from ..wire import decoded
 
 MAX_BODY_BYTES = 700_000
 MAX_PROOFS = 16
@@ -43,10 +44,7 @@ def encode_deltas(deltas: Deltas) -> bytes:
 
 def decode_deltas(data: bytes) -> Deltas:
     """ValueError for anything else."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed exchange: {str(error)[:120]}") from None
+    return decoded(_decoder, data, "exchange")
 
 
 def bytes_array(data: bytes) -> npt.NDArray[np.uint8]:

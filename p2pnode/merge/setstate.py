@@ -16,11 +16,10 @@ from ..deltas.scoring import Scoring
 from ..deltaset.entry import Chain, Entry, SetRules, decode_entry, encode_entry
 from ..deltaset.heads import decode_heads, encode_heads
 from ..deltaset.set import DeltaSet
+from ..wire import HASH_BYTES
 from .payload import setting
 from .policy import Arrays
 from .setmessages import bytes_array
-
-_HASH_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -111,15 +110,13 @@ def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSe
 
 def _set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
     heads, tips, units = decode_heads(arrays["heads"].tobytes()), arrays["tips"].tobytes(), arrays["units"]
-    if len(tips) != _HASH_BYTES * len(heads) or units.shape != (rules.size,) or units.dtype != np.int32:
+    if len(tips) != HASH_BYTES * len(heads) or units.shape != (rules.size,) or units.dtype != np.int32:
         raise ValueError("it does not fit this model")
     fresh = DeltaSet(rules, units)
     fresh.steps = int(arrays["steps"][0])
     if "checksum" in arrays:
         fresh.checksum = int(arrays["checksum"][0])  # what the entries made; damage since shows when it is compared
-    ordered = {
-        chain: tips[_HASH_BYTES * place : _HASH_BYTES * (place + 1)] for place, chain in enumerate(sorted(heads))
-    }
+    ordered = {chain: tips[HASH_BYTES * place : HASH_BYTES * (place + 1)] for place, chain in enumerate(sorted(heads))}
     fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()))
     chains: dict[Chain, list[Entry]] = {}
     for data in msgspec.msgpack.decode(arrays["entries"].tobytes(), type=list[bytes]):

@@ -15,12 +15,12 @@ import numpy as np
 from blake3 import blake3
 
 from ..errors import PeerMisbehaved
+from ..wire import HASH_BYTES, decoded
 
 CHUNK_BYTES = 1 << 20
-MAX_PLACE_BYTES = 1 << 20  # beyond messages.MAX_PLACE_BYTES nobody else can be asked for it
+MAX_PLACE_BYTES = 1 << 20  # beyond wire.MAX_PLACE_BYTES nobody else can be asked for it
 MAX_CONTENT_BYTES = 1 << 40
 NAME_BYTES = 16
-HASH_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,7 @@ def encode_outline(outline: Outline) -> bytes:
 
 def decode_outline(data: bytes, max_size: int) -> Outline:
     """The outline in `data`, of content of at most `max_size` bytes; ValueError for anything else."""
-    try:
-        outline = _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"malformed outline of a snapshot: {str(error)[:120]}") from None
+    outline = decoded(_decoder, data, "outline of a snapshot")
     if outline.size > max_size:
         raise ValueError(f"a snapshot of {outline.size} bytes where at most {max_size} make sense")
     if len(outline.chunks) != HASH_BYTES * outline.count:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from ..errors import PeerMisbehaved, PeerRefused
+from ..wire import decoded
 from .learning import (
     Bridge,
     CircleIs,
@@ -20,7 +21,6 @@ from .learning import (
     NeedsAre,
     ShardMarks,
     ShardsTold,
-    ShardText,
     ShardWords,
     TellShards,
     Visit,
@@ -65,7 +65,6 @@ from .words import (
     MAX_MARKS_BYTES,
     MAX_NAME_CHARS,
     MAX_PEERS_PER_ANSWER,
-    MAX_PLACE_BYTES,
     MAX_SHARD_MARKS_BYTES,
     MAX_SHARD_WORD_BYTES,
     MAX_SHARD_WORDS,
@@ -78,7 +77,6 @@ from .words import (
     Message,
     Name,
     Proof,
-    RunText,
     SnapshotName,
     Text,
 )
@@ -90,7 +88,6 @@ __all__ = [
     "MAX_MARKS_BYTES",
     "MAX_NAME_CHARS",
     "MAX_PEERS_PER_ANSWER",
-    "MAX_PLACE_BYTES",
     "MAX_SHARD_MARKS_BYTES",
     "MAX_SHARD_WORDS",
     "MAX_SHARD_WORD_BYTES",
@@ -133,9 +130,7 @@ __all__ = [
     "Proof",
     "Refused",
     "Request",
-    "RunText",
     "ShardMarks",
-    "ShardText",
     "ShardWords",
     "ShardsTold",
     "Sights",
@@ -206,9 +201,7 @@ T = TypeVar("T")
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
-    if len(data) > MAX_CALL_BYTES:
-        raise PeerMisbehaved(f"message of {len(data)} bytes, {MAX_CALL_BYTES} allowed")
     try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise PeerMisbehaved(f"malformed message: {str(error)[:120]}") from None
+        return decoded(decoder, data, "message", MAX_CALL_BYTES)
+    except ValueError as error:
+        raise PeerMisbehaved(str(error)) from None

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from .words import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORD_BYTES, MAX_SHARD_WORDS, Message, Name, Proof, RunText
+from ..wire import RunText, ShardText
+from .words import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORD_BYTES, MAX_SHARD_WORDS, Message, Name, Proof
 
 
 class Exchange(Message, frozen=True, omit_defaults=True):
@@ -33,7 +34,6 @@ class Bridge(Message, frozen=True):
     proof: Proof = b""
 
 
-ShardText = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 ShardWords = Annotated[
     tuple[Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)], ...],
     msgspec.Meta(max_length=MAX_SHARD_WORDS),

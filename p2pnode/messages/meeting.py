@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ..records import MAX_RECORDS_PER_KEY, SignedRecord
+from ..wire import RunText
 from .words import (
     MAX_PEERS_PER_ANSWER,
     MAX_SIGHTS,
@@ -17,7 +18,6 @@ from .words import (
     Message,
     Name,
     Proof,
-    RunText,
     Text,
 )
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from .learning import ShardText
-from .words import MAX_PLACE_BYTES, MAX_SHARD_WORD_BYTES, Name, Proof, RunText, SnapshotName
+from ..wire import MAX_PLACE_BYTES, RunText, ShardText
+from .words import MAX_SHARD_WORD_BYTES, Name, Proof, SnapshotName
 
 
 class StreamRequest(msgspec.Struct, frozen=True, tag=True, tag_field="is"):

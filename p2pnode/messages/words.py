@@ -17,13 +17,11 @@ MAX_MARKS_BYTES = 2048
 MAX_SHARD_WORDS = 100  # about shards, in one call
 MAX_SHARD_WORD_BYTES = 4096
 MAX_SHARD_MARKS_BYTES = 1 << 16
-MAX_PLACE_BYTES = 60_000  # of a snapshot that others are asked about: some 800 chains of a delta set
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 AddressText = Annotated[str, msgspec.Meta(max_length=300)]
 Addresses = Annotated[tuple[AddressText, ...], msgspec.Meta(max_length=MAX_ADDRESSES)]
-RunText = Annotated[str, msgspec.Meta(max_length=64)]
 Proof = Annotated[bytes, msgspec.Meta(max_length=32)]
 Fingerprint = Annotated[bytes, msgspec.Meta(max_length=MAX_FINGERPRINT_BYTES)]
 Marks = Annotated[bytes, msgspec.Meta(max_length=MAX_MARKS_BYTES)]

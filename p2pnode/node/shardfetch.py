@@ -18,6 +18,7 @@ from ..network.base import MemorySink, Payload, Seconds, StreamLimits
 from ..shards.samples import MAX_SHARD_BYTES, decode_samples
 from ..shards.visits import MAX_BYTES as MAX_HISTORY_BYTES
 from ..shards.visits import check_history, check_nothing_left_out, decode_history, encode_history, length
+from ..wire import decoded
 from .admission import Admission
 from .parts import Parts
 from .shelf import Sent, Shelf
@@ -74,14 +75,14 @@ class ShardFetch:
     def _checked(self, peer: PeerId, request: GetShard) -> Certificate:
         """What a peer shows when it asks for a shard; PeerMisbehaved when it is nothing proper."""
         try:
-            shown = _decoder.decode(request.certificate)
+            shown = decoded(_decoder, request.certificate, "certificate")
             if (shown.run, shown.shard) != (request.run, request.shard):
                 raise ValueError("the certificate is another's")
             if is_offer(shown):
                 check_offer(shown, shown.giver, peer)
             else:
                 check(Certified(shown), peer, self._admission.me, self._shelf.state(shown.shard).record.highest)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        except ValueError as error:
             raise PeerMisbehaved(f"shard: {str(error)[:120]}") from None
         return shown
 

@@ -18,8 +18,9 @@ from ..ids import PeerId, short
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.policy import Policy
 from ..merge.snapshot import Assembly, Outline, Snapshot, Verdict, judge
-from ..messages import MAX_PLACE_BYTES, GetSnapshot, SnapshotRequest
+from ..messages import GetSnapshot, SnapshotRequest
 from ..network.base import Payload, Seconds
+from ..wire import MAX_PLACE_BYTES
 from .admission import Admission
 from .fetching import Fetching
 from .offers import Offers

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ..wire import decoded
 from .shard import Columns, columns_id
 
 MAGIC = b"p2pnode samples 1\0"
@@ -88,10 +89,7 @@ def _header(data: bytes) -> tuple[list[tuple[str, str, tuple[int, ...]]], int]:
     end = place + _LENGTH.unpack_from(data, len(MAGIC))[0]
     if end - place > MAX_HEADER_BYTES or end > len(data):
         raise ValueError("the samples' header is cut off or too long")
-    try:
-        header = _decoder.decode(data[place:end])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed samples: {str(error)[:120]}") from None
+    header = decoded(_decoder, data[place:end], "samples")
     _check_size(header, len(data) - end)
     return header, end
 

@@ -13,9 +13,9 @@ from typing import Annotated
 import msgspec
 from blake3 import blake3
 
-from ..ids import SIGNATURE_BYTES, Identity, signed_by
+from ..ids import Identity, signed_by
+from ..wire import Count, Hash, PeerText, ShardText, Signature, decoded
 
-HASH_BYTES = 32
 MAX_VISITS = 16
 KEPT_WHEN_FULL = 12  # the others are summarised at once, so that most visits leave the summary as it is
 MAX_MODELS = 16
@@ -23,14 +23,9 @@ MAX_BYTES = 16_384
 CLOCK_SLACK = 120.0  # seconds by which swarm times of honest peers may differ
 _VISIT, _SUMMARY = b"p2pnode visit 1\0", b"p2pnode visits 1\0"
 
-Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
-PeerText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 ModelText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-ShardText = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
-Signature = Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)]
 
 
 class Visit(msgspec.Struct, frozen=True, array_like=True):
@@ -85,12 +80,7 @@ def encode_history(history: History) -> bytes:
 
 def decode_history(data: bytes) -> History:
     """The history in `data`, of the right types and bounds; ValueError otherwise. `check_history` looks further."""
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"visit history of {len(data)} bytes, {MAX_BYTES} allowed")
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"malformed visit history: {str(error)[:120]}") from None
+    return decoded(_decoder, data, "visit history", MAX_BYTES)
 
 
 def with_visit(
