@@ -1,8 +1,7 @@
 """Weights as one vector: where each parameter lies in it, and the fixed-point grid on which nodes add.
 
-A node's model becomes a float32 vector (`read_weights`) and back (`write_weights`). What nodes share lives on a grid of
-int32 multiples of `UNIT`, so that sums are exact and equal sets of deltas give bit-equal weights on every machine
-(docs/design.md, the delta set).
+A node's model becomes a float32 vector (`read_weights`). What nodes share lives on a grid of int32 multiples of `UNIT`,
+so that sums are exact and equal sets of deltas give bit-equal weights on every machine (docs/design.md, the delta set).
 """
 
 from __future__ import annotations
@@ -87,23 +86,6 @@ def read_weights(model: torch.nn.Module, layout: Layout) -> Floats:
     for parameter, place in _parameters(model, layout):
         vector[place] = parameter.detach().to("cpu").float().reshape(-1).numpy()
     return vector
-
-
-def write_weights(model: torch.nn.Module, layout: Layout, vector: Floats) -> None:
-    """Put a vector into the model in place, whatever its device and precision.
-
-    A model of less than float32 precision rounds: what it then holds is what `read_weights` gives, and that is where
-    a round starts from.
-    """
-    import torch
-
-    if vector.shape != (layout.size,) or vector.dtype != np.float32:
-        raise ValueError(f"weights of shape {vector.shape}, {vector.dtype}; the model has {layout.size} float32")
-    with torch.no_grad():
-        for parameter, place in _parameters(model, layout):
-            part = vector[place]
-            source = torch.from_numpy(part if part.flags.writeable else part.copy())
-            parameter.copy_(source.view(parameter.shape))
 
 
 def _parameters(model: torch.nn.Module, layout: Layout) -> Iterator[tuple[torch.nn.Parameter, slice]]:

@@ -97,6 +97,14 @@ class TestDefaults:
         found = Numbers().evaluate(nn.Identity(), {"x": torch.ones(4, 1), "y": torch.zeros(4, 1)})
         assert (found.loss, found.accuracy) == (1.0, None)
 
+    def test_confidence_is_the_probability_of_the_label_or_the_mean_likelihood_of_a_token(self):
+        task, outputs, labels = Classes(), torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1])
+        found = task.confidence(task.losses(nn.Identity(), {"x": outputs, "y": labels}), {})
+        assert torch.allclose(found, outputs.softmax(1)[torch.arange(6), labels])
+        outputs, labels = torch.randn(2, 7, 5), torch.randint(0, 7, (2, 5))
+        found = task.confidence(task.losses(nn.Identity(), {"x": outputs, "y": labels}), {})
+        assert torch.allclose(found, outputs.log_softmax(1).gather(1, labels[:, None])[:, 0].mean(1).exp())
+
     def test_the_probe_is_of_the_test_data(self):
         assert torch.equal(Digits().probe()["x"], Digits().test_data()["x"][:128])
 

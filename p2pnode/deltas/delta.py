@@ -62,8 +62,3 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def dense_delta(values: Units) -> SparseDelta:
-    """All coordinates, for differences between snapshots."""
-    return SparseDelta(len(values), np.arange(len(values), dtype=np.uint32), values)

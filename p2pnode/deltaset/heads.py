@@ -7,7 +7,7 @@ new, digests (40 bytes) are all that two nodes exchange.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -20,7 +20,6 @@ _KEY_BYTES = 32
 _MAX_SEQ = (1 << 31) - 1
 
 Heads = Mapping[Chain, int]  # chain → seq of its newest entry; a chain that is not there has none
-Relation = Literal["equal", "behind", "ahead", "apart"]
 
 
 class Span(NamedTuple):
@@ -29,14 +28,6 @@ class Span(NamedTuple):
     chain: Chain
     first: int
     last: int
-
-
-def compare(mine: Heads, theirs: Heads) -> Relation:
-    """How I stand towards them: "behind" when they have all I have and more, "apart" when both have something."""
-    lacking, giving = bool(missing(mine, theirs)), bool(missing(theirs, mine))
-    if lacking and giving:
-        return "apart"
-    return "behind" if lacking else "ahead" if giving else "equal"
 
 
 def merge(*several: Heads) -> dict[Chain, int]:

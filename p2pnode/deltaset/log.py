@@ -108,11 +108,6 @@ class EntrySet:
         """Why, to be passed on."""
         return dict(self._proofs)
 
-    @property
-    def waiting(self) -> int:
-        """Entries that came before the ones they follow."""
-        return len(self._waiting)
-
     def digest(self) -> bytes:
         """16 bytes that two nodes compare first: equal digests mean the same entries and exclusions, forks and all."""
         return digest_of(self.heads, self.tips, self._exclusions)

@@ -16,9 +16,6 @@ class Waiting:
         self._most, self._most_bytes = most, most_bytes
         self._count = self._bytes = 0
 
-    def __len__(self) -> int:
-        return self._count
-
     def get(self, chain: Chain, seq: int) -> Entry | None:
         return self._entries.get(chain, {}).get(seq)
 

@@ -68,7 +68,6 @@ class Visiting:
     ) -> None:
         """`elsewhere` tells which members learn what does not come here anyway."""
         self.made = 0  # and kept
-        self.harmful = 0
         self.hosted = 0
         self.bytes = 0
         self._parts = parts
@@ -189,7 +188,6 @@ class Visiting:
         before, after = (self._trainer.evaluate(each, some).loss for each in (weights, together))
         kept = after <= before
         self.made += kept
-        self.harmful += not kept
         return together if kept else weights
 
     # ---- hosting ----

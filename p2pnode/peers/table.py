@@ -95,13 +95,11 @@ class PeerTable:
         rate = smoothed(known.rate, count, seconds, latency)
         self._put(replace(known, heard=now, failures=0, latency=latency, rate=rate))
 
-    def failed(self, peer: PeerId) -> bool:
-        """A call to the peer failed; True when this makes it count as silent."""
+    def failed(self, peer: PeerId) -> None:
+        """A call to the peer failed; after several in a row it counts as silent."""
         known = self._peers.get(peer)
-        if known is None:
-            return False
-        self._put(replace(known, failures=known.failures + 1))
-        return known.failures + 1 == SILENT_AFTER
+        if known is not None:
+            self._put(replace(known, failures=known.failures + 1))
 
     def expire(self, swarm_now: float) -> list[Peer]:
         """Forget announcements that ran out; returns those that were still counted as present."""

@@ -26,7 +26,6 @@ class Swap:
     """Which way is cheaper. `model_travels`: the weights visit, train there, and their delta comes home."""
 
     model_travels: bool
-    wire_bytes: int
     why: str
 
 
@@ -37,10 +36,10 @@ def choose_swap(shard_bytes: int, model_bytes: int, delta_bytes: int, private: b
     """
     visit_bytes = 2 * (model_bytes + delta_bytes)
     if private:
-        return Swap(True, visit_bytes, f"the data are private: models travel, {_size(visit_bytes)}")
+        return Swap(True, f"the data are private: models travel, {_size(visit_bytes)}")
     if visit_bytes < shard_bytes:
-        return Swap(True, visit_bytes, f"models travel: {_size(visit_bytes)}, the shard would be {_size(shard_bytes)}")
-    return Swap(False, shard_bytes, f"the shard travels: {_size(shard_bytes)}, models would be {_size(visit_bytes)}")
+        return Swap(True, f"models travel: {_size(visit_bytes)}, the shard would be {_size(shard_bytes)}")
+    return Swap(False, f"the shard travels: {_size(shard_bytes)}, models would be {_size(visit_bytes)}")
 
 
 def count_of(size: int) -> int:

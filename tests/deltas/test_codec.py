@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from p2pnode.deltas.bits import pack, running_sum, true_places, unpack
 from p2pnode.deltas.codec import CODECS, Codec
-from p2pnode.deltas.delta import SparseDelta, dense_delta
+from p2pnode.deltas.delta import SparseDelta
 from p2pnode.deltas.draw import draw_places
 from p2pnode.deltas.levels import CHUNK, WIDE_CHUNK
 from p2pnode.deltas.make import make_delta
 from p2pnode.deltas.quantise import quantise
 from p2pnode.deltas.sections import section
 from p2pnode.weights import MAX_UNITS
+from tests.deltas.dense import dense_delta
 
 every_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from p2pnode.deltas.codec import VERSION, decode, encode
-from p2pnode.deltas.delta import SparseDelta, dense_delta
+from p2pnode.deltas.delta import SparseDelta
 from p2pnode.deltas.draw import draw_places
+from tests.deltas.dense import dense_delta
 
 
 def sparse(size: int, indices: list[int], values: list[int]) -> SparseDelta:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from p2pnode.deltas.delta import SparseDelta, dense_delta
+from p2pnode.deltas.delta import SparseDelta
 from p2pnode.deltaset import checksum
 from p2pnode.deltaset.accumulate import apply, unapply
+from tests.deltas.dense import dense_delta
 
 FEW = settings(max_examples=60, deadline=None)
 EVERYTHING = st.integers(-(1 << 31), (1 << 31) - 1)

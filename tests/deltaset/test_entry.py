@@ -11,7 +11,7 @@ import pytest
 from chains import GENESIS, LINEAGE, RULES, chain, delta, entry
 
 from p2pnode.deltas.codec import CODECS, RICE
-from p2pnode.deltas.delta import SparseDelta, dense_delta
+from p2pnode.deltas.delta import SparseDelta
 from p2pnode.deltas.quantise import quantise
 from p2pnode.deltaset.entry import (
     BRIDGE,
@@ -29,6 +29,7 @@ from p2pnode.deltaset.entry import (
     rules_for,
 )
 from p2pnode.deltaset.forks import ForkProof, prove, read_proof
+from tests.deltas.dense import dense_delta
 
 WHOLE = entry(0, None, 3, facts=Facts(0.5, 640, 0.01, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from p2pnode.deltas.codec import encode
-from p2pnode.deltas.delta import dense_delta
 from p2pnode.deltas.layerscores import MAX_LAYERS
 from p2pnode.deltaset.entry import (
     NO_HASH,
@@ -24,6 +23,7 @@ from p2pnode.deltaset.entry import (
 )
 from p2pnode.ids import Identity
 from p2pnode.weights import to_units
+from tests.deltas.dense import dense_delta
 
 GENESIS = to_units(np.linspace(-1, 1, 10).astype(np.float32))
 RULES = rules_for("main", bytes(32), "layout", GENESIS, max_density=1.0)

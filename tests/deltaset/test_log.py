@@ -41,7 +41,6 @@ def test_an_early_entry_waits_and_follows_when_the_gap_closes() -> None:
     assert log.heads == {}
     change = log.add(CHAIN[0])
     assert (change.verdict, change.added) == ("added", tuple(CHAIN[:3]))
-    assert log.waiting == 0
 
 
 def test_many_waiting_entries_follow_at_once() -> None:
@@ -148,13 +147,12 @@ def test_waiting_is_bounded_and_keeps_what_is_needed_first() -> None:
     waiting = Waiting(most=3)
     for one in reversed(CHAIN):
         waiting.put(one)
-    assert len(waiting) == 3
     assert [waiting.get(name(0), seq) is not None for seq in range(1, 7)] == [True] * 3 + [False] * 3
     small = Waiting(most_bytes=2 * len(CHAIN[0].payload))
     for one in CHAIN:
         small.put(one)
         small.put(one)
-    assert len(small) <= 2
+    assert sum(small.get(name(0), seq) is not None for seq in range(1, 7)) <= 2
 
 
 def test_chains_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

