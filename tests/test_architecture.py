@@ -30,7 +30,7 @@ LAYERS = [
     {"messages"},
     {"records", "addresses"},
     {"wire"},
-    {"ids", "errors"},
+    {"ids", "errors", "newest"},
 ]
 PURE = set().union(*LAYERS[6:])
 IMPURE_MODULES = {"asyncio", "time", "os", "io", "logging", "socket", "subprocess", "tempfile", "hivemind"}

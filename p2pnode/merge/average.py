@@ -14,13 +14,14 @@ import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
 from ..ids import PeerId
+from ..newest import remember
 from ..weights import Floats, from_units
 from .payload import (
     checked_bits,
@@ -43,8 +44,6 @@ _MAX_INBOX = 32
 _MAX_PEERS = 4096
 _MAX_SHOWN = 16  # partners that were answered and may still push; partners a reference is kept for
 EMA_KEPT = 0.8
-
-Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class Average:
         known, wanted = _ASK.unpack(request)
         reference = self._reference(partner)
         shown = self._show(reference if reference.id == wanted else self._origin)
-        _remember(self._shown_to, partner, shown)
+        remember(self._shown_to, partner, shown, _MAX_SHOWN)
         return self._message(_ANSWER, partner, shown, known)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
@@ -159,12 +158,12 @@ class Average:
         if not payload or number <= self._taken.get(partner, 0):
             return
         theirs: Floats = mine.reference.values + decode_values(payload, len(self._genesis), self._bits)
-        _remember(self._taken, partner, number, _MAX_PEERS)
+        remember(self._taken, partner, number, _MAX_PEERS)
         self._inbox.append(_Met(theirs, mine))
         if self._bits < 16:
             name = int.from_bytes(blake3(said).digest(7), "little") + 1
             middle: Floats = (theirs + mine.values) * np.float32(0.5)
-            _remember(self._references, partner, Reference(name, middle))
+            remember(self._references, partner, Reference(name, middle), _MAX_SHOWN)
 
     def _reference(self, partner: str) -> Reference:
         return self._references.get(partner, self._origin)
@@ -244,14 +243,6 @@ class Average:
         self._moved, self._references = moved, kept
         number = max([number, *(_JOURNAL.unpack(entry)[0] for entry in journal if len(entry) == _JOURNAL.size)])
         self._view = self._seen(number)
-
-
-def _remember(kept: dict[str, Kept], partner: str, what: Kept, most: int = _MAX_SHOWN) -> None:
-    """Keep the newest for a partner, for a bounded number of partners."""
-    kept.pop(partner, None)
-    if len(kept) >= most:
-        kept.pop(next(iter(kept)))
-    kept[partner] = what
 
 
 def mixed(readout: Floats, weights: Floats) -> Floats:

@@ -28,6 +28,7 @@ from ..deltaset.log import Change
 from ..deltaset.retention import droppable
 from ..deltaset.set import DeltaSet
 from ..ids import PeerId
+from ..newest import remember
 from ..weights import Floats, blocks
 from .leftout import LeftOut
 from .policy import Arrays, Facts, Merged, Origin
@@ -199,10 +200,7 @@ class DeltaSetPolicy:
             return encode_deltas(reply(self.set, theirs))
 
     def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
-        self._partners_heads.pop(partner, None)
-        self._partners_heads[partner] = dict(heads)
-        while len(self._partners_heads) > MAX_PARTNERS:
-            del self._partners_heads[next(iter(self._partners_heads))]
+        remember(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         told = decode_deltas(answer)

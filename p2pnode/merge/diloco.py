@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ..deltas.codec import decode, encode
 from ..deltas.make import make_delta, record
 from ..ids import PeerId
+from ..newest import remember
 from ..weights import Floats, Units, from_units
 from ..wire import decoded
 from .average import mixed
@@ -193,7 +194,7 @@ class DiLoCo:
         fresh = {word.number: word for word in talk.words if word.number > taken}
         heard = [self._heard(partner, fresh[number]) for number in sorted(fresh)]
         if fresh:
-            self._note(partner, max(fresh))
+            remember(self._taken, partner, max(fresh), _MAX_PEERS)
             self._inbox.extend(heard)
         words = self._newer(talk.known) if talk.reply else ()
         return _encode(Talk(self._taken.get(partner, 0), words)) if words else b""
@@ -203,12 +204,6 @@ class DiLoCo:
 
     def _read(self, message: bytes) -> Talk:
         return decoded(_decoder, message, "exchange", 2 * _KEPT * max_bytes(len(self._genesis)))
-
-    def _note(self, partner: str, number: int) -> None:
-        self._taken.pop(partner, None)
-        if len(self._taken) >= _MAX_PEERS:
-            self._taken.pop(next(iter(self._taken)))
-        self._taken[partner] = number
 
     # ---- starting elsewhere, and again ----
 

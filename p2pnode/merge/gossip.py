@@ -25,6 +25,7 @@ from ..deltas.delta import Indices
 from ..deltas.sections import Reader, section
 from ..deltas.select import largest
 from ..ids import PeerId
+from ..newest import remember
 from ..weights import Floats, from_units, to_units
 from .average import mixed
 from .payload import (
@@ -125,7 +126,7 @@ class Gossip:
     def ask(self, partner: PeerId) -> bytes:
         self._token += 1
         seed = int.from_bytes(blake3(self._seed + self._token.to_bytes(8, "little")).digest(8), "little")
-        _remember(self._asked, partner, _Talk(self._token, seed, self._view, self._view.top))
+        remember(self._asked, partner, _Talk(self._token, seed, self._view, self._view.top), _MAX_PENDING)
         return _ASK.pack(self._token, seed) + section(encode_places(len(self._genesis), self._view.top))
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
@@ -135,7 +136,7 @@ class Gossip:
         reader.end()
         view = self._view
         talk = _Talk(token, seed, view, self._union(top, view.top, seed))
-        _remember(self._answered, partner, talk)
+        remember(self._answered, partner, talk, _MAX_PENDING)
         places = section(encode_places(len(self._genesis), view.top))
         return _HEADER.pack(_ANSWER, token) + places + self._values(talk)
 
@@ -255,11 +256,3 @@ class Gossip:
         if len(message) > 2 * max_bytes(len(self._genesis)):
             raise ValueError(f"a message of {len(message)} bytes")
         return Reader(message)
-
-
-def _remember(talks: dict[str, _Talk], partner: str, talk: _Talk) -> None:
-    """Keep the newest exchange with a partner, of a bounded number of partners."""
-    talks.pop(partner, None)
-    if len(talks) >= _MAX_PENDING:
-        talks.pop(next(iter(talks)))
-    talks[partner] = talk

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import Iterable
 
 from ..addresses import Address, parse_address
 from ..errors import UsageError
 from ..ids import PeerId
 from ..messages import MAX_ADDRESSES
+from ..newest import remember
 
 MAX_HINTED_PEERS = 1000
 
@@ -18,7 +18,7 @@ class Hints:
     """The peers heard of last stay, each with a few addresses."""
 
     def __init__(self) -> None:
-        self._of: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
+        self._of: dict[PeerId, tuple[str, ...]] = {}
 
     def heard(self, peer: PeerId, addresses: Iterable[str]) -> None:
         """A peer's addresses, as somebody told: what is not an address of that peer is passed over."""
@@ -42,7 +42,4 @@ class Hints:
         return list(reversed(self._of))[:count]
 
     def _remember(self, peer: PeerId, addresses: Iterable[str]) -> None:
-        self._of[peer] = tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES]
-        self._of.move_to_end(peer)
-        while len(self._of) > MAX_HINTED_PEERS:
-            self._of.popitem(last=False)
+        remember(self._of, peer, tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES], MAX_HINTED_PEERS)

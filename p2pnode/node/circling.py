@@ -24,6 +24,7 @@ from ..merge.deltaset import DeltaSetPolicy
 from ..merge.setbridge import BridgeDraft
 from ..merge.setcircle import elsewhere, follow, split_off, union_with
 from ..merge.snapshot import Snapshot
+from ..newest import remember
 from ..run import GENESIS
 from ..weights import Floats
 from .circlewords import CircleWords
@@ -141,7 +142,7 @@ class Circling:
     async def _hear(self, name: str, peer: PeerId) -> None:
         """One of our circle is in another: did it split off, and are we part of that?"""
         found = await self.words.ask(name, [peer])
-        _remember(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES)
+        remember(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES, MOST_HEARD)
         if found is None or not splits(found, self._policy.set.rules):
             return
         me, mates = self._parts.identity.peer_id, {*self._mates}
@@ -150,7 +151,7 @@ class Circling:
         again = self._standings.rounds - self._founders.get(found.founder, -REST_ROUNDS) < REST_ROUNDS
         if lately or again or not large:
             return  # nobody splits a circle that need not be split, or again and again
-        _remember(self._founders, found.founder, self._standings.rounds)
+        remember(self._founders, found.founder, self._standings.rounds, MOST_HEARD)
         self._left |= set(found.members)
         self._stayed = self._standings.rounds
         if me in found.members:
@@ -232,7 +233,7 @@ class Circling:
 
         known = found is not None or not name
         if not known or not await self._exchanging.snapshots.take_from(members, name, take):
-            _remember(self._useless, name, self._standings.rounds)
+            remember(self._useless, name, self._standings.rounds, MOST_HEARD)
             return False
         word = b"" if found is None else encode_found(found)
         union = None if joining is None else (len(joining) + 1, len(members))
@@ -289,9 +290,3 @@ class Circling:
 def _named(circle: str) -> str:
     """A circle's name as it is announced."""
     return "" if circle == GENESIS else circle
-
-
-def _remember(names: dict[str, int], name: str, number: int) -> None:
-    names[name] = number
-    while len(names) > MOST_HEARD:
-        del names[next(iter(names))]

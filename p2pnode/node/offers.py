@@ -11,6 +11,7 @@ from ..merge.policy import Policy
 from ..merge.snapshot import Outline, Snapshot, encode_outline, outline_of
 from ..messages import GetChunks, GetKept, SnapshotRequest
 from ..network.base import Payload, Seconds
+from ..newest import remember
 from .world import World
 
 FRESH: Seconds = 5.0  # within which newcomers get the same snapshot: then members need make only one to confirm it
@@ -90,10 +91,9 @@ class Offers:
         now = self._world.clock.monotonic()
         self.forget_old()
         most = max(LEAST_OFFERS, min(MOST_OFFERS, MOST_BYTES // outline.size))
-        while len(self._offers) >= most:
-            del self._offers[next(iter(self._offers))]
-        self._offers[outline.name] = _Offer(snapshot, outline, not at, now, now)
-        return self._offers[outline.name]
+        offer = _Offer(snapshot, outline, not at, now, now)
+        remember(self._offers, outline.name, offer, most)
+        return offer
 
     def _made(self, at: bytes) -> tuple[Snapshot, Outline] | None:
         snapshot = self._policy.snapshot(at)

@@ -10,6 +10,7 @@ import msgspec
 from ..ids import PeerId
 from ..merge.policy import Merged
 from ..network.base import Seconds
+from ..newest import remember
 from ..task import Evaluation
 from ..until import Monitor, Reached
 from .status import ExchangeRow, MergeRow
@@ -45,12 +46,11 @@ class Standings:
         """One exchange with a partner went well. Only the MAX_PARTNERS met last are remembered one by one."""
         self.exchanges += 1
         self._since = [*self._since[-MAX_PARTNERS:], (partner, sent_bytes, received_bytes)]
-        before = self.partners.pop(partner, ExchangeRow(self.me, partner, now, 0, 0, 0))
+        before = self.partners.get(partner, ExchangeRow(self.me, partner, now, 0, 0, 0))
         sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
         count, change = before.count + 1, before.loss_change
-        self.partners[partner] = ExchangeRow(self.me, partner, now, count, sent, received, change)
-        if len(self.partners) > MAX_PARTNERS:
-            del self.partners[next(iter(self.partners))]
+        row = ExchangeRow(self.me, partner, now, count, sent, received, change)
+        remember(self.partners, partner, row, MAX_PARTNERS)
 
     def note(self, loss: float, merged: Merged, now: float, steps: int = 0) -> None:
         """One round is done. Its loss tells what the merge before it, and whoever had a part in that, did."""

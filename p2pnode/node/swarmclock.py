@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..ids import PeerId
 from ..network.base import Clock
+from ..newest import remember
 from ..peers.swarmtime import FAR_OFF, corrected_offset
 
 MAX_REPORTS = 15
@@ -34,10 +35,7 @@ class SwarmClock:
         """A peer told its swarm time; half the round trip ago, by our best guess. What cannot be a time is ignored."""
         if not UNKNOWN < their_time < END_OF_TIME:
             return
-        self._reports.pop(peer, None)
-        self._reports[peer] = their_time + round_trip / 2 - self._clock.time()
-        while len(self._reports) > MAX_REPORTS:
-            del self._reports[next(iter(self._reports))]
+        remember(self._reports, peer, their_time + round_trip / 2 - self._clock.time(), MAX_REPORTS)
         offset = corrected_offset(self.offset, list(self._reports.values()), self.established)
         jumped = abs(offset - self.offset) > FAR_OFF
         self.offset = offset

@@ -11,6 +11,7 @@ from ...addresses import Address
 from ...errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
 from ...ids import PeerId, short
 from ...messages import MAX_CALL_BYTES
+from ...newest import remember
 from ..base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
 from ..frames import fetch_stream
 from ..incoming import Incoming
@@ -98,10 +99,7 @@ class SimNetwork:
         return (self.host.address,)
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        self._learnt.pop(peer, None)
-        self._learnt[peer] = addresses
-        if len(self._learnt) > MAX_LEARNT:
-            del self._learnt[next(iter(self._learnt))]
+        remember(self._learnt, peer, addresses, MAX_LEARNT)
 
     async def contact(self, address: Address, timeout: Seconds) -> None:
         target = self.swarm.host_at(address.transport)
