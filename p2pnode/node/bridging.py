@@ -91,7 +91,7 @@ class Bridging:
         try:
             return await self._parts.world.compute(lambda: policy.bridges.draft(told.other, told.answer, told.group))
         except ValueError as fault:
-            self._parts.standing.fault(told.partner, f"bridge: {fault}", self._parts.world.clock.monotonic())
+            self._parts.fault(told.partner, f"bridge: {fault}")
             return None
 
     # ---- answering ----

@@ -31,7 +31,7 @@ class CircleWords:
             try:
                 return read_found((await self._parts.calls.ask(peer, request, CircleIs, ASK_TIMEOUT)).found, name)
             except ValueError as fault:
-                self._parts.standing.fault(peer, f"circle: {fault}", self._parts.world.clock.monotonic())
+                self._parts.fault(peer, f"circle: {fault}")
             except (PeerError, NetworkDown):
                 continue
         return None

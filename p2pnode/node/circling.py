@@ -165,7 +165,7 @@ class Circling:
             deltas = await self._parts.world.aside(lambda: follow(policy, found, self._genesis))
         except ValueError as fault:
             self._followed = None
-            self._parts.standing.fault(found.founder, f"circle: {fault}", self._parts.world.clock.monotonic())
+            self._parts.fault(found.founder, f"circle: {fault}")
             return
         why = f"{short(found.founder)} split a circle of {found.group}"
         if deltas is not None:

@@ -141,7 +141,7 @@ class Exchanging:
             known = self._parts.table.get(partner)
             self.link.note(len(body) + len(push), clock.monotonic() - begun, None if known is None else known.latency)
         except ValueError as fault:
-            self._fault(partner, f"exchange: {fault}")
+            self._parts.fault(partner, f"exchange: {fault}")
         except (PeerError, NetworkDown):
             pass
 
@@ -156,7 +156,7 @@ class Exchanging:
                     await self._parts.world.compute(policy.arrive)
                     return True
             except ValueError as fault:
-                self._fault(member, f"exchange: {fault}")
+                self._parts.fault(member, f"exchange: {fault}")
             except (PeerError, NetworkDown):
                 continue
         return False
@@ -178,9 +178,6 @@ class Exchanging:
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
         request = Exchange(self._access.tag, MODEL, body, push, self.admission.proof(partner), self.own.name)
         return (await self._parts.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
-
-    def _fault(self, peer: PeerId, why: str) -> None:
-        self._parts.standing.fault(peer, why, self._parts.world.clock.monotonic())
 
     # ---- answering ----
 

@@ -22,12 +22,12 @@ _MAX_KEPT_BYTES = 1 << 20
 
 
 class Fetching:
-    """Asks members for one model's snapshots. A member whose content is wrong is reported to `blame`."""
+    """Asks members for one model's snapshots. A member whose content is wrong is reported to `fault`."""
 
-    def __init__(self, calls: Calls, admission: Admission, blame: Callable[[PeerId, str], None]) -> None:
+    def __init__(self, calls: Calls, admission: Admission, fault: Callable[[PeerId, str], None]) -> None:
         self._calls = calls
         self._admission = admission
-        self._blame = blame
+        self._fault = fault
 
     async def outline(self, peer: PeerId, max_size: int, circle: str, at: bytes = b"") -> Outline:
         """Of where a member of a circle is, or was at a place. PeerError or NetworkDown when there is none."""
@@ -37,10 +37,10 @@ class Fetching:
             await self._calls.fetch(peer, GetSnapshot(*self._who(peer), at, circle), sink, limits)
             return decode_outline(sink.content(), max_size)
         except ValueError as error:
-            self._blame(peer, f"snapshot: {error}")
+            self._fault(peer, f"snapshot: {error}")
             raise PeerMisbehaved(str(error)) from None
         except PeerMisbehaved as fault:
-            self._blame(peer, f"snapshot: {fault}")
+            self._fault(peer, f"snapshot: {fault}")
             raise
 
     async def fill(self, assembly: Assembly, sources: list[PeerId]) -> None:
@@ -70,7 +70,7 @@ class Fetching:
             try:
                 await self._chunks(peer, assembly, span)
             except PeerMisbehaved as fault:
-                self._blame(peer, f"snapshot: {fault}")
+                self._fault(peer, f"snapshot: {fault}")
                 return False
             except (PeerError, NetworkDown):
                 return False

@@ -32,6 +32,10 @@ class Parts:
     acquaintances: Acquaintances
     restraint: Restraint
 
+    def fault(self, peer: str, why: str) -> None:
+        """A peer did something wrong: it costs it standing."""
+        self.standing.fault(peer, why, self.world.clock.monotonic())
+
 
 def make_parts(identity: Identity, world: World, network: Network, guest: GuestSettings = NO_LIMITS) -> Parts:
     events = Events(world.clock)

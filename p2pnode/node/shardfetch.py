@@ -166,10 +166,10 @@ class ShardFetch:
             await self._parts.calls.fetch(peer, request, sink, StreamLimits(most))
             return await self._parts.world.aside(lambda: self._unpacked(peer, shard, sink.content()))
         except ValueError as fault:
-            self._blame(peer, f"shard: {fault}")
+            self._parts.fault(peer, f"shard: {fault}")
         except PeerMisbehaved as fault:
             if room >= MAX_SHARD_BYTES:  # else it may only be too large for us
-                self._blame(peer, f"shard: {fault}")
+                self._parts.fault(peer, f"shard: {fault}")
         except (PeerError, NetworkDown):
             pass
         return None
@@ -188,6 +188,3 @@ class ShardFetch:
         if length(theirs) > length(ours):
             self._shelf.put_history(theirs)
         return content
-
-    def _blame(self, peer: PeerId, why: str) -> None:
-        self._parts.standing.fault(peer, why, self._parts.world.clock.monotonic())

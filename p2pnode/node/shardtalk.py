@@ -119,7 +119,7 @@ class ShardTalk:
         try:
             self.post(await self._hear_all(peer, told.words))
         except ValueError as fault:
-            self._parts.standing.fault(peer, f"shards: {fault}", self._parts.world.clock.monotonic())
+            self._parts.fault(peer, f"shards: {fault}")
 
     # ---- in ----
 

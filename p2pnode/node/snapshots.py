@@ -63,7 +63,7 @@ class Snapshots:
         self._policy = policy
         self._own = own
         self.offers = Offers(policy, parts.world)
-        self._fetching = Fetching(parts.calls, admission, self._blame)
+        self._fetching = Fetching(parts.calls, admission, parts.fault)
         self._max_size = 8 * len(policy.readout()) + _OVERHEAD
         self._assembly: Assembly | None = None  # of a snapshot that did not come whole
         self._mended = self._told = -MEND_PAUSE
@@ -138,7 +138,7 @@ class Snapshots:
         if found.verdict == "denied":
             wrong = " and ".join(map(short, found.other))
             if len(found.other) >= OPINIONS:
-                self._blame(giver, "snapshot: others have other weights there")
+                self._parts.fault(giver, "snapshot: others have other weights there")
             self._say(f"the snapshot of {short(giver)} is not what {wrong} have at its place; not taken")
         return found
 
@@ -176,7 +176,7 @@ class Snapshots:
             self._say(f"the snapshot of {short(found.giver)} cannot be used: {error}")
             return False
         except ValueError as error:
-            self._blame(found.giver, f"snapshot: {error}")
+            self._parts.fault(found.giver, f"snapshot: {error}")
             return False
         if found.outline.place and not found.same:
             self._say(f"no other member could confirm the snapshot of {short(found.giver)}; it was taken on its word")
@@ -208,6 +208,3 @@ class Snapshots:
 
     def _say(self, text: str) -> None:
         self._parts.events.say("snapshot", text, warning=True)
-
-    def _blame(self, peer: PeerId, why: str) -> None:
-        self._parts.standing.fault(peer, why, self._parts.world.clock.monotonic())

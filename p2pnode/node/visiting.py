@@ -232,7 +232,7 @@ class Visiting:
             await self._parts.calls.fetch(peer, request, sink, StreamLimits(BYTES * size))
             return await self._parts.world.aside(lambda: decode_values(sink.content(), size, 8 * BYTES))
         except (ValueError, PeerMisbehaved) as fault:
-            self._blame(peer, fault)
+            self._parts.fault(peer, f"visit: {fault}")
         except (PeerError, NetworkDown):
             pass
         return None
@@ -247,6 +247,3 @@ class Visiting:
         seen = np.flatnonzero(~np.isnan(visitor.pool.scores.first))
         pool.hear(f"visit {short(peer)}", pool.own[seen], visitor.pool.scores.first[seen])
         return to_bring(weights, after)
-
-    def _blame(self, peer: PeerId, fault: Exception) -> None:
-        self._parts.standing.fault(peer, f"visit: {fault}", self._parts.world.clock.monotonic())
