@@ -17,6 +17,7 @@ from ..errors import LocalProblem, NetworkDown, P2pnodeError, PeerError, PeerTim
 from ..ids import PeerId, short
 from ..messages import MAX_CALL_BYTES
 from .base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
+from .cancelling import cancelled
 from .frames import Reader, Writer, fetch_stream
 from .hints import Hints
 
@@ -140,9 +141,7 @@ class SupervisedNetwork:
             done, _ = await asyncio.wait({exit_, hang}, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
-            for task in (exit_, hang, meet):
-                task.cancel()
-            await asyncio.gather(exit_, hang, meet, return_exceptions=True)
+            await cancelled(exit_, hang, meet)
 
     async def _reopen(self) -> Link:
         assert self._server is not None

@@ -17,6 +17,7 @@ from ..handoff.state import Drop, Event, Give, Renew, holder, is_mine, is_sole_k
 from ..ids import PeerId
 from ..messages import GetShard, ShardsTold, TellShards
 from ..network.base import Payload, Seconds
+from ..network.cancelling import cancelled
 from ..shards.route import Shipment
 from ..shards.samples import SampleLayout
 from ..shards.visits import History, length
@@ -176,8 +177,7 @@ class Holdings:
         except TimeoutError:
             pass
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await cancelled(keeping)
         left = self.only_here
         text = f"{_are(left)} still only here: nobody else took over in time" if left else f"{_are(shards)} handed over"
         events.say("handing over", text, warning=bool(left))

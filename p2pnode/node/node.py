@@ -12,6 +12,7 @@ from ..errors import LocalProblem, UsageError
 from ..ids import Identity, PeerId
 from ..messages import ViewIs
 from ..network.base import Health, Network, Seconds
+from ..network.cancelling import cancelled
 from ..peers.table import Peer
 from ..records import SignedRecord
 from ..run import Manifest, Plan, RunAccess, invite, read_manifest
@@ -21,7 +22,7 @@ from .entrance import Entrance, NodeSettings
 from .looking import Looking, view_of
 from .membership import Membership
 from .parts import make_parts
-from .plainly import cancelled, raise_plain
+from .plainly import raise_plain
 from .restraint import GUEST_ORDERS
 from .serve import Desk, NodeServer
 from .showing import condition_in_words, exchange_rows, peer_row
@@ -123,7 +124,8 @@ class Node:
                 raise_plain(living)
         finally:
             await cancelled(leaving)
-            await cancelled(living)
+            if not living.done():  # else it was seen to end
+                await cancelled(living)
             self._parts.acquaintances.tidy()
             await self._network.close()
             self._events.say("left", "left the swarm")
@@ -136,17 +138,14 @@ class Node:
         self._events.say("started", f"{self.name} is {self.peer_id}")
         if self._parts.acquaintances.book.damaged:
             self._events.say("book", "the peer book was damaged and starts empty", warning=True)
-        watching = asyncio.create_task(self._watch_condition())
-        try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_condition())
             if self.role != "bootstrap":
                 await self._enter_run()
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._membership.keep())
-                group.create_task(self._parts.restraint.keep())
-                if self.manifest and self.role == "node":
-                    group.create_task(self._learn(read_manifest(self.manifest)))
-        finally:
-            await cancelled(watching)
+            group.create_task(self._membership.keep())
+            group.create_task(self._parts.restraint.keep())
+            if self.manifest and self.role == "node":
+                group.create_task(self._learn(read_manifest(self.manifest)))
 
     async def _learn(self, manifest: Manifest) -> None:
         """Learn what the run learns, if anything. UsageError when that cannot be done with what is installed."""

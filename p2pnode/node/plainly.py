@@ -1,18 +1,10 @@
-"""Ending tasks, and raising what ended one as itself."""
+"""Raising what ended a task as itself."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from ..errors import P2pnodeError
-
-
-async def cancelled(task: asyncio.Task[object]) -> None:
-    """Cancel a task and see it end, however it does."""
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await task
 
 
 def raise_plain(task: asyncio.Task[None]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from p2pnode.network.sim import Fault, Links, churn_faults, draw_faults
 from p2pnode.node.node import NodeSettings
+from p2pnode.node.wellbeing import Wellbeing
 from p2pnode.simulate import Plan, SimResult, run_plan, simulate
 
 DAY = 86400.0
@@ -154,6 +155,16 @@ def test_any_mixture_of_faults_heals(seed: int) -> None:
     links = Links(loss=0.02, duplicate=0.02, reorder=0.05)
     result = run_plan(replace(PLAN, peers=8, seed=seed, seconds=700.0, links=links, faults=tuple(faults)))
     check(result)
+
+
+def test_a_bug_in_looking_after_the_node_ends_it_and_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(self: Wellbeing, *how: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Wellbeing, "look", broken)
+    with pytest.raises(ExceptionGroup) as heard:
+        simulate(2, seconds=5)
+    assert heard.group_contains(RuntimeError, match="a bug")
 
 
 def test_churn_without_end_leaves_nothing_behind() -> None:
