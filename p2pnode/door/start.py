@@ -25,7 +25,7 @@ from ..node.entrance import Share
 from ..node.joining import load_manifest, load_saved
 from ..node.node import Node, NodeSettings
 from ..node.taskchoice import TaskChoice
-from ..node.world import ThreadCompute, real_world
+from ..node.world import real_world
 from ..run import RunAccess
 from ..settings import Config, LearningSettings
 from ..store.book import PeerBook
@@ -96,9 +96,7 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
         ):
             await node.run()
     finally:
-        for thread in (world.compute, world.aside, world.disk):
-            if isinstance(thread, ThreadCompute):
-                thread.close()
+        world.close()
     return 0
 
 

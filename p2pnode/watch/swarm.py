@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
@@ -156,10 +157,14 @@ class Look(SwarmView):
         settings = NodeSettings(
             name=name, role="observer", bootstrap=(self._address,), access=self._access, meet_only=True
         )
-        node = Node(settings, real_world(data_dir.storage), network, identity)
+        with closing(real_world(data_dir.storage)) as world:
+            await self._keep(Node(settings, world, network, identity), self._stop)
+
+    async def _keep(self, node: Node, stop: asyncio.Event) -> None:
+        """Look until told to stop, or the node ends."""
         living = asyncio.create_task(node.run())
         looking = asyncio.create_task(keep_looking(node, self._note, self._ask, time.time))
-        stopping = asyncio.create_task(self._stop.wait())
+        stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({living, looking, stopping}, return_when=asyncio.FIRST_COMPLETED)
         looking.cancel()
         stopping.cancel()

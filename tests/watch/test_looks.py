@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from p2pnode.node.acquaintances import BOOK_FILE
 from p2pnode.node.joining import found_run, save_run
 from p2pnode.node.node import NodeSettings
 from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.node.world import World, real_world
 from p2pnode.simulate import Lesson, Plan, SimClock, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.store.book import PeerBook
-from p2pnode.store.storage import DiskStorage
+from p2pnode.store.storage import DiskStorage, Storage
 from p2pnode.watch.graph import PeerGraph
 from p2pnode.watch.own import stored_picture
 from p2pnode.watch.swarm import keep_looking
@@ -72,6 +74,27 @@ def test_another_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = looked(8.0)
     assert {picture.condition for picture in seen} == {"searching"}
     assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].why
+
+
+def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds: list[World] = []
+
+    def world(storage: Storage) -> World:
+        worlds.append(real_world(storage))
+        return worlds[-1]
+
+    async def no_daemon(*details: object) -> None:
+        await asyncio.gather(*(work(lambda: None) for work in (worlds[0].compute, worlds[0].aside, worlds[0].disk)))
+        raise LocalProblem("no daemon")
+
+    monkeypatch.setattr("p2pnode.watch.swarm.real_world", world)
+    monkeypatch.setattr("p2pnode.network.hivemind.HivemindNetwork._open", no_daemon)
+    before = set(threading.enumerate())
+    with pytest.raises(LocalProblem, match="no daemon"):
+        p2pnode.Swarm.look(f"/ip4/127.0.0.1/tcp/1/p2p/{Identity(bytes(32)).peer_id}").open()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)
+        assert not thread.is_alive()
 
 
 def test_without_asking_only_what_is_announced_is_seen() -> None:
