@@ -45,7 +45,7 @@ from p2pnode.node.fetching import Fetching
 from p2pnode.node.parts import make_parts
 from p2pnode.node.saving import save_pause
 from p2pnode.node.world import real_world
-from p2pnode.run import PROOF_BYTES, RunAccess
+from p2pnode.run import RunAccess
 from p2pnode.store.progress import Progress
 from p2pnode.store.storage import MemoryStorage, Part
 
@@ -54,6 +54,7 @@ SNAPSHOT_SIZE = 5_600_000
 AUTHORS = 8
 ROUND_SECONDS = 2.0
 CIRCLE = 4
+PROOF_BYTES = 32  # of membership, in a private run
 ONE, OTHER = PeerId("one"), PeerId("other")
 
 

@@ -19,11 +19,11 @@ from torch.nn import functional
 from benchmarks.shards_data import PROBES, SAMPLES, Places, deal
 from benchmarks.shards_merges import Merging, Rows
 from benchmarks.shards_models import SIZES, Models, outputs_of
+from benchmarks.shards_tuning import RouteTuning, choose_mixture, learnt, with_mixture
 from p2pnode.shards.confidence import Confidences, Shares
 from p2pnode.shards.datum import DatumStates, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.route import PeerView, RouteRules, ShardView, choose_shipment
 from p2pnode.shards.sampling import DrawnBatches, Floats, base_chances, sampling
-from p2pnode.shards.tuning import RouteTuning, choose_mixture, learnt, with_mixture
 from p2pnode.shards.visits import Past
 
 STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it

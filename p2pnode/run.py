@@ -16,7 +16,6 @@ from .messages import PROTOCOL, Name
 from .wire import decoded
 
 KEY_BYTES = 20
-PROOF_BYTES = 32
 _RUN = re.compile(r"[a-z2-7]{26}")
 _KEY = re.compile(r"[a-z2-7]{32}")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.shards.route import RouteRules
-from p2pnode.shards.tuning import MIXTURES, RouteTuning, choose_mixture, learnt, with_mixture
+from benchmarks.shards_tuning import MIXTURES, RouteTuning, choose_mixture, learnt, with_mixture
 
 
 def test_every_mixture_is_tried_first():

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .route import RouteRules
+from p2pnode.shards.route import RouteRules
 
 MIXTURES = ((1.0, 0.3), (1.0, 0.1), (1.0, 1.0), (0.3, 0.3))  # weights of need and of confidence; the first is the usual
 KEPT = 0.98  # of what earlier shipments count, at each new one
