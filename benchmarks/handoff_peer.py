@@ -33,12 +33,14 @@ from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
 from p2pnode.node.admission import Admission
 from p2pnode.node.holdings import Holdings
 from p2pnode.node.parts import make_parts
+from p2pnode.node.shelf import Entry
 from p2pnode.node.world import real_world
 from p2pnode.run import RunAccess
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
 from p2pnode.store.datadir import open_data_dir
+from p2pnode.store.shardfiles import ShardFiles
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SAMPLE_BYTES = 784
@@ -115,8 +117,11 @@ class ShardProcess:
         return {}
 
     async def own(self, first: int, count: int, samples: int) -> dict[str, Any]:
+        files = ShardFiles(self.data_dir.storage, f"runs/{RUN.run}/shards")
         for seed in range(first, first + count):
-            self.holdings.add_own(*shard(seed, samples))
+            id, content = shard(seed, samples)
+            files.put_samples(id, content)
+            self.holdings._shelf.entries[id] = Entry()
         await self.holdings.start()
         return {}
 

@@ -68,9 +68,9 @@ class Holdings:
 
     # ---- for learning ----
 
-    def add_own(self, shard: str, content: bytes | Make) -> None:
-        """Samples this node brings, encoded, or a function that makes them; claimed unless somebody holds them."""
-        self._shelf.add_own(shard, content)
+    def add_own(self, shard: str, make: Make) -> None:
+        """Samples this node brings, by a function that makes them; claimed unless somebody holds them."""
+        self._shelf.add_own(shard, make)
 
     async def start(self) -> None:
         """Take in what is on disk, and claim what nobody is known to hold."""

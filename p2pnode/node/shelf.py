@@ -95,15 +95,9 @@ class Shelf:
 
     # ---- the beginning ----
 
-    def add_own(self, shard: str, content: bytes | Make) -> None:
-        """Samples this node brings. Bytes get a file of their own; what a function makes is made whenever needed."""
-        if isinstance(content, bytes):
-            record = self._files.record(shard)
-            if (record.kept or record.highest is None) and self.content(shard) is None:
-                self._files.put_samples(shard, content)
-            self.entries[shard] = Entry()
-        else:
-            self.entries[shard] = Entry(make=content)
+    def add_own(self, shard: str, make: Make) -> None:
+        """Samples this node brings: made whenever they are needed."""
+        self.entries[shard] = Entry(make=make)
 
     async def load(self) -> list[str]:
         """Take in what is on disk; returns the shards that should be there and are not, or are damaged."""

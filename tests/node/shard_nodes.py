@@ -19,12 +19,14 @@ from p2pnode.node.admission import Admission
 from p2pnode.node.holdings import Holdings
 from p2pnode.node.parts import make_parts
 from p2pnode.node.shardcare import CareRules
+from p2pnode.node.shelf import Entry
 from p2pnode.node.status import Event
 from p2pnode.node.world import World, inline
 from p2pnode.run import RunAccess
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
 from p2pnode.simulate import SimClock
+from p2pnode.store.shardfiles import ShardFiles
 from p2pnode.store.storage import MemoryStorage, Part
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -149,10 +151,18 @@ class ShardNode:
         self.fate.dies_at = dies_at
 
     async def _live(self) -> None:
-        for id, content in self.own:
-            self.holdings.add_own(id, content)
+        self._bring()
         await self.holdings.start()
         await self.holdings.keep()
+
+    def _bring(self) -> None:
+        """What is this node's own has files here, unless it was given away: more can happen to files."""
+        files = ShardFiles(self.disk, f"runs/{RUN.run}/shards")
+        for id, content in self.own:
+            record = files.record(id)
+            if (record.kept or record.highest is None) and files.samples(id) is None:
+                files.put_samples(id, content)
+            self.holdings._shelf.entries[id] = Entry()
 
     def members(self) -> list[PeerId]:
         return [node.peer for node in self.world.nodes if node is not self and node.alive]

@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.shards.route import RouteRules
 from benchmarks.shards_tuning import MIXTURES, RouteTuning, choose_mixture, learnt, with_mixture
+from p2pnode.shards.route import RouteRules
 
 
 def test_every_mixture_is_tried_first():
