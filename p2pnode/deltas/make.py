@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from ..weights import MAX_UNITS, Units, blocks, to_units
+from ..weights import MAX_UNITS, Units, blocks, norm_squared, to_units
 from .delta import Indices, SparseDelta
 from .draw import draw_places
 from .quantise import quantise
@@ -87,3 +88,9 @@ def weighted(size: int, places: Indices, levels: Units, weight: float, seed: int
     if seed is not None or there.all():
         return SparseDelta(size, places, scaled, seed)
     return SparseDelta(size, places[there], scaled[there])
+
+
+def within(delta: SparseDelta, bound: int) -> SparseDelta:
+    """The delta, made smaller where its norm would reach `bound` units."""
+    norm = isqrt(norm_squared(delta.values))
+    return delta if norm < bound else weighted(delta.size, delta.indices, np.array(delta.values), 0.99 * bound / norm)

@@ -34,6 +34,7 @@ from .payload import (
     unpack_counts,
 )
 from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .readout import mixed
 from .snapshot import Snapshot
 
 _JOURNAL = struct.Struct("<Q")
@@ -43,7 +44,6 @@ _ANSWER, _PUSH = 1, 2
 _MAX_INBOX = 32
 _MAX_PEERS = 4096
 _MAX_SHOWN = 16  # partners that were answered and may still push; partners a reference is kept for
-EMA_KEPT = 0.8
 
 
 @dataclass(frozen=True)
@@ -243,9 +243,3 @@ class Average:
         self._moved, self._references = moved, kept
         number = max([number, *(_JOURNAL.unpack(entry)[0] for entry in journal if len(entry) == _JOURNAL.size)])
         self._view = self._seen(number)
-
-
-def mixed(readout: Floats, weights: Floats) -> Floats:
-    """The running average of weights over rounds (EMA 0.8/0.2): what is worth keeping."""
-    after: Floats = np.float32(EMA_KEPT) * readout + np.float32(1 - EMA_KEPT) * weights
-    return after

@@ -23,7 +23,6 @@ from ..ids import PeerId
 from ..newest import remember
 from ..weights import Floats, Units, from_units
 from ..wire import decoded
-from .average import mixed
 from .payload import (
     checked_bits,
     decode_values,
@@ -35,6 +34,7 @@ from .payload import (
     unpack_counts,
 )
 from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .readout import mixed
 from .snapshot import Snapshot
 
 AVERAGE_EVERY = 10  # outer steps

@@ -27,7 +27,6 @@ from ..deltas.select import largest
 from ..ids import PeerId
 from ..newest import remember
 from ..weights import Floats, from_units, to_units
-from .average import mixed
 from .payload import (
     checked_bits,
     decode_places,
@@ -39,6 +38,7 @@ from .payload import (
     stored_vector,
 )
 from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .readout import mixed
 from .snapshot import Snapshot
 
 _ASK = struct.Struct("<QQ")  # token, seed of the coordinates taken by lot

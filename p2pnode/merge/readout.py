@@ -12,6 +12,12 @@ from ..weights import Floats
 KEPT = 0.8  # of the read-out, per merge
 
 
+def mixed(readout: Floats, weights: Floats) -> Floats:
+    """A read-out moved towards weights, as a new vector."""
+    after: Floats = np.float32(KEPT) * readout + np.float32(1 - KEPT) * weights
+    return after
+
+
 def follow(readout: Floats, weights: Iterable[tuple[slice, Floats]]) -> float:
     """Move a read-out, in place, towards weights that come block by block; how far it went, relative to its norm."""
     moved = size = 0.0

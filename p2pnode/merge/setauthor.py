@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -107,23 +108,21 @@ class Author:
         self.incarnation = chain.incarnation
         return chain
 
+    def empty_entry(self, deltas: DeltaSet) -> Entry:
+        """The next entry of our log, with nothing in it yet and not signed."""
+        chain, rules = self.chain(deltas), deltas.rules
+        place = deltas.log.next_place(chain)
+        return Entry(rules.lineage, rules.model, *chain, *place, published=mark_of(deltas.heads))
+
     def sign(self, draft: Draft, deltas: DeltaSet) -> Entry:
         """A draft as the next entry of our log."""
-        chain = self.chain(deltas)
-        seq, previous = deltas.log.next_place(chain)
         group, gamma, discount = draft.weight
         facts = draft.facts
         return sign_entry(
             self.identity,
-            Entry(
-                lineage=deltas.rules.lineage,
-                model=deltas.rules.model,
-                peer=chain.peer,
-                incarnation=chain.incarnation,
-                seq=seq,
-                previous=previous,
+            msgspec.structs.replace(
+                self.empty_entry(deltas),
                 trained=draft.trained,
-                published=mark_of(deltas.heads),
                 steps=facts.steps,
                 group=group,
                 gamma=gamma,

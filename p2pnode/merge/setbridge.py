@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from math import isqrt
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
 from ..deltas.codec import CODECS, RICE, decode, encode
 from ..deltas.delta import SparseDelta
-from ..deltas.make import weighted
+from ..deltas.make import within
 from ..deltaset.bridge import bridge_delta, count_of, latest, most_changed, rounds_since, sample
 from ..deltaset.entry import BRIDGE, UNION, Entry, delta_of, sign_entry
-from ..deltaset.heads import mark_of
 from ..deltaset.log import EntrySet
 from ..deltaset.retention import KEPT
 from ..deltaset.set import DeltaSet
-from ..weights import norm_squared
 from ..wire import Hash, decoded
 from .setauthor import Author
 
@@ -90,29 +86,13 @@ class Bridges:
             return None
         with self._lock:
             mine = self._deltas().units[theirs.indices]
-        delta = bridge_delta(mine, theirs)
-        norm, bound = max(1, isqrt(norm_squared(delta.values))), rules.max_norm_units
-        if norm >= bound:
-            delta = weighted(delta.size, delta.indices, np.array(delta.values), 0.99 * bound / norm)
-        return BridgeDraft(other, delta, pause)
+        return BridgeDraft(other, within(bridge_delta(mine, theirs), rules.max_norm_units), pause)
 
 
 def sign_bridge(author: Author, deltas: DeltaSet, bridge: BridgeDraft) -> Entry:
     """A bridge as the next entry of our log."""
-    chain = author.chain(deltas)
-    seq, previous = deltas.log.next_place(chain)
-    mark = mark_of(deltas.heads)
-    entry = Entry(
-        lineage=deltas.rules.lineage,
-        model=deltas.rules.model,
-        peer=chain.peer,
-        incarnation=chain.incarnation,
-        seq=seq,
-        previous=previous,
-        kind=bridge.kind,
-        other=bridge.other,
-        trained=mark,
-        published=mark,
-        payload=CODECS[RICE].encode(bridge.delta),
+    empty, payload = author.empty_entry(deltas), CODECS[RICE].encode(bridge.delta)
+    return sign_entry(
+        author.identity,
+        msgspec.structs.replace(empty, kind=bridge.kind, other=bridge.other, trained=empty.published, payload=payload),
     )
-    return sign_entry(author.identity, entry)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import isqrt
 
-import numpy as np
-
-from ..deltas.make import weighted
+from ..deltas.make import within
 from ..deltaset.accumulate import weights_hash
 from ..deltaset.bridge import union_delta
 from ..deltaset.entry import UNION
@@ -19,10 +16,10 @@ from ..deltaset.lineage import Found, first_set, sign_found
 from ..deltaset.set import DeltaSet
 from ..deltaset.snapshot import decode_place, take_over
 from ..ids import PeerId
-from ..weights import Units, norm_squared
 from ..wire import MAX_PLACE_BYTES
 from .deltaset import DeltaSetPolicy
 from .setbridge import BridgeDraft
+from .setsnapshot import units_of
 from .snapshot import Snapshot
 
 OLD_ENOUGH = 0.5  # of the larger circle's steps per member, for a smaller one's weights to be worth uniting
@@ -38,7 +35,7 @@ def split_off(policy: DeltaSetPolicy, members: Iterable[PeerId], group: int, gen
         raise ValueError("this node's weights are not in order")
     if len(here.place) > MAX_PLACE_BYTES:
         raise ValueError("too many logs to tell of")
-    units = _units(here)
+    units = units_of(here, policy.set.rules)
     found = Found(here.place, weights_hash(units), group, tuple(members))
     signed = sign_found(policy.author.identity, found)
     return signed, first_set(signed, genesis, policy.set.rules, units)
@@ -50,16 +47,14 @@ def follow(policy: DeltaSetPolicy, found: Found, genesis: bytes) -> DeltaSet | N
     ValueError when the founder signed anything but what the entries make.
     """
     there = policy.snapshot(found.place)
-    return None if there is None else first_set(found, genesis, policy.set.rules, _units(there))
+    return None if there is None else first_set(found, genesis, policy.set.rules, units_of(there, policy.set.rules))
 
 
 def elsewhere(policy: DeltaSetPolicy, lineage: bytes, snapshot: Snapshot) -> DeltaSet:
     """The set of another circle, from a snapshot of it; ValueError when it is none."""
     rules = replace(policy.set.rules, lineage=lineage)
     place = decode_place(snapshot.place, rules)
-    if len(snapshot.content) != 4 * rules.size:
-        raise ValueError(f"a snapshot of {len(snapshot.content)} bytes for {rules.size} coordinates")
-    return take_over(place, _units(snapshot), rules, kept=snapshot.kept)
+    return take_over(place, units_of(snapshot, rules), rules, kept=snapshot.kept)
 
 
 def union_with(policy: DeltaSetPolicy, larger: DeltaSet, members: int, others: int) -> BridgeDraft | None:
@@ -71,11 +66,4 @@ def union_with(policy: DeltaSetPolicy, larger: DeltaSet, members: int, others: i
     if ours.steps * others < OLD_ENOUGH * larger.steps * members:
         return None
     delta = union_delta(ours.units, larger.units, members, others)
-    norm, bound = max(1, isqrt(norm_squared(delta.values))), larger.rules.max_union_norm_units
-    if norm >= bound:
-        delta = weighted(delta.size, delta.indices, np.array(delta.values), 0.99 * bound / norm)
-    return BridgeDraft(ours.rules.lineage, delta, kind=UNION)
-
-
-def _units(snapshot: Snapshot) -> Units:
-    return np.frombuffer(snapshot.content, "<i4").astype(np.int32)
+    return BridgeDraft(ours.rules.lineage, within(delta, larger.rules.max_union_norm_units), kind=UNION)

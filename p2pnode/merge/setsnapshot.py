@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from ..deltaset import checksum
+from ..deltaset.entry import SetRules
 from ..deltaset.heads import Span, missing
 from ..deltaset.set import DeltaSet
 from ..deltaset.snapshot import (
@@ -82,6 +83,13 @@ class Past:
             yield block, part
 
 
+def units_of(snapshot: Snapshot, rules: SetRules) -> Units:
+    """A as a snapshot has it, without a copy; ValueError when it is of another size."""
+    if len(snapshot.content) != 4 * rules.size:
+        raise ValueError(f"a snapshot of {len(snapshot.content)} bytes for {rules.size} coordinates")
+    return np.frombuffer(snapshot.content, "<i4").astype(np.int32, copy=False)
+
+
 def adopted(snapshot: Snapshot, before: DeltaSet, me: PeerId) -> DeltaSet:
     """The set that goes on from a snapshot; ValueError when it does not fit.
 
@@ -89,10 +97,7 @@ def adopted(snapshot: Snapshot, before: DeltaSet, me: PeerId) -> DeltaSet:
     """
     rules = before.rules
     place = decode_place(snapshot.place, rules)
-    if len(snapshot.content) != 4 * rules.size:
-        raise ValueError(f"a snapshot of {len(snapshot.content)} bytes for {rules.size} coordinates")
-    units = np.frombuffer(snapshot.content, "<i4").astype(np.int32, copy=False)
-    after = take_over(place, units, rules, before, snapshot.kept)
+    after = take_over(place, units_of(snapshot, rules), rules, before, snapshot.kept)
     if any(span.chain.peer == me for span in missing(after.heads, before.heads)):
         raise Unsuited("snapshot refused: entries of our own are missing in it that we no longer keep")
     return after

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from p2pnode.deltas.delta import SparseDelta
 from p2pnode.deltas.draw import draw_places
 from p2pnode.deltas.levels import CHUNK
-from p2pnode.deltas.make import cut, cut_drawn, make_delta, record
+from p2pnode.deltas.make import cut, cut_drawn, make_delta, record, within
 from p2pnode.deltas.quantise import BITS, quantise
-from p2pnode.weights import MAX_UNITS
+from p2pnode.weights import MAX_UNITS, norm_squared
 
 Units = npt.NDArray[np.int32]
 units = hnp.arrays(np.int32, st.integers(1, 60), elements=st.integers(-MAX_UNITS, MAX_UNITS))
@@ -182,3 +183,12 @@ def test_progress_that_is_not_finite_is_refused() -> None:
         record(np.zeros(2, np.int32), np.zeros(1, np.float32), 0.98)
     with pytest.raises(ValueError, match="beta"):
         record(np.zeros(2, np.int32), np.zeros(2, np.float32), 1.5)
+
+
+@given(units, st.integers(1000, 1 << 31))
+def test_a_delta_is_made_smaller_only_where_its_norm_reaches_the_bound(values: Units, bound: int) -> None:
+    values = values[values != 0]
+    delta = SparseDelta(60, np.arange(len(values), dtype=np.uint32), values)
+    after = within(delta, bound)
+    assert norm_squared(after.values) < bound * bound
+    assert (after is delta) == (norm_squared(delta.values) < bound * bound)
