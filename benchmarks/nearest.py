@@ -10,11 +10,12 @@ nodes is replaced every round; gone ones are found out by asking them. `keys` is
 from a key made of the fingerprint's own signs under random projections, as a directory could keep. Swarms above 10,000
 are planted only. Recall is also told after 5 and 10 rounds.
 
-Per node and round: lookups, bytes (sent and received), cpu_ms. The last is measured on some of the exchanges, done once
-more with fresh copies of both nodes' tables: among thousands of tables in one process most of the time would go into
-waiting for memory, which a node that has one table does not do. `choose_ms` is the processor time of growing the tree
-over a node's whole view, cutting it and choosing partners; `moved_…` how many peers change communities when a twentieth
-of the view goes.
+Per node and round: lookups, bytes (sent and received), records that come in, cpu_ms. The last is measured on some of
+the exchanges, done once more with fresh copies of both nodes' tables: among thousands of tables in one process most of
+the time would go into waiting for memory, which a node that has one table does not do; and it has the checking of every
+record that comes in, each of which takes check_ms. `choose_ms` is the processor time of growing the tree over a node's
+whole view, cutting it and choosing partners; `moved_…` how many peers change communities when a twentieth of the view
+goes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -36,8 +38,8 @@ from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
 from p2pnode.communities.partners import Candidate, choose_partners, home_of
 from p2pnode.communities.vicinity import MARK_BYTES, Sight, Vicinity
 from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Announcement, encode
-from p2pnode.records import sign_record
+from p2pnode.messages import Announcement, decode_announcement, encode
+from p2pnode.records import SignedRecord, sign_record, why_refused
 
 SIZES = (100, 1_000, 10_000)
 SIZES_QUICK = (100, 1_000)
@@ -76,12 +78,23 @@ def drawn(kind: str, count: int, rng: np.random.Generator, community: int = COMM
         count = arrivals
 
 
-def announcement_bytes() -> int:
+def announced(number: int = 0) -> SignedRecord:
     """A signed announcement with a fingerprint and two addresses, as it is sent."""
-    identity = Identity(b"b" * 32)
+    identity, fingerprint = Identity(number.to_bytes(32, "big")), b"f" * FINGERPRINT_BYTES
     addresses = tuple(f"/ip4/192.168.100.100/{kind}/31337/p2p/{identity.peer_id}" for kind in ("tcp", "udp"))
-    value = encode(Announcement("brave-bat-21", "r" * 26, addresses, started=1e9)) + bytes(FINGERPRINT_BYTES + 16)
-    return len(msgspec.msgpack.encode(sign_record(identity, "peers/" + "r" * 26 + "/p0101", value, 2e9)))
+    word = Announcement("brave-bat-21", "r" * 26, addresses, started=1e9, fingerprint=fingerprint)
+    return sign_record(identity, "peers/" + "r" * 26 + "/p0101", encode(word), 2e9)
+
+
+@cache  # a signature that was checked once is not checked again
+def cpu_of_check(count: int = 200) -> float:
+    """Processor milliseconds to check the signature of an announcement and to read it."""
+    records = [announced(number) for number in range(count)]
+    begun = time.process_time()
+    for record in records:
+        assert not why_refused(record, record.expiry - 60.0)
+        decode_announcement(record.value)
+    return (time.process_time() - begun) / count * 1e3
 
 
 @dataclass
@@ -219,7 +232,8 @@ def simulated(kind: str, count: int, rounds: int, seed: int = 1) -> tuple[Swarm,
         if turn in EARLY:
             early[f"recall_at_10_round_{turn}"] = swarm.recall(rng, 0)[0]
     spent = time.process_time() - begun
-    each, record = count * rounds, announcement_bytes()
+    each, record, check = count * rounds, len(msgspec.msgpack.encode(announced())), cpu_of_check()
+    records = (swarm.told + swarm.sampled) / each
     known, settled = swarm.recall(rng, rounds - SETTLED)
     marks = 2 * len(swarm.nodes[swarm.here[0]]) * MARK_BYTES
     figures: Figures = {
@@ -227,7 +241,9 @@ def simulated(kind: str, count: int, rounds: int, seed: int = 1) -> tuple[Swarm,
         "recall_at_10_settled": settled,
         "lookups": swarm.lookups / each,
         "bytes": 2 * (swarm.told * record + swarm.asked * marks) / each + swarm.sampled * record / each,
-        "cpu_ms": float(np.mean(swarm.watched)) * swarm.asked / each * 1e3,
+        "records": records,
+        "cpu_ms": float(np.mean(swarm.watched)) * swarm.asked / each * 1e3 + records * check,
+        "check_ms": check,
         "known": float(np.mean([len(swarm.nodes[number]) for number in swarm.here])),
         **early,
     }

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from p2pnode.door.ending import complain
 from p2pnode.door.start import listening_port
 
 PEER = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
@@ -91,3 +92,11 @@ def test_the_port_most_addresses_have_is_the_one_listened_on():
     assert listening_port((mapped, *own, relayed)) == 31337
     assert listening_port((relayed,)) is None
     assert listening_port(()) is None
+
+
+def test_a_peers_words_in_a_complaint_cannot_steer_the_terminal(capsys):
+    assert complain("refused: \x1b]52;c;ZXZpbA==\x07 \x1b[2J\u202e so there\nand more", 3) == 3
+    said = capsys.readouterr().err
+    assert not {"\x1b", "\x07", "\u202e"} & set(said)
+    assert said.startswith("p2pnode: refused: ")
+    assert said.count("\n") == 1

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, besides what handing over may take
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
+LONGEST_LINE = 2000
 
 T = TypeVar("T")
 
@@ -69,8 +70,10 @@ def end_process(code: int, why: str = "") -> NoReturn:
 
 
 def complain(problem: str, code: int) -> int:
-    """Say what is wrong, in one line on stderr."""
-    sys.stderr.write(f"p2pnode: {' '.join(problem.split())}\n")
+    """Say what is wrong, in one line on stderr. Some of it may be a peer's words: no escape gets to the terminal."""
+    from ..watch.text import clean, one_line  # a tenth of a second, for who has something to complain about
+
+    sys.stderr.write(f"p2pnode: {clean(one_line(problem), LONGEST_LINE)}\n")
     return code
 
 

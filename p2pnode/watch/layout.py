@@ -3,6 +3,7 @@ side. The same peers get the same places, whoever draws them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import pi
@@ -19,6 +20,7 @@ RING = 16  # more than that fill a disc
 GOLDEN = pi * (3 - 5**0.5)
 STEPS = 60  # towards the middle of a disc around others
 STEP = 0.12  # of the search for a free place
+MOST_GROUPS = 64  # packing takes longer than their square
 
 Points = NDArray[np.complex128]
 
@@ -51,9 +53,7 @@ def lay_out(peers: Iterable[PeerView]) -> Layout:
     """Everybody's place."""
     ordered = sorted(peers, key=lambda peer: (peer.community, peer.name, peer.id))
     declared = any(peer.circle for peer in ordered)
-    groups: dict[str, list[PeerView]] = {}
-    for peer in ordered:
-        groups.setdefault(peer.circle if declared else peer.community, []).append(peer)
+    groups = _largest({peer.id: peer.circle if declared else peer.community for peer in ordered}, ordered)
     whole = all(len({peer.community for peer in members}) == 1 for members in groups.values())
     homes: dict[str, list[str]] = {}
     for name, members in groups.items():
@@ -71,6 +71,15 @@ def lay_out(peers: Iterable[PeerView]) -> Layout:
             middles |= {peer.id: centre + place for peer in groups[name]}
             circles += [Disc(name, centre + place, _reach(rings[name]))] if declared and name else []
     return Layout(placed, tuple(circles), tuple(communities), middles)
+
+
+def _largest(names: Mapping[str, str], peers: Sequence[PeerView]) -> dict[str, list[PeerView]]:
+    """Peers by group. Anybody may call its circle anything: only the largest are drawn, the rest is one crowd."""
+    drawn = {name for name, _ in Counter(sorted(names.values())).most_common(MOST_GROUPS)}
+    groups: dict[str, list[PeerView]] = {}
+    for peer in peers:
+        groups.setdefault(names[peer.id] if names[peer.id] in drawn else "", []).append(peer)
+    return groups
 
 
 @dataclass(frozen=True)

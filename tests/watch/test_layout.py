@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.watch.graph import PeerView
-from p2pnode.watch.layout import lay_out
+from p2pnode.watch.layout import MOST_GROUPS, lay_out
 
 names = st.sampled_from(["", "a", "b", "c"])
 swarms = st.lists(st.tuples(names, names), min_size=1, max_size=60).map(
@@ -53,3 +53,12 @@ def test_communities_hold_their_circles_and_have_no_disc_where_circles_cross_the
         within = [one for one in inside.circles if abs(one.centre - disc.centre) + one.radius <= disc.radius]
         assert len(within) == 2
     assert lay_out([peer(number, f"c{number // 4}", f"m{number % 2}") for number in range(16)]).communities == ()
+
+
+def test_of_very_many_circles_the_largest_are_drawn_and_everybody_has_a_place() -> None:
+    honest = [PeerView(f"h{n}", "", "node", True, circle=f"of eight {n % 3}") for n in range(24)]
+    liars = [PeerView(f"l{n}", "", "node", True, circle=f"made up {n}") for n in range(3 * MOST_GROUPS)]
+    layout = lay_out([*honest, *liars])
+    assert len(layout.peers) == len(honest) + len(liars)
+    assert {f"of eight {n}" for n in range(3)} <= {disc.name for disc in layout.circles}
+    assert len(layout.circles) <= MOST_GROUPS
