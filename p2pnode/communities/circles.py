@@ -19,7 +19,7 @@ from .annealing import Aim
 from .dendrogram import Dendrogram
 
 TARGET = 8
-MOST = 16
+MAX_CIRCLE = 16
 SPLIT = 12  # a circle of so many splits: views differ, so that it may grow a little before all have noticed
 FULL = 10  # the most a circle grows to by moves and joins
 FEWEST = 4  # fewer look for another circle
@@ -27,7 +27,7 @@ SETTLE_ROUNDS = 10  # after a change, before a circle splits; it joins another a
 REST_ROUNDS = 50  # before a node moves again
 LOT = 0.05  # chance a decision that another than the first member splits a circle: the first may not want to
 GAIN = 0.2  # of the dendrogram's top, that a move must bring
-CROWD = 2 * MOST  # a circle of more goes apart in several parts at once
+CROWD = 2 * MAX_CIRCLE  # a circle of more goes apart in several parts at once
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _enter(me: PeerId, circles: Mapping[str, list[PeerId]], tree: Dendrogram, ai
     """Small circles first: a newcomer is worth most there. Where none has room, the smallest will split soon."""
     if not circles:
         return Advice("found", "there is no circle yet")
-    room = {name: members for name, members in circles.items() if len(members) < MOST}
+    room = {name: members for name, members in circles.items() if len(members) < MAX_CIRCLE}
     if not room:
         least = min(circles, key=lambda name: (len(circles[name]), name))
         return Advice("enter", f"{len(circles[least])} members, the fewest of all", least)

@@ -55,8 +55,8 @@ class Bridging:
         """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none."""
         if not self.often:
             return []
-        words = [(peer.id, peer.announcement) for peer in self._parts.table.present(self._admission.access.tag)]
-        return [peer for peer, word in words if word.role == "node" and word.circle != circle]
+        learners = self._parts.table.learners(self._admission.access.tag)
+        return [peer.id for peer in learners if peer.announcement.circle != circle]
 
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from ..communities.circles import MAX_CIRCLE
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
@@ -28,7 +29,6 @@ from .standings import Standings
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several
 PATIENCE: Seconds = 0.5  # with a partner that does not answer, before the next is asked
 PARTNERS = 3
-CIRCLE = 16
 EXCHANGE_TIMEOUT: Seconds = 10.0
 EXCHANGE_PERIOD: Seconds = 5.0
 
@@ -64,14 +64,12 @@ class Exchanging:
 
     def run_members(self) -> list[PeerId]:
         """Peers of the run that learn, of whichever circle."""
-        present = self._parts.table.present(self._access.tag)
-        return [peer.id for peer in present if peer.announcement.role == "node"]
+        return [peer.id for peer in self._parts.table.learners(self._access.tag)]
 
     def members(self) -> list[PeerId]:
         """Peers of the same circle that are there; of the whole run when no circle is declared."""
-        present = self._parts.table.present(self._access.tag)
-        words = [(peer.id, peer.announcement) for peer in present]
-        return [peer for peer, word in words if word.role == "node" and word.circle == self.own.name]
+        learners = self._parts.table.learners(self._access.tag)
+        return [peer.id for peer in learners if peer.announcement.circle == self.own.name]
 
     def elsewhere(self) -> list[PeerId]:
         """Those of the run whose work does not come here by itself: of other circles, where a circle shares all."""
@@ -79,14 +77,14 @@ class Exchanging:
         return [peer for peer in self.run_members() if peer not in shared]
 
     def circle(self) -> list[PeerId]:
-        return self.members()[: CIRCLE - 1]
+        return self.members()[: MAX_CIRCLE - 1]
 
     def _possible(self) -> list[PeerId]:
         """Who may be a partner: our circle or, where circles share nothing, as many of the run by lot."""
+        if isinstance(self._policy, DeltaSetPolicy):
+            return self.circle()
         members = self.members()
-        if isinstance(self._policy, DeltaSetPolicy) or len(members) < CIRCLE:
-            return members[: CIRCLE - 1]
-        return self._parts.world.rng.sample(members, CIRCLE - 1)
+        return members if len(members) < MAX_CIRCLE else self._parts.world.rng.sample(members, MAX_CIRCLE - 1)
 
     # ---- asking ----
 

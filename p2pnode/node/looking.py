@@ -37,7 +37,7 @@ class Looking:
     async def once(self, access: RunAccess) -> None:
         """Ask those members of the run that were not asked for longest; forget who is gone."""
         now = self._parts.world.clock.monotonic()
-        there = [peer.id for peer in self._parts.table.present(access.tag) if peer.announcement.role == "node"]
+        there = [peer.id for peer in self._parts.table.learners(access.tag)]
         self.views = {peer: view for peer, view in self.views.items() if peer in there}
         self._asked = {peer: at for peer, at in self._asked.items() if peer in there}
         due = [peer for peer in there if now - self._asked.get(peer, -AGAIN_AFTER) >= AGAIN_AFTER]

@@ -115,6 +115,10 @@ class PeerTable:
         """Peers that are there as far as we know: announced (in that run), not left, not silent."""
         return [self._peers[peer] for peer in self._ids_present(tag)]
 
+    def learners(self, tag: str) -> list[Peer]:
+        """Peers of a run that are there and learn, of whichever circle."""
+        return [peer for peer in self.present(tag) if peer.announcement.role == "node"]
+
     def count_present(self, tag: str | None = None) -> int:
         return len(self._ids_present(tag))
 

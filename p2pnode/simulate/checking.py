@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..communities.circles import MAX_CIRCLE
 from ..errors import UsageError
 from ..merge.policy import MakePolicy, Origin
 from ..merge.registry import policy_named
 from ..node.taskchoice import TaskChoice
 from ..shards.share import parse_split
-from .plan import BY_ITSELF, MAX_CIRCLE, Lesson, Plan, identity_of
+from .plan import BY_ITSELF, Lesson, Plan, identity_of
 
 MAX_PEERS = 10_000
 MAX_ROUNDS = 1_000_000

@@ -16,7 +16,6 @@ from ..node.taskchoice import TaskChoice
 
 EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
 BY_ITSELF = 0
-MAX_CIRCLE = 16
 
 
 @dataclass(frozen=True)

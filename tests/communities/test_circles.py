@@ -12,7 +12,7 @@ from p2pnode.communities.annealing import Aim
 from p2pnode.communities.circles import (
     CROWD,
     FEWEST,
-    MOST,
+    MAX_CIRCLE,
     REST_ROUNDS,
     SETTLE_ROUNDS,
     SPLIT,
@@ -48,8 +48,8 @@ def test_advice_keeps_the_bounds_and_says_why(circles: dict[PeerId, str], aim: A
         if advice.what in ("enter", "move", "join"):
             coming = size[declared.mine] if advice.what == "join" else 1
             assert advice.circle != declared.mine
-            full = advice.what == "enter" and all(count >= MOST for count in size.values())
-            assert size[advice.circle] + coming <= MOST or (full and size[advice.circle] == min(size.values()))
+            full = advice.what == "enter" and all(count >= MAX_CIRCLE for count in size.values())
+            assert size[advice.circle] + coming <= MAX_CIRCLE or (full and size[advice.circle] == min(size.values()))
         if advice.what == "split":
             assert me == min(advice.members), "who signs is the smallest"
             assert all(circles[member] == declared.mine for member in advice.members)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from p2pnode.communities.circles import FEWEST, MOST, SPLIT
+from p2pnode.communities.circles import FEWEST, MAX_CIRCLE, SPLIT
 from p2pnode.deltaset.lineage import circle_lineage
 from p2pnode.node.learning import Learning
 from p2pnode.node.status import Event
@@ -91,7 +91,7 @@ def test_forty_peers_make_circles_of_a_good_size_and_rest(aim: str) -> None:
     result = simulate(40, task="digits", split="dirichlet:0.3", rounds=80, seed=4, aim=aim, alone=0)  # type: ignore[arg-type]
     sizes = list(result.circles().values())
     assert len(sizes) >= 3
-    assert all(FEWEST <= size <= MOST for size in sizes)
+    assert all(FEWEST <= size <= MAX_CIRCLE for size in sizes)
     changes = Counter[str]()
     for graph, later in zip(result.pictures, result.pictures[1:], strict=False):
         before = {peer.id: peer.circle or GENESIS for peer in graph.peers}
