@@ -9,8 +9,9 @@ import pytest
 
 from p2pnode.cli import app, run
 from p2pnode.errors import UsageError
-from p2pnode.simulate.picture import accuracy_over_time, can_draw, sparkline
+from p2pnode.simulate.picture import accuracy_over_time, can_draw, shortened
 from p2pnode.simulate.units import read_rate, read_seconds, read_speeds
+from p2pnode.watch.text import sparkline
 
 SHORT = ("sim", "--peers", "3", "--rounds", "2", "--alone", "1")
 
@@ -90,10 +91,12 @@ def test_times_rates_and_speeds() -> None:
 
 
 def test_bars() -> None:
-    assert sparkline([]) == ""
-    assert sparkline([1.0, 1.0]) == "▁▁"
-    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
-    assert len(sparkline([float(n) for n in range(1000)], 60)) == 60
+    assert shortened([], 60) == []
+    assert shortened([1.0, 2.0], 60) == [1.0, 2.0]
+    assert shortened([1.0, 2.0, 3.0, 4.0], 2) == [1.5, 3.5]
+    assert len(shortened([float(n) for n in range(1000)], 60)) == 60
+    assert sparkline([1.0, 1.0], 60) == "▁▁"
+    assert sparkline([0.0, 0.5, 1.0], 60) == "▁▅█"
     assert accuracy_over_time([]) == []
 
 

@@ -58,7 +58,7 @@ def log_table(merges: Sequence[MergeRow], names: Mapping[str, str]) -> Table:
             f"{row.loss:.4g}",
             "–" if after is None else f"{after.loss:.4g}",
             f"{row.update_norm:.2%}",
-            Text(", ".join(_name(peer, names) for peer in row.partners) or "–"),
+            Text(", ".join(name_of(peer, names) for peer in row.partners) or "–"),
         )
     return table
 
@@ -80,7 +80,7 @@ def blame_table(shares: Mapping[str, Mapping[str, float]], names: Mapping[str, s
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("layer")
     for author in authors:
-        table.add_column(Text(_name(author, names)), justify="right", no_wrap=True)
+        table.add_column(Text(name_of(author, names)), justify="right", no_wrap=True)
     for layer in shares[authors[0]]:
         table.add_row(Text(clean(layer, 60)), *(f"{shares[author][layer]:.1%}" for author in authors))
     return table
@@ -91,5 +91,6 @@ def names_of(data_dir: Path) -> dict[str, str]:
     return {} if status is None else {status.id: status.name, **{row.id: row.name for row in status.peers}}
 
 
-def _name(peer: str, names: Mapping[str, str]) -> str:
+def name_of(peer: str, names: Mapping[str, str]) -> str:
+    """What a peer calls itself, else its short id."""
     return clean(names.get(peer, ""), 24) or short(peer)

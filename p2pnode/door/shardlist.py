@@ -10,11 +10,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ..ids import short
 from ..node.control import ControlRequest, ask
 from ..node.status import ShardRow
 from ..watch.text import clean, size
-from .history import names_of
+from .history import name_of, names_of
 from .report import console, print_json
 
 ID_CHARS = 8
@@ -51,7 +50,7 @@ def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
             size(row.size_bytes),
             "–" if row.confidence is None else f"{row.confidence:.2f}",
             str(row.visits),
-            Text(_name(row.holder, names)),
+            Text(name_of(row.holder, names)),
             "others" if row.received else "here",
             Text(_states(row)),
             Text(clean(row.why, 80)),
@@ -67,7 +66,7 @@ def journey_table(row: ShardRow, names: Mapping[str, str]) -> Table:
     for visit in row.journey:
         table.add_row(
             time.strftime("%m-%d %H:%M:%S", time.localtime(visit.time)),
-            Text(_name(visit.model, names)),
+            Text(name_of(visit.model, names)),
             str(visit.round) if visit.round else "–",
             f"{visit.before:.2f}",
             f"{visit.after:.2f}",
@@ -76,12 +75,12 @@ def journey_table(row: ShardRow, names: Mapping[str, str]) -> Table:
 
 
 def _show_journey(row: ShardRow, names: Mapping[str, str]) -> None:
-    keepers = ", ".join(_name(peer, names) for peer in row.keepers) or "nobody else"
+    keepers = ", ".join(name_of(peer, names) for peer in row.keepers) or "nobody else"
     sure = "not seen yet" if row.confidence is None else f"confidence {row.confidence:.2f} here"
     where = "here" if row.here else "elsewhere"
     lines = [
         f"shard {row.id}: {row.samples} samples, {size(row.size_bytes)}, {sure}",
-        f"held by {_name(row.holder, names) or 'nobody yet'}, kept by {keepers}; its samples are {where}",
+        f"held by {name_of(row.holder, names) or 'nobody yet'}, kept by {keepers}; its samples are {where}",
         f"{_states(row)}{f'; {clean(row.why, 120)}' if row.why else ''}",
     ]
     print("\n".join(line for line in lines if line))
@@ -93,7 +92,3 @@ def _show_journey(row: ShardRow, names: Mapping[str, str]) -> None:
 
 def _states(row: ShardRow) -> str:
     return ", ".join(f"{count} {state}" for state, count in row.states.items())
-
-
-def _name(peer: str, names: Mapping[str, str]) -> str:
-    return clean(names.get(peer, ""), 24) or short(peer)

@@ -201,3 +201,10 @@ class Status(msgspec.Struct, frozen=True):
     guest: Guest = Guest()
     machine: Machine | None = None
     unwell: tuple[str, ...] = ()  # why, besides its condition
+
+    def fact(self, path: str) -> object:
+        """What is at a dotted path; None where a part of it is not known."""
+        found: object = self
+        for name in path.split("."):
+            found = None if found is None else getattr(found, name)
+        return found

@@ -10,19 +10,12 @@ from ..errors import LocalProblem
 from .curves import Row
 from .result import SimResult
 
-BARS = "▁▂▃▄▅▆▇█"
 
-
-def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Values as bars, the lowest to the highest; at most `width` of them, each a mean."""
-    if not values:
-        return ""
-    width = min(width, len(values))
-    edges = [len(values) * place // width for place in range(width + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, high = min(means), max(means)
-    span = (high - low) or 1.0
-    return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS)))] for mean in means)
+def shortened(values: Sequence[float], most: int) -> list[float]:
+    """Values as at most so many, each the mean of some in a row."""
+    count = min(most, len(values))
+    edges = [len(values) * place // count for place in range(count + 1)] if count else []
+    return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
 def accuracy_over_time(curves: Sequence[Row], points: int = 120) -> list[tuple[float, float, float]]:

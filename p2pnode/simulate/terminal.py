@@ -11,8 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from .picture import accuracy_over_time, sparkline
+from ..watch.text import sparkline
+from .picture import accuracy_over_time, shortened
 from .result import SimResult
+
+BARS = 60  # of a course, in the terminal
 
 
 @contextmanager
@@ -55,7 +58,8 @@ def show(result: SimResult) -> None:
     console.print(table)
     course = [mean for _, mean, _ in accuracy_over_time(result.curves)]
     if course:
-        console.print(f"accuracy {course[0]:.0%} {sparkline(course)} {course[-1]:.0%}", highlight=False)
+        bars = sparkline(shortened(course, BARS), BARS)
+        console.print(f"accuracy {course[0]:.0%} {bars} {course[-1]:.0%}", highlight=False)
     if not result.finished:
         console.print("the time ran out before every node had done its rounds", style="yellow")
     for index, error in sorted(result.ended.items()):

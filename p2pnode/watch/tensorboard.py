@@ -66,9 +66,7 @@ class Scalars:
             return
         self._round = round_
         for name, path in FACTS.items():
-            value: object = status
-            for part in path.split("."):
-                value = None if value is None else getattr(value, part)
+            value = status.fact(path)
             if isinstance(value, int | float):
                 self._writer.add_scalar(name, float(value), round_)
 

@@ -86,7 +86,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     low, span = min(known), max(known) - min(known)
     if not 0 < span < math.inf:
         return BARS[0] * len(known)
-    return "".join(BARS[int((value - low) / span * (len(BARS) - 1))] for value in known)
+    return "".join(BARS[min(len(BARS) - 1, int((value - low) / span * len(BARS)))] for value in known)
 
 
 def machine_words(machine: Machine, guest: Guest) -> list[str]:

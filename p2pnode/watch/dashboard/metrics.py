@@ -89,11 +89,7 @@ def _head(metric: Metric) -> list[str]:
 
 
 def _value(status: Status, path: str) -> float | None:
-    value: object = status
-    for name in path.split("."):
-        if value is None:
-            return None
-        value = getattr(value, name)
+    value = status.fact(path)
     if isinstance(value, str):  # a reason, or none
         return float(bool(value))
     assert value is None or isinstance(value, int | float)
