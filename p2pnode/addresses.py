@@ -6,12 +6,14 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from .errors import UsageError
 from .ids import PeerId, public_key
 
 EXAMPLE = "/ip4/203.0.113.7/tcp/31337/p2p/12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 MAX_ADDRESS_CHARS = 300
+Reachability = Literal["auto", "public", "private"]  # whether others can dial a node
 LOOPBACK = 4  # the worst rank
 
 

@@ -6,13 +6,12 @@ Pure: the sources come in as mappings; `door.load` reads them. Precedence: flag 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import UsageError
+from .errors import UsageError, suggestion
 from .settings import NO_LIMITS, PREFIX, Config, GuestSettings, Setting
 
 OFF = ("off", "none", "")
@@ -81,7 +80,7 @@ def from_toml(values: Mapping[str, object], path: str) -> Source:
     for written, value in values.items():
         key = written.replace("_", "-")
         if key not in SETTINGS:
-            raise UsageError(f"{path}: unknown key {written[:60]!r}; {_suggest(key, SETTINGS)}")
+            raise UsageError(f"{path}: unknown key {written[:60]!r}; {suggestion(key, SETTINGS)}")
         if key in raw:
             raise UsageError(f"{path}: {key!r} is given twice; keep one of them")
         raw[key] = value
@@ -153,7 +152,7 @@ def changed(guest: GuestSettings, words: Mapping[str, object]) -> GuestSettings:
     values: dict[str, object] = {}
     for key, raw in words.items():
         if key not in known:
-            raise UsageError(f"{key[:60]!r} is not a limit; {_suggest(key, known)}")
+            raise UsageError(f"{key[:60]!r} is not a limit; {suggestion(key, known)}")
         off = isinstance(raw, str) and raw.strip().lower() in OFF
         values[key] = getattr(NO_LIMITS, key.replace("-", "_")) if off else _read(SETTINGS[key], raw, f"--{key}")
     return _build(guest, values)
@@ -163,13 +162,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """One line for each P2PNODE_ variable that sets nothing: likely a slip, but not ours to refuse."""
     known = {item.variable for item in SETTINGS.values()} | {f"{PREFIX}CONFIG"}
     return [
-        f"{name} is not a setting; {_suggest(name, known)}"
+        f"{name} is not a setting; {suggestion(name, known)}"
         for name in sorted(environ)
         if name.startswith(PREFIX) and name not in known
     ]
-
-
-def _suggest(word: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"

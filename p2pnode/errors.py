@@ -15,6 +15,9 @@
 Anything else that escapes is a bug and may crash the process.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class P2pnodeError(Exception):
     """Base of the tree above."""
@@ -75,3 +78,10 @@ class PeerRefused(PeerError):
 
 class PeerMisbehaved(PeerError):
     """The peer sent something the protocol forbids."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The likely meaning of a slip, else all that is known."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names) or 'none'}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from .addresses import Address, host_and_port, parse_address, parse_listen
+from .addresses import Address, Reachability, host_and_port, parse_address, parse_listen
 from .errors import UsageError
 from .guest import Schedule, parse_schedule
 from .messages import MAX_NAME_CHARS
@@ -17,7 +17,6 @@ from .run import Aim, RunAccess
 from .until import Until, parse_until
 
 LogFormat = Literal["auto", "rich", "plain", "json"]
-Reachability = Literal["auto", "public", "private"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "rich", "plain", "json")
 REACHABILITY: tuple[Reachability, ...] = ("auto", "public", "private")

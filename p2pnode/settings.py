@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .addresses import Address
+from .addresses import Address, Reachability
 from .guest import Rules, Schedule
 from .readers import (
     AIMS,
@@ -19,7 +19,6 @@ from .readers import (
     REACHABILITY,
     Device,
     LogFormat,
-    Reachability,
     choice,
     read_announce,
     read_bootstrap,

@@ -18,7 +18,6 @@ and shared: many trainers use the same tensors.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .errors import UsageError
+from .errors import UsageError, suggestion
 from .optimizers import Optimizer, Sgd
 
 Samples = Mapping[str, Tensor]  # columns of equal length; row i of all of them is sample i
@@ -202,10 +201,3 @@ def _as_bool(value: Any) -> bool:
     if word not in ("true", "yes", "1", "false", "no", "0"):
         raise ValueError(value)
     return word in ("true", "yes", "1")
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """The likely meaning of a slip, else all that is known."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names) or 'none'}"

@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import LocalProblem
 from ..ids import Identity
-from ..network.daemon import find_p2pd
+from ..network.daemon import HIVEMIND, find_p2pd
 from ..network.ports import PortLease
 from ..node.control import ControlRequest, ask
 from ..node.status import Status
@@ -27,7 +27,6 @@ from ..store.datadir import IDENTITY_FILE
 
 Verdict = Literal["ok", "warning", "problem"]
 OLDEST_PYTHON = (3, 11)
-HIVEMIND = "1.1.12"
 TORCH_LIMIT = 60.0
 LITTLE_BYTES = 1 << 30
 TOO_LITTLE_BYTES = 100 << 20
@@ -89,15 +88,15 @@ def _torch_finding(said: Mapping[str, object]) -> Finding:
 def check_hivemind() -> Finding:
     version = _version("hivemind")
     if version is None:
-        return Finding("hivemind", "problem", "not installed", f"pip install hivemind=={HIVEMIND}")
+        return Finding("hivemind", "problem", "not installed", f"pip install {HIVEMIND}")
     try:
         binary = find_p2pd()
     except LocalProblem as problem:
-        return Finding("hivemind", "problem", str(problem), _reinstall(f"hivemind=={HIVEMIND}"))
+        return Finding("hivemind", "problem", str(problem), _reinstall(HIVEMIND))
     if not os.access(binary, os.X_OK):
-        return Finding("hivemind", "problem", f"{binary} cannot be run", _reinstall(f"hivemind=={HIVEMIND}"))
-    if version != HIVEMIND:
-        return Finding("hivemind", "warning", f"{version}; {HIVEMIND} is tested", f"pip install hivemind=={HIVEMIND}")
+        return Finding("hivemind", "problem", f"{binary} cannot be run", _reinstall(HIVEMIND))
+    if f"hivemind=={version}" != HIVEMIND:
+        return Finding("hivemind", "warning", f"{version}; {HIVEMIND} is tested", f"pip install {HIVEMIND}")
     return Finding("hivemind", "ok", version)
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 from ..config import changed
 from ..errors import LocalProblem
 from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
-from ..node.joining import load_manifest, load_saved
-from ..run import Plan, RunAccess, read_manifest
+from ..node.joining import last_run
+from ..run import Plan
 from ..settings import NO_LIMITS, Config
 from ..store.storage import DiskStorage, write_whole
 
@@ -67,11 +67,8 @@ def _export_saved(config: Config, target: Path, ema: bool) -> str:
 
 def _saved_plan(data_dir: Path) -> tuple[Plan, str]:
     """What the run saved in a data directory learns, and its id."""
-    storage = DiskStorage(data_dir)
-    saved = load_saved(storage)
-    access = None if saved is None else RunAccess.parse(saved.access)
-    signed = None if access is None else load_manifest(storage, access)
-    plan = None if signed is None else read_manifest(signed).plan
+    access, manifest = last_run(DiskStorage(data_dir))
+    plan = None if manifest is None else manifest.plan
     if access is None or plan is None:
         raise LocalProblem(f"no run that learns is saved in {data_dir}; give the --data-dir of a node that learned")
     return plan, access.run

@@ -17,9 +17,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from ..addresses import host_and_port
+from ..addresses import Reachability, host_and_port
 from ..errors import LocalProblem
 from .base import Seconds
 from .orphans import forget_daemon, record_daemon, socket_directory
@@ -30,7 +29,8 @@ IDLE_LIMIT = "60s"  # p2pd ends itself when nobody connects to it in this time a
 # What a relay gives away. The buffer is taken twice for each connection it relays; p2pd's own size is 16 MiB.
 RELAY_LIMITS = {"relayBufferSize": str(256 << 10), "relayMaxReservations": "512", "relayMaxCircuits": "64"}
 _READY = "Peer ID:"
-_REINSTALL = "reinstall hivemind: pip install --force-reinstall --no-deps hivemind==1.1.12"
+HIVEMIND = "hivemind==1.1.12"  # as pyproject.toml has it
+_REINSTALL = f"reinstall hivemind: pip install --force-reinstall --no-deps {HIVEMIND}"
 
 # Asks the kernel to end p2pd when we die, leaves the terminal's Ctrl-C to us, and becomes p2pd (so the pid stays).
 _LAUNCHER = """
@@ -49,8 +49,6 @@ except OSError as error:
 """
 
 logger = logging.getLogger("p2pnode.p2pd")
-
-Reachability = Literal["auto", "public", "private"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def find_p2pd() -> Path:
     """The daemon that hivemind's wheel carries; LocalProblem when it is not there."""
     spec = importlib.util.find_spec("hivemind")
     if spec is None or not spec.submodule_search_locations:
-        raise LocalProblem("hivemind is not installed; pip install hivemind==1.1.12")
+        raise LocalProblem(f"hivemind is not installed; pip install {HIVEMIND}")
     return Path(spec.submodule_search_locations[0], "hivemind_cli", "p2pd")
 
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ..addresses import Reachability
 from ..errors import LocalProblem
 from ..ids import Identity
 from .base import Seconds, Server
-from .daemon import DaemonOptions, Reachability, uses_relays
+from .daemon import DaemonOptions, uses_relays
 from .link import HivemindLink
 from .orphans import sweep_orphan
 from .ports import PortLease

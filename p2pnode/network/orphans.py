@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from ..errors import LocalProblem
+from ..store.storage import write_whole
 from .base import Seconds
 
 RECORD = "daemon.json"
@@ -60,10 +61,7 @@ def _remove_if_ownerless(directory: Path) -> None:
 def record_daemon(directory: Path, pid: int, sockets: Path) -> None:
     """Write down a daemon that this process has just started."""
     record = DaemonRecord(pid, _started(pid) or 0.0, os.getpid(), _started(os.getpid()) or 0.0, str(sockets))
-    directory.mkdir(parents=True, exist_ok=True)
-    fresh = directory / (RECORD + ".new")
-    fresh.write_text(json.dumps(asdict(record)))
-    os.replace(fresh, directory / RECORD)
+    write_whole(directory / RECORD, json.dumps(asdict(record)).encode())
 
 
 def forget_daemon(directory: Path, pid: int) -> None:

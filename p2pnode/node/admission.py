@@ -25,5 +25,10 @@ class Admission:
         """PeerRefused when a peer asks about something else, or may not ask."""
         if run != self.access.tag or model != self.model:
             raise PeerRefused("unknown run", "this node does not learn that")
-        if not self.access.admits(proof, peer, self.me):
-            raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")
+        check_proof(self.access, proof, peer, self.me)
+
+
+def check_proof(access: RunAccess, proof: bytes, peer: PeerId, me: PeerId) -> None:
+    """PeerRefused unless a peer shows that it belongs to the run."""
+    if not access.admits(proof, peer, me):
+        raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import LocalProblem, TaskProblem, UsageError
+from ..readers import DEVICES
 from ..shards.shard import sample_ids
 from ..task import Evaluation, Samples, Task, length, tells_losses
 from ..weights import Layout, layout_of, read_weights
@@ -32,7 +33,6 @@ ELEMENTWISE = ("SGD", "Adam", "AdamW")  # what one does to a vector, it does to 
 BYTES_PER_PARAMETER = 28  # weights, gradient, two moments, and the node's three vectors
 MAX_CLASSES = 1024  # that are told others of
 FAR_OUT = 10.0  # times the largest number of our own data: more is no sample
-DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 class Bench:

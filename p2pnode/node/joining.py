@@ -70,6 +70,17 @@ def load_manifest(storage: Storage, access: RunAccess) -> bytes | None:
     return signed if signed is not None and run_id(signed) == access.run else None
 
 
+def last_run(storage: Storage) -> tuple[RunAccess | None, Manifest | None]:
+    """The last run and its manifest, each None where it is not there or not whole."""
+    saved = load_saved(storage)
+    access = None if saved is None else RunAccess.parse(saved.access)
+    signed = None if access is None else load_manifest(storage, access)
+    try:
+        return access, None if signed is None else read_manifest(signed)
+    except PeerMisbehaved:
+        return access, None
+
+
 def adopted_access(address: Address, welcome: Welcome) -> RunAccess:
     """The run a bootstrap is in, for a node that was given no --run."""
     if welcome.private:

@@ -34,6 +34,7 @@ from ..messages import (
 from ..network.base import Payload
 from ..records import SignedRecord
 from ..run import RunAccess
+from .admission import check_proof
 from .allowance import PATIENCE
 from .calls import URGENT
 from .parts import Parts
@@ -200,5 +201,4 @@ class NodeServer:
         access = self._host.access
         if access is None or not self._host.manifest or request.run != access.tag:
             raise PeerRefused("unknown run", "this node is not in that run")
-        if not access.admits(request.proof, peer, self._own):
-            raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")
+        check_proof(access, request.proof, peer, self._own)

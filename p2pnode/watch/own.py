@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ..errors import LocalProblem, P2pnodeError
+from ..errors import LocalProblem
 from ..node.acquaintances import BOOK_FILE
 from ..node.control import ControlRequest, NotRunning, ask
-from ..node.joining import load_manifest, load_saved
-from ..run import RunAccess, read_manifest
+from ..node.joining import last_run
 from ..store.book import PeerBook
 from ..store.datadir import IDENTITY_FILE
 from ..store.storage import DiskStorage
@@ -61,12 +60,6 @@ def stored_picture(data_dir: Path, now: float) -> PeerGraph:
         PeerView(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
         for entry in PeerBook(storage, BOOK_FILE).entries()
     )
-    saved = load_saved(storage)
-    access = None if saved is None else RunAccess.parse(saved.access)
-    signed = None if access is None else load_manifest(storage, access)
-    try:
-        manifest = None if signed is None else read_manifest(signed)
-    except P2pnodeError:
-        manifest = None
+    access, manifest = last_run(storage)
     run = "" if access is None else access.run
     return PeerGraph(now, "", run, "stopped", "no node is running; these were met before", peers, manifest=manifest)
