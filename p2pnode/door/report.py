@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,7 @@ from ..watch.tables import peers_table
 from ..watch.text import clean, duration, learning_words, machine_words, partner_words, shard_words, size, why
 
 LEAVE_LIMIT = 10.0
+ANY_WIDTH = 10_000  # columns
 _AIMS = {"shared": "one model for all", "own": "a model for each community"}
 
 
@@ -81,7 +82,13 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
         return
     print(f"from {clean(source, 300)}:" if peers else f"nobody yet, says {clean(source, 300)}")
     if peers:
-        console().print(peers_table(peers))
+        _print_peers(peers)
+
+
+def _print_peers(peers: Sequence[PeerRow]) -> None:
+    """As wide as the terminal; in a pipe a line for each, however long."""
+    shown = console(in_pipe=ANY_WIDTH)
+    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None))
 
 
 def _stored_peers(data_dir: Path) -> tuple[PeerRow, ...]:
@@ -161,6 +168,6 @@ def ask_to_leave(data_dir: Path) -> None:
     raise LocalProblem(f"the node on {data_dir} was asked to leave and still runs; end its process")
 
 
-def console() -> Console:
+def console(in_pipe: int = 160) -> Console:
     """Stdout; wide enough for whole lines when it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=160)
+    return Console() if sys.stdout.isatty() else Console(width=in_pipe)

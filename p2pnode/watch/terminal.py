@@ -44,7 +44,7 @@ def render(status: Status, width: int, height: int, curves: str = "") -> Rendera
     events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
-        peers_table(status.peers, max(2, room - events)) if status.peers else _nobody(status),
+        peers_table(status.peers, width, max(2, room - events)) if status.peers else _nobody(status),
         *([_learning(status.learning)] if status.learning is not None else []),
         *more,
         _traffic(status),
