@@ -107,6 +107,11 @@ def _read(item: Setting, raw: object, label: str) -> object:
         raise UsageError(f"{label}: {str(error).removeprefix(f'--{item.key} ')}") from None
 
 
+def read_flag(key: str, raw: object) -> Any:
+    """One setting as a flag gives it, for commands without a configuration; UsageError in one line."""
+    return _read(SETTINGS[key], raw, f"--{key}")
+
+
 def _build(owner: T, values: Mapping[str, object]) -> T:
     changes: dict[str, object] = {}
     for field in dataclasses.fields(owner):  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ LEAST_CPU = 0.01
 MAX_SECONDS = 365 * 24 * 3600.0
 
 _SIZES = {f"{letter}{b}": 1000**power for power, letter in enumerate(("", "k", "m", "g", "t")) for b in ("", "b")}
+_BETWEEN_PAIRS = re.compile(r"(?<=[^=,\s])[,\s]+(?=[\w-]+\s*=)")
 _YES = ("1", "true", "yes", "on")
 _NO = ("0", "false", "no", "off")
 
@@ -115,15 +117,21 @@ def read_word(raw: object) -> str:
 
 
 def read_options(raw: object) -> tuple[tuple[str, str], ...]:
-    """KEY=VALUE pairs, each key once, the last one given; a TOML table will do too."""
-    pairs = [f"{key}={value}" for key, value in raw.items()] if isinstance(raw, dict) else _list(raw)
+    """KEY=VALUE pairs, each key once, the last one given; dashes count as underscores. A TOML table will do too."""
+    table = [f"{key}={value}" for key, value in raw.items()] if isinstance(raw, dict) else None
     found: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
+    for pair in _list(raw, _pairs) if table is None else _few(table):
+        key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not key or len(key) > MAX_WORD or len(value) > MAX_WORD:
             raise UsageError(f"{pair[:60]!r} is not KEY=VALUE; for example density=0.01")
-        found[key] = value
+        found[key.replace("-", "_")] = value
     return tuple(found.items())
+
+
+def _pairs(text: str) -> list[str]:
+    """The pairs in a text. A value may hold commas and spaces: only those before a further KEY= separate."""
+    pairs = text.strip(", \t\n")
+    return _BETWEEN_PAIRS.split(pairs) if pairs else []
 
 
 def read_numbers(raw: object) -> tuple[tuple[str, float], ...]:
@@ -229,7 +237,11 @@ def _text(raw: object) -> str:
     return raw
 
 
-def _list(raw: object) -> list[str]:
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _list(raw: object, items_of: Callable[[str], list[str]] = _words) -> list[str]:
     """A list as such (TOML, repeated flags), or its items in one text with commas or spaces between."""
     if isinstance(raw, int) and not isinstance(raw, bool):
         raw = str(raw)  # `listen = 31337`
@@ -237,7 +249,11 @@ def _list(raw: object) -> list[str]:
     for item in raw if isinstance(raw, list | tuple) else [raw]:
         if not isinstance(item, str):
             raise UsageError(f"a list of text is needed, not {_kind(item)}")
-        words.extend(item.replace(",", " ").split())
+        words.extend(items_of(item))
+    return _few(words)
+
+
+def _few(words: list[str]) -> list[str]:
     if len(words) > MAX_LIST:
         raise UsageError(f"{len(words)} values are too many; {MAX_LIST} are allowed")
     return words

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from p2pnode.cli import app, run
-from p2pnode.door.checktask import check_task, parse_options
-from p2pnode.errors import UsageError
+from p2pnode.door.checktask import check_task
 from p2pnode.task import Task
 
 OWN = Path(__file__).parent.parent / "examples" / "own_task.py"
@@ -179,7 +178,7 @@ class TestCommand:
         ("arguments", "said"),
         [
             (["dgits"], "did you mean 'digits'?"),
-            (["digits", "--task-option", "hidden"], "is not KEY=VALUE"),
+            (["digits", "--task-option", "hidden"], "--task-option: 'hidden' is not KEY=VALUE"),
             (["digits", "--task-option", "hiden=3"], "did you mean 'hidden'?"),
             (["digits", "--data", "/tmp"], "carries its own data"),
             (["text"], "--data FILE"),
@@ -195,9 +194,3 @@ class TestCommand:
         script += "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'hivemind')))"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0 and "TASK" in done.stdout
-
-
-def test_options_are_read():
-    assert parse_options(["a=1", "b-c = x=y"]) == {"a": "1", "b_c": "x=y"}
-    with pytest.raises(UsageError, match="KEY=VALUE"):
-        parse_options(["=3"])

@@ -124,6 +124,28 @@ def test_toml_keys_may_have_underscores():
     assert resolved(toml={"join_timeout": 3}).config.run.join_timeout == 3.0
 
 
+@pytest.mark.parametrize(
+    ("raw", "options"),
+    [
+        (["a-b=1", "a_c = x=y"], {"a_b": "1", "a_c": "x=y"}),
+        ("a-b=1, c=2 d=3,", {"a_b": "1", "c": "2", "d": "3"}),
+        (["a=one, two", "a-b=1", "a_b=2"], {"a": "one, two", "a_b": "2"}),
+        ({"a-b": 1, "c": "x y"}, {"a_b": "1", "c": "x y"}),
+        (" ,", {}),
+    ],
+)
+def test_pairs_have_dashes_or_underscores_and_any_value_wherever_they_come_from(raw, options):
+    assert dict(SETTINGS["task-option"].read(raw)) == options
+
+
+@pytest.mark.parametrize(
+    "raw", ["hidden", ["=3"], [f"k{key}=1" for key in range(65)], {f"k{key}": 1 for key in range(65)}]
+)
+def test_pairs_that_are_none_or_too_many_are_refused(raw):
+    with pytest.raises(UsageError, match=r"KEY=VALUE|too many"):
+        SETTINGS["task-option"].read(raw)
+
+
 def test_private_run_key_is_read():
     access = resolved(flags={"run": f"{RUN}.{KEY}"}).config.run.run
     assert access is not None

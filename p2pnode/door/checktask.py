@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..config import read_flag
 from ..deltas.codec import encode
 from ..deltas.make import make_delta, record
-from ..errors import Diverged, LocalProblem, TaskProblem, UsageError
+from ..errors import Diverged, LocalProblem, TaskProblem
 from ..node.bench import BYTES_PER_PARAMETER, Bench, Vector, build_model, checked_layout
 from ..node.blaming import blame
 from ..node.threads import choose_threads
@@ -55,7 +56,7 @@ Check = Callable[[Examination], Iterator[Finding]]
 
 def check_and_print(spec: str, options: list[str], source: str | None, device: str, as_json: bool) -> int:
     """Check, print, and return the exit code: 1 when there is a problem. UsageError when there is no such task."""
-    task = load_task(spec, parse_options(options), source)
+    task = load_task(spec, dict(read_flag("task-option", options)), source)
     findings, facts = check_task(task, device)
     fit = all(finding.verdict != "problem" for finding in findings)
     if as_json:
@@ -63,15 +64,6 @@ def check_and_print(spec: str, options: list[str], source: str | None, device: s
     else:
         print("\n".join(finding_line(finding) for finding in findings))
     return 0 if fit else 1
-
-
-def parse_options(written: list[str]) -> dict[str, str]:
-    """`KEY=VALUE` words; UsageError for any other."""
-    pairs = [word.partition("=") for word in written]
-    for key, equals, _ in pairs:
-        if not equals or not key.strip():
-            raise UsageError(f"--task-option {key[:60]!r} is not KEY=VALUE; for example hidden=64")
-    return {key.strip().replace("-", "_"): value.strip() for key, _, value in pairs}
 
 
 def check_task(task: Task, device: str = "cpu") -> tuple[list[Finding], dict[str, object]]:

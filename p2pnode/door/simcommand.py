@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from ..config import read_flag
 from ..errors import UsageError
-from ..readers import AIMS, choice
-from ..run import Aim
-
-MAX_SETTINGS = 32
 
 
 def sim(
@@ -36,7 +32,7 @@ def sim(
     ] = 0,
     policy: Annotated[str, typer.Option(help="How weights are merged.")] = "deltaset",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Set something of the policy.", metavar="KEY=NUMBER")
+        list[str] | None, typer.Option("--set", help="Set something of the policy.", metavar="KEY=VALUE")
     ] = None,
     share_data: Annotated[bool, typer.Option("--share-data", help="Samples travel between nodes as well.")] = False,
     alone: Annotated[int, typer.Option(help="Nodes to train alone too, for comparison.")] = 4,
@@ -56,7 +52,7 @@ def sim(
     with progress_bar(quiet=json) as told:
         result = simulate(
             peers,
-            task=TaskChoice(task, _pairs(option or [], "--task-option", str), data, device="cpu"),
+            task=TaskChoice(task, dict(read_flag("task-option", option or [])), data, device="cpu"),
             split=split,
             rounds=rounds,
             seed=seed,
@@ -66,9 +62,9 @@ def sim(
             churn=churn,
             speeds=speeds,
             circle=circle,
-            aim=_aim(aim),
+            aim=read_flag("aim", aim),
             policy=policy,
-            settings=_pairs(settings or [], "--set", float),
+            settings=dict(read_flag("set", settings or [])),
             share_data=share_data,
             record=record,
             alone=max(0, alone),
@@ -91,30 +87,7 @@ def _check_picture(path: str) -> None:
         raise UsageError(f"--picture {path}: there is no directory {Path(path).parent}")
 
 
-def _aim(written: str) -> Aim:
-    try:
-        found: Aim = choice(AIMS)(written)
-    except UsageError as error:
-        raise UsageError(f"--aim {error}") from None
-    return found
-
-
 def _share(value: float, flag: str) -> float:
     if not 0.0 <= value < 1.0:
         raise UsageError(f"{flag} {value:g} is no share; it lies between 0 and 1")
     return value
-
-
-def _pairs(written: list[str], flag: str, read: Callable[[str], Any]) -> dict[str, Any]:
-    """`KEY=VALUE` words; UsageError for any other."""
-    found: dict[str, Any] = {}
-    for word in written[:MAX_SETTINGS]:
-        key, equals, value = word.partition("=")
-        try:
-            found[key.strip().replace("-", "_")] = read(value.strip())
-        except ValueError:
-            equals = ""
-        if not equals or not key.strip():
-            like = "KEY=NUMBER, as in density=0.01" if read is float else "KEY=VALUE, as in hidden=64"
-            raise UsageError(f"{flag} {word[:60]!r} is not {like}")
-    return found
