@@ -30,7 +30,7 @@ from ..run import Aim
 from .checking import check_plan
 from .compute import one_thread
 from .curves import Row, Summary
-from .plan import BY_ITSELF, EPOCH, Lesson, Plan, identity_of
+from .plan import EPOCH, Lesson, Plan, identity_of
 from .process import SimClock
 from .recording import Recording
 from .result import Sample, SimResult
@@ -54,7 +54,6 @@ __all__ = [
     "simulate",
 ]
 
-NAMED = frozenset({"spec"})  # the user names the task: it may be a file of the user's own
 MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
 SPREAD: Seconds = 10.0  # within which nodes start, where that is not too many at once
 ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of those who keep the directory
@@ -67,8 +66,8 @@ def simulate(
     peers: int = 16,
     *,
     task: str | TaskChoice | None = None,
-    split: str = "iid",
-    rounds: int = 100,
+    split: str | None = None,
+    rounds: int | None = None,
     seed: int = 0,
     seconds: Seconds | None = None,
     latency: Seconds | str = 0.05,
@@ -79,12 +78,12 @@ def simulate(
     churn: float = 0.0,
     faults: Iterable[Fault] = (),
     skew: Mapping[int, Seconds] | None = None,
-    speeds: str | tuple[float, float] = (1.0, 1.0),
-    circle: int = BY_ITSELF,
-    aim: Aim = "shared",
-    policy: str = "deltaset",
+    speeds: str | tuple[float, float] | None = None,
+    circle: int | None = None,
+    aim: Aim | None = None,
+    policy: str | None = None,
     settings: Mapping[str, float] | None = None,
-    share_data: bool = False,
+    share_data: bool | None = None,
     record: str | Path | None = None,
     alone: int = ALONE,
     progress: OnProgress = ignore,
@@ -97,12 +96,14 @@ def simulate(
     by themselves, as the run's `aim` wants them, or are declared to be in circles of `circle`. `settings` are the merge
     policy's. With `share_data` samples travel as well. `record` names a file to write (see recording.py). `alone` nodes
     are trained by themselves too, for comparison. `progress` is told the share done and the virtual time.
+
+    What is left out is as `Lesson` and `TaskChoice` have it: 100 rounds of the delta set on equal shares of the data.
+    UsageError when something is said of learning without a task, or otherwise than the task was chosen.
     """
-    lesson = None
-    if task is not None:
-        choice = task if isinstance(task, TaskChoice) else TaskChoice(task, device="cpu")
-        choice = replace(choice, policy=policy, settings=dict(settings or {}), aim=aim, given=NAMED)
-        lesson = Lesson(choice, split, rounds, circle, read_speeds(speeds), share_data=share_data)
+    how = _said(policy=policy, settings=None if settings is None else dict(settings), aim=aim)
+    drawn = None if speeds is None else read_speeds(speeds)
+    where = _said(split=split, rounds=rounds, circle=circle, speeds=drawn, share_data=share_data)
+    lesson = _lesson(task, how, where)
     delay = read_seconds(latency)
     links = Links(delay, 0.4 * delay, read_rate(rate), loss, duplicate, reorder)
     spread = max(SPREAD, peers / ARRIVALS)
@@ -112,6 +113,26 @@ def simulate(
     plan = Plan(peers, seed, limit, links, (*faults, *crashes), skew or {}, spread, lesson=lesson)
     check_plan(plan)
     return run_plan(plan, record, alone, progress)
+
+
+def _said(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _lesson(task: str | TaskChoice | None, how: Mapping[str, Any], where: Mapping[str, Any]) -> Lesson | None:
+    """`how` goes into the choice of the task, `where` beside it."""
+    said = (*how, *where)
+    if task is None and said:
+        raise UsageError(f"{said[0]} is about learning; name what is learned, as in task='digits', or leave it out")
+    if task is None:
+        return None
+    choice = task if isinstance(task, TaskChoice) else TaskChoice(task, device="cpu")
+    for name, value in how.items():
+        chosen = getattr(choice, name)
+        if value != chosen and (name in choice.given or chosen != getattr(TaskChoice(), name)):
+            raise UsageError(f"{name} is {value} here and {chosen} where the task was chosen; say it once")
+    given = choice.given | {*how, "spec"}  # the user names the task: it may be a file of the user's own
+    return Lesson(replace(choice, **how, given=given), **where)
 
 
 def _crashes(peers: int, seed: int, churn: float, seconds: Seconds) -> list[Fault]:
