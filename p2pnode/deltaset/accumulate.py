@@ -11,7 +11,7 @@ from blake3 import blake3
 from ..deltas.delta import SparseDelta
 from ..weights import MAX_UNITS, Units
 
-CHUNK_UNITS = 1 << 18  # coordinates per chunk of a snapshot: 1 MiB
+CHUNK_UNITS = 1 << 18  # coordinates that are hashed together: 1 MiB
 
 
 def apply(units: Units, delta: SparseDelta) -> None:
@@ -49,7 +49,7 @@ def chunk_hashes(units: Units) -> list[bytes]:
 
 
 def weights_hash(units: Units) -> bytes:
-    """The hash of A: over its chunks' hashes, so that a chunk can be checked by itself."""
+    """The hash of A: over its chunks' hashes."""
     return hash_of_chunks(len(units), chunk_hashes(units))
 
 

@@ -1,4 +1,4 @@
-"""The control socket: how `peers`, `status`, `leave`, `export` and `revert` reach a running node on the same machine.
+"""The control socket: how commands (`peers`, `status`, `leave`, `pause` …) reach a running node on the same machine.
 
 A unix socket of mode 0600 in the data directory; one JSON line asks, one JSON line answers, then the connection ends.
 """

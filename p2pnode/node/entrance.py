@@ -51,8 +51,8 @@ class NodeSettings:
     task: TaskChoice | None = None  # None: a run founded here only meets
     share: Share | None = None  # a fixed part of the data, for experiments
     share_data: bool = False  # what this node brings may travel
+    visits: bool = True  # models of others may come to train on what stays here
     reserve: bool = False  # train less on what models are sure of
-    visits: bool = True  # and models of others may come to it
     until: Until | None = None  # None: learn until asked to leave
     max_disk: int | None = None  # bytes that learning may use
     leave_timeout: Seconds = 20.0  # for handing over shards that are only here

@@ -1,1 +1,1 @@
-"""What a node keeps on disk: identity, run, peer book. Atomic writes, one lock, nothing half-written."""
+"""What a node keeps on disk: identity, run, peer book, progress, shards. One lock, nothing half-written."""

@@ -26,7 +26,7 @@ _decoder = msgspec.json.Decoder(tuple[Entry, ...])
 
 
 class PeerBook:
-    """Kept per run. The file is readable JSON; a damaged one is an empty one, and `damaged` says so."""
+    """One a data directory, for all its runs. Readable JSON; a damaged file is an empty one, and `damaged` says so."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage = storage

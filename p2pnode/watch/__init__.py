@@ -1,1 +1,1 @@
-"""Looking at a node: terminal view, plain and JSON lines. Reads, never steers."""
+"""Looking at a node and its swarm: terminal view, lines, notebooks, page. Reads; only the node's orders steer."""

@@ -15,7 +15,7 @@ from p2pnode.cli import app, run
 from p2pnode.door.checktask import check_task
 from p2pnode.task import Task
 
-OWN = Path(__file__).parent.parent / "examples" / "own_task.py"
+OWN = Path(__file__).parents[2] / "examples" / "own_task.py"
 
 
 class Good(Task):
