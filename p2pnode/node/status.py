@@ -145,7 +145,6 @@ class ShardRow(msgspec.Struct, frozen=True):
     keepers: tuple[str, ...] = ()
     here: bool = True  # this node has its samples
     received: bool = False  # from another peer
-    private: bool = False  # stays home
     states: dict[str, int] = {}  # samples by state: active, reserve, retired, quarantined
     confidence: float | None = None  # of this node's model, mean over the shard
     why: str = ""  # it is in its state, or was last sent

@@ -13,7 +13,7 @@ export function journey(place, shard, picture) {
     ["confidence here", number(shard.confidence, 2)],
     ["holder", nameOf(shard.holder, picture)],
     ["keepers", shard.keepers.map((id) => nameOf(id, picture)).join(", ")],
-    ["came", shard.private ? "stays home" : shard.received ? "from another peer" : "with this node's data"],
+    ["came", shard.received ? "from another peer" : "with this node's data"],
     ["why", clean(shard.why, 160)],
   ];
   for (const [term, value] of facts) if (value) list.append(element("dt", term), element("dd", value));
