@@ -1,6 +1,6 @@
 """Memory of a learning node: what its arrays hold, and how much the process grows. A process of its own.
 
-    python -m benchmarks.deltaset_memory WIDTH LAYERS
+    python -m benchmarks.deltaset_memory [WIDTH [LAYERS]]
 
 Prints one JSON line: parameters, bytes per parameter of every array that stays, the growth of the resident set between
 rounds and at its peak. Samples are few and short, so that activations do not count for much.
@@ -8,11 +8,11 @@ rounds and at its peak. Samples are few and short, so that activations do not co
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import json
 import resource
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,7 +96,16 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def main(width: int, layers: int) -> None:
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.deltaset_memory", description=__doc__)
+    parser.add_argument("width", type=int, nargs="?", default=256, help="of the text model")
+    parser.add_argument("layers", type=int, nargs="?", default=7)
+    told = parser.parse_args(arguments)
+    print(json.dumps(measured(told.width, told.layers)))
+
+
+def measured(width: int, layers: int) -> dict[str, Any]:
+    """Bytes per parameter, counted and as the process grows."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="p2pnode-bench-") as directory:
         file = Path(directory) / "text"
@@ -112,8 +121,8 @@ def main(width: int, layers: int) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     rows = table(kept, size)
     counted = {"parameters": size, "arrays": rows, "counted": round(sum(rows.values()), 2)}
-    print(json.dumps({**counted, "resident": growth / size, "peak": peak / size}))
+    return {**counted, "resident": growth / size, "peak": peak / size}
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main()
