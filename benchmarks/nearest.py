@@ -35,7 +35,7 @@ import numpy as np
 from benchmarks.common import Figures, middle, progress, run
 from p2pnode.communities.dendrogram import MAX_VIEW, Communities, grow
 from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
-from p2pnode.communities.partners import Candidate, choose_partners, home_of
+from p2pnode.communities.partners import Candidate, Home, choose_partners
 from p2pnode.communities.vicinity import MARK_BYTES, Sight, Vicinity
 from p2pnode.ids import Identity, PeerId
 from p2pnode.messages import Announcement, decode_announcement, encode
@@ -260,7 +260,8 @@ def choosing(rows: Rows, repetitions: int = 10) -> float:
         begun = time.process_time()
         communities = grow(view).cut(0.5)
         me = next(iter(view))
-        choose_partners(table, communities, home_of(me, (), communities, 0.2), 9, random.Random(turn))
+        home = Home(me, frozenset(communities.members(communities.of[me])) - {me}, 0.2)
+        choose_partners(table, communities, 9, random.Random(turn), home)
         taken.append((time.process_time() - begun) * 1e3)
     return middle(taken)
 

@@ -18,7 +18,7 @@ from benchmarks.virtualpeers import Partners, Peer, VirtualPeers
 from p2pnode.communities.annealing import Aim, bridge_rate, progress_of
 from p2pnode.communities.dendrogram import Communities, Dendrogram, grow
 from p2pnode.communities.fingerprint import Row, read_fingerprint, similarities, similarity_table
-from p2pnode.communities.partners import Candidate, PartnerSettings, choose_partners, home_of
+from p2pnode.communities.partners import Candidate, Home, PartnerSettings, choose_partners
 from p2pnode.ids import PeerId
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.node.bench import Bench
@@ -119,8 +119,11 @@ class Choosing:
     def _by_community(self, peer: Peer, me: PeerId) -> Partners:
         communities, now = self.communities(), self._rounds[me]
         circles = isinstance(peer.policy, DeltaSetPolicy)
-        circle = [mate.identity.peer_id for mate in self._swarm.mates(peer)] if circles or self._rule.everyone else []
-        home = home_of(me, circle, communities, bridge_rate(self.progress, self._rule.often))
+        if circles or self._rule.everyone:
+            members = {PeerId(mate.identity.peer_id) for mate in self._swarm.mates(peer)}
+        else:
+            members = set(communities.members(communities.of[me])) - {me}
+        home = Home(me, frozenset(members), bridge_rate(self.progress, self._rule.often))
         alike = self._alike(me)
         table = [
             Candidate(
@@ -129,7 +132,7 @@ class Choosing:
             for id, other in self._peers.items()
             if other is not peer
         ]
-        chosen = choose_partners(table, communities, home, now, peer.rng, self._rule.settings)
+        chosen = choose_partners(table, communities, now, peer.rng, home, self._rule.settings)
         chosen = chosen[: self._swarm.plan.partners]
         self._met[me].update({choice.peer: now for choice in chosen})
         bridges = [self._peers[choice.peer] for choice in chosen if choice.bridge and circles]

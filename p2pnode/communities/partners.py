@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ids import PeerId, short
@@ -56,7 +56,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Home:
-    """This node, who shares its circle (or, where there are no circles, its community), and how often it looks out."""
+    """This node, who shares its circle (nobody, when it is alone there), and how often it looks out."""
 
     me: PeerId
     members: frozenset[PeerId]
@@ -66,9 +66,9 @@ class Home:
 def choose_partners(
     table: Iterable[Candidate],
     communities: Communities,
-    home: Home,
     now: int,
     rng: random.Random,
+    home: Home,
     settings: PartnerSettings = PartnerSettings(),  # noqa: B008  (frozen)
 ) -> list[Choice]:
     """Up to three partners for round `now`, all different; never this node, a banned or a stale peer."""
@@ -148,9 +148,3 @@ def _why(each: Candidate, communities: Communities, home: Home, now: int, settin
     if each.latency is not None and each.latency <= NEAR_SECONDS:
         return f"in the circle, answers in {each.latency * 1e3:.0f} ms"
     return f"in the circle, met {waited} rounds ago"
-
-
-def home_of(me: PeerId, circle: Collection[PeerId], communities: Communities, bridge_rate: float) -> Home:
-    """The circle is home; without one, the community."""
-    members = circle or communities.members(communities.of.get(me, me))
-    return Home(me, frozenset(members) - {me}, bridge_rate)

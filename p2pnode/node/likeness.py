@@ -10,7 +10,7 @@ from ..communities.annealing import Aim, bridge_rate, progress_of
 from ..communities.circles import Advice, Declared, advise
 from ..communities.dendrogram import MAX_VIEW, Communities, grow
 from ..communities.fingerprint import Row, comparable, read_fingerprint, similarity
-from ..communities.partners import Candidate, Choice, PartnerSettings, choose_partners, home_of
+from ..communities.partners import Candidate, Choice, Home, PartnerSettings, choose_partners
 from ..communities.vicinity import FAR, MARK_BYTES, NEAR, TOLD, Sight, Vicinity
 from ..errors import NetworkDown, PeerError
 from ..ids import PeerId
@@ -170,11 +170,11 @@ class Likeness:
         progress = progress_of(age_rounds, self._aim)
         if round_number % REGROW == 0 or not self.communities.of:
             self.communities = grow(self._view(circle)).cut(progress)
-        home = home_of(self._admission.me, circle, self.communities, bridge_rate(progress, often))
+        home = Home(self._admission.me, frozenset(circle) - {self._admission.me}, bridge_rate(progress, often))
         known = {*circle, *self._outside(beyond)}
         peers = (self._parts.table.get(peer) for peer in sorted(known))
         table = [self._candidate(peer) for peer in peers if peer is not None]
-        choices = choose_partners(table, self.communities, home, round_number, self._parts.world.rng, self._settings)
+        choices = choose_partners(table, self.communities, round_number, self._parts.world.rng, home, self._settings)
         for choice in choices:
             self._met[choice.peer] = round_number
             self._whys[choice.peer] = choice.why

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.communities.dendrogram import grow
-from p2pnode.communities.partners import Candidate, Home, PartnerSettings, choose_partners, home_of
+from p2pnode.communities.partners import Candidate, Home, PartnerSettings, choose_partners
 from p2pnode.ids import PeerId
 from tests.communities.views import as_row, peer, planted
 
@@ -48,7 +48,7 @@ all_settings = st.builds(
 @settings(max_examples=300)
 def test_laws_of_choice(table, circle, rate, now, seed, how) -> None:
     home = Home(ME, circle - {ME}, rate)
-    choices = choose_partners(table, COMMUNITIES, home, now, random.Random(seed), how)
+    choices = choose_partners(table, COMMUNITIES, now, random.Random(seed), home, how)
     known = {each.peer: each for each in table}
     assert len(choices) <= 3
     assert len({choice.peer for choice in choices}) == len(choices)
@@ -62,7 +62,7 @@ def test_laws_of_choice(table, circle, rate, now, seed, how) -> None:
     assert bool(choices) == bool(able), "whoever has somebody chooses somebody"
     inside = sum(each.peer in home.members for each in able)
     assert len(choices) == 3 or sum(not choice.bridge for choice in choices) == inside, "a bridge replaces one of three"
-    again = choose_partners(list(reversed(table)), COMMUNITIES, home, now, random.Random(seed), how)
+    again = choose_partners(list(reversed(table)), COMMUNITIES, now, random.Random(seed), home, how)
     assert again == choices, "the order of the table does not matter"
 
 
@@ -71,9 +71,9 @@ def everybody(**more) -> list[Candidate]:
 
 
 def counts(table: list[Candidate], bridge_rate: float, rounds: int = 3000, **how: float) -> Counter[PeerId]:
-    rng, home = random.Random(7), home_of(ME, CIRCLE, COMMUNITIES, bridge_rate)
+    rng, home = random.Random(7), Home(ME, CIRCLE, bridge_rate)
     settings_ = PartnerSettings(**how)
-    chosen = (choose_partners(table, COMMUNITIES, home, 100, rng, settings_) for _ in range(rounds))
+    chosen = (choose_partners(table, COMMUNITIES, 100, rng, home, settings_) for _ in range(rounds))
     return Counter(choice.peer for choices in chosen for choice in choices)
 
 
@@ -97,7 +97,7 @@ def test_lower_joins_meet_more_often() -> None:
     met: Counter[int] = Counter()
     lots, home = random.Random(3), Home(ME, CIRCLE, 1.0)
     for _ in range(2000):
-        for choice in choose_partners(everybody(), tree.cut(0.3), home, 100, lots, PartnerSettings(explore=0)):
+        for choice in choose_partners(everybody(), tree.cut(0.3), 100, lots, home, PartnerSettings(explore=0)):
             met[int(choice.peer[-5:]) % 3] += 1
     assert tree.height(ME, peer(1)) < 0.8 * tree.height(ME, peer(2))
     assert met[1] > 1.2 * met[2] > 0
@@ -126,14 +126,14 @@ def shares_of_the_honest(liars: int, honest: int, circle: frozenset[PeerId], rou
             Candidate(each, met.get(each), *((0.2, 1e4, 3, 0.1) if each >= peer(100) else (0.0, 1e9, 0, 1.0)))
             for each in view
         ]
-        for choice in choose_partners(table, communities, home_of(ME, circle, communities, 0.0), now, lots, settings_):
+        for choice in choose_partners(table, communities, now, lots, Home(ME, circle, 0.0), settings_):
             met[choice.peer] = now
             halves[2 * now // rounds] += choice.peer >= peer(100)
     return [2 * half / rounds for half in halves]
 
 
 def test_fifty_lying_fingerprints_do_not_keep_a_node_for_ever() -> None:
-    """Neither where they are its community nor where they are its circle; and late as often as early."""
+    """Neither where it is alone in its circle nor where the circle is theirs; and late as often as early."""
     for circle in (frozenset[PeerId](), frozenset(peer(1 + n) for n in range(8))):
         for share in shares_of_the_honest(50, 10, circle, 1200):
             assert share >= 0.5 * PartnerSettings().explore * 10 / 60
@@ -145,7 +145,7 @@ def test_nobody_able_is_out_of_reach(table, circle, now, how) -> None:
     able = sorted(each.peer for each in table if each.peer != ME and not each.stale and not each.banned)
     lots = replace(how, explore=1.0, partners=1)
     for place, each in enumerate(able):
-        chosen = choose_partners(table, COMMUNITIES, Home(ME, circle - {ME}, 0.0), now, Loaded(place, len(able)), lots)
+        chosen = choose_partners(table, COMMUNITIES, now, Loaded(place, len(able)), Home(ME, circle - {ME}, 0.0), lots)
         assert [choice.peer for choice in chosen] == [each]
 
 
@@ -184,8 +184,8 @@ def test_a_liking_for_similar_or_dissimilar_ones() -> None:
 
 
 def reasons(table: list[Candidate], rate: float, seed: int = 1) -> set[str]:
-    rng, home = random.Random(seed), home_of(ME, CIRCLE, COMMUNITIES, rate)
-    return {choice.why for _ in range(200) for choice in choose_partners(table, COMMUNITIES, home, 100, rng)}
+    rng, home = random.Random(seed), Home(ME, CIRCLE, rate)
+    return {choice.why for _ in range(200) for choice in choose_partners(table, COMMUNITIES, 100, rng, home)}
 
 
 def test_reasons_are_for_people() -> None:
@@ -196,9 +196,3 @@ def test_reasons_are_for_people() -> None:
     assert "not met for 60 rounds" in reasons([replace(each, met=40) for each in everybody()], 0.0)
     assert "in the circle, never met" in reasons([Candidate(member) for member in VIEW], 0.0)
     assert "bridge to a peer of unknown community" in reasons([Candidate(PeerId("stranger"))], 1.0)
-
-
-def test_without_a_circle_the_community_is_home() -> None:
-    home = home_of(ME, (), COMMUNITIES, 0.1)
-    assert home.members == frozenset(COMMUNITIES.members(COMMUNITIES.of[ME])) - {ME}
-    assert home_of(PeerId("unknown"), (), COMMUNITIES, 0.1).members == frozenset()

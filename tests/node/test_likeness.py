@@ -186,3 +186,14 @@ def test_those_without_standing_are_not_chosen() -> None:
         me.parts.standing.fault(bad.peer, "lies", 1000.0)
     chosen = {choice.peer for turn in range(40) for choice in me.likeness.choose([good.peer, bad.peer], [], turn, 0.0)}
     assert chosen == {good.peer}
+
+
+def test_who_is_alone_in_its_circle_has_only_bridges_to_choose_and_the_reasons_say_so() -> None:
+    nodes = swarm()
+    me, others = nodes[0], [node.peer for node in nodes[1:]]
+    me.knows(*nodes[1:])
+    me.swap()
+    choices = [choice for turn in range(100) for choice in me.likeness.choose([], others, turn, 1000.0)]
+    assert len(choices) >= 100, "somebody in every round"
+    assert all(choice.bridge for choice in choices)
+    assert {choice.why.split()[0] for choice in choices} == {"bridge", "by"}

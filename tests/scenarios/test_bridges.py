@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from p2pnode.deltaset.entry import BRIDGE
+from p2pnode.communities.annealing import ROUNDS_TO_ONE
+from p2pnode.deltaset.entry import BRIDGE, delta_of
+from p2pnode.deltaset.lineage import circle_lineage
+from p2pnode.deltaset.set import DeltaSet
 from p2pnode.merge.deltaset import DeltaSetPolicy
+from p2pnode.node.learning import Learning
 from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
@@ -68,3 +73,49 @@ def test_a_circle_learns_over_bridges_what_its_members_never_saw() -> None:
     assert max(apart) < 0.72  # seven of ten classes
     for without, with_bridges in zip(apart, bridged, strict=True):
         assert with_bridges > without + 0.02
+
+
+@pytest.fixture
+def old_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a round all of a view are one community."""
+    monkeypatch.setitem(ROUNDS_TO_ONE, "shared", 1.0)  # type: ignore[arg-type]
+
+
+async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[Learning, float]:
+    """A node alone in its circle, after so many rounds, and how good it is then.
+
+    It never saw three of the ten classes; two of the three beside it did.
+    """
+    lesson = Lesson(replace(HALVES, settings={"bridge": bridge}), "parts", rounds=rounds, circle=3)
+    simulation = Simulation(Plan(peers=4, seed=3, sample_every=0.0, lesson=lesson), alone=0)
+    await simulation.start()
+    assert simulation.watch is not None
+    await simulation.learn(simulation.watch, 400.0)
+    alone = simulation.processes[3].node.learner
+    assert alone is not None
+    assert alone.exchanging.circle() == []
+    return alone, (await simulation.finish()).summaries[3].accuracy or 0.0
+
+
+@pytest.mark.usefixtures("old_run")
+def test_who_is_alone_in_its_circle_takes_in_the_work_of_others_over_bridges() -> None:
+    with one_thread():
+        alone, _ = run_sim(beside_a_circle_of_three(rounds=12, bridge=1.0))
+    deltas: DeltaSet = alone.policy.set  # type: ignore[attr-defined]
+    bridges = [entry for entry in deltas.log if entry.kind == BRIDGE]
+    assert len(bridges) >= 5, "in every second round or so"
+    assert all(len(delta_of(entry, deltas.rules)) for entry in bridges)
+    assert {entry.other for entry in bridges} == {circle_lineage(alone._terms.genesis, "circle 0")}
+    whys = [alone.likeness.kinship(peer).why for peer in alone.standings.partners]
+    assert any("bridge to" in why for why in whys)
+    assert not any("circle" in why for why in whys), "nobody is in its circle"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("old_run")
+def test_who_is_alone_in_its_circle_learns_what_it_never_saw() -> None:
+    with one_thread():
+        (_, without), (_, bridged) = (run_sim(beside_a_circle_of_three(100, often)) for often in (0.0, 1.0))
+    assert without < 0.72  # seven of ten classes
+    assert bridged > without + 0.1
