@@ -43,14 +43,14 @@ class Fingerprinter:
         fingerprints come the further apart, the longer one takes.
         """
         begun = clock()
-        with trainer.borrowed(weights):
-            layers = activations(self._bench, self._probe)
         try:
-            taken = self._projection.fingerprint(layers)
+            with trainer.borrowed(weights):
+                layers = activations(self._bench, self._probe)
+            return self._projection.fingerprint(layers)
         except ValueError as error:
             raise LocalProblem(f"no fingerprint: {error}") from None
-        self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
-        return taken
+        finally:  # one that cannot be taken costs no more time than others
+            self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
 
 
 def fingerprinter(bench: Bench, seed: int) -> Fingerprinter | None:

@@ -217,6 +217,7 @@ class Learning:
         try:
             self.likeness.took(await world.compute(lambda: taker.take(self.trainer, weights, world.clock.monotonic)))
         except (LocalProblem, TaskProblem) as problem:
+            self.likeness.withdraw()
             self._warn("fingerprint", str(problem))
 
     def _age(self) -> float:

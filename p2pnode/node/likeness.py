@@ -58,6 +58,11 @@ class Likeness:
             self._vicinity = Vicinity(self._admission.me, self._row)
         self._vicinity.moved(self._row)
 
+    def withdraw(self) -> None:
+        """Our model shows nothing any more: as before its first fingerprint."""
+        self.fingerprint, self._row, self._vicinity = b"", None, None
+        self.communities = grow({}).cut(0.0)
+
     # ---- hearing and telling of similar peers ----
 
     async def swap(self, own_record: Callable[[], SignedRecord | None]) -> None:

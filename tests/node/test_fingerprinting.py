@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -109,12 +110,14 @@ def test_activations_that_say_nothing_are_a_local_problem(spoil) -> None:
         taken(Dead(hidden=8))
 
 
-def test_they_take_a_small_share_of_the_time() -> None:
-    bench = Bench(Digits(hidden=8))
+@pytest.mark.parametrize("task", [Digits(hidden=8), Dead(hidden=8)])
+def test_they_take_a_small_share_of_the_time_also_when_they_fail(task: Task) -> None:
+    bench = Bench(task)
     ticks = itertools.count()
     fingerprinter = Fingerprinter(bench, 1)
     assert fingerprinter.due(0.0)
-    fingerprinter.take(Trainer(bench), bench.genesis, lambda: float(next(ticks)))
+    with contextlib.suppress(LocalProblem):
+        fingerprinter.take(Trainer(bench), bench.genesis, lambda: float(next(ticks)))
     earliest = next(now for now in itertools.count() if fingerprinter.due(float(now)))
     assert 1 / SHARE_OF_TIME <= earliest <= 3 / SHARE_OF_TIME
 
