@@ -46,6 +46,7 @@ SIZES_QUICK = (100, 1_000)
 ROUNDS = 20
 KINDS = ("churn", "keys", "mixed", "noise")  # besides planted
 EARLY = (5, 10)  # rounds after which recall is told too
+LONG = 10_000  # peers: from here on a round takes seconds, and is told
 WATCHED = 2_000  # exchanges whose processor time is taken
 BUCKET = 200  # peers a key made of a fingerprint has at most
 COMMUNITY = 100
@@ -229,6 +230,8 @@ def simulated(kind: str, count: int, rounds: int, seed: int = 1) -> tuple[Swarm,
             swarm.leave(len(arriving), rng)
             swarm.arrive(arriving, turn, rng)
         swarm.turn(turn, rng)
+        if count >= LONG:
+            progress(f"{count} {kind}: round {turn} of {rounds}")
         if turn in EARLY:
             early[f"recall_at_10_round_{turn}"] = swarm.recall(rng, 0)[0]
     spent = time.process_time() - begun
