@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-PROTOCOL = 1  # nodes of the same number talk; see docs/design.md on versions
+PROTOCOL = 2  # nodes of the same number talk; see docs/design.md on versions
 MAX_CALL_BYTES = 1 << 20  # a request or an answer; hivemind breaks above 4 MiB
 MAX_NAME_CHARS = 40
 MAX_ADDRESSES = 8

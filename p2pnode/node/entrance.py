@@ -14,7 +14,17 @@ from ..network.base import Seconds
 from ..run import Plan, RunAccess
 from ..settings import NO_LIMITS, GuestSettings
 from ..until import Until
-from .joining import Run, SavedRun, adopted_access, found_run, load_manifest, load_saved, manifest_from_any, save_run
+from .joining import (
+    Run,
+    SavedRun,
+    adopted_access,
+    check_protocol,
+    found_run,
+    load_manifest,
+    load_saved,
+    manifest_from_any,
+    save_run,
+)
 from .membership import Membership
 from .parts import Parts
 from .taskchoice import TaskChoice
@@ -87,6 +97,7 @@ class Entrance:
                 run, how = await self._obtain()
         except TimeoutError:
             raise self._nobody_answered() from None
+        check_protocol(run.manifest)
         save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
         return Entered(run, how, self._membership.in_run(run.access.tag))
 

@@ -10,7 +10,7 @@ import msgspec
 from ..addresses import Address
 from ..errors import NetworkDown, PeerError, PeerMisbehaved, UsageError
 from ..ids import Identity, PeerId
-from ..messages import GetManifest, ManifestIs, Welcome
+from ..messages import PROTOCOL, GetManifest, ManifestIs, Welcome
 from ..run import KEY_BYTES, Manifest, Plan, RunAccess, read_manifest, run_id, sign_manifest
 from ..store.storage import Storage
 from .calls import Calls
@@ -44,6 +44,15 @@ def found_run(
     signed = sign_manifest(identity, manifest)
     key = rng.randbytes(KEY_BYTES) if private else b""
     return Run(RunAccess(run_id(signed), key), signed)
+
+
+def check_protocol(manifest: Manifest) -> None:
+    """UsageError for a run of another protocol: what its members signed and keep on disk has another form."""
+    if manifest.protocol != PROTOCOL:
+        raise UsageError(
+            f"the run {manifest.name!r} was founded for protocol {manifest.protocol}, and this version of p2pnode "
+            f"speaks {PROTOCOL}; go on with the version that founded it, or --found a new run"
+        )
 
 
 def save_run(storage: Storage, run: Run, bootstrap: tuple[str, ...]) -> None:
