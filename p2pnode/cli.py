@@ -242,7 +242,7 @@ def run(app: typer.Typer, arguments: Sequence[str], program: str) -> int:
         return 130
     except BrokenPipeError:
         return 0
-    except Exception as error:
+    except Exception as error:  # click, whose errors these are, comes inside typer and cannot be imported
         if not hasattr(error, "format_message"):
             raise
         return _complain(_usage_problem(error, command), 2)

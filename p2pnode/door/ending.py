@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -11,12 +12,16 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
+from ..network.cancelling import cancelled
+
 LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, besides what handing over may take
+TASKS_LIMIT = 1.0  # seconds for what is still under way when the node has left
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
 LONGEST_LINE = 2000
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 class Ending:
@@ -51,18 +56,18 @@ class Ending:
 
     def at_once(self, code: int, why: str = "") -> NoReturn:
         """End the process now; the daemon and its sockets go with it."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # whatever it is, the process must end
             self._sweep()
         end_process(code, why)
 
 
 def end_process(code: int, why: str = "") -> NoReturn:
     """Exit without waiting for threads: one may be inside an import or a training step for long."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # the stream may be gone, closed or in use: the process must end
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[?25h")  # a live view that was cut off has hidden the cursor
         sys.stdout.flush()
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # the same
         if why:
             complain(why, code)
         sys.stderr.flush()
@@ -86,16 +91,16 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(work)
     finally:
-        with contextlib.suppress(Exception):
-            loop.run_until_complete(_end_tasks())
+        loop.run_until_complete(_end_tasks())
         asyncio.set_event_loop(None)
         loop.close()
 
 
 async def _end_tasks() -> None:
     left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left, timeout=1.0)
+    try:
+        async with asyncio.timeout(TASKS_LIMIT):
+            await cancelled(*left)
+    except TimeoutError:
+        logger.warning("some of what was under way did not end within %g s", TASKS_LIMIT)
     await asyncio.sleep(0)  # transports closed by the tasks get their turn

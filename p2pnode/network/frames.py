@@ -173,7 +173,7 @@ async def _payload(server: Server, peer: PeerId, request: bytes) -> Payload:
             return await server.payload(peer, request)
     except (PeerRefused, PeerMisbehaved):
         raise
-    except Exception as error:
+    except Exception as error:  # no bug of ours may end the service to others
         raise _NodeFailed from error
 
 
@@ -184,7 +184,7 @@ def _piece(payload: Payload, offset: int) -> bytes | memoryview:
         piece = payload.read(offset, length)
         if len(piece) != length:
             raise ValueError(f"a payload of {payload.size} bytes gave {len(piece)} of {length} at {offset}")
-    except Exception as error:
+    except Exception as error:  # the same
         raise _NodeFailed from error
     return piece
 

@@ -84,7 +84,7 @@ class Incoming:
         try:
             async with asyncio.timeout(ANSWER_LIMIT):
                 answer = await self._server.answer(peer, request)
-        except Exception:
+        except Exception:  # no bug of ours may end the service to others
             logger.exception("answering a call of %s failed", short(peer))
             raise PeerRefused("failed", "the peer could not answer; its log says why") from None
         if len(answer) > MAX_CALL_BYTES:

@@ -104,7 +104,7 @@ class SupervisedNetwork:
         for listener in tuple(self._listeners):
             try:
                 listener(self._health)
-            except Exception:
+            except Exception:  # the others must be told, and the network goes on
                 logger.exception("a listener to the network's health failed")
 
     def _drop_link(self) -> Link | None:
@@ -293,7 +293,7 @@ async def _close(link: Link) -> None:
             await link.close()
     except TimeoutError:
         logger.warning("the link took too long to close")
-    except Exception:
+    except Exception:  # it is killed all the same
         logger.exception("closing the link failed")
     finally:
         link.kill()

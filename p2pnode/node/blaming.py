@@ -23,7 +23,7 @@ def blame(task: Task, method: str) -> Iterator[None]:
         raise TaskProblem(str(error) or f"task {task.name}: {method}() is not implemented") from None
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise LocalProblem(f"task {task.name}: {method}() ran out of memory; {_first_line(error)}") from error
-    except Exception as error:
+    except Exception as error:  # the user's code may raise anything
         raise TaskProblem(
             f"task {task.name}: {method}() raised {type(error).__name__}: {_first_line(error)}{_place(error)}"
         ) from error

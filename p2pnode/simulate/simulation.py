@@ -166,7 +166,7 @@ class Simulation:
             await node.run()
         except P2pnodeError as error:
             self.ended[index] = error
-        except Exception as bug:
+        except Exception as bug:  # raised when the simulation ends: the others are to end first
             self._bugs.append(bug)
         finally:
             current = self.processes.get(index)

@@ -59,7 +59,7 @@ def make_task(found: type[Task], options: Mapping[str, Option] | None, source: s
         return found(**given)
     except (UsageError, TaskProblem):
         raise
-    except Exception as error:
+    except Exception as error:  # the user's code may raise anything
         raise TaskProblem(f"task {found.__name__} cannot be made: {type(error).__name__}: {error}") from error
 
 
@@ -91,7 +91,7 @@ def _from_module(spec: str) -> type[Task]:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             raise UsageError(f"no module {module!r} for the task {spec[:60]!r}; is its package installed?") from None
         raise UsageError(f"task {spec[:60]!r} needs the module {error.name!r}, which is not installed") from error
-    except Exception as error:
+    except Exception as error:  # the user's code may raise anything
         raise TaskProblem(f"task {spec[:60]!r} cannot be imported: {type(error).__name__}: {error}") from error
     return _pick(loaded, name, module)
 
@@ -110,7 +110,7 @@ def _run_file(path: Path) -> ModuleType:
         found.loader.exec_module(module)
     except ModuleNotFoundError as error:
         raise UsageError(f"{path} needs the module {error.name!r}, which is not installed") from error
-    except Exception as error:
+    except Exception as error:  # the user's code may raise anything
         raise TaskProblem(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.resolve().parent))

@@ -95,7 +95,7 @@ class _Handler(logging.Handler):
             if record.exc_info and record.exc_info[1] is not None:
                 text += f" ({type(record.exc_info[1]).__name__}: {one_line(str(record.exc_info[1]))})"
             self._write(Event(record.created, "log", text, warning=True))
-        except Exception:
+        except Exception:  # as logging wants it: who logs must not fail for it
             self.handleError(record)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from p2pnode.door.ending import complain
+from p2pnode.door.ending import complain, run_loop
 from p2pnode.door.start import listening_port
 
 PEER = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
@@ -100,3 +101,39 @@ def test_a_peers_words_in_a_complaint_cannot_steer_the_terminal(capsys):
     assert not {"\x1b", "\x07", "\u202e"} & set(said)
     assert said.startswith("p2pnode: refused: ")
     assert said.count("\n") == 1
+
+
+def test_what_fails_at_the_end_is_heard_and_does_not_change_the_outcome(caplog: pytest.LogCaptureFixture) -> None:
+    async def clumsy() -> None:
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            raise RuntimeError("a bug")
+
+    async def work() -> int:
+        kept.append(asyncio.create_task(clumsy()))
+        await asyncio.sleep(0)
+        return 7
+
+    kept: list[asyncio.Task[None]] = []
+    assert run_loop(work()) == 7
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a bug"]
+
+
+def test_a_task_that_will_not_end_is_said_and_left(caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
+    monkeypatch.setattr("p2pnode.door.ending.TASKS_LIMIT", 0.01)
+
+    async def deaf() -> None:
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            await asyncio.sleep(60.0)
+
+    async def work() -> int:
+        kept.append(asyncio.create_task(deaf()))
+        await asyncio.sleep(0)
+        return 7
+
+    kept: list[asyncio.Task[None]] = []
+    assert run_loop(work()) == 7
+    assert "did not end" in caplog.text
