@@ -56,24 +56,23 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
     if isinstance(world.compute, ThreadCompute):
         await world.compute(lambda: choose_threads(bench, parts.restraint.cores))
     rows = await world.compute(lambda: own_rows(bench, settings, manifest, parts.identity.peer_id))
-    circle, genesis = settings.circle, bytes.fromhex(plan.genesis)
     terms = Terms(
-        plan.round_seconds,
-        plan.max_steps,
-        rows,
-        circle,
-        genesis,
-        settings.until,
-        settings.max_disk,
-        manifest.created,
-        plan.aim,
-        settings.share_data,
-        not settings.share_data and rows is not None,
-        settings.reserve,
-        settings.visits,
+        round_seconds=plan.round_seconds,
+        max_steps=plan.max_steps,
+        rows=rows,
+        circle=settings.circle,
+        genesis=bytes.fromhex(plan.genesis),
+        until=settings.until,
+        max_disk=settings.max_disk,
+        created=manifest.created,
+        aim=plan.aim,
+        share_data=settings.share_data,
+        stays_home=not settings.share_data and rows is not None,
+        reserve=settings.reserve,
+        visits=settings.visits,
     )
     beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
-    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, circle, beside), terms)
+    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, terms.circle, beside), terms)
     learning.fingerprints = await world.compute(lambda: fingerprinter(bench, plan.seed))
     await _find_start(learning, plan, parts)
     return learning

@@ -74,19 +74,16 @@ def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
 
 def _check_wishes(plan: Plan, own: TaskChoice) -> None:
     """What the user said about the run against what it is."""
-    said: dict[str, tuple[object, object]] = {
-        "policy": (own.policy, plan.policy),
-        "aim": (own.aim, plan.aim),
-        "round_seconds": (own.round_seconds, plan.round_seconds),
-    }
-    said |= {f"set {key}": (value, plan.settings.get(key)) for key, value in own.settings.items()}
-    for name, (wanted, planned) in said.items():
-        if name.split()[0].replace("set", "settings") in own.given and wanted != planned:
-            flag = name.replace("_", "-")
+    said: list[tuple[str, str, object, object]] = [  # field of the choice, flag, wanted, planned
+        ("policy", "--policy ", own.policy, plan.policy),
+        ("aim", "--aim ", own.aim, plan.aim),
+        ("round_seconds", "--round-seconds ", own.round_seconds, plan.round_seconds),
+    ]
+    said += [("settings", f"--set {key}=", value, plan.settings.get(key)) for key, value in own.settings.items()]
+    for field, flag, wanted, planned in said:
+        if field in own.given and wanted != planned:
             fixed = "does not set it" if planned is None else f"has {planned}"
-            raise UsageError(
-                f"--{flag} {wanted} contradicts the run, which {fixed}; leave it out, or --found a new run"
-            )
+            raise UsageError(f"{flag}{wanted} contradicts the run, which {fixed}; leave it out, or --found a new run")
 
 
 def _check_name(plan: Plan, own: TaskChoice) -> None:

@@ -186,7 +186,7 @@ def test_what_contradicts_the_run_gets_one_line(door: Opener, tmp_path: Path) ->
         "is 'fashion-mnist', and this run learns 'digits'": ["--task", "fashion-mnist"],
         "--policy gossip contradicts the run, which has deltaset": ["--policy", "gossip"],
         "--aim own contradicts the run, which has shared": ["--aim", "own"],
-        "--set density 0.5 contradicts the run, which has 0.01": ["--set", "density=0.5"],
+        "--set density=0.5 contradicts the run, which has 0.01": ["--set", "density=0.5"],
         "--task-option hidden=64 contradicts the run": ["--task-option", "hidden=64"],
     }
     for number, (words, flags) in enumerate(cases.items()):
