@@ -14,7 +14,7 @@ from .addresses import Address, Reachability, host_and_port, parse_address, pars
 from .errors import UsageError
 from .guest import Schedule, parse_schedule
 from .messages import MAX_NAME_CHARS
-from .run import Aim, RunAccess
+from .run import MAX_PAIRS, Aim, RunAccess
 from .until import Until, parse_until
 
 LogFormat = Literal["auto", "rich", "plain", "json"]
@@ -120,11 +120,13 @@ def read_options(raw: object) -> tuple[tuple[str, str], ...]:
     """KEY=VALUE pairs, each key once, the last one given; dashes count as underscores. A TOML table will do too."""
     table = [f"{key}={value}" for key, value in raw.items()] if isinstance(raw, dict) else None
     found: dict[str, str] = {}
-    for pair in _list(raw, _pairs) if table is None else _few(table):
+    for pair in _list(raw, _pairs) if table is None else table:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not key or len(key) > MAX_WORD or len(value) > MAX_WORD:
             raise UsageError(f"{pair[:60]!r} is not KEY=VALUE; for example density=0.01")
         found[key.replace("-", "_")] = value
+    if len(found) > MAX_PAIRS:
+        raise UsageError(f"{len(found)} settings are too many; a run takes {MAX_PAIRS}")
     return tuple(found.items())
 
 
@@ -250,10 +252,6 @@ def _list(raw: object, items_of: Callable[[str], list[str]] = _words) -> list[st
         if not isinstance(item, str):
             raise UsageError(f"a list of text is needed, not {_kind(item)}")
         words.extend(items_of(item))
-    return _few(words)
-
-
-def _few(words: list[str]) -> list[str]:
     if len(words) > MAX_LIST:
         raise UsageError(f"{len(words)} values are too many; {MAX_LIST} are allowed")
     return words

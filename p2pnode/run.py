@@ -21,6 +21,7 @@ _KEY = re.compile(r"[a-z2-7]{32}")
 
 
 MAX_PARAMETERS = 10_000_000_000
+MAX_PAIRS = 32  # options of a task, and settings of a policy
 Word = Annotated[str, msgspec.Meta(max_length=120)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -33,7 +34,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     task: Word  # its name; the code comes from what is installed, never from a peer
     version: Word
-    options: Annotated[dict[Word, bool | int | float | Word], msgspec.Meta(max_length=32)]
+    options: Annotated[dict[Word, bool | int | float | Word], msgspec.Meta(max_length=MAX_PAIRS)]
     parameters: Annotated[int, msgspec.Meta(gt=0, le=MAX_PARAMETERS)]
     layout: Digest
     genesis: Digest  # hash of the weights the seed gives
@@ -41,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
     data: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the founder's
     policy: Word = "deltaset"
-    settings: Annotated[dict[Word, float], msgspec.Meta(max_length=32)] = msgspec.field(default_factory=dict)
+    settings: Annotated[dict[Word, float], msgspec.Meta(max_length=MAX_PAIRS)] = msgspec.field(default_factory=dict)
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
     max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
     aim: Aim = "shared"
