@@ -86,7 +86,7 @@ KINDS: dict[Kind, str] = {
     "clock": "This machine's clock is off the swarm's.",
     "disk": "Something could not be written.",
     "diverged": "A round's numbers went out of bounds; it was taken back.",
-    "fingerprint": "The model's fingerprint could not be taken.",
+    "fingerprint": "The model's fingerprint could not be taken, or cannot be compared with those of others.",
     "refused": "A round's delta broke the run's own rules and stays here.",
 }
 

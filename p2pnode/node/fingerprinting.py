@@ -53,14 +53,6 @@ class Fingerprinter:
             self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
 
 
-def fingerprinter(bench: Bench, seed: int) -> Fingerprinter | None:
-    """For a run; None where the probe cannot be compared by: then this node is known by its circle alone."""
-    try:
-        return Fingerprinter(bench, seed)
-    except (LocalProblem, ValueError):
-        return None
-
-
 def _inputs(task: Task, probe: Samples) -> NDArray[np.float64]:
     """The probe's inputs as plain numbers, a row each: all columns but the labels."""
     labels = task.labels(probe)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..deltas.importance import Beside, inline
 from ..deltaset.lineage import circle_lineage
-from ..errors import UsageError
+from ..errors import LocalProblem, UsageError
 from ..ids import Identity
 from ..merge.policy import Origin, Policy
 from ..network.base import Seconds
@@ -21,13 +21,13 @@ from .beside import BesideThread
 from .entrance import NodeSettings, Share
 from .events import Events
 from .exchanging import MODEL
-from .fingerprinting import fingerprinter
+from .fingerprinting import Fingerprinter
 from .learning import Learning
 from .parts import Parts
 from .taskchoice import TaskChoice
 from .terms import Terms
 from .threads import choose_threads
-from .workshop import data_hash, follow_plan, has_genesis, known_policy, make_plan
+from .workshop import data_hash, follow_plan, has_genesis, known_policy, make_plan, probe_hash
 from .world import ThreadCompute
 
 ASK_PAUSE: Seconds = 1.0
@@ -73,9 +73,28 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
     )
     beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
     learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, terms.circle, beside), terms)
-    learning.fingerprints = await world.compute(lambda: fingerprinter(bench, plan.seed))
+    learning.fingerprints = await comparing(bench, plan, parts)
     await _find_start(learning, plan, parts)
     return learning
+
+
+async def comparing(bench: Bench, plan: Plan, parts: Parts) -> Fingerprinter | None:
+    """What compares this node's model with others'. Where it cannot, that is said, and the circle alone counts."""
+    found, why = await parts.world.compute(lambda: _fingerprinter(bench, plan))
+    if why:
+        text = f"this node's model cannot be compared with those of others: {why}"
+        parts.events.say("fingerprint", text, warning=True)
+    return found
+
+
+def _fingerprinter(bench: Bench, plan: Plan) -> tuple[Fingerprinter | None, str]:
+    """And what is wrong with it, if anything: models compare on the same inputs only."""
+    try:
+        found = Fingerprinter(bench, plan.seed)
+        same = probe_hash(bench) == plan.probe
+    except (LocalProblem, ValueError) as problem:
+        return None, str(problem)
+    return found, "" if same else "its probe is not the run's; are the task's data here another version?"
 
 
 def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "", beside: Beside = inline) -> Policy:

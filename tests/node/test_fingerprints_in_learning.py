@@ -13,11 +13,17 @@ from torch import nn
 from p2pnode.communities.fingerprint import FINGERPRINT_BYTES
 from p2pnode.errors import LocalProblem
 from p2pnode.messages import Announcement
+from p2pnode.network.virtual import run_virtual
 from p2pnode.node.announcing import Me
+from p2pnode.node.bench import Bench
 from p2pnode.node.fingerprinting import Fingerprinter
+from p2pnode.node.learner import comparing
 from p2pnode.node.membership import Membership
 from p2pnode.node.slices import Slices
+from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.node.trainer import Trainer
+from p2pnode.node.workshop import make_plan
+from p2pnode.task import Samples, rows
 from p2pnode.until import Until
 from p2pnode.weights import Floats
 from tests.node.test_node_learning import RUN, TERMS, Lines, Setup, learned
@@ -116,3 +122,32 @@ def test_the_last_good_one_is_withdrawn_until_there_is_another(fails: tuple[int,
     made, _ = learned(setup)
     assert len(announced(made)) == size
     assert bool(made.learning.likeness.communities.of) == bool(size)
+
+
+class OtherVersion(Lines):
+    """The same task on data of another version."""
+
+    def test_data(self) -> Samples:
+        return {name: column.flip(0) for name, column in self.data().items()}
+
+
+class Lonely(Lines):
+    """Has one input to compare by, which is too few."""
+
+    def test_data(self) -> Samples:
+        return rows(self.data(), slice(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("task", "words"), [(Lines(), ""), (OtherVersion(), "its probe is not the run's"), (Lonely(), "probe() raised")]
+)
+def test_a_node_that_cannot_be_compared_with_others_is_told(task: Lines, words: str) -> None:
+    async def main() -> tuple[Setup, Fingerprinter | None]:
+        made = Setup(task)
+        plan = make_plan(Bench(Lines(), "cpu", seed=1), TaskChoice(), seed=1)
+        return made, await comparing(made.learning.bench, plan, made.parts)
+
+    made, found = run_virtual(main())
+    assert [(event.kind, event.warning) for event in made.events] == [("fingerprint", True)] * bool(words)
+    assert all("cannot be compared" in text and words in text for text in made.said("fingerprint"))
+    assert (found is None) == isinstance(task, Lonely)
