@@ -107,8 +107,9 @@ class LearningSettings:
     device: Device = _setting("auto", choice(DEVICES), "Where to train.", choices=DEVICES)
     policy: str | None = _setting(None, read_word, "How a run founded here merges: deltaset (the default), …", "POLICY")
     set: tuple[tuple[str, float], ...] = _setting(
-        (), read_numbers, "Set a number of the policy, such as density.", "KEY=VALUE", many=True
-    )
+        (), read_numbers, "Set a number of the policy (density, …) or of the choice of partners (explore, …).",
+        "KEY=VALUE", many=True,
+    )  # fmt: skip
     aim: Aim | None = _setting(
         None, choice(AIMS), "What a run founded here is for: one model, or each community's own.", choices=AIMS
     )

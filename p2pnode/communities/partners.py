@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ids import PeerId, short
+from ..merge.payload import setting
 from .dendrogram import Communities
 
 NEAR_SECONDS = 0.1  # a round trip at which a link counts half
@@ -38,11 +39,32 @@ class PartnerSettings:
 
     partners: int = 3
     explore: float = 0.15  # chance a round that one partner is anyone at all
-    patience: int = 40  # rounds after which not having met counts double
+    patience: float = 40.0  # rounds after which not having met counts double
     fairness: float = 1.0
     link: float = 1.0
     standing: float = 1.0
     similarity: float = 0.0  # above 0 prefers similar ones inside the circle, below 0 dissimilar ones
+
+
+RANGES: Mapping[str, tuple[float, float]] = {  # what a run's plan may set, whatever its policy
+    "explore": (0.0, 1.0),
+    "patience": (1.0, 1e6),
+    "fairness": (0.0, 10.0),
+    "link": (0.0, 10.0),
+    "standing": (0.0, 10.0),
+    "similarity": (-10.0, 10.0),
+}
+
+
+def partner_settings(settings: Mapping[str, float]) -> PartnerSettings:
+    """Those among a run's settings that concern partners; ValueError for a number out of range."""
+    given = {name: setting(settings, name, 0.0, *bounds) for name, bounds in RANGES.items() if name in settings}
+    return PartnerSettings(**given)  # type: ignore[arg-type]  # none of them is `partners`
+
+
+def without_partner_settings(settings: Mapping[str, float]) -> dict[str, float]:
+    """The others, which are the policy's."""
+    return {name: value for name, value in settings.items() if name not in RANGES}
 
 
 @dataclass(frozen=True)
@@ -108,7 +130,7 @@ def _weight(each: Candidate, now: int, settings: PartnerSettings) -> float:
     )
 
 
-def _waited(each: Candidate, now: int, settings: PartnerSettings) -> int:
+def _waited(each: Candidate, now: int, settings: PartnerSettings) -> float:
     return settings.patience if each.met is None else min(max(0, now - each.met), 10 * settings.patience)
 
 

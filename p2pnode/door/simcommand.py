@@ -32,7 +32,8 @@ def sim(
     ] = 0,
     policy: Annotated[str, typer.Option(help="How weights are merged.")] = "deltaset",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Set something of the policy.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Option("--set", help="Set a number of the policy or of the choice of partners.", metavar="KEY=VALUE"),
     ] = None,
     share_data: Annotated[bool, typer.Option("--share-data", help="Samples travel between nodes as well.")] = False,
     alone: Annotated[int, typer.Option(help="Nodes to train alone too, for comparison.")] = 4,

@@ -17,7 +17,7 @@ from ..messages import Exchange, Exchanged
 from ..network.base import Seconds
 from ..peers.linkrate import LinkRate
 from ..records import SignedRecord
-from ..run import Aim, RunAccess
+from ..run import RunAccess
 from .admission import Admission
 from .bridging import Bridging
 from .likeness import Likeness
@@ -25,6 +25,7 @@ from .owncircle import OwnCircle
 from .parts import Parts
 from .snapshots import Snapshots
 from .standings import Standings
+from .terms import Terms
 
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several
 PATIENCE: Seconds = 0.5  # with a partner that does not answer, before the next is asked
@@ -44,7 +45,7 @@ class Exchanging:
         standings: Standings,
         own: OwnCircle,
         bridging: Bridging,
-        aim: Aim,
+        terms: Terms,
     ) -> None:
         self._parts = parts
         self._access = access
@@ -54,7 +55,7 @@ class Exchanging:
         self.snapshots = Snapshots(parts, self.admission, policy, own)
         self.own = own
         self.bridging = bridging
-        self.likeness = Likeness(parts, self.admission, aim)
+        self.likeness = Likeness(parts, self.admission, terms.aim, terms.partners)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None

@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from ..communities.partners import partner_settings, without_partner_settings
 from ..deltas.importance import Beside, inline
 from ..deltaset.lineage import circle_lineage
 from ..errors import LocalProblem, UsageError
@@ -56,6 +57,8 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
     if isinstance(world.compute, ThreadCompute):
         await world.compute(lambda: choose_threads(bench, parts.restraint.cores))
     rows = await world.compute(lambda: own_rows(bench, settings, manifest, parts.identity.peer_id))
+    beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
+    policy = fresh_policy(plan, bench, parts.identity, settings.circle, beside)
     terms = Terms(
         round_seconds=plan.round_seconds,
         max_steps=plan.max_steps,
@@ -66,13 +69,13 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
         max_disk=settings.max_disk,
         created=manifest.created,
         aim=plan.aim,
+        partners=partner_settings(plan.settings),
         share_data=settings.share_data,
         stays_home=not settings.share_data and rows is not None,
         reserve=settings.reserve,
         visits=settings.visits,
     )
-    beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
-    learning = Learning(parts, access, bench, fresh_policy(plan, bench, parts.identity, terms.circle, beside), terms)
+    learning = Learning(parts, access, bench, policy, terms)
     learning.fingerprints = await comparing(bench, plan, parts)
     await _find_start(learning, plan, parts)
     return learning
@@ -106,12 +109,13 @@ def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "",
         lineage=lineage.hex(),
         model=MODEL,
         layout=plan.layout,
-        settings=plan.settings,
+        settings=without_partner_settings(plan.settings),
         seed=plan.seed,
         layers=bench.layout.layer_sizes,
         beside=beside,
     )
     try:
+        partner_settings(plan.settings)
         return known_policy(plan.policy)(origin)
     except ValueError as error:
         raise UsageError(f"the run cannot be learned with these settings: {error}") from None

@@ -68,7 +68,7 @@ class Learning:
         admission = Admission(access, parts.identity.peer_id, MODEL)
         bridging = Bridging(parts, admission, policy, terms.genesis, self.standings)
         own = OwnCircle(terms.circle)
-        self.exchanging = Exchanging(parts, access, policy, self.standings, own, bridging, terms.aim)
+        self.exchanging = Exchanging(parts, access, policy, self.standings, own, bridging, terms)
         self.exchanging.age = self._age
         self.likeness = self.exchanging.likeness
         layout = sample_layout({name: column.numpy() for name, column in bench.data.items()})

@@ -33,14 +33,18 @@ class Likeness:
     """One model's relations. Nothing happens before its own first fingerprint."""
 
     def __init__(
-        self, parts: Parts, admission: Admission, aim: Aim = "shared", settings: PartnerSettings | None = None
+        self,
+        parts: Parts,
+        admission: Admission,
+        aim: Aim = "shared",
+        settings: PartnerSettings = PartnerSettings(),  # noqa: B008  (frozen)
     ) -> None:
         self.fingerprint = b""  # our own, for the announcement
         self.communities: Communities = grow({}).cut(0.0)
         self._parts = parts
         self._admission = admission
         self._aim: Aim = aim
-        self._settings = settings or PartnerSettings()
+        self._settings = settings
         self._row: Row | None = None
         self._vicinity: Vicinity | None = None
         self._swaps = 0

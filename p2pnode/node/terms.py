@@ -8,6 +8,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from ..communities.partners import PartnerSettings
 from ..deltaset.entry import NO_HASH
 from ..network.base import Seconds
 from ..run import Aim, RunAccess
@@ -28,6 +29,7 @@ class Terms:
     max_disk: int | None = None
     created: float = 0.0  # swarm time the run was founded
     aim: Aim = "shared"
+    partners: PartnerSettings = PartnerSettings()  # noqa: RUF009  (frozen)
     share_data: bool = False  # this node's samples may travel
     stays_home: bool = False  # or are neither offered nor described
     reserve: bool = False  # what models are sure of is drawn less often

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..communities.circles import MAX_CIRCLE
+from ..communities.partners import RANGES, partner_settings, without_partner_settings
 from ..errors import UsageError
 from ..merge.policy import MakePolicy, Origin
 from ..merge.registry import policy_named
@@ -35,6 +36,10 @@ def _check_lesson(lesson: Lesson) -> None:
         raise UsageError(f"--rounds {lesson.rounds} must lie between 1 and {MAX_ROUNDS:,}")
     parse_split(lesson.split)
     try:
+        partner_settings(lesson.choice.settings)
+    except ValueError as error:
+        raise UsageError(f"--set {error}") from None
+    try:
         _check_policy(policy_named(lesson.choice.policy), lesson.choice)
     except ValueError as error:
         raise UsageError(f"--policy {lesson.choice.policy[:40]}: {error}") from None
@@ -42,12 +47,12 @@ def _check_lesson(lesson: Lesson) -> None:
 
 def _check_policy(make: MakePolicy, choice: TaskChoice) -> None:
     """ValueError when the policy does not take these settings."""
-    settings = _Noting(choice.settings)
+    settings = _Noting(without_partner_settings(choice.settings))
     make(Origin(np.zeros(8, np.int32), identity_of(0, 0), "00" * 32, "main", "00" * 32, settings, 0))
     known = settings.asked | set(getattr(sys.modules.get(make.__module__), "DEFAULTS", ()))
     unknown = [name for name in settings if name not in known]
     if unknown and known:
-        raise ValueError(f"no setting {unknown[0][:40]!r}; known are {', '.join(sorted(known))}")
+        raise ValueError(f"no setting {unknown[0][:40]!r}; known are {', '.join(sorted(known | set(RANGES)))}")
 
 
 class _Noting(dict[str, float]):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.communities.dendrogram import grow
-from p2pnode.communities.partners import Candidate, Home, PartnerSettings, choose_partners
+from p2pnode.communities.partners import RANGES, Candidate, Home, PartnerSettings, choose_partners
 from p2pnode.ids import PeerId
 from tests.communities.views import as_row, peer, planted
 
@@ -31,10 +31,7 @@ candidates = st.builds(
     banned=st.booleans(),
 )
 tables = st.lists(candidates, max_size=30, unique_by=lambda each: each.peer)
-weights = st.floats(-3, 3)
-all_settings = st.builds(
-    PartnerSettings, explore=st.floats(0, 1), fairness=weights, link=weights, standing=weights, similarity=weights
-)
+all_settings = st.builds(PartnerSettings, **{name: st.floats(*bounds) for name, bounds in RANGES.items()})
 
 
 @given(

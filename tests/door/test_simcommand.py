@@ -56,6 +56,8 @@ def test_a_table_and_a_line_of_bars(capsys) -> None:
         (("--set", "density=much"), "must be a number"),
         (tuple(word for key in range(33) for word in ("--set", f"k{key}=1")), "--set: 33 settings are too many"),
         (tuple(word for key in range(32) for word in ("--set", f"k{key}=1")), "no setting 'k0'"),
+        (("--set", "explore=3"), "--set explore 3.0 is not between 0.0 and 1.0"),
+        (("--policy", "gossip", "--set", "patience=0"), "--set patience 0.0 is not between 1.0"),
         (("--set", "dens=0.1"), "density"),
         (("--policy", "average", "--set", "alpha=7"), "alpha"),
         (("--rate", "fast"), "20mbit"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from p2pnode.simulate import Plan, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from tests.scenarios.test_learning import LESSON, PLAN
@@ -40,3 +42,11 @@ def test_two_circles_choose_inside_and_bridge_with_a_reason() -> None:
     assert any("bridge to" in why or "by lot" in why for why in whys)
     assert any("in the circle" in why for why in whys)
     assert sum(status.learning.bridges for status in result.statuses) > 0
+
+
+@pytest.mark.parametrize("policy", ["deltaset", "gossip"])
+def test_the_run_says_how_partners_are_weighed(policy: str) -> None:
+    choice = replace(LESSON.choice, policy=policy, settings={"explore": 1.0})
+    result = learned(replace(PLAN, peers=5, lesson=replace(LESSON, choice=choice, rounds=4))).finished  # type: ignore[attr-defined]
+    for status in result.statuses:
+        assert any("by lot" in row.chosen for row in status.peers), "one in every round"
