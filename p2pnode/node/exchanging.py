@@ -105,10 +105,11 @@ class Exchanging:
 
     async def once(self) -> None:
         """One exchange with each of up to three partners; now and then one of them is of another circle."""
+        rounds, age = self._standings.rounds, self.age()
+        await self.likeness.look(self._possible(), rounds, age)
         circle = self._possible()
         beyond = self.bridging.beyond(self.own.name)
-        rounds, often = self._standings.rounds, self.bridging.often
-        choices = self.likeness.choose(circle, beyond, rounds, self.age(), often)
+        choices = self.likeness.choose(circle, beyond, rounds, age, self.bridging.often)
         inside = [choice.peer for choice in choices if not choice.bridge]
         others = [self._parts.table.get(choice.peer) for choice in choices if choice.bridge]
         bridges = [self.bridging.ask(peer, len(circle) + 1) for peer in others if peer is not None]

@@ -3,6 +3,7 @@ its view, chooses partners, and remembers why."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -24,6 +25,7 @@ from .status import Kinship
 
 SAMPLE_EVERY = 10  # rounds
 REGROW = 5  # rounds between two looks at who belongs together
+ON_THE_LOOP: Seconds = 0.01  # a tree that takes longer is grown beside the event loop
 LASTING: Seconds = 120.0  # a word good for so long yet need not be told anew
 SWAP_TIMEOUT: Seconds = 5.0
 LONGEST_PAUSE = 16  # rounds between swaps while they bring nothing new
@@ -45,6 +47,7 @@ class Likeness:
         self._admission = admission
         self._aim: Aim = aim
         self._settings = settings
+        self._growing: Seconds = math.inf  # how long the last tree took; not known yet
         self._row: Row | None = None
         self._vicinity: Vicinity | None = None
         self._swaps = 0
@@ -167,6 +170,19 @@ class Likeness:
 
     # ---- choosing ----
 
+    async def look(self, circle: Collection[PeerId], round_number: int, age_rounds: float) -> None:
+        """See every few rounds who belongs together; beside the loop where the last look took long on this machine."""
+        if round_number % REGROW and self.communities.of:
+            return
+        view, progress, clock = self._view(circle), progress_of(age_rounds, self._aim), self._parts.world.clock
+
+        def grown() -> tuple[Communities, Seconds]:
+            begun = clock.monotonic()
+            return grow(view).cut(progress), clock.monotonic() - begun
+
+        quick = self._growing <= ON_THE_LOOP
+        self.communities, self._growing = grown() if quick else await self._parts.world.aside(grown)
+
     def choose(
         self,
         circle: Collection[PeerId],
@@ -175,11 +191,9 @@ class Likeness:
         age_rounds: float,
         often: float = 1.0,
     ) -> list[Choice]:
-        """Partners for this round from our circle, at times (`often` the usual) from `beyond` it. Milliseconds."""
-        progress = progress_of(age_rounds, self._aim)
-        if round_number % REGROW == 0 or not self.communities.of:
-            self.communities = grow(self._view(circle)).cut(progress)
-        home = Home(self._admission.me, frozenset(circle) - {self._admission.me}, bridge_rate(progress, often))
+        """Partners for this round from our circle, at times (`often` the usual) from `beyond` it, by the last look."""
+        rate = bridge_rate(progress_of(age_rounds, self._aim), often)
+        home = Home(self._admission.me, frozenset(circle) - {self._admission.me}, rate)
         known = {*circle, *self._outside(beyond)}
         peers = (self._parts.table.get(peer) for peer in sorted(known))
         table = [self._candidate(peer) for peer in peers if peer is not None]
@@ -196,7 +210,7 @@ class Likeness:
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
     async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:
-        """What to do about our own circle, by the view of the last choice. Beside the loop: many circles take a while.
+        """What to do about our own circle, by the last look. Beside the loop: many circles take a while.
 
         `circles` says who is where, ourselves included ("" for nowhere yet).
         """

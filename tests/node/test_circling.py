@@ -151,7 +151,7 @@ class Swarm:
         """What circles do after a round of that number."""
         for member in members or self.members:
             member.learning.standings.rounds = number
-            member.learning.likeness.choose(member.learning.exchanging.circle(), [], 5, 0.0)
+            await member.learning.likeness.look(member.learning.exchanging.circle(), 5, 0.0)
             if member.circling._going is None:
                 await member.circling.once()
             await member.learning._change_circle()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
 from p2pnode.communities.fingerprint import HEADER_BYTES
+from p2pnode.communities.partners import Choice
 from p2pnode.errors import PeerRefused, PeerUnreachable
 from p2pnode.ids import Identity, PeerId
 from p2pnode.messages import Announcement, Sights, SwapSights, encode
@@ -26,6 +29,27 @@ from tests.node.test_serve import PRIVATE, PUBLIC, HandClock
 
 HEADER = bytes([1, 1, 7, 7])
 COMMUNITIES, SIZE = 4, 10
+T = TypeVar("T")
+
+
+class SlowClock(HandClock):
+    """Each look at it takes a while."""
+
+    step = 0.0
+
+    def monotonic(self) -> float:
+        self.now += self.step
+        return super().monotonic()
+
+
+class Aside:
+    """What is done beside the loop is done in place here, and counted."""
+
+    count = 0
+
+    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+        self.count += 1
+        return work()
 
 
 class Node:
@@ -36,7 +60,8 @@ class Node:
         self.fingerprint = fingerprint
         self.others: dict[PeerId, Node] = {}
         self.asked: list[PeerId] = []
-        world = World(HandClock(), random.Random(number), MemoryStorage(), inline)
+        self.clock, self.aside = SlowClock(), Aside()
+        world = World(self.clock, random.Random(number), MemoryStorage(), inline, aside=self.aside)
         parts = make_parts(self.identity, world, SimSwarm(seed=1).network(self.peer))
         parts.clock.established = True
         self.parts = replace(parts, calls=self)
@@ -65,8 +90,12 @@ class Node:
         asyncio.run(self.likeness.swap(self.record))
 
     def view(self) -> set[PeerId]:
-        self.likeness.choose((), (), 1, 0.0)
+        asyncio.run(self.likeness.look((), 5, 0.0))
         return set(self.likeness.communities.of)
+
+    def choose(self, circle: list[PeerId], beyond: list[PeerId], turn: int, age: float) -> list[Choice]:
+        asyncio.run(self.likeness.look(circle, turn, age))
+        return self.likeness.choose(circle, beyond, turn, age)
 
 
 def replace_word(word: Announcement, **more) -> Announcement:
@@ -157,7 +186,7 @@ def test_choices_are_remembered_for_people() -> None:
     me, circle = nodes[0], [node.peer for node in nodes[1:9]]
     me.knows(*nodes[1:])
     me.swap()
-    choices = me.likeness.choose(circle, [node.peer for node in nodes[9:]], 5, 30.0)
+    choices = me.choose(circle, [node.peer for node in nodes[9:]], 5, 30.0)
     assert len(choices) == 3
     for choice in choices:
         kinship = me.likeness.kinship(choice.peer)
@@ -193,7 +222,26 @@ def test_who_is_alone_in_its_circle_has_only_bridges_to_choose_and_the_reasons_s
     me, others = nodes[0], [node.peer for node in nodes[1:]]
     me.knows(*nodes[1:])
     me.swap()
-    choices = [choice for turn in range(100) for choice in me.likeness.choose([], others, turn, 1000.0)]
+    choices = [choice for turn in range(100) for choice in me.choose([], others, turn, 1000.0)]
     assert len(choices) >= 100, "somebody in every round"
     assert all(choice.bridge for choice in choices)
     assert {choice.why.split()[0] for choice in choices} == {"bridge", "by"}
+
+
+def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:
+    me, *others = swarm()
+    me.knows(*others)
+    me.swap()
+    beside = []
+    for step in (0.0, 0.02, 0.02, 0.002, 0.002):  # seconds from clock to clock
+        me.clock.step, before = step, me.aside.count
+        me.view()
+        beside.append(me.aside.count - before)
+    assert beside == [1, 0, 1, 1, 0], "as long as the last one, of which the first knows nothing"
+    assert len(me.likeness.communities.of) == COMMUNITIES * SIZE
+
+
+def test_advice_is_made_beside_the_loop() -> None:
+    me = swarm()[0]
+    asyncio.run(me.likeness.advise({me.peer: ""}, 0))
+    assert me.aside.count == 1
