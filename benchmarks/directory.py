@@ -5,8 +5,10 @@
 Peers arrive quickly and announce themselves through the node's own Directory and Records, over the simulated network;
 once more after the node's period, since by then others are nearest to their keys. Then one of them walks the whole
 tree, and looks for some peers one by one. A read asks several storers, whose records may differ, so that it can find
-more than any one of them keeps. After that, who is similar is found by gossip (benchmarks/nearest.py): lookups, bytes
-and cpu_ms of a node and round, and recall_at_10, at 100 to 100,000 peers.
+more than any one of them keeps. After that, what a node really reads of such a directory (benchmarks/reading.py):
+reads_per_minute, records_per_minute and the like, at 100 to 8,000 peers with a table of 500. And who is similar is
+found by gossip (benchmarks/nearest.py): lookups, bytes and cpu_ms of a node and round, and recall_at_10, at 100 to
+100,000 peers; its lookups are samples it takes by its own assumption.
 """
 
 from __future__ import annotations
@@ -17,64 +19,22 @@ import time
 from dataclasses import dataclass
 from statistics import mean
 
-from benchmarks import nearest
+from benchmarks import nearest, reading
 from benchmarks.common import Figures, progress, run
+from benchmarks.members import TAG, Member
 from p2pnode.addresses import Address
-from p2pnode.errors import PeerRefused
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Announcement, Find, Store, decode_request, encode
-from p2pnode.network.base import Payload
-from p2pnode.network.records import Records
-from p2pnode.network.sim import SimNetwork, SimSwarm
-from p2pnode.node.announcing import ANNOUNCE_TTL
+from p2pnode.ids import PeerId
+from p2pnode.network.sim import SimSwarm
 from p2pnode.node.directory import Directory
-from p2pnode.node.membership import ANNOUNCE_PERIOD
 from p2pnode.peers.directory import MAX_DEPTH, key_at, path_of
 from p2pnode.records import MAX_RECORDS_PER_KEY
-from p2pnode.simulate import SimClock, identity_of, run_sim
+from p2pnode.simulate import identity_of, run_sim
 
-TAG = "benchmarkbenchmarkbenchmar"
 PEERS = 100_000
 PEERS_QUICK = 5_000
 SIZES = (*nearest.SIZES, 100_000)  # of the swarms in which the most similar peers are looked for
 ARRIVALS_PER_SECOND = 2000.0  # virtual; all have announced twice before the first record runs out
 LOOKED_FOR = 200
-
-
-class Member:
-    """What of a node takes part in the directory: it keeps records for others and announces itself."""
-
-    def __init__(self, swarm: SimSwarm, identity: Identity) -> None:
-        self.network: SimNetwork = swarm.network(identity.peer_id)
-        self.records = Records(self.network, identity, SimClock(0.0).time)
-        self.directory = Directory(self.records, TAG, identity.peer_id)
-
-    async def answer(self, peer: PeerId, request: bytes) -> bytes:
-        message = decode_request(request)
-        if isinstance(message, Store):
-            return encode(self.records.serve_store(peer, message))
-        assert isinstance(message, Find)
-        return encode(self.records.serve_find(message))
-
-    async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        raise PeerRefused("unknown")
-
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        raise AssertionError(why)
-
-    async def join(self, when: float, first: Address) -> None:
-        """Come up at a time, meet the first member, announce, and once more a period later."""
-        await asyncio.sleep(when)
-        await self.network.start(self)
-        if first.peer != self.network.peer:
-            await self.network.contact(first, 30.0)
-        await self.announce()
-        await asyncio.sleep(ANNOUNCE_PERIOD)
-        await self.announce()
-
-    async def announce(self) -> None:
-        announcement = Announcement(self.network.peer[-8:], TAG, await self.network.addresses())
-        await self.directory.announce(announcement, ANNOUNCE_TTL)
 
 
 @dataclass(frozen=True)
@@ -88,7 +48,8 @@ class Tree:
 async def fill(count: int, seed: int = 1) -> list[Member]:
     """A swarm of so many members, all announced."""
     swarm = SimSwarm(seed)
-    members = [Member(swarm, identity_of(seed, index)) for index in range(count)]
+    identities = [identity_of(seed, index) for index in range(count)]
+    members = [Member(swarm.network(identity.peer_id), identity) for identity in identities]
     host = swarm.hosts[0]
     async with asyncio.TaskGroup() as group:
         for index, member in enumerate(members):
@@ -151,7 +112,8 @@ async def measured(count: int) -> Figures:
 def measure(arguments: argparse.Namespace) -> Figures:
     tree = run_sim(measured(arguments.peers or (PEERS_QUICK if arguments.quick else PEERS)))
     sizes, kinds = (nearest.SIZES_QUICK, ("churn",)) if arguments.quick else (SIZES, nearest.KINDS)
-    return {**tree, **nearest.figures(sizes, nearest.ROUNDS, kinds)}
+    real = reading.figures(reading.SIZES_QUICK if arguments.quick else reading.SIZES)
+    return {**tree, **real, **nearest.figures(sizes, nearest.ROUNDS, kinds)}
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 As T-Man (Jelasity and others, 2009) and Vicinity (Voulgaris and van Steen, 2013) build their overlays: once a round two
 nodes tell each other of the few peers nearest to the *other's* fingerprint. Whoever is near to someone near is likely
 near itself, so that everybody knows its nearest after some rounds that grow with the logarithm of the swarm. The
-random part comes from the directory and is not chosen by similarity: it finds unknown regions, and lying fingerprints
-cannot push it out.
+random part is a sample of what the directory was read to hold, not of what peers tell, and is not chosen by similarity:
+it finds unknown regions, and lying fingerprints cannot push it out.
 """
 
 from __future__ import annotations

@@ -77,11 +77,12 @@ class Stored(Message, frozen=True):
 
 
 class Find(Message, frozen=True):
-    """Records under a key that expire after `newer_than`; `after` pages on by peer id."""
+    """Records under a key that expire after `newer_than`, so many at most; `after` pages on by peer id."""
 
     key: Annotated[str, msgspec.Meta(max_length=256)]
     newer_than: float = 0.0
     after: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    most: Annotated[int, msgspec.Meta(ge=1)] = MAX_RECORDS_PER_KEY
 
 
 class Found(Message, frozen=True):

@@ -7,6 +7,7 @@ whole dictionary for one bad entry); only its routing is used.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -72,6 +73,17 @@ class Records:
         answers = await asyncio.gather(*(self._find_at(peer, key) for peer in storers))
         return self._verified.newest(key, (record for found in answers for record in found), self._now())
 
+    async def sample(self, key: str, most: int, rng: random.Random) -> dict[PeerId, SignedRecord]:
+        """Good records of so many peers under a key at most: one storer's, by id from a place drawn by lot."""
+        storers = await self._network.nearest(key, READERS)
+        if not storers:
+            return {}
+        storer, start = rng.choice(storers), Identity(rng.randbytes(32)).peer_id
+        found = list((await self._page(storer, Find(key, after=start, most=most))).records)[:most]
+        if len(found) < most:
+            found += (await self._page(storer, Find(key, most=most - len(found)))).records[: most - len(found)]
+        return self._verified.newest(key, found, self._now())
+
     def verified(self, record: SignedRecord) -> bool:
         """Whether a record that reached us some other way is good and not expired."""
         now = self._now()
@@ -81,15 +93,21 @@ class Records:
         if peer == self._network.peer:
             return self.kept.find(key, self._now())
         found: list[SignedRecord] = []
-        try:
-            for _ in range(MAX_PAGES):
-                page = await self._ask(peer, Find(key, after=found[-1].peer if found else ""), Found)
-                found.extend(page.records)
-                if not page.more or not page.records or len(found) >= MAX_RECORDS_PER_KEY:
-                    break
-        except PeerError:
-            pass
+        for _ in range(MAX_PAGES):
+            page = await self._page(peer, Find(key, after=found[-1].peer if found else ""))
+            found.extend(page.records)
+            if not page.more or not page.records or len(found) >= MAX_RECORDS_PER_KEY:
+                break
         return found
+
+    async def _page(self, peer: PeerId, request: Find) -> Found:
+        """What a storer has; nothing when it does not answer."""
+        if peer == self._network.peer:
+            return self.serve_find(request)
+        try:
+            return await self._ask(peer, request, Found)
+        except PeerError:
+            return Found(())
 
     async def _ask(self, peer: PeerId, request: Message, expected: type[A]) -> A:
         return decode_answer(await self._network.call(peer, encode(request), CALL_TIMEOUT), expected)
@@ -111,4 +129,5 @@ class Records:
             for record in self.kept.find(request.key, self._now(), request.newer_than)
             if record.peer > request.after
         ]
-        return Found(tuple(records[:PAGE_RECORDS]), more=len(records) > PAGE_RECORDS)
+        count = min(request.most, PAGE_RECORDS)
+        return Found(tuple(records[:count]), more=len(records) > count)

@@ -52,11 +52,11 @@ class Acquaintances:
             return False
         return self.note(record, announcement)
 
-    def note(self, record: SignedRecord, announcement: Announcement) -> bool:
-        """Note a verified announcement; True when it tells of somebody new."""
+    def note(self, record: SignedRecord, announcement: Announcement, listed: bool = False) -> bool:
+        """Note a verified announcement, told or (listed) read in the directory; True when it tells of somebody new."""
         id = PeerId(record.peer)
         before = self._table.get(id)
-        arrived = self._table.add(record, announcement)
+        arrived = self._table.add(record, announcement, listed)
         after = self._table.get(id)
         if after is not None and (before is None or before.announcement.addresses != after.announcement.addresses):
             self._network.learn(id, after.announcement.addresses)
@@ -81,8 +81,12 @@ class Acquaintances:
             self._events.say("peer silent", f"{_called(known.announcement, known.id)} does not answer", warning=True)
 
     def tidy(self) -> None:
-        """Forget announcements that ran out, and save the book. A full disk costs the book, not the node."""
-        for peer in self._table.expire(self._clock.now()):
+        """Forget announcements that ran out, and save the book. A full disk costs the book, not the node.
+
+        In a crowd most are forgotten because they were not read again: nothing to tell people of.
+        """
+        gone = self._table.expire(self._clock.now())
+        for peer in () if self._table.crowd else gone:
             self._events.say("peer gone", f"{_called(peer.announcement, peer.id)} was not heard of again", warning=True)
         try:
             self.book.save(self._clock.now())

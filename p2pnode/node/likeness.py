@@ -114,14 +114,15 @@ class Likeness:
         return Sights(told, self._marks(self._vicinity), self._vicinity.floor())
 
     def _look_around(self, vicinity: Vicinity) -> None:
-        """At times a random sample of all we have heard of, by the directory and otherwise; few peers are all taken."""
+        """Few peers are all taken; of many, at times a random sample of those the directory was read to hold."""
         now = self._parts.clock.now()
         vicinity.expire(now)
-        present = [peer.id for peer in self._parts.table.present(self._admission.access.tag)]
+        present = self._parts.table.present(self._admission.access.tag)
         if len(present) <= NEAR:
-            vicinity.told(self._sights(present))
+            vicinity.told(self._sights(peer.id for peer in present))
         elif self._swaps % SAMPLE_EVERY == 0:
-            vicinity.sampled(self._sights(self._parts.world.rng.sample(present, FAR)))
+            listed = [peer.id for peer in present if peer.listed]
+            vicinity.sampled(self._sights(self._parts.world.rng.sample(listed, min(FAR, len(listed)))))
         self._swaps += 1
 
     async def _ask(self, partner: PeerId, request: SwapSights) -> Sights:
@@ -205,8 +206,10 @@ class Likeness:
         return choices
 
     def _outside(self, beyond: Sequence[PeerId]) -> list[PeerId]:
-        """Of those outside our circle the ones in our view, and some of all: strangers nobody's fingerprint brought."""
-        strangers = self._parts.world.rng.sample(beyond, min(FAR, len(beyond)))
+        """Of those outside our circle the ones in our view, and by lot some strangers the directory named."""
+        known = (self._parts.table.get(peer) for peer in beyond)
+        listed = [peer.id for peer in known if peer is not None and peer.listed]
+        strangers = self._parts.world.rng.sample(listed, min(FAR, len(listed)))
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
     async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:

@@ -16,6 +16,7 @@ from ..errors import NetworkDown, PeerError, PeerMisbehaved
 from ..ids import PeerId
 from ..messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Welcome
 from ..network.base import Health, Seconds
+from ..peers.crowd import in_a_crowd
 from .announcing import Announcer, Me
 from .parts import Parts
 
@@ -31,6 +32,7 @@ NEWCOMER_PAUSE: Seconds = 0.25  # so that a crowd arriving at once is not pinged
 ASK_PEERS_EVERY = 5  # ping rounds
 HEARD_WINDOW: Seconds = 10.0  # an answer this recent means connected
 GREET_AT_ONCE = 8
+RENEW_BEFORE: Seconds = 120.0  # whose word runs out within this time is asked for a new one
 TOLD_AT_ONCE = 48
 BOOK_TRIES = 8
 GOODBYES = 16
@@ -125,8 +127,9 @@ class Membership:
             await asyncio.gather(*(self._ping(peer) for peer in picks))
             if newcomers:
                 await asyncio.sleep(NEWCOMER_PAUSE)
-            if rounds % ASK_PEERS_EVERY == 0:
+            if rounds % ASK_PEERS_EVERY == 0 and not self._table.crowd:
                 await self._ask_someone_for_peers()
+            await self._renew_acquaintance()
             self._parts.acquaintances.tidy()
             if await self.announcer.refresh_addresses():
                 self._announce_now.set()
@@ -172,9 +175,7 @@ class Membership:
         begun = clock.monotonic()
         welcome = await self._calls.ask(peer, self.announcer.hello(), Welcome, CONTACT_TIMEOUT)
         self._parts.clock.report(peer, welcome.time, clock.monotonic() - begun)
-        if welcome.announcement is not None and welcome.announcement.peer == peer:
-            self._parts.acquaintances.take_in(welcome.announcement)
-            self._met(peer)
+        self._welcomed(peer, welcome)
         await self._ask_for_peers(peer)
         return welcome
 
@@ -208,10 +209,18 @@ class Membership:
 
     async def _greet_quietly(self, peer: PeerId) -> None:
         with contextlib.suppress(PeerError, NetworkDown):
-            await self._calls.ask(peer, self.announcer.hello(), Welcome)
-            self._met(peer)
+            self._welcomed(peer, await self._calls.ask(peer, self.announcer.hello(), Welcome))
 
-    def _met(self, peer: PeerId) -> None:
+    async def _renew_acquaintance(self) -> None:
+        """In a crowd a peer we work with may not be read of again for long: before we forget it, we greet it."""
+        soon = self._table.running_out(self._parts.clock.now() + RENEW_BEFORE)
+        if soon is not None:
+            await self._greet_quietly(soon)
+
+    def _welcomed(self, peer: PeerId, welcome: Welcome) -> None:
+        """A peer answered our greeting, with its newest word about itself."""
+        if welcome.announcement is not None and welcome.announcement.peer == peer:
+            self._parts.acquaintances.take_in(welcome.announcement)
         known = self._table.get(peer)
         if known is not None:
             self._parts.acquaintances.answered(known)
@@ -224,9 +233,10 @@ class Membership:
 
     async def read_directory(self, thorough: bool = True) -> bool:
         """Read our part of the directory; True when it told of somebody new."""
-        found = await self.announcer.directory.read(self._rng, thorough)
-        note = self._parts.acquaintances.note
-        new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
+        directory, table, note = self.announcer.directory, self._table, self._parts.acquaintances.note
+        found = await directory.read(self._rng, thorough, table.crowd)
+        new = [peer for peer, (record, announcement) in found.items() if note(record, announcement, listed=True)]
+        table.crowd = in_a_crowd(len(table), table.max_peers, directory.whole)
         await self._greet_some(new)
         return bool(new)
 
@@ -242,7 +252,8 @@ class Membership:
         if not pong.knows_you:
             await self._greet_quietly(peer)  # it was started anew, perhaps without its peer book
         here = self._table.count_present(self.me.tag)
-        if here < min(pong.known, MAX_PEERS_PER_ANSWER) and known.announcement.run == self.me.tag:
+        few = here < min(pong.known, MAX_PEERS_PER_ANSWER) and not self._table.crowd
+        if few and known.announcement.run == self.me.tag:
             await self._ask_quietly_for_peers(peer)
 
     # ---- waiting ----

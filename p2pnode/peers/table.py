@@ -30,6 +30,7 @@ class Peer:
     failures: int = 0
     latency: float | None = None  # seconds a small call takes
     rate: float | None = None  # bytes a second, once a large one has told
+    listed: bool = False  # read in the directory, not only told of by peers
 
     @property
     def name(self) -> str:
@@ -48,11 +49,12 @@ class PeerTable:
     """Peers by id. Nothing here trusts a peer: announcements come in verified, calls are our own experience."""
 
     def __init__(self, own: PeerId, max_peers: int = MAX_PEERS) -> None:
+        self.max_peers = max_peers
+        self.crowd = False  # whether the swarm is larger than we follow: nobody is a new arrival then (peers/crowd.py)
         self._own = own
         self._peers: dict[PeerId, Peer] = {}
         self._order: list[PeerId] = []  # sorted; tables are read far more often than they change
         self._present: dict[str | None, list[PeerId]] = {}  # answers of `present`, until they change
-        self._max_peers = max_peers
         self._none_expires_before = math.inf  # swarm time; saves looking through the table
 
     def __iter__(self) -> Iterator[Peer]:
@@ -64,25 +66,34 @@ class PeerTable:
     def get(self, peer: PeerId) -> Peer | None:
         return self._peers.get(peer)
 
-    def add(self, record: SignedRecord, announcement: Announcement) -> bool:
+    def add(self, record: SignedRecord, announcement: Announcement, listed: bool = False) -> bool:
         """Take in a verified announcement; True when it tells of a new arrival. `left` removes the peer."""
         peer = PeerId(record.peer)
         known = self._peers.get(peer)
+        if known is not None and listed and not known.listed:
+            known = replace(known, listed=True)
+            self._put(known)
         if peer == self._own or (known is not None and known.record.expiry >= record.expiry):
             return False
         if known is None:
-            if len(self._peers) >= self._max_peers:
-                self._remove(self._least_valuable())
-            self._put(Peer(peer, record, announcement))
-            return not announcement.left
+            if len(self._peers) >= self.max_peers:
+                self._remove(self._least_valuable(listed))
+            self._put(Peer(peer, record, announcement, listed=listed))
+            return not announcement.left and not self.crowd
         restarted = announcement.started != known.announcement.started
         failures = 0 if restarted else known.failures
         self._put(replace(known, record=record, announcement=announcement, failures=failures))
-        return known.announcement.left and not announcement.left
+        return known.announcement.left and not announcement.left and not self.crowd
 
-    def _least_valuable(self) -> PeerId:
-        """Whom to forget first: peers never spoken with, then those whose word runs out soonest."""
-        return min(self._peers.values(), key=lambda peer: (peer.heard is not None, peer.record.expiry, peer.id)).id
+    def _least_valuable(self, listed: bool) -> PeerId:
+        """Whom to forget first: peers never spoken with, then those whose word runs out soonest.
+
+        Those listed in the directory and those peers told of share the table: the newcomer's kind does not push the
+        other out of its half.
+        """
+        too_many_listed = 2 * (sum(peer.listed for peer in self) + listed) > self.max_peers
+        kind = [peer for peer in self if peer.listed == too_many_listed]
+        return min(kind or self, key=lambda peer: (peer.heard is not None, peer.record.expiry, peer.id)).id
 
     def heard(self, peer: PeerId, now: float, seconds: float, count: int = 0) -> None:
         """A call of so many bytes succeeded, in so long: small ones tell the latency, large ones the rate."""
@@ -143,6 +154,11 @@ class PeerTable:
         del self._peers[peer]
         del self._order[bisect_left(self._order, peer)]
         self._present.clear()
+
+    def running_out(self, before: float) -> PeerId | None:
+        """Of those we have spoken with, the last one heard whose word runs out before then (swarm time)."""
+        soon = [peer for peer in self.present() if peer.heard is not None and peer.record.expiry < before]
+        return max(soon, key=lambda peer: (peer.heard or 0.0, peer.id)).id if soon else None
 
     def pick_to_ping(self, rng: random.Random, count: int) -> list[PeerId]:
         """Whom to call next to know they are there: newcomers first, else anyone, and every other time silent ones.

@@ -15,7 +15,7 @@ from p2pnode.communities.fingerprint import HEADER_BYTES
 from p2pnode.communities.partners import Choice
 from p2pnode.errors import PeerRefused, PeerUnreachable
 from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Announcement, Sights, SwapSights, encode
+from p2pnode.messages import Announcement, Sights, SwapSights, decode_announcement, encode
 from p2pnode.network.sim import SimSwarm
 from p2pnode.node.admission import Admission
 from p2pnode.node.likeness import Likeness
@@ -80,6 +80,11 @@ class Node:
         for other in others:
             self.parts.acquaintances.take_in(other.record(**more))
 
+    def reads_of(self, *others: Node) -> None:
+        """In the directory."""
+        for other in others:
+            self.parts.acquaintances.note(other.record(), decode_announcement(other.record().value), listed=True)
+
     async def ask(self, peer: PeerId, request: SwapSights, expected: type[Sights], timeout: float) -> Sights:
         self.asked.append(peer)
         if peer not in self.others:
@@ -102,8 +107,8 @@ def replace_word(word: Announcement, **more) -> Announcement:
     return Announcement(**{field: more.get(field, getattr(word, field)) for field in word.__struct_fields__})
 
 
-def swarm(**more) -> list[Node]:
-    nodes = [Node(n, HEADER + row.tobytes(), **more) for n, row in enumerate(planted(COMMUNITIES, SIZE).values())]
+def swarm(communities: int = COMMUNITIES, **more) -> list[Node]:
+    nodes = [Node(n, HEADER + row.tobytes(), **more) for n, row in enumerate(planted(communities, SIZE).values())]
     for node in nodes:
         node.others = {other.peer: other for other in nodes}
     return nodes
@@ -119,6 +124,24 @@ def test_similar_peers_are_heard_of_from_others() -> None:
     for number, node in enumerate(nodes):
         alike = {other.peer for other in nodes[number % COMMUNITIES :: COMMUNITIES]}
         assert len(alike & node.view()) >= SIZE - 1
+
+
+def test_what_peers_tell_does_not_get_into_the_random_sample() -> None:
+    nodes = swarm(communities=6)
+    me, read, told = nodes[0], nodes[1:13], nodes[13:]
+    me.knows(*told)
+    me.reads_of(*read)
+    me.likeness._look_around(me.likeness._vicinity)
+    assert me.view() == {me.peer, *(node.peer for node in read)}
+
+
+def test_strangers_are_drawn_from_the_directory() -> None:
+    me, *others = swarm(communities=6)
+    read, beyond = {node.peer for node in others[:12]}, [node.peer for node in others]
+    me.knows(*others[12:])
+    me.reads_of(*others[:12])
+    fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
+    assert {choice.peer for turn in range(100) for choice in fresh.choose((), beyond, turn, 0.0)} == read
 
 
 def test_only_good_and_comparable_announcements_count() -> None:

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import random
+
 from benchmarks.directory import fill, reads_to_find, walk
+from p2pnode.node.directory import SAMPLE, Directory
 from p2pnode.records import MAX_RECORDS_PER_KEY
 from p2pnode.simulate import run_sim
 
 PEERS = 1800
+
+
+async def check_samples(directory: Directory) -> None:
+    """In a crowd a read gives some of the own key and some of elsewhere, by lot, and nobody is left out for ever."""
+    assert directory.depth
+    everyone = await directory.read_key(directory.key)
+    seen, rng = set(), random.Random(1)
+    for _ in range(40):
+        depth, key = directory.depth, directory.key
+        sample = await directory.sample_key(key, rng)
+        assert len(sample) == min(SAMPLE, len(everyone))
+        seen.update(sample)
+        assert SAMPLE <= len(await directory.read(rng, crowd=True)) <= 2 * SAMPLE
+        assert directory.depth == depth, "a sample does not make a full key look empty"
+    assert not directory.whole
+    assert len(everyone) > SAMPLE
+    assert seen == everyone.keys()
 
 
 def test_no_key_overflows_and_every_peer_is_found() -> None:
@@ -19,5 +39,6 @@ def test_no_key_overflows_and_every_peer_is_found() -> None:
         assert len([size for size in tree.sizes.values() if size]) > 2, "the tree has branched"
         for member in members[::300]:
             assert await reads_to_find(members[0].directory, member.network.peer) <= 4
+        await check_samples(members[600].directory)
 
     run_sim(main())

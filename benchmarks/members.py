@@ -1,0 +1,55 @@
+"""Members of a simulated swarm that do no more than keep and announce: for benchmarks of large directories."""
+
+from __future__ import annotations
+
+import asyncio
+
+from p2pnode.addresses import Address
+from p2pnode.errors import PeerRefused
+from p2pnode.ids import Identity, PeerId
+from p2pnode.messages import Announcement, Find, Store, decode_request, encode
+from p2pnode.network.base import Payload
+from p2pnode.network.records import Records
+from p2pnode.network.sim import SimNetwork
+from p2pnode.node.announcing import ANNOUNCE_TTL
+from p2pnode.node.directory import Directory
+from p2pnode.node.membership import ANNOUNCE_PERIOD
+from p2pnode.simulate import SimClock
+
+TAG = "benchmarkbenchmarkbenchmar"
+
+
+class Member:
+    """What of a node takes part in the directory: it keeps records for others and announces itself."""
+
+    def __init__(self, network: SimNetwork, identity: Identity) -> None:
+        self.network = network
+        self.records = Records(network, identity, SimClock(0.0).time)
+        self.directory = Directory(self.records, TAG, identity.peer_id)
+
+    async def answer(self, peer: PeerId, request: bytes) -> bytes:
+        message = decode_request(request)
+        if isinstance(message, Store):
+            return encode(self.records.serve_store(peer, message))
+        assert isinstance(message, Find)
+        return encode(self.records.serve_find(message))
+
+    async def payload(self, peer: PeerId, request: bytes) -> Payload:
+        raise PeerRefused("unknown")
+
+    def misbehaved(self, peer: PeerId, why: str) -> None:
+        raise AssertionError(why)
+
+    async def join(self, when: float, first: Address) -> None:
+        """Come up at a time, meet the first member, announce, and once more a period later."""
+        await asyncio.sleep(when)
+        await self.network.start(self)
+        if first.peer != self.network.peer:
+            await self.network.contact(first, 30.0)
+        await self.announce()
+        await asyncio.sleep(ANNOUNCE_PERIOD)
+        await self.announce()
+
+    async def announce(self) -> None:
+        announcement = Announcement(self.network.peer[-8:], TAG, await self.network.addresses())
+        await self.directory.announce(announcement, ANNOUNCE_TTL)

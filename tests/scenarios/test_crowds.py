@@ -1,0 +1,54 @@
+"""A node in a swarm several times its table: what it asks for stays the same, and it goes on hearing of others."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from benchmarks.common import Figures
+from benchmarks.reading import Crowd, Watched, counted
+from p2pnode.network.sim import Fault
+from p2pnode.peers.table import PeerTable
+from p2pnode.simulate import Plan, run_plan, run_sim
+
+SETTLING, WATCHING = 150.0, 450.0
+
+
+def asked_for(peers: int, table: int) -> Figures:
+    """What a node asks for a minute that has joined so many."""
+
+    async def main() -> Figures:
+        crowd = Crowd(peers)
+        async with crowd.there():
+            node = Watched(crowd, table)
+            life = asyncio.create_task(node.live())
+            figures = await counted([node], SETTLING, WATCHING)
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+        return figures
+
+    return run_sim(main())
+
+
+@pytest.mark.parametrize("peers", [80, 160])
+def test_reads_greetings_and_pings_do_not_grow_with_the_swarm(peers: int) -> None:
+    figures = asked_for(peers, table=20)
+    assert figures["known"] == 20
+    assert 0 < figures["reads_per_minute"] <= 1
+    assert figures["records_per_minute"] <= figures["reads_per_minute"] * (peers + 2), "one storer is asked"
+    assert figures["greetings_per_minute"] <= 20
+    assert figures["pings_per_minute"] <= 60
+    assert figures["asked_for_peers_per_minute"] <= 2, "whom it contacts once a minute"
+
+
+def test_a_newcomer_to_a_crowd_of_nodes_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2pnode.node.parts.PeerTable", partial(PeerTable, max_peers=6))
+    late = Fault(0.0, "crash", (23,), seconds=180.0)
+    result = run_plan(Plan(peers=24, seed=3, seconds=240.0, faults=(late,)))
+    known = [[row.name for row in status.peers if row.present] for status in result.statuses if status is not None]
+    assert [len(names) for names in known] == [6] * 24
+    assert 3 <= sum("n23" in names for names in known) <= 12, "as anyone is: by six in the mean"
+    assert result.messages["call"] <= 60 * 24 * 4, "a node and minute, most of them pings"
+    assert result.messages["nearest"] <= 5 * 24 * 4, "a node and minute, with the many of the beginning"
