@@ -10,6 +10,9 @@ nodes is replaced every round; gone ones are found out by asking them. `keys` is
 from a key made of the fingerprint's own signs under random projections, as a directory could keep. Swarms above 10,000
 are planted only. Recall is also told after 5 and 10 rounds.
 
+The samples are this benchmark's own assumption, and so are the lookups told here: what a node really reads of the
+directory is counted by benchmarks/reading.py.
+
 Per node and round: lookups, bytes (sent and received), records that come in, cpu_ms. The last is measured on some of
 the exchanges, done once more with fresh copies of both nodes' tables: among thousands of tables in one process most of
 the time would go into waiting for memory, which a node that has one table does not do; and it has the checking of every

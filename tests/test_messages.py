@@ -44,7 +44,7 @@ REQUESTS: list[Message] = [
     Ping(),
     Hello(1, RECORD),
     Store((RECORD,)),
-    Find("peers/run/p", 3.0, "12D3"),
+    Find("peers/run/p", 3.0, "12D3", 7),
     GetPeers("run"),
     GetManifest("run", b"x"),
     GetNeeds("run", "main", b"x"),

@@ -209,7 +209,8 @@ class Likeness:
         """Of those outside our circle the ones in our view, and by lot some strangers the directory named."""
         known = (self._parts.table.get(peer) for peer in beyond)
         listed = [peer.id for peer in known if peer is not None and peer.listed]
-        strangers = self._parts.world.rng.sample(listed, min(FAR, len(listed)))
+        possible = listed or beyond  # before the directory was read
+        strangers = self._parts.world.rng.sample(possible, min(FAR, len(possible)))
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
     async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:
