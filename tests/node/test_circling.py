@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,15 +13,17 @@ import pytest
 
 from p2pnode.addresses import Address
 from p2pnode.communities.circles import SETTLE_ROUNDS, SPLIT
+from p2pnode.communities.partners import Choice
 from p2pnode.deltaset.entry import UNION
 from p2pnode.deltaset.lineage import Found, circle_lineage, encode_found, name_of, read_found, sign_found
-from p2pnode.errors import LocalProblem, PeerRefused
+from p2pnode.errors import LocalProblem, PeerRefused, PeerUnreachable
 from p2pnode.ids import Identity, PeerId
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts
 from p2pnode.merge.setcircle import split_off
 from p2pnode.messages import (
     Announcement,
+    Bridge,
     CircleIs,
     Exchange,
     GetCircle,
@@ -38,6 +41,7 @@ from p2pnode.node.learning import Learning
 from p2pnode.node.parts import make_parts
 from p2pnode.node.world import World, inline
 from p2pnode.records import sign_record
+from p2pnode.run import Aim
 from p2pnode.simulate import SimClock
 from p2pnode.store.storage import MemoryStorage, Part
 from tests.communities.views import planted
@@ -51,7 +55,7 @@ PRINTS = [bytes([1, 1, 7, 7]) + row.tobytes() for row in planted(2, 12).values()
 class Member:
     """A learning that is moved by hand; it serves others, truly unless `bend` says otherwise."""
 
-    def __init__(self, swarm: SimSwarm, number: int, storage: MemoryStorage | None = None) -> None:
+    def __init__(self, swarm: SimSwarm, number: int, storage: MemoryStorage | None = None, aim: Aim = "shared") -> None:
         self.identity, self.number = Identity(bytes([number + 1]) * 32), number
         self.network = swarm.network(self.identity.peer_id)
         self.storage = storage or MemoryStorage()
@@ -59,7 +63,7 @@ class Member:
         self.parts = make_parts(self.identity, world, self.network)
         self.parts.clock.established = True
         self.policy: DeltaSetPolicy = policy_of(BENCH, self.identity, GENESIS.hex())
-        terms = replace(TERMS, genesis=GENESIS)
+        terms = replace(TERMS, genesis=GENESIS, aim=aim)
         self.learning = Learning(self.parts, RUN, BENCH, self.policy, terms)
         self.learning.likeness.took(PRINTS[number % len(PRINTS)])
         self.asked: list[str] = []
@@ -108,9 +112,9 @@ class Member:
 class Swarm:
     """Members by id that hear each other's words when `hear` is called."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, aim: Aim = "shared") -> None:
         self.swarm = SimSwarm(1, Links(latency=0.01, jitter=0.0))
-        made = [Member(self.swarm, number) for number in range(count)]
+        made = [Member(self.swarm, number, aim=aim) for number in range(count)]
         self.members = sorted(made, key=lambda member: member.peer)
 
     async def start(self) -> None:
@@ -171,9 +175,9 @@ class Swarm:
         return [member for member in self.members if member.circle]
 
 
-def in_swarm(count: int, test: Callable[[Swarm], Awaitable[None]]) -> None:
+def in_swarm(count: int, test: Callable[[Swarm], Awaitable[None]], aim: Aim = "shared") -> None:
     async def main() -> None:
-        swarm = Swarm(count)
+        swarm = Swarm(count, aim)
         await swarm.start()
         await test(swarm)
         for member in swarm.members:
@@ -203,6 +207,44 @@ def test_a_large_circle_splits_once_and_both_halves_are_whole() -> None:
         for number in range(20, 30):
             await swarm.rounds(number)
         assert [member.circle for member in swarm.members] == before, "nobody moves on"
+
+    in_swarm(SPLIT, test)
+
+
+@pytest.mark.parametrize(("aim", "kinds"), [("shared", {0, 1}), ("own", {0})])
+def test_who_leaves_is_of_all_kinds_or_of_one_as_the_run_aims(aim: Aim, kinds: set[int]) -> None:
+    async def test(swarm: Swarm) -> None:
+        new = await swarm.split()
+        first = new[0].number % 2
+        assert {(member.number + first) % 2 for member in new} == kinds
+
+    in_swarm(SPLIT, test, aim)
+
+
+def test_those_chosen_are_asked_and_nobody_else() -> None:
+    async def test(swarm: Swarm) -> None:
+        new = await swarm.split()
+        member = new[0]
+        exchanging, asked, wanted = member.learning.exchanging, [], []
+        choose = member.learning.likeness.choose
+
+        def noted(*facts: Any) -> list[Choice]:
+            wanted.append(choose(*facts))
+            return wanted[-1]
+
+        async def unheard(peer: PeerId, request: object, *_: object) -> Any:
+            if isinstance(request, Exchange | Bridge):
+                asked.append((peer, isinstance(request, Bridge)))
+            raise PeerUnreachable("no way")
+
+        member.learning.likeness.choose = noted  # type: ignore[method-assign]
+        member.parts.calls.ask = unheard  # type: ignore[method-assign]
+        for number in range(20):
+            member.learning.standings.rounds = number
+            asked.clear()
+            await exchanging.once()
+            assert sorted(asked) == sorted((choice.peer, choice.bridge) for choice in wanted[-1])
+        assert {choice.bridge for choices in wanted for choice in choices} == {False, True}
 
     in_swarm(SPLIT, test)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -220,37 +219,6 @@ def test_choices_are_remembered_for_people() -> None:
     assert asyncio.run(me.likeness.advise({me.peer: ""}, 0)).what == "found"
 
 
-def test_who_was_measured_to_be_faster_is_chosen_more_often() -> None:
-    nodes = swarm()[:9]
-    me, fast, slow = nodes[:3]
-    me.knows(*nodes[1:])
-    me.parts.table.heard(fast.peer, 1.0, 0.1, 1_000_000)
-    me.parts.table.heard(slow.peer, 1.0, 100.0, 1_000_000)
-    circle = [node.peer for node in nodes[1:]]
-    chosen = Counter(choice.peer for turn in range(200) for choice in me.likeness.choose(circle, [], turn, 0.0))
-    assert chosen[fast.peer] > 2 * chosen[slow.peer] > 0
-
-
-def test_those_without_standing_are_not_chosen() -> None:
-    me, good, bad = swarm()[:3]
-    me.knows(good, bad)
-    for _ in range(30):
-        me.parts.standing.fault(bad.peer, "lies", 1000.0)
-    chosen = {choice.peer for turn in range(40) for choice in me.likeness.choose([good.peer, bad.peer], [], turn, 0.0)}
-    assert chosen == {good.peer}
-
-
-def test_who_is_alone_in_its_circle_has_only_bridges_to_choose_and_the_reasons_say_so() -> None:
-    nodes = swarm()
-    me, others = nodes[0], [node.peer for node in nodes[1:]]
-    me.knows(*nodes[1:])
-    me.swap()
-    choices = [choice for turn in range(100) for choice in me.choose([], others, turn, 1000.0)]
-    assert len(choices) >= 100, "somebody in every round"
-    assert all(choice.bridge for choice in choices)
-    assert {choice.why.split()[0] for choice in choices} == {"bridge", "by"}
-
-
 def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:
     me, *others = swarm()
     me.knows(*others)
@@ -268,3 +236,26 @@ def test_advice_is_made_beside_the_loop() -> None:
     me = swarm()[0]
     asyncio.run(me.likeness.advise({me.peer: ""}, 0))
     assert me.aside.count == 1
+
+
+def test_who_has_left_since_is_not_told_of() -> None:
+    me, other, third, gone = swarm()[:4]
+    me.knows(other, third, gone)
+    me.swap()
+    me.knows(gone, left=True, expiry=1301.0)
+    told = me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, (), floor=0.0)).announcements
+    assert [record.peer for record in told] == [third.peer]
+
+
+def test_fingerprints_just_like_ours_do_not_push_all_others_out_of_the_view() -> None:
+    """Sixty liars fill the nearest; a sample of everybody finds the honest, at one time or another."""
+    nodes = swarm()
+    me, honest = nodes[0], nodes[1:11]
+    liars = [Node(100 + number, me.fingerprint) for number in range(60)]
+    me.knows(*honest, *liars)
+    seen = set()
+    for _ in range(100):
+        me.likeness.answer(liars[0].peer, SwapSights(PUBLIC.tag, tuple(liar.record() for liar in liars[:8])))
+        me.swap()
+        seen |= me.view()
+    assert seen >= {node.peer for node in honest}
