@@ -57,8 +57,8 @@ class Vicinity:
         self._random: dict[PeerId, None] = {}  # the random part, oldest first
         self._asked: dict[PeerId, int] = {}
         self._asks = 0
+        self._order: list[PeerId] = []  # most alike first, ties by name; so are the next two
         self._rows: Rows = np.empty((0, DIMENSIONS), np.int8)
-        self._order: list[PeerId] = []  # of the rows
         self._alike: NDArray[np.float64] = np.empty(0)
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Vicinity:
 
     def nearest(self, count: int) -> list[PeerId]:
         """The known peers most like this node, best first."""
-        return [self._order[place] for place in _first(self._alike, count)]
+        return self._order[:count]
 
     def similarity(self, peer: PeerId) -> float | None:
         sight = self._sights.get(peer)
@@ -82,61 +82,69 @@ class Vicinity:
     def moved(self, row: Row) -> None:
         """This node's own fingerprint has changed."""
         self._row = row
-        self._rank()
+        self._alike = similarities(row, self._rows)
+        self._trim()
 
     # ---- hearing ----
 
     def told(self, sights: Iterable[Sight]) -> None:
         """What another node told: kept where nearer than what is known."""
-        news = [self._note(sight) for sight in sights]
-        if any(news):
-            self._trim()
+        if news := [sight for sight in sights if self._is_news(sight)]:
+            self._take(news)
 
     def sampled(self, sights: Iterable[Sight]) -> None:
         """A random sample of the swarm, of the directory: the newest of them stay whatever they are like."""
-        for sight in sights:
-            self._note(sight)
-            if sight.peer != self._own:
-                self._random.pop(sight.peer, None)
-                self._random[sight.peer] = None
+        others = [sight for sight in sights if sight.peer != self._own]
+        for sight in others:
+            self._random.pop(sight.peer, None)
+            self._random[sight.peer] = None
         self._random = dict.fromkeys(list(self._random)[-self._far :])
-        self._trim()
+        self._take([sight for sight in others if self._is_news(sight)])
 
     def forget(self, peers: Collection[PeerId]) -> None:
         """Peers that left, were banned, or do not answer."""
-        for peer in peers:
-            self._sights.pop(peer, None)
+        gone = set(peers)
+        for peer in gone:
             self._random.pop(peer, None)  # when it was asked stays known: should it come back, others come first
-        self._rank()
+        self._keep([place for place, peer in enumerate(self._order) if peer not in gone])
 
     def expire(self, now: float) -> None:
-        self.forget([peer for peer, sight in self._sights.items() if sight.expiry <= now])
+        gone = [peer for peer, sight in self._sights.items() if sight.expiry <= now]
+        if gone:
+            self.forget(gone)
 
-    def _note(self, sight: Sight) -> bool:
-        """Take in what is new."""
+    def _is_news(self, sight: Sight) -> bool:
         known = self._sights.get(sight.peer)
-        if sight.peer == self._own or (known is not None and known.expiry >= sight.expiry):
-            return False
-        self._sights[sight.peer] = sight
-        return True
+        return sight.peer != self._own and (known is None or known.expiry < sight.expiry)
+
+    def _take(self, sights: list[Sight]) -> None:
+        """Take in what is new; only that is compared with our own fingerprint."""
+        news = {sight.peer: sight for sight in sights}
+        if news:
+            self._keep([place for place, peer in enumerate(self._order) if peer not in news])
+            rows = np.array([sight.row for sight in news.values()], np.int8)
+            self._sights.update(news)
+            self._order = [*self._order, *news]
+            self._rows = np.concatenate([self._rows, rows])
+            self._alike = np.concatenate([self._alike, similarities(self._row, rows)])
+        self._trim()
 
     def _trim(self) -> None:
-        """Keep the nearest and the random ones."""
-        self._rank()
-        kept = {*self.nearest(self._near), *self._random}
-        if len(kept) == len(self._order):
+        """Most alike first; the nearest and the random ones stay."""
+        alike = self._alike.tolist()
+        ranked = sorted(range(len(alike)), key=lambda place: (-alike[place], self._order[place]))
+        near, rest = ranked[: self._near], ranked[self._near :]
+        self._keep([*near, *(place for place in rest if self._order[place] in self._random)])
+        if len(self._asked) > ASKED_REMEMBERED:
+            self._asked = {peer: when for peer, when in self._asked.items() if peer in self._sights}
+
+    def _keep(self, places: list[int]) -> None:
+        """These and no others, in this order."""
+        if places == list(range(len(self._order))):
             return
-        places = [place for place, peer in enumerate(self._order) if peer in kept]
         self._order = [self._order[place] for place in places]
         self._sights = {peer: self._sights[peer] for peer in self._order}
-        if len(self._asked) > ASKED_REMEMBERED:
-            self._asked = {peer: when for peer, when in self._asked.items() if peer in kept}
         self._rows, self._alike = self._rows[places], self._alike[places]
-
-    def _rank(self) -> None:
-        self._order = sorted(self._sights)
-        self._rows = np.array([self._sights[peer].row for peer in self._order], np.int8).reshape(-1, DIMENSIONS)
-        self._alike = similarities(self._row, self._rows)
 
     # ---- telling ----
 
@@ -161,22 +169,16 @@ class Vicinity:
 
     def floor(self) -> float:
         """How alike a peer must be to be worth telling this node of."""
-        return 0.0 if len(self._alike) < self._near else float(self._alike[_first(self._alike, self._near)[-1]])
+        return 0.0 if len(self._alike) < self._near else float(self._alike[self._near - 1])
 
     def tell(self, other: PeerId, row: Row, known: Collection[bytes], floor: float = 0.0) -> list[Sight]:
         """The few peers nearest to the other's fingerprint that it does not know and would keep."""
         alike = similarities(row, self._rows)
         sights: list[Sight] = []
-        for place in _first(alike, len(alike)):
+        for place in np.argsort(-alike, kind="stable").tolist():
             if len(sights) == TOLD or alike[place] < floor:
                 break
             sight = self._sights[self._order[place]]
             if sight.peer != other and sight.mark not in known:
                 sights.append(sight)
         return sights
-
-
-def _first(alike: NDArray[np.float64], count: int) -> list[int]:
-    """Places of the greatest, ties in order."""
-    ranked: list[int] = np.argsort(-alike, kind="stable")[:count].tolist()
-    return ranked
