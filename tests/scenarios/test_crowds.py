@@ -16,6 +16,14 @@ from p2pnode.simulate import Plan, run_plan, run_sim
 SETTLING, WATCHING = 150.0, 450.0
 
 
+class Unread(Watched):
+    """Reads nothing of those it has met, as in a directory of very many keys."""
+
+    async def read_directory(self, thorough: bool = True) -> bool:
+        self.table.crowd = True
+        return False
+
+
 def asked_for(peers: int, table: int) -> Figures:
     """What a node asks for a minute that has joined so many."""
 
@@ -25,6 +33,7 @@ def asked_for(peers: int, table: int) -> Figures:
             node = Watched(crowd, table)
             life = asyncio.create_task(node.live())
             figures = await counted([node], SETTLING, WATCHING)
+            figures["listed"] = sum(peer.listed for peer in node.table)
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
         return figures
@@ -36,6 +45,7 @@ def asked_for(peers: int, table: int) -> Figures:
 def test_reads_greetings_and_pings_do_not_grow_with_the_swarm(peers: int) -> None:
     figures = asked_for(peers, table=20)
     assert figures["known"] == 20
+    assert figures["listed"] >= 10
     assert 0 < figures["reads_per_minute"] <= 1
     assert figures["records_per_minute"] <= figures["reads_per_minute"] * (peers + 2), "one storer is asked"
     assert figures["greetings_per_minute"] <= 20
@@ -52,3 +62,22 @@ def test_a_newcomer_to_a_crowd_of_nodes_is_heard_of(monkeypatch: pytest.MonkeyPa
     assert 3 <= sum("n23" in names for names in known) <= 12, "as anyone is: by six in the mean"
     assert result.messages["call"] <= 60 * 24 * 4, "a node and minute, most of them pings"
     assert result.messages["nearest"] <= 5 * 24 * 4, "a node and minute, with the many of the beginning"
+
+
+def test_those_spoken_with_are_not_forgotten_though_nothing_is_read_of_them() -> None:
+    async def main() -> None:
+        crowd = Crowd(3)
+        async with crowd.there():
+            node = Unread(crowd, table=20)
+            life = asyncio.create_task(node.live())
+            await asyncio.sleep(60.0)
+            before = node.counts.copy()
+            for _ in range(90):
+                await asyncio.sleep(10.0)
+                assert len(node.table) == 3
+            assert node.counts["GetPeers"] == before["GetPeers"], "nobody told of them either"
+            assert node.counts["Hello"] - before["Hello"] <= 4 * 3, "one each before their word runs out"
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+
+    run_sim(main())
