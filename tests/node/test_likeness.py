@@ -248,11 +248,11 @@ def test_who_has_left_since_is_not_told_of() -> None:
 
 
 def test_fingerprints_just_like_ours_do_not_push_all_others_out_of_the_view() -> None:
-    """Sixty liars fill the nearest; a sample of everybody finds the honest, at one time or another."""
+    """Sixty liars fill the nearest; a sample of the directory finds the honest, at one time or another."""
     nodes = swarm()
     me, honest = nodes[0], nodes[1:11]
     liars = [Node(100 + number, me.fingerprint) for number in range(60)]
-    me.knows(*honest, *liars)
+    me.reads_of(*honest, *liars)
     seen = set()
     for _ in range(100):
         me.likeness.answer(liars[0].peer, SwapSights(PUBLIC.tag, tuple(liar.record() for liar in liars[:8])))
