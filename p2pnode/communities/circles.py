@@ -68,7 +68,7 @@ def advise(declared: Declared, tree: Dendrogram, aim: Aim, rounds_here: int, rng
     """
     circles = declared.by_name()
     if not declared.mine:
-        return _enter(declared.me, circles, tree, aim)
+        return _enter(declared.me, circles, tree, aim, rng)
     members = circles[declared.mine]
     if len(members) >= SPLIT:
         return _split(declared.me, members, tree, aim, rounds_here, rng)
@@ -90,17 +90,20 @@ def _words(aim: Aim) -> str:
     return "most like this node" if aim == "own" else "least like this node"
 
 
-def _enter(me: PeerId, circles: Mapping[str, list[PeerId]], tree: Dendrogram, aim: Aim) -> Advice:
-    """Small circles first: a newcomer is worth most there. Where none has room, the smallest will split soon."""
+def _enter(me: PeerId, circles: Mapping[str, list[PeerId]], tree: Dendrogram, aim: Aim, rng: random.Random) -> Advice:
+    """Small circles first: a newcomer is worth most there. By its fingerprint where there is one and it decides.
+
+    Equal circles by lot, so that many who come at once do not all enter the same. Where none has room, the smallest
+    will split soon.
+    """
     if not circles:
         return Advice("found", "there is no circle yet")
     room = {name: members for name, members in circles.items() if len(members) < MAX_CIRCLE}
-    if not room:
-        least = min(circles, key=lambda name: (len(circles[name]), name))
-        return Advice("enter", f"{len(circles[least])} members, the fewest of all", least)
-    wanting = {name: members for name, members in room.items() if len(members) < TARGET} or room
-    best = max(wanting, key=lambda name: (fit([me], wanting[name], tree, aim), -len(wanting[name]), name))
-    return Advice("enter", f"{len(wanting[best])} members, {_words(aim)}", best)
+    wanting = {name: members for name, members in room.items() if len(members) < TARGET} or room or circles
+    fits = {name: round(fit([me], members, tree, aim), 9) for name, members in wanting.items() if room}
+    best = max(wanting, key=lambda name: (fits.get(name, 0.0), -len(wanting[name]), rng.random()))
+    why = _words(aim) if len({*fits.values()}) > 1 else "the fewest of all"
+    return Advice("enter", f"{len(wanting[best])} members, {why}", best)
 
 
 def _split(

@@ -29,6 +29,7 @@ from ..run import GENESIS
 from ..weights import Floats
 from .circlewords import CircleWords
 from .exchanging import Exchanging
+from .firstlook import FirstLook
 from .parts import Parts
 from .saving import Saving
 from .standings import Standings
@@ -240,10 +241,16 @@ class Circling:
         self._going = Going(name, word, taken[-1], why, union=union)
         return True
 
-    async def enter(self) -> bool:
-        """For a newcomer: start in the circle that wants it most; False when that is the run's first, or none."""
+    async def enter(self, look: FirstLook) -> bool:
+        """For a newcomer: start in the circle that wants it most; False when that is the run's first, or none.
+
+        Where there is a choice, by what its own data teach.
+        """
+        likeness = self._exchanging.likeness
         for _ in range(ENTER_TRIES):
-            advice = await self._exchanging.likeness.advise(self._circles(""), 0)
+            circles = self._circles("")
+            known = await look.fingerprint() if len({*circles.values()} - {""}) > 1 else b""
+            advice = await likeness.advise_newcomer(circles, known)
             if advice.what != "enter" or advice.circle == GENESIS:
                 return False
             if await self._prepare(advice.circle, advice.why):

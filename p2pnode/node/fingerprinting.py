@@ -44,13 +44,18 @@ class Fingerprinter:
         """
         begun = clock()
         try:
+            return self.look(trainer, weights)
+        finally:  # one that cannot be taken costs no more time than others
+            self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
+
+    def look(self, trainer: Trainer, weights: Vector) -> bytes:
+        """The same, whenever it is asked for."""
+        try:
             with trainer.borrowed(weights):
                 layers = activations(self._bench, self._probe)
             return self._projection.fingerprint(layers)
         except ValueError as error:
             raise LocalProblem(f"no fingerprint: {error}") from None
-        finally:  # one that cannot be taken costs no more time than others
-            self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
 
 
 def _inputs(task: Task, probe: Samples) -> NDArray[np.float64]:

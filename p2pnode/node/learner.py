@@ -138,9 +138,9 @@ async def catch_up(learning: Learning, genesis: bool, events: Events) -> bool:
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
-    asked, exchanging, circling = 0, learning.exchanging, learning.circling
+    asked, exchanging, circling, look = 0, learning.exchanging, learning.circling, learning.first_look()
     while True:
-        if circling is not None and await circling.enter():
+        if circling is not None and await circling.enter(look):
             return True
         members = exchanging.members()
         if genesis and members and await exchanging.catch_up_by_entries(members):

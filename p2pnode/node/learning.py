@@ -33,6 +33,7 @@ from .evaluating import Evaluating
 from .eventkinds import Kind
 from .exchanging import MODEL, Exchanging
 from .fingerprinting import Fingerprinter
+from .firstlook import FirstLook
 from .holdings import Holdings
 from .learningview import learning_status
 from .membership import Membership
@@ -219,6 +220,10 @@ class Learning:
         except (LocalProblem, TaskProblem) as problem:
             self.likeness.withdraw()
             self._warn("fingerprint", str(problem))
+
+    def first_look(self) -> FirstLook:
+        """For a newcomer that must choose a circle."""
+        return FirstLook(self._parts, self.trainer, self.fingerprints, self._terms.round_seconds)
 
     def _age(self) -> float:
         """Of the run, in rounds."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..communities.annealing import Aim, bridge_rate, progress_of
 from ..communities.circles import Advice, Declared, advise
-from ..communities.dendrogram import MAX_VIEW, Communities, grow
+from ..communities.dendrogram import MAX_VIEW, Communities, Dendrogram, grow
 from ..communities.fingerprint import Row, comparable, read_fingerprint, similarity
 from ..communities.partners import Candidate, Choice, Home, PartnerSettings, choose_partners
 from ..communities.vicinity import FAR, MARK_BYTES, NEAR, TOLD, Sight, Vicinity
@@ -214,13 +214,25 @@ class Likeness:
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
     async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:
-        """What to do about our own circle, by the last look. Beside the loop: many circles take a while.
+        """What to do about our own circle, by the last look.
 
         `circles` says who is where, ourselves included ("" for nowhere yet).
         """
-        declared, tree = Declared(self._admission.me, circles), self.communities.dendrogram
-        rng = random.Random(self._parts.world.rng.getrandbits(64))
-        return await self._parts.world.aside(lambda: advise(declared, tree, self._aim, rounds_here, rng))
+        return await self._advise(circles, rounds_here, lambda: self.communities.dendrogram)
+
+    async def advise_newcomer(self, circles: Mapping[PeerId, str], fingerprint: bytes) -> Advice:
+        """Which circle to enter, by a fingerprint (empty: none) that nobody else is told of."""
+        view: dict[PeerId, Row] = {}
+        if fingerprint:
+            self.took(fingerprint)
+            view = self._view(circles)
+            self.withdraw()
+        return await self._advise(circles, 0, lambda: grow(view))
+
+    async def _advise(self, circles: Mapping[PeerId, str], rounds_here: int, tree: Callable[[], Dendrogram]) -> Advice:
+        """Beside the loop: many circles take a while."""
+        declared, rng = Declared(self._admission.me, circles), random.Random(self._parts.world.rng.getrandbits(64))
+        return await self._parts.world.aside(lambda: advise(declared, tree(), self._aim, rounds_here, rng))
 
     def kinship(self, peer: PeerId) -> Kinship:
         """For people to see."""

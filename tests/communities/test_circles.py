@@ -113,8 +113,22 @@ def test_newcomers_go_where_the_aim_wants_them() -> None:
     assert advise(Declared(peer(0), circles), TREE, "own", 0, random.Random(1)).circle == "alike"
     assert advise(Declared(peer(0), circles), TREE, "shared", 0, random.Random(1)).circle == "unlike"
     assert advise(Declared(peer(0), {}), TREE, "own", 0, random.Random(1)).what == "found"
-    stranger = Declared(PeerId("unknown"), circles)
-    assert advise(stranger, TREE, "own", 0, random.Random(1)).what == "enter", "without a fingerprint too"
+    assert "5 members, most like" in advise(Declared(peer(0), circles), TREE, "own", 0, random.Random(1)).why
+
+
+@pytest.mark.parametrize("aim", ["own", "shared"])
+def test_a_newcomer_without_a_fingerprint_goes_where_the_fewest_are_by_lot_among_equals_and_says_so(aim: Aim) -> None:
+    circles = {peer(number): f"{number % 4}" for number in range(27)}  # 7 in each but the last, 6 there
+    found = advise(Declared(PeerId("unknown"), circles), TREE, aim, 0, random.Random(1))
+    assert (found.what, found.circle, found.why) == ("enter", "3", "6 members, the fewest of all")
+    del circles[peer(26)]
+    entered = {advise(Declared(PeerId("?"), circles), TREE, aim, 0, random.Random(seed)).circle for seed in range(40)}
+    assert entered == {"2", "3"}
+    apart = grow({**planted(4, 16), PeerId("?"): -planted(1, 1)[peer(0)]})
+    heights = {apart.height(PeerId("?"), member) for member in circles}
+    assert len(heights) == 1, "as far from everybody"
+    found = advise(Declared(PeerId("?"), circles), apart, aim, 0, random.Random(1))
+    assert found.why == "6 members, the fewest of all"
 
 
 def follow(circles: dict[PeerId, str], me: PeerId, advice: Advice, number: int) -> bool:

@@ -532,19 +532,39 @@ def test_without_a_disk_a_node_stays_where_it_is() -> None:
     in_swarm(SPLIT, test)
 
 
-def test_a_newcomer_enters_the_circle_that_has_fewest_and_stands_where_it_stands() -> None:
+class Look:
+    """A first look that shows this; `asked` says how often."""
+
+    def __init__(self, shows: bytes = b"") -> None:
+        self.shows, self.asked = shows, 0
+
+    async def fingerprint(self) -> bytes:
+        self.asked += 1
+        return self.shows
+
+
+async def newcomer_to(swarm: Swarm) -> Member:
+    newcomer = Member(swarm.swarm, 40)
+    newcomer.learning.likeness.withdraw()
+    await newcomer.network.start(newcomer)
+    await newcomer.learning.resume()
+    first = next(host for host in swarm.swarm.hosts if host.peer == swarm.members[0].peer)
+    await newcomer.network.contact(Address(first.address, first.peer), 5.0)
+    swarm.members.append(newcomer)
+    swarm.hear()
+    return newcomer
+
+
+def test_a_newcomer_that_has_learned_nothing_enters_where_fewest_are_and_stands_where_they_stand() -> None:
     async def test(swarm: Swarm) -> None:
         small, large = await shrink(swarm, await swarm.split(), 4)
-        newcomer = Member(swarm.swarm, 40)
-        await newcomer.network.start(newcomer)
-        first = next(host for host in swarm.swarm.hosts if host.peer == small[0].peer)
-        await newcomer.network.contact(Address(first.address, first.peer), 5.0)
-        newcomer.learning.likeness.fingerprint = b""
-        swarm.members.append(newcomer)
-        swarm.hear()
+        newcomer = await newcomer_to(swarm)
+        events = []
+        newcomer.parts.events.listen(events.append)
         assert len(large) > len(small)
-        assert await newcomer.circling.enter()
+        assert await newcomer.circling.enter(Look())
         assert newcomer.circle == small[0].circle
+        assert events[-1].text.endswith("4 members, the fewest of all")
         assert newcomer.policy.set.hash() == small[0].policy.set.hash()
         newcomer.learn()
         swarm.exchange()
@@ -553,10 +573,32 @@ def test_a_newcomer_enters_the_circle_that_has_fewest_and_stands_where_it_stands
     in_swarm(SPLIT, test)
 
 
-def test_in_the_first_circle_alone_a_newcomer_begins_as_ever() -> None:
+def test_a_newcomer_enters_by_what_its_first_look_shows_and_announces_it_to_nobody() -> None:
+    async def test(swarm: Swarm) -> None:
+        new = await swarm.split()
+        newcomer = await newcomer_to(swarm)
+        newcomer.learning.likeness._aim = "own"
+        for member in swarm.members[:-1]:  # whoever split off is of one kind now, who stayed of the other
+            member.learning.likeness.took(PRINTS[member.number // 2 * 2 + (member not in new)])
+        swarm.hear()
+        like_the_new = Look(PRINTS[-2])
+        assert await newcomer.circling.enter(like_the_new)
+        assert newcomer.circle == new[0].circle
+        assert like_the_new.asked == 1
+        assert newcomer.learning.likeness.fingerprint == b""
+        another = await newcomer_to(swarm)
+        another.learning.likeness._aim = "own"
+        assert not await another.circling.enter(Look(PRINTS[-1])), "the first circle is begun in as ever"
+
+    in_swarm(SPLIT, test)
+
+
+def test_in_the_first_circle_alone_a_newcomer_begins_as_ever_and_without_a_look() -> None:
     async def test(swarm: Swarm) -> None:
         swarm.hear()
-        assert not await swarm.members[0].circling.enter()
+        look = Look(PRINTS[0])
+        assert not await swarm.members[0].circling.enter(look)
         assert swarm.members[0].circle == ""
+        assert look.asked == 0
 
     in_swarm(3, test)

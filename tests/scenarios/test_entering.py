@@ -1,0 +1,63 @@
+"""A newcomer enters the circle that its own data fit, whatever the sizes, and stands where that circle stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from p2pnode.communities.circles import SPLIT
+from p2pnode.node.entrance import NodeSettings, Share
+from p2pnode.node.status import Event
+from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.simulate import Lesson, Plan, run_sim
+from p2pnode.simulate.compute import one_thread
+from tests.scenarios.test_forming_circles import FOREVER, Watched
+
+LATE = SPLIT
+
+
+class Latecomer(Watched):
+    """The last node comes when it is let in, and has data of this kind: one half of the labels, or the other."""
+
+    let_in = False
+    kind = 0
+    said: tuple[str, ...] = ()
+
+    def restart(self, index: int) -> None:
+        if index != LATE or self.let_in:
+            super().restart(index)
+
+    def kind_of(self, index: int) -> int:
+        return self.kind if index == LATE else index % 2
+
+    def _settings(self, index: int) -> NodeSettings:
+        return replace(super()._settings(index), share=Share("labels:5", self.kind_of(index), 2, 1))
+
+    def _note(self, index: int, event: Event) -> None:
+        super()._note(index, event)
+        if index == LATE and event.kind == "circle":
+            self.said += (event.text,)
+
+
+def test_a_newcomer_enters_by_what_its_data_teach() -> None:
+    lesson = Lesson(TaskChoice("digits", device="cpu", aim="own"), rounds=FOREVER, mean_steps=60.0)
+
+    async def main() -> None:
+        simulation = Latecomer(Plan(peers=SPLIT + 1, seed=4, sample_every=0.0, lesson=lesson), alone=0)
+        await simulation.start()
+        await simulation.go_on_until(60.0, circles=2)
+        circles = simulation.circles()
+        (name,) = [name for name in circles if name]
+        (simulation.kind, many), *_ = Counter(map(simulation.kind_of, circles[name])).most_common()
+        assert many >= len(circles[name]) - 1, "nearly all have one kind of data"
+        simulation.crash(circles[""][-1])  # so that the other circle has fewer members
+        await simulation.go_on(3.0)
+        simulation.let_in = True
+        simulation.restart(LATE)
+        await simulation.go_on(6.0)
+        assert simulation.learning()[LATE].status().circle == name
+        assert simulation.said == (f"in circle {name[:8]} now: 6 members, most like this node",)
+        await simulation.finish()
+
+    with one_thread():
+        run_sim(main())
