@@ -218,7 +218,8 @@ class Likeness:
 
         `circles` says who is where, ourselves included ("" for nowhere yet).
         """
-        return await self._advise(circles, rounds_here, lambda: self.communities.dendrogram)
+        tree = self.communities.dendrogram
+        return await self._advise(circles, rounds_here, lambda: tree)
 
     async def advise_newcomer(self, circles: Mapping[PeerId, str], fingerprint: bytes) -> Advice:
         """Which circle to enter, by a fingerprint (empty: none) that nobody else is told of."""
