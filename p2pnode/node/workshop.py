@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from blake3 import blake3
 
+from ..communities.partners import RANGES, without_partner_settings
 from ..deltaset.accumulate import weights_hash
 from ..errors import UsageError
 from ..merge.policy import MakePolicy
-from ..merge.registry import policy_named
+from ..merge.registry import check_settings, policy_named
 from ..run import Plan
 from ..task import Option, Samples, Task, as_option, option_defaults
 from ..tasks.find import installed_task, load_task
@@ -25,8 +26,12 @@ def open_bench(choice: TaskChoice, seed: int) -> Bench:
 
 
 def make_plan(bench: Bench, choice: TaskChoice, seed: int) -> Plan:
-    """The plan a founder signs. UsageError when the policy is not known here."""
+    """The plan a founder signs. UsageError when the policy is not known here, or not with these settings."""
     known_policy(choice.policy)
+    try:
+        check_settings(choice.policy, without_partner_settings(choice.settings), besides=RANGES)
+    except ValueError as error:
+        raise UsageError(f"--set: {error}") from None
     return Plan(
         task=bench.task.name,
         version=bench.task.version,

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
-import numpy as np
-
 from ..communities.circles import MAX_CIRCLE
 from ..communities.partners import RANGES, partner_settings, without_partner_settings
 from ..errors import UsageError
-from ..merge.policy import MakePolicy, Origin
-from ..merge.registry import policy_named
-from ..node.taskchoice import TaskChoice
+from ..merge.registry import check_settings
 from ..shards.share import parse_split
-from .plan import BY_ITSELF, Lesson, Plan, identity_of
+from .plan import BY_ITSELF, Lesson, Plan
 
 MAX_PEERS = 10_000
 MAX_ROUNDS = 1_000_000
@@ -40,31 +33,9 @@ def _check_lesson(lesson: Lesson) -> None:
     except ValueError as error:
         raise UsageError(f"--set {error}") from None
     try:
-        _check_policy(policy_named(lesson.choice.policy), lesson.choice)
+        check_settings(lesson.choice.policy, without_partner_settings(lesson.choice.settings), besides=RANGES)
     except ValueError as error:
         raise UsageError(f"--policy {lesson.choice.policy[:40]}: {error}") from None
-
-
-def _check_policy(make: MakePolicy, choice: TaskChoice) -> None:
-    """ValueError when the policy does not take these settings."""
-    settings = _Noting(without_partner_settings(choice.settings))
-    make(Origin(np.zeros(8, np.int32), identity_of(0, 0), "00" * 32, "main", "00" * 32, settings, 0))
-    known = settings.asked | set(getattr(sys.modules.get(make.__module__), "DEFAULTS", ()))
-    unknown = [name for name in settings if name not in known]
-    if unknown and known:
-        raise ValueError(f"no setting {unknown[0][:40]!r}; known are {', '.join(sorted(known | set(RANGES)))}")
-
-
-class _Noting(dict[str, float]):
-    """Settings that remember which of them were asked for."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.asked: set[str] = set()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.asked.add(name)
-        return super().get(name, default)
 
 
 def _check_data(lesson: Lesson, peers: int, seed: int) -> None:

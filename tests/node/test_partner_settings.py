@@ -40,9 +40,10 @@ def test_out_of_range_is_told_with_the_range(policy: str, name: str) -> None:
             founded(policy, **{name: wrong})
 
 
-def test_what_is_no_setting_is_still_refused() -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_no_setting_is_still_refused(policy: str) -> None:
     with pytest.raises(UsageError, match="no setting 'explor'"):
-        founded("deltaset", explor=0.3)
+        founded(policy, explor=0.3)
 
 
 def test_each_has_a_default_in_its_range_and_a_name_no_policy_uses() -> None:
