@@ -27,6 +27,8 @@ TIME_SLACK = 30.0  # seconds by which two honest nodes' idea of swarm time may d
 KEY_PREFIXES = ("peers",)
 _KEY = re.compile(rf"(?:{'|'.join(KEY_PREFIXES)})(?:/[A-Za-z0-9_.\-]{{1,64}}){{1,3}}")
 
+WRONG_SIGNATURE = "signature does not fit"
+
 Verdict = Literal["stored", "full", "older", "untimely", "refused"]
 
 
@@ -56,7 +58,7 @@ def why_refused(record: SignedRecord, now: float) -> str:
     if untimely(record, now):
         return f"expired, or more than {MAX_TTL:.0f} s ahead"
     if len(record.signature) != SIGNATURE_BYTES or not signed_by(record.peer, _content(record), record.signature):
-        return "signature does not fit"
+        return WRONG_SIGNATURE
     return ""
 
 

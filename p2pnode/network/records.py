@@ -15,7 +15,15 @@ from typing import TypeVar
 from ..errors import PeerError, PeerMisbehaved
 from ..ids import Identity, PeerId
 from ..messages import Find, Found, Message, Store, Stored, decode_answer, encode
-from ..records import MAX_RECORDS_PER_KEY, RecordStore, SignedRecord, VerifiedRecords, sign_record
+from ..records import (
+    MAX_RECORDS_PER_KEY,
+    WRONG_SIGNATURE,
+    RecordStore,
+    SignedRecord,
+    VerifiedRecords,
+    sign_record,
+    why_refused,
+)
 from .base import Network, Seconds
 
 REPLICAS = 5
@@ -88,6 +96,10 @@ class Records:
         """Whether a record that reached us some other way is good and not expired."""
         now = self._now()
         return record.expiry > now and self._verified.is_good(record, now)
+
+    def forged(self, record: SignedRecord) -> bool:
+        """Whether only its signature is wrong: whoever passes such a record on has not looked at it, or made it."""
+        return why_refused(record, self._now()) == WRONG_SIGNATURE
 
     async def _find_at(self, peer: PeerId, key: str) -> list[SignedRecord]:
         if peer == self._network.peer:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ..errors import LocalProblem, PeerMisbehaved
 from ..ids import PeerId, short
 from ..messages import Announcement, decode_announcement
 from ..network.base import Network
 from ..network.records import Records
-from ..peers.table import Peer, PeerTable
+from ..peers.table import DIRECTORY, Peer, PeerTable
 from ..records import SignedRecord
 from ..store.book import PeerBook
 from ..store.storage import Storage
@@ -30,6 +31,7 @@ class Acquaintances:
         clock: SwarmClock,
         events: Events,
         storage: Storage,
+        fault: Callable[[PeerId, str], None],
     ) -> None:
         self.book = PeerBook(storage, BOOK_FILE)
         self.newcomer = asyncio.Event()  # set when somebody arrives; whoever waits for it clears it
@@ -38,46 +40,54 @@ class Acquaintances:
         self._network = network
         self._clock = clock
         self._events = events
+        self._fault = fault
+        table.arrived = self._arrived
 
-    def take_in(self, record: SignedRecord) -> bool:
-        """Note an announcement that reached us directly, if it is good; True when it tells of somebody new."""
+    def take_in(self, record: SignedRecord, teller: PeerId) -> bool:
+        """Note an announcement that a peer told us, if it is good; True when it tells of somebody new to try."""
         known = self._table.get(PeerId(record.peer))
         if known is not None and known.record.expiry >= record.expiry:
             return False  # most of what peers tell is known: not worth checking again
+        if known is None and teller != record.peer and self._table.told_enough(teller):
+            return False
         if not self._records.verified(record):
+            if self._records.forged(record):
+                self._fault(teller, "told of a peer with a wrong signature")
             return False
         try:
             announcement = decode_announcement(record.value)
         except PeerMisbehaved:
             return False
-        return self.note(record, announcement)
+        return self.note(record, announcement, teller)
 
-    def note(self, record: SignedRecord, announcement: Announcement, listed: bool = False) -> bool:
-        """Note a verified announcement, told or (listed) read in the directory; True when it tells of somebody new."""
+    def note(self, record: SignedRecord, announcement: Announcement, teller: PeerId = DIRECTORY) -> bool:
+        """Note a verified announcement; True when it tells of somebody new to try."""
         id = PeerId(record.peer)
         before = self._table.get(id)
-        arrived = self._table.add(record, announcement, listed)
+        new = self._table.add(record, announcement, teller)
         after = self._table.get(id)
         if after is not None and (before is None or before.announcement.addresses != after.announcement.addresses):
             self._network.learn(id, after.announcement.addresses)
-        if arrived:
+        if new:
             self.newcomer.set()
-            self._events.say("peer joined", f"{_called(announcement, id)} is here")
-        elif before is not None and after is not None and not before.announcement.left and after.announcement.left:
+        elif before is not None and before.met and after is not None and after.announcement.left:
             self._events.say("peer left", f"{_called(announcement, id)} left")
-        return arrived
+        return new
+
+    def _arrived(self, peer: Peer) -> None:
+        self._events.say("peer joined", f"{_called(peer.announcement, peer.id)} is here")
 
     def answered(self, known: Peer) -> None:
         """A peer answered a call; `known` is what was known of it before."""
         now = self._table.get(known.id) or known
         self.book.met(now.id, now.announcement.addresses, self._clock.now())
-        if known.silent:
+        if known.silent and known.met:
             self._events.say("peer back", f"{_called(known.announcement, known.id)} answers again")
 
     def did_not_answer(self, known: Peer) -> None:
         """A call to a known peer failed; said once, when it makes the peer count as silent."""
         after = self._table.get(known.id)
-        if after is not None and after.silent and not known.silent:
+        if after is not None and after.met and after.silent and not known.silent:
             self._events.say("peer silent", f"{_called(known.announcement, known.id)} does not answer", warning=True)
 
     def tidy(self) -> None:

@@ -160,7 +160,7 @@ class Entrance:
             await searching.contact_round()
             with contextlib.suppress(PeerError, NetworkDown):
                 await searching.read_directory()
-            members = [peer.id for peer in parts.table.present(access.tag)]
+            members = [peer.id for peer in parts.table.to_try(access.tag)]
             signed = await manifest_from_any(parts.calls, parts.identity.peer_id, members, access)
             if signed is not None:
                 return Run(access, signed)

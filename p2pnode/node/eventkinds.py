@@ -59,7 +59,7 @@ KINDS: dict[Kind, str] = {
     "network down": "Condition: the libp2p daemon is being replaced.",
     "leaving": "Condition: the node says goodbye.",
     "left": "The node has left; the last event.",
-    "peer joined": "A peer was heard of for the first time.",
+    "peer joined": "A peer was met for the first time: it answered, or called.",
     "peer left": "A peer said goodbye.",
     "peer silent": "A peer does not answer any more.",
     "peer back": "A silent peer answers again.",

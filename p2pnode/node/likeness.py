@@ -17,6 +17,7 @@ from ..errors import NetworkDown, PeerError
 from ..ids import PeerId
 from ..messages import Sights, SwapSights
 from ..network.base import Seconds
+from ..newest import remember
 from ..peers.table import Peer
 from ..records import SignedRecord
 from .admission import Admission
@@ -28,6 +29,7 @@ REGROW = 5  # rounds between two looks at who belongs together
 ON_THE_LOOP: Seconds = 0.01  # a tree that takes longer is grown beside the event loop
 LASTING: Seconds = 120.0  # a word good for so long yet need not be told anew
 SWAP_TIMEOUT: Seconds = 5.0
+MOST_UNMET = 256  # remembered
 LONGEST_PAUSE = 16  # rounds between swaps while they bring nothing new
 
 
@@ -50,6 +52,7 @@ class Likeness:
         self._growing: Seconds = math.inf  # how long the last tree took; not known yet
         self._row: Row | None = None
         self._vicinity: Vicinity | None = None
+        self._unmet: dict[PeerId, None] = {}  # whom others told of: they count once this node has met them
         self._swaps = 0
         self._pause = 1  # rounds from swap to swap
         self._skip = 0
@@ -93,7 +96,7 @@ class Likeness:
             return True
         try:
             answer = await self._ask(partner, self._request((own,), vicinity))
-            self._hear(answer.announcements, vicinity)
+            self._hear(partner, answer.announcements, vicinity)
             told = self._told(partner, answer.known, answer.floor, vicinity)
             if told:
                 await self._ask(partner, SwapSights(self._admission.access.tag, told))
@@ -109,7 +112,7 @@ class Likeness:
         self._admission.check(peer, request.run, self._admission.model, request.proof)
         if self._vicinity is None:
             return Sights(())
-        self._hear(request.announcements, self._vicinity)
+        self._hear(peer, request.announcements, self._vicinity)
         told = self._told(peer, request.known, request.floor, self._vicinity)
         return Sights(told, self._marks(self._vicinity), self._vicinity.floor())
 
@@ -117,6 +120,7 @@ class Likeness:
         """Few peers are all taken; of many, at times a random sample of those the directory was read to hold."""
         now = self._parts.clock.now()
         vicinity.expire(now)
+        vicinity.told(self._met_since())
         present = self._parts.table.present(self._admission.access.tag)
         if len(present) <= NEAR:
             vicinity.told(self._sights(peer.id for peer in present))
@@ -136,12 +140,19 @@ class Likeness:
     def _marks(self, vicinity: Vicinity) -> bytes:
         return b"".join(sorted(vicinity.marks(self._parts.clock.now(), LASTING)))
 
-    def _hear(self, records: Iterable[SignedRecord], vicinity: Vicinity) -> None:
+    def _hear(self, teller: PeerId, records: Iterable[SignedRecord], vicinity: Vicinity) -> None:
         """Announcements are checked like any others: signed, fresh; only then do their fingerprints count."""
         heard = list(records)[: TOLD + 1]
         for record in heard:
-            self._parts.acquaintances.take_in(record)
-        vicinity.told(self._sights(PeerId(record.peer) for record in heard))
+            self._parts.acquaintances.take_in(record, teller)
+            remember(self._unmet, PeerId(record.peer), None, MOST_UNMET)
+        vicinity.told(self._met_since())
+
+    def _met_since(self) -> list[Sight]:
+        """Of those told of, the ones that this node has talked with by now."""
+        known = {peer: self._parts.table.get(peer) for peer in self._unmet}
+        self._unmet = {peer: None for peer, found in known.items() if found is not None and not found.met}
+        return self._sights(peer for peer in known if peer not in self._unmet)
 
     def _told(self, peer: PeerId, known: bytes, floor: float, vicinity: Vicinity) -> tuple[SignedRecord, ...]:
         sight = next(iter(self._sights([peer])), None)

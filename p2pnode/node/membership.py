@@ -121,7 +121,7 @@ class Membership:
         rounds = 0
         while True:
             was_connected = self.connected
-            newcomers = await self._woken(self._parts.acquaintances.newcomer, PING_PERIOD)
+            newcomers = self._newcomers or await self._woken(self._parts.acquaintances.newcomer, PING_PERIOD)
             rounds += 1
             picks = self._table.pick_to_ping(self._rng, GREET_AT_ONCE if newcomers else PINGS_AT_ONCE)
             await asyncio.gather(*(self._ping(peer) for peer in picks))
@@ -135,6 +135,11 @@ class Membership:
                 self._announce_now.set()
             if was_connected and not self.connected:
                 self._contact_now.set()
+
+    @property
+    def _newcomers(self) -> bool:
+        """Whether somebody was not tried yet, and can be."""
+        return bool(self._table.urgent()) and self._parts.network.health.state == "up"
 
     # ---- contact ----
 
@@ -183,7 +188,7 @@ class Membership:
         if not self.me.tag:
             return
         told = await self._calls.ask(peer, GetPeers(self.me.tag), Peers)
-        new = [PeerId(record.peer) for record in told.announcements if self._parts.acquaintances.take_in(record)]
+        new = [PeerId(record.peer) for record in told.announcements if self._parts.acquaintances.take_in(record, peer)]
         if new:
             self._announce_now.set()
             await self._greet_some(new)
@@ -220,7 +225,7 @@ class Membership:
     def _welcomed(self, peer: PeerId, welcome: Welcome) -> None:
         """A peer answered our greeting, with its newest word about itself."""
         if welcome.announcement is not None and welcome.announcement.peer == peer:
-            self._parts.acquaintances.take_in(welcome.announcement)
+            self._parts.acquaintances.take_in(welcome.announcement, peer)
         known = self._table.get(peer)
         if known is not None:
             self._parts.acquaintances.answered(known)
@@ -235,7 +240,7 @@ class Membership:
         """Read our part of the directory; True when it told of somebody new."""
         directory, table, note = self.announcer.directory, self._table, self._parts.acquaintances.note
         found = await directory.read(self._rng, thorough, table.crowd)
-        new = [peer for peer, (record, announcement) in found.items() if note(record, announcement, listed=True)]
+        new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
         table.crowd = in_a_crowd(len(table), table.max_peers, directory.whole)
         await self._greet_some(new)
         return bool(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ids import Identity
+from ..ids import Identity, PeerId
 from ..network.base import Network
 from ..network.records import Records
 from ..peers.standing import Standing
@@ -44,7 +44,11 @@ def make_parts(identity: Identity, world: World, network: Network, guest: GuestS
     standing = Standing()
     calls = Calls(network, world.clock, clock, table, standing)
     records = Records(network, identity, clock.now)
-    acquaintances = Acquaintances(table, records, network, clock, events, world.storage)
+
+    def fault(peer: PeerId, why: str) -> None:
+        standing.fault(peer, why, world.clock.monotonic())
+
+    acquaintances = Acquaintances(table, records, network, clock, events, world.storage, fault)
     restraint = Restraint(world, events, calls.allowance, guest)
     return Parts(identity, world, network, events, clock, table, standing, calls, records, acquaintances, restraint)
 

@@ -80,6 +80,7 @@ class NodeServer:
         self._swarm_clock = parts.clock
         self._records = parts.records
         self._table = parts.table
+        self._rng = parts.world.rng
         self._standing = parts.standing
         self._traffic = parts.calls.traffic
         self._allowance = parts.calls.allowance
@@ -123,6 +124,8 @@ class NodeServer:
             return self._refuse(Refused("malformed", str(fault)[:200]))
         except PeerRefused as refusal:
             return self._refuse(Refused(refusal.code, refusal.why))
+        finally:
+            self._table.called(peer)
 
     def _refuse(self, refusal: Refused) -> Refused:
         self._traffic.refused += 1
@@ -156,7 +159,7 @@ class NodeServer:
         if request.protocol != PROTOCOL:
             raise PeerRefused("protocol", f"you speak protocol {request.protocol}, this node {PROTOCOL}")
         if request.announcement is not None and request.announcement.peer == peer:
-            self._take_in(request.announcement)
+            self._take_in(request.announcement, peer)
         private = host.access is not None and host.access.private
         return Welcome(
             protocol=PROTOCOL,
@@ -179,7 +182,7 @@ class NodeServer:
     def _peers(self, peer: PeerId, request: Request) -> Peers:
         assert isinstance(request, GetPeers)
         there = [known.record for known in self._table.present(request.run) if known.id != peer]
-        there.sort(key=lambda record: -record.expiry)
+        self._rng.shuffle(there)  # whoever asks again hears of others
         own = [self._host.record] if self._host.record is not None and self._tag() == request.run else []
         return Peers(tuple([*own, *there][:MAX_PEERS_PER_ANSWER]))
 

@@ -1,11 +1,15 @@
-"""The peers this node knows of, from their signed announcements and from its own calls to them. Bounded."""
+"""The peers this node knows of, from their signed announcements and from its own talk with them. Bounded.
+
+Only who was met counts as present: a call of ours succeeded, or it called us over its authenticated connection. What
+third parties tell are addresses to try, since anybody can make up keypairs and sign announcements with them.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..ids import PeerId
@@ -17,6 +21,8 @@ MAX_PEERS = 2000
 REMEMBERED_TAGS = 4
 SILENT_PINGS = 4  # of those at a time
 SILENT_AFTER = 3  # failed calls in a row after which a peer counts as gone
+TOLD_BY_ONE = 64  # peers not met yet, of those that one peer told of
+DIRECTORY = PeerId("")  # who told of the peers found there
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class Peer:
     id: PeerId
     record: SignedRecord
     announcement: Announcement
+    met: bool = False  # this node has talked with it since it last left
+    teller: PeerId = DIRECTORY  # who first told of it
     heard: float | None = None
     failures: int = 0
     latency: float | None = None  # seconds a small call takes
@@ -42,7 +50,12 @@ class Peer:
 
     @property
     def here(self) -> bool:
-        return self.failures < SILENT_AFTER and not self.announcement.left
+        return self.met and not self.silent and not self.announcement.left
+
+    @property
+    def fresh(self) -> bool:
+        """Told of, and not tried yet."""
+        return not self.met and not self.failures and not self.announcement.left
 
 
 class PeerTable:
@@ -51,10 +64,12 @@ class PeerTable:
     def __init__(self, own: PeerId, max_peers: int = MAX_PEERS) -> None:
         self.max_peers = max_peers
         self.crowd = False  # whether the swarm is larger than we follow: nobody is a new arrival then (peers/crowd.py)
+        self.arrived: Callable[[Peer], None] = lambda peer: None  # called when a peer is met, first or again
         self._own = own
         self._peers: dict[PeerId, Peer] = {}
         self._order: list[PeerId] = []  # sorted; tables are read far more often than they change
         self._present: dict[str | None, list[PeerId]] = {}  # answers of `present`, until they change
+        self._fresh: set[PeerId] = set()
         self._none_expires_before = math.inf  # swarm time; saves looking through the table
 
     def __iter__(self) -> Iterator[Peer]:
@@ -66,10 +81,13 @@ class PeerTable:
     def get(self, peer: PeerId) -> Peer | None:
         return self._peers.get(peer)
 
-    def add(self, record: SignedRecord, announcement: Announcement, listed: bool = False) -> bool:
-        """Take in a verified announcement; True when it tells of a new arrival. `left` removes the peer."""
+    def add(self, record: SignedRecord, announcement: Announcement, teller: PeerId = DIRECTORY) -> bool:
+        """Take in a verified announcement; True when it tells of somebody to try. Who tells of itself is met thereby.
+
+        Of a peer that does not answer, only its own word clears that: others could say for ever that it restarted.
+        """
         peer = PeerId(record.peer)
-        known = self._peers.get(peer)
+        known, direct, listed = self._peers.get(peer), teller == peer, teller == DIRECTORY
         if known is not None and listed and not known.listed:
             known = replace(known, listed=True)
             self._put(known)
@@ -78,22 +96,34 @@ class PeerTable:
         if known is None:
             if len(self._peers) >= self.max_peers:
                 self._remove(self._least_valuable(listed))
-            self._put(Peer(peer, record, announcement, listed=listed))
+            self._put(Peer(peer, record, announcement, direct and not announcement.left, teller, listed=listed))
             return not announcement.left and not self.crowd
         restarted = announcement.started != known.announcement.started
-        failures = 0 if restarted else known.failures
-        self._put(replace(known, record=record, announcement=announcement, failures=failures))
-        return known.announcement.left and not announcement.left and not self.crowd
+        met = (direct or known.met) and not announcement.left
+        failures = 0 if direct and (restarted or not known.met) else known.failures
+        self._put(replace(known, record=record, announcement=announcement, met=met, failures=failures))
+        back = known.announcement.left or (restarted and known.met and known.silent)
+        return back and not announcement.left and not self.crowd
+
+    def told_enough(self, teller: PeerId) -> bool:
+        """Whether a peer has told of so many that were not met that no more are taken from it."""
+        return sum(peer.teller == teller and not peer.met for peer in self._peers.values()) >= TOLD_BY_ONE
 
     def _least_valuable(self, listed: bool) -> PeerId:
-        """Whom to forget first: peers never spoken with, then those whose word runs out soonest.
+        """Whom to forget first: peers never met, then those whose word runs out soonest.
 
         Those listed in the directory and those peers told of share the table: the newcomer's kind does not push the
         other out of its half.
         """
         too_many_listed = 2 * (sum(peer.listed for peer in self) + listed) > self.max_peers
         kind = [peer for peer in self if peer.listed == too_many_listed]
-        return min(kind or self, key=lambda peer: (peer.heard is not None, peer.record.expiry, peer.id)).id
+        return min(kind or self, key=lambda peer: (peer.met, peer.record.expiry, peer.id)).id
+
+    def called(self, peer: PeerId) -> None:
+        """The peer called us: it is there."""
+        known = self._peers.get(peer)
+        if known is not None and not known.met and not known.announcement.left:
+            self._put(replace(known, met=True, failures=0))
 
     def heard(self, peer: PeerId, now: float, seconds: float, count: int = 0) -> None:
         """A call of so many bytes succeeded, in so long: small ones tell the latency, large ones the rate."""
@@ -104,7 +134,8 @@ class PeerTable:
         if count < LEAST_BYTES:
             latency = seconds if latency is None else 0.7 * latency + 0.3 * seconds
         rate = smoothed(known.rate, count, seconds, latency)
-        self._put(replace(known, heard=now, failures=0, latency=latency, rate=rate))
+        met = not known.announcement.left
+        self._put(replace(known, met=met, heard=now, failures=0, latency=latency, rate=rate))
 
     def failed(self, peer: PeerId) -> None:
         """A call to the peer failed; after several in a row it counts as silent."""
@@ -123,12 +154,21 @@ class PeerTable:
         return [peer for peer in gone if peer.here]
 
     def present(self, tag: str | None = None) -> list[Peer]:
-        """Peers that are there as far as we know: announced (in that run), not left, not silent."""
+        """Peers that are there as far as we know: announced (in that run), met, not left, not silent."""
         return [self._peers[peer] for peer in self._ids_present(tag)]
 
     def learners(self, tag: str) -> list[Peer]:
         """Peers of a run that are there and learn, of whichever circle."""
         return [peer for peer in self.present(tag) if peer.announcement.role == "node"]
+
+    def to_try(self, tag: str) -> list[Peer]:
+        """Whom of a run to call: those present first, then those not met yet."""
+        able = (peer for peer in self if peer.announcement.run == tag and not peer.announcement.left)
+        return sorted((peer for peer in able if not peer.silent), key=lambda peer: not peer.met)
+
+    def urgent(self) -> list[PeerId]:
+        """Whom to try at once: in a crowd not those that were only read of in its directory, who are too many."""
+        return sorted(peer for peer in self._fresh if not (self.crowd and self._peers[peer].listed))
 
     def count_present(self, tag: str | None = None) -> int:
         return len(self._ids_present(tag))
@@ -144,14 +184,21 @@ class PeerTable:
     def _put(self, peer: Peer) -> None:
         before = self._peers.get(peer.id)
         self._peers[peer.id] = peer
+        if peer.fresh:
+            self._fresh.add(peer.id)
+        else:
+            self._fresh.discard(peer.id)
         if before is None:
             insort(self._order, peer.id)
             self._none_expires_before = min(self._none_expires_before, peer.record.expiry)
         if before is None or (before.here, before.announcement.run) != (peer.here, peer.announcement.run):
             self._present.clear()
+        if peer.met and (before is None or not before.met):
+            self.arrived(peer)
 
     def _remove(self, peer: PeerId) -> None:
         del self._peers[peer]
+        self._fresh.discard(peer)
         del self._order[bisect_left(self._order, peer)]
         self._present.clear()
 
@@ -161,14 +208,18 @@ class PeerTable:
         return max(soon, key=lambda peer: (peer.heard or 0.0, peer.id)).id if soon else None
 
     def pick_to_ping(self, rng: random.Random, count: int) -> list[PeerId]:
-        """Whom to call next to know they are there: newcomers first, else anyone, and every other time silent ones.
+        """Whom to call next to know they are there: newcomers and one other, else anyone; every other time silent ones.
 
         The more are silent, the more of them: after our own link was down, they all come back soon.
         """
-        present = self.present()
-        here = [peer.id for peer in present if peer.heard is None] or [peer.id for peer in present]
-        silent = [peer.id for peer in self if peer.silent and not peer.announcement.left]
-        picks = rng.sample(here, min(count, len(here)))
+        there = [peer for peer in self if not peer.announcement.left]
+        others = [peer.id for peer in there if not peer.silent and peer.id not in self._fresh]
+        fresh = self.urgent() or sorted(self._fresh)
+        picks = rng.sample(fresh, min(max(1, count - 1), len(fresh)))
+        picks += rng.sample(others, min(count - len(picks), 1 if picks else count, len(others)))
+        silent = [peer for peer in there if peer.silent]
         if silent and (not picks or rng.random() < 0.5):
-            picks += rng.sample(silent, min(len(silent), SILENT_PINGS, 1 + len(silent) // 8))
+            some = rng.sample(silent, len(silent))
+            some.sort(key=lambda peer: not peer.met)
+            picks += [peer.id for peer in some[: min(SILENT_PINGS, 1 + len(silent) // 8)]]
         return picks

@@ -138,7 +138,7 @@ class Swarm:
             record = sign_record(speaker.identity, f"peers/{RUN.tag}/p", encode(word), expiry)
             for other in self.members:
                 if other is not speaker:
-                    other.parts.acquaintances.take_in(record)
+                    other.parts.acquaintances.take_in(record, speaker.peer)
                     other.network.learn(speaker.peer, word.addresses)
 
     def exchange(self) -> None:

@@ -77,12 +77,13 @@ class Node:
 
     def knows(self, *others: Node, **more) -> None:
         for other in others:
-            self.parts.acquaintances.take_in(other.record(**more))
+            self.parts.acquaintances.take_in(other.record(**more), other.peer)
 
     def reads_of(self, *others: Node) -> None:
-        """In the directory."""
+        """In the directory, and then they answer."""
         for other in others:
-            self.parts.acquaintances.note(other.record(), decode_announcement(other.record().value), listed=True)
+            self.parts.acquaintances.note(other.record(), decode_announcement(other.record().value))
+            self.parts.table.called(other.peer)
 
     async def ask(self, peer: PeerId, request: SwapSights, expected: type[Sights], timeout: float) -> Sights:
         self.asked.append(peer)
@@ -91,6 +92,10 @@ class Node:
         return self.others[peer].likeness.answer(self.peer, request)
 
     def swap(self) -> None:
+        """After whoever is there of those told of has answered a ping."""
+        for peer in self.parts.table:
+            if peer.id in self.others:
+                self.parts.table.heard(peer.id, 1.0, 0.1)
         asyncio.run(self.likeness.swap(self.record))
 
     def view(self) -> set[PeerId]:

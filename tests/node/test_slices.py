@@ -222,7 +222,7 @@ class Node:
     def meet(self, circle: str = "there") -> Peer:
         word = Announcement("other", RUN.tag, ("/ip4/127.0.0.1/tcp/1",), circle=circle)
         record = sign_record(OTHER, "peers/x/p", encode(word), 1000.0)
-        self.parts.table.add(record, word)
+        self.parts.table.add(record, word, OTHER.peer_id)
         peer = self.parts.table.get(OTHER.peer_id)
         assert peer is not None
         return peer

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.ids import PeerId
 from p2pnode.messages import Announcement
 from p2pnode.peers.crowd import in_a_crowd
-from p2pnode.peers.table import PeerTable
+from p2pnode.peers.table import DIRECTORY, PeerTable
 from p2pnode.records import SignedRecord
 
-ME = PeerId("me")
+ME, TELLER = PeerId("me"), PeerId("teller")
 PLENTY = 1000.0
 
 
 def add(table: PeerTable, name: str, expiry: float = PLENTY, listed: bool = False, left: bool = False) -> bool:
     record = SignedRecord("peers/run/p", name, expiry, b"", b"")
-    return table.add(record, Announcement(name, "run", (), left=left), listed)
+    return table.add(record, Announcement(name, "run", (), left=left), DIRECTORY if listed else TELLER)
 
 
 @given(st.integers(0, 3000), st.integers(1, 3000), st.booleans())
@@ -51,6 +53,18 @@ def test_neither_directory_nor_gossip_pushes_the_other_out_of_its_half(words: li
             kept = sum(peer.listed == kind for peer in table)
             assert kept >= min(had[kind], 5)
             had[kind] = kept
+
+
+def test_in_a_crowd_only_those_are_tried_at_once_that_peers_told_of() -> None:
+    table = PeerTable(ME)
+    add(table, "told")
+    add(table, "read", listed=True)
+    assert table.urgent() == ["read", "told"]
+    table.crowd = True
+    assert table.urgent() == ["told"]
+    table.called(PeerId("told"))
+    assert table.urgent() == []
+    assert "read" in table.pick_to_ping(random.Random(1), 2), "but sooner or later"
 
 
 def test_who_was_told_of_first_and_then_read_is_listed() -> None:

@@ -17,10 +17,11 @@ NAMES = [PeerId(f"peer {letter}") for letter in "abcdefgh"]
 def step(table: PeerTable, rng: random.Random, now: float) -> None:
     """One thing that can happen to a table."""
     peer = rng.choice(NAMES)
-    match rng.randrange(4):
+    match rng.randrange(5):
         case 0:
             word = Announcement("", rng.choice(["run", "other"]), (), started=rng.randrange(2), left=rng.random() < 0.2)
-            table.add(SignedRecord("peers/run/p", peer, now + rng.randrange(100), b"", b""), word)
+            teller = rng.choice([peer, NAMES[1]])
+            table.add(SignedRecord("peers/run/p", peer, now + rng.randrange(100), b"", b""), word, teller)
         case 1:
             table.heard(peer, now, 0.1)
         case 2:
@@ -28,6 +29,8 @@ def step(table: PeerTable, rng: random.Random, now: float) -> None:
         case 3:
             due = {known.id for known in table if known.record.expiry <= now and known.here}
             assert {known.id for known in table.expire(now)} == due
+        case 4:
+            table.called(peer)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -37,6 +40,7 @@ def test_present_is_what_the_peers_say(seed: int) -> None:
     for now in range(500):
         step(table, rng, float(now))
         assert [peer.id for peer in table] == sorted(peer.id for peer in table)
+        assert table.urgent() == [peer.id for peer in table if peer.fresh]
         for tag in (None, "run", "other", "third", "fourth", "fifth"):
             here = [peer for peer in table if peer.here and tag in (None, peer.announcement.run)]
             assert table.present(tag) == here
@@ -46,7 +50,8 @@ def test_present_is_what_the_peers_say(seed: int) -> None:
 def test_a_restarted_peer_is_not_silent_any_more() -> None:
     table = PeerTable(NAMES[0])
     for started, expiry in ((1.0, 100.0), (1.0, 110.0), (2.0, 120.0)):
-        table.add(SignedRecord("peers/run/p", NAMES[1], expiry, b"", b""), Announcement("", "run", (), started=started))
+        word = Announcement("", "run", (), started=started)
+        table.add(SignedRecord("peers/run/p", NAMES[1], expiry, b"", b""), word, NAMES[1])
         assert table.count_present() == (0 if expiry == 110.0 else 1)
         for _ in range(3):
             table.failed(NAMES[1])
