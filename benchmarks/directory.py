@@ -16,7 +16,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from statistics import mean
 
 from benchmarks import nearest, reading
@@ -109,11 +111,20 @@ async def measured(count: int) -> Figures:
     }
 
 
+def tree(peers: int) -> Figures:
+    return run_sim(measured(peers))
+
+
 def measure(arguments: argparse.Namespace) -> Figures:
-    tree = run_sim(measured(arguments.peers or (PEERS_QUICK if arguments.quick else PEERS)))
+    """The three parts, two at a time: each is one process that computes alone."""
     sizes, kinds = (nearest.SIZES_QUICK, ("churn",)) if arguments.quick else (SIZES, nearest.KINDS)
-    real = reading.figures(reading.SIZES_QUICK if arguments.quick else reading.SIZES)
-    return {**tree, **real, **nearest.figures(sizes, nearest.ROUNDS, kinds)}
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        parts = [
+            pool.submit(nearest.figures, sizes, nearest.ROUNDS, kinds),
+            pool.submit(tree, arguments.peers or (PEERS_QUICK if arguments.quick else PEERS)),
+            pool.submit(reading.figures, reading.SIZES_QUICK if arguments.quick else reading.SIZES),
+        ]
+        return {name: value for part in parts for name, value in part.result().items()}
 
 
 def main() -> None:

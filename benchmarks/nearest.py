@@ -3,7 +3,7 @@
     python -m benchmarks.nearest [--peers 100,1000,10000] [--kinds churn,keys,mixed,noise] [--rounds 20] [--json]
 
 Every node runs the package's own Vicinity and swaps sights with one peer a round, a newcomer with three; the directory
-gives a random sample at the beginning and a small one every ten rounds. Fingerprints are drawn in three ways: `planted`
+gives a random sample at the beginning and every ten rounds. Fingerprints are drawn in three ways: `planted`
 (communities of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels,
 with some noise), `noise` (all 256 numbers independent: nothing to go by). `churn` is planted, and a hundredth of the
 nodes is replaced every round; gone ones are found out by asking them. `keys` is planted, and half of every sample comes
@@ -39,9 +39,10 @@ from benchmarks.common import Figures, middle, progress, run
 from p2pnode.communities.dendrogram import MAX_VIEW, Communities, grow
 from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
 from p2pnode.communities.partners import Candidate, Home, choose_partners
-from p2pnode.communities.vicinity import MARK_BYTES, Sight, Vicinity
+from p2pnode.communities.vicinity import FAR, MARK_BYTES, Sight, Vicinity
 from p2pnode.ids import Identity, PeerId
 from p2pnode.messages import Announcement, decode_announcement, encode
+from p2pnode.node.likeness import SAMPLE_EVERY
 from p2pnode.records import SignedRecord, sign_record, why_refused
 
 SIZES = (100, 1_000, 10_000)
@@ -53,9 +54,6 @@ LONG = 10_000  # peers: from here on a round takes seconds, and is told
 WATCHED = 2_000  # exchanges whose processor time is taken
 BUCKET = 200  # peers a key made of a fingerprint has at most
 COMMUNITY = 100
-FIRST_SAMPLE = 24
-LATER_SAMPLE = 8
-SAMPLE_EVERY = 10  # rounds
 CHURN = 0.01  # of the nodes, a round
 JUDGED = 300  # nodes whose true nearest are worked out
 SETTLED = 10  # rounds a node must have been there to be judged by itself
@@ -128,7 +126,7 @@ class Swarm:
             self.here.append(number)
             self.since[number] = turn
         for number in range(first, len(self.nodes)):
-            self.look_up(number, FIRST_SAMPLE, rng)
+            self.look_up(number, FAR, rng)
 
     def look_up(self, number: int, count: int, rng: random.Random) -> None:
         alike = self.keys.sample(number, count // 2, rng) if self.keys else []
@@ -165,7 +163,7 @@ class Swarm:
             for _ in range(self.nodes[place].asks_due()):
                 self.exchange(place, rng)
             if (place + number) % SAMPLE_EVERY == 0:
-                self.look_up(place, LATER_SAMPLE, rng)
+                self.look_up(place, FAR, rng)
 
     def recall(self, rng: random.Random, settled_at: int) -> tuple[float, float]:
         """How many of the ten nearest are known, on average; and of nodes that have been there for a while."""

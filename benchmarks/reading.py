@@ -5,7 +5,7 @@
 A swarm fills the directory and goes on announcing itself. Then some nodes join whose tables hold 500 peers, and when
 they have settled, all they ask for is counted, a node and minute: reads of the directory, records in the answers,
 lookups of who is nearest to a key (for announcing too), greetings, pings, questions for peers, and bytes both ways.
-The others answer them, and greet nobody. `known` is how many peers a node knows in the end.
+The others answer them, and greet nobody. `peers_known` is how many peers a node knows in the end.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ async def counted(nodes: list[Watched], settling: Seconds = SETTLING, watching: 
     await asyncio.sleep(settling)
     before = [node.counts.copy() for node in nodes]
     await asyncio.sleep(watching)
-    figures: Figures = {"known": mean(len(node.table) for node in nodes)}
+    figures: Figures = {"peers_known": mean(len(node.table) for node in nodes)}
     for name, called in COUNTED.items():
         asked = mean(node.counts[name] - first[name] for node, first in zip(nodes, before, strict=True))
         figures[f"{called}_per_minute"] = asked * 60 / watching
