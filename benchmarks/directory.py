@@ -6,7 +6,7 @@ Peers arrive quickly and announce themselves through the node's own Directory an
 once more after the node's period, since by then others are nearest to their keys. Then one of them walks the whole
 tree, and looks for some peers one by one. A read asks several storers, whose records may differ, so that it can find
 more than any one of them keeps. After that, what a node really reads of such a directory (benchmarks/reading.py):
-reads_per_minute, records_per_minute and the like, at 100 to 8,000 peers with a table of 500. And who is similar is
+reads_per_minute, records_per_minute and the like, at 100 to 5,000 peers with a table of 500. And who is similar is
 found by gossip (benchmarks/nearest.py): lookups, bytes and cpu_ms of a node and round, and recall_at_10, at 100 to
 100,000 peers; its lookups are samples it takes by its own assumption.
 """

@@ -1,6 +1,6 @@
 """What a node asks of a swarm larger than its table: Membership and Directory as they are, over the simulated network.
 
-    python -m benchmarks.reading [--peers 100,500,2000,8000] [--json] [--quick]
+    python -m benchmarks.reading [--peers 100,500,2000,5000] [--json] [--quick]
 
 A swarm fills the directory and goes on announcing itself. Then some nodes join whose tables hold 500 peers, and when
 they have settled, all they ask for is counted, a node and minute: reads of the directory, records in the answers,
@@ -49,7 +49,7 @@ from p2pnode.records import SignedRecord
 from p2pnode.simulate import SimClock, identity_of, run_sim
 from p2pnode.store.storage import MemoryStorage
 
-SIZES = (100, 500, 2_000, 8_000)
+SIZES = (100, 500, 2_000, 5_000)
 SIZES_QUICK = (100, 1_000)
 TABLE = 500
 WATCHED = 3  # nodes
