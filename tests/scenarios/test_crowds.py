@@ -44,7 +44,7 @@ def asked_for(peers: int, table: int) -> Figures:
 @pytest.mark.parametrize("peers", [80, 160])
 def test_reads_greetings_and_pings_do_not_grow_with_the_swarm(peers: int) -> None:
     figures = asked_for(peers, table=20)
-    assert figures["known"] == 20
+    assert figures["peers_known"] == 20
     assert figures["listed"] >= 10
     assert 0 < figures["reads_per_minute"] <= 1
     assert figures["records_per_minute"] <= figures["reads_per_minute"] * (peers + 2), "one storer is asked"
