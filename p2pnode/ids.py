@@ -22,6 +22,7 @@ _PEER_ID_HEADER = bytes([0x00, 0x24, 0x08, 0x01, 0x12, 0x20])
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BASE58_VALUE = {char: value for value, char in enumerate(_BASE58)}
 _MAX_PEER_ID_CHARS = 64
+_MAX_KNOWN_BYTES = 2048  # of a message whose check is remembered
 
 
 class Identity:
@@ -72,14 +73,21 @@ def peer_of_key(key: bytes) -> PeerId:
     return PeerId(base58_encode(_PEER_ID_HEADER + key))
 
 
-@lru_cache(maxsize=4096)  # the same record arrives from many peers, and a check costs 0.1 ms
 def signed_by(peer: str, message: bytes, signature: bytes) -> bool:
     """Whether `signature` over `message` was made by the key inside `peer`."""
+    check = known_signed_by if len(message) <= _MAX_KNOWN_BYTES else _signed_by
+    return check(peer, message, signature)
+
+
+def _signed_by(peer: str, message: bytes, signature: bytes) -> bool:
     try:
         public_key(peer).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+known_signed_by = lru_cache(maxsize=4096)(_signed_by)  # records arrive from many peers, and a check costs 0.1 ms
 
 
 def base58_encode(raw: bytes) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.ids import Identity, base58_decode, base58_encode, public_key, signed_by
+from p2pnode.ids import Identity, base58_decode, base58_encode, known_signed_by, public_key, signed_by
 
 SEED = bytes(range(32))
 
@@ -62,3 +62,12 @@ def test_a_signature_fits_one_message_and_one_peer(message: bytes, other: bytes)
     assert not signed_by(two.peer_id, message, signature)
     if other != message:
         assert not signed_by(one.peer_id, other, signature)
+
+
+def test_only_short_messages_are_remembered() -> None:
+    one = Identity(SEED)
+    long = bytes(50_000)
+    before = known_signed_by.cache_info().currsize
+    assert signed_by(one.peer_id, long, one.sign(long))
+    assert not signed_by(one.peer_id, long + b"x", one.sign(long))
+    assert known_signed_by.cache_info().currsize == before

@@ -86,11 +86,6 @@ def fit(peers: Iterable[PeerId], circle: Iterable[PeerId], tree: Dendrogram, aim
     return -mean if aim == "own" else mean
 
 
-def _known(me: PeerId, circle: Iterable[PeerId], tree: Dendrogram) -> bool:
-    """Whether anything is known of how far this node is from a circle."""
-    return any(tree.height(me, member) is not None for member in circle)
-
-
 def _words(aim: Aim) -> str:
     return "most like this node" if aim == "own" else "least like this node"
 
@@ -143,13 +138,7 @@ def _join(
     declared: Declared, circles: Mapping[str, list[PeerId]], tree: Dendrogram, aim: Aim, rounds_here: int
 ) -> Advice:
     """The smaller goes into the larger, of equal ones the later name into the earlier: no two go into each other."""
-    own = circles[declared.mine]
-    rank = (-len(own), declared.mine)
-    fitting = {
-        name: members
-        for name, members in circles.items()
-        if (-len(members), name) < rank and len(members) + len(own) <= FULL
-    }
+    own, fitting = circles[declared.mine], joinable(declared)
     few = f"only {len(own)} in the circle"
     if rounds_here < 2 * SETTLE_ROUNDS:
         return Advice("stay", f"{few}; others may be on their way")
@@ -161,6 +150,18 @@ def _join(
     return Advice("join", f"{few}; {len(fitting[best])} in the other", best)
 
 
+def joinable(declared: Declared) -> dict[str, list[PeerId]]:
+    """The circles that ours may join: larger ones, of equal ones those with an earlier name, with room for us."""
+    circles = declared.by_name()
+    own = circles[declared.mine]
+    rank = (-len(own), declared.mine)
+    return {
+        name: members
+        for name, members in circles.items()
+        if (-len(members), name) < rank and len(members) + len(own) <= FULL
+    }
+
+
 def _move(
     declared: Declared,
     circles: Mapping[str, list[PeerId]],
@@ -169,15 +170,11 @@ def _move(
     rounds_here: int,
     rng: random.Random,
 ) -> Advice:
-    """Rarely: only for a clear gain that is known of, after a rest, and one member at a time, by lot."""
+    """Rarely: only for a clear gain, after a rest, and one member at a time, by lot."""
     own = circles[declared.mine]
     if rounds_here < REST_ROUNDS or len(own) <= FEWEST:
         return Advice("stay", "here for too short a time" if rounds_here < REST_ROUNDS else "the circle needs us")
-    others = {
-        name: members
-        for name, members in circles.items()
-        if name != declared.mine and len(members) < FULL and _known(declared.me, members, tree)
-    }
+    others = {name: members for name, members in circles.items() if name != declared.mine and len(members) < FULL}
     here = fit([declared.me], own, tree, aim)
     gains = {name: fit([declared.me], members, tree, aim) - here for name, members in others.items()}
     best = max(gains, key=lambda name: (gains[name], name), default="")

@@ -20,7 +20,7 @@ from ..wire import MAX_PLACE_BYTES, Hash, PeerText, Signature, decoded
 from .accumulate import weights_hash
 from .entry import SetRules
 from .set import DeltaSet
-from .snapshot import decode_place
+from .snapshot import decode_any_place, decode_place
 
 MAX_MEMBERS = 64
 NAME_CHARS = 40  # 160 bits of a hash, as hex
@@ -88,6 +88,15 @@ def splits(found: Found, rules: SetRules) -> bool:
     """Whether the circle split off from the lineage of these rules."""
     try:
         decode_place(found.place, rules)
+    except ValueError:
+        return False
+    return True
+
+
+def of_this_model(found: Found, rules: SetRules) -> bool:
+    """Whether the circle split off from some lineage of this model."""
+    try:
+        decode_any_place(found.place, rules)
     except ValueError:
         return False
     return True

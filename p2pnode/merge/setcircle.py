@@ -16,12 +16,14 @@ from ..deltaset.lineage import Found, first_set, sign_found
 from ..deltaset.set import DeltaSet
 from ..deltaset.snapshot import decode_place, take_over
 from ..ids import PeerId
+from ..weights import MAX_UNITS
 from ..wire import MAX_PLACE_BYTES
 from .deltaset import DeltaSetPolicy
 from .setbridge import BridgeDraft
 from .setsnapshot import units_of
 from .snapshot import Snapshot
 
+MOST_UNITS = MAX_UNITS + MAX_UNITS // 4  # entries of several authors at once may lead a little beyond the bound
 OLD_ENOUGH = 0.5  # of the larger circle's steps per member, for a smaller one's weights to be worth uniting
 
 
@@ -47,14 +49,20 @@ def follow(policy: DeltaSetPolicy, found: Found, genesis: bytes) -> DeltaSet | N
     ValueError when the founder signed anything but what the entries make.
     """
     there = policy.snapshot(found.place)
-    return None if there is None else first_set(found, genesis, policy.set.rules, units_of(there, policy.set.rules))
+    if there is None:
+        return None
+    if there.place != found.place:
+        raise ValueError("the founder of a circle signed other steps than its entries make")
+    return first_set(found, genesis, policy.set.rules, units_of(there, policy.set.rules))
 
 
 def elsewhere(policy: DeltaSetPolicy, lineage: bytes, snapshot: Snapshot) -> DeltaSet:
     """The set of another circle, from a snapshot of it; ValueError when it is none."""
     rules = replace(policy.set.rules, lineage=lineage)
-    place = decode_place(snapshot.place, rules)
-    return take_over(place, units_of(snapshot, rules), rules, kept=snapshot.kept)
+    place, units = decode_place(snapshot.place, rules), units_of(snapshot, rules)
+    if not -MOST_UNITS <= units.min() <= units.max() <= MOST_UNITS:
+        raise ValueError("weights beyond what can be shared")
+    return take_over(place, units, rules, kept=snapshot.kept)
 
 
 def union_with(policy: DeltaSetPolicy, larger: DeltaSet, members: int, others: int) -> BridgeDraft | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
-from ..deltaset.lineage import circle_lineage
+from ..deltaset.lineage import circle_lineage, is_split_off
 from ..errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..ids import PeerId
 from ..merge.deltaset import DeltaSetPolicy
@@ -12,12 +13,15 @@ from ..merge.policy import Policy
 from ..merge.setbridge import BridgeDraft
 from ..messages import Bridge, Exchanged
 from ..network.base import Seconds
+from ..newest import remember
 from ..peers.table import Peer
 from .admission import Admission
+from .circletrust import LEAST_MEMBERS
 from .parts import Parts
 from .standings import Standings
 
 BRIDGE_TIMEOUT: Seconds = 10.0
+MOST_ASKED = 256  # peers remembered
 
 
 class Told(NamedTuple):
@@ -42,6 +46,7 @@ class Bridging:
         self._genesis = genesis
         self._standings = standings
         self._told: Told | None = None
+        self._asked: dict[PeerId, int] = {}  # until which round each is left alone
         self._answering = False
 
     # ---- asking ----
@@ -52,11 +57,17 @@ class Bridging:
         return 0.0 if self._policy is None else self._policy.author.tuning.bridge
 
     def beyond(self, circle: str) -> list[PeerId]:
-        """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none."""
+        """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none.
+
+        Nor who is alone where it says it split off, or was asked lately: a liar is somewhere else each time.
+        """
         if not self.often:
             return []
-        learners = self._parts.table.learners(self._admission.access.tag)
-        return [peer.id for peer in learners if peer.announcement.circle != circle]
+        where = {peer.id: peer.announcement.circle for peer in self._parts.table.learners(self._admission.access.tag)}
+        sizes = Counter(where.values())
+        small = {name for name in sizes if is_split_off(name) and sizes[name] < LEAST_MEMBERS}
+        rested = {peer for peer in where if self._standings.rounds >= self._asked.get(peer, 0)}
+        return [peer for peer, name in where.items() if name not in (circle, *small) and peer in rested]
 
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""
@@ -65,6 +76,7 @@ class Bridging:
         question = self._policy.bridges.ask(other, group)
         if not question:
             return
+        remember(self._asked, partner.id, self._standings.rounds + group, MOST_ASKED)
         proof = self._admission.proof(partner.id)
         request = Bridge(self._admission.access.tag, self._admission.model, question, proof)
         try:

@@ -15,18 +15,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ..communities.circles import REST_ROUNDS, SETTLE_ROUNDS, SPLIT, Advice
-from ..deltaset.lineage import Found, circle_lineage, encode_found, is_split_off, name_of, splits
+from ..communities.circles import Advice, Declared, joinable
+from ..deltaset.lineage import Found, circle_lineage, encode_found, name_of
 from ..deltaset.set import DeltaSet
+from ..deltaset.snapshot import Unsuited
 from ..errors import LocalProblem
 from ..ids import PeerId, short
 from ..merge.deltaset import DeltaSetPolicy
 from ..merge.setbridge import BridgeDraft
 from ..merge.setcircle import elsewhere, follow, split_off, union_with
 from ..merge.snapshot import Snapshot
-from ..newest import remember
 from ..run import GENESIS
 from ..weights import Floats
+from .circlesplits import CircleSplits
+from .circletrust import LEAST_MEMBERS, LONG, CircleTrust, founded_well, worth_a_look
 from .circlewords import CircleWords
 from .exchanging import Exchanging
 from .firstlook import FirstLook
@@ -39,9 +41,6 @@ DECIDE_EVERY = 5  # rounds
 SPREAD_ROUNDS = 2  # from the word of a split to the split: so long others get the entries it is about
 FOLLOW_TRIES = 6  # rounds, for entries that are on their way
 ENTER_TRIES = 3  # circles a newcomer asks
-ASK_TRIES = 3  # rounds, for the word of a circle
-NEARLY = 2  # fewer members than a split needs, in the view of one who follows it
-MOST_HEARD = 64  # circles remembered
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class Going:
     why: str
     after: int = 0
     union: tuple[int, int] | None = None  # members of the circle that joins another, and of that one
+    most_loss: float | None = None  # in the first rounds there, where the weights are not our own
 
 
 async def tell_nobody(peers: list[PeerId]) -> None:
@@ -83,17 +83,12 @@ class Circling:
         self._standings = standings
         self._trainer = trainer
         self._saving = saving
+        self._trust = CircleTrust(trainer, standings)
+        self._splits = CircleSplits(parts, exchanging, policy, standings, self.words)
         self._going: Going | None = None
         self._told: list[PeerId] = []
         self._round = asyncio.Event()
-        self._mates: dict[PeerId, int] = {}  # in which round each was last seen in our circle
-        self._heard: dict[str, PeerId] = {}  # circles that mates went to, to be asked about
-        self._asked: dict[str, int] = {}  # how often
-        self._founders: dict[str, int] = {}  # the round in which each split our circle
-        self._useless: dict[str, int] = {}  # the round in which one could not be entered
         self._followed: tuple[Found, int] | None = None  # a split we are part of, and how often it was tried
-        self._left: set[str] = set()  # who split off lately, though it may not have said so yet
-        self._stayed = 0  # the round in which others last did
 
     # ---- beside training ----
 
@@ -112,51 +107,16 @@ class Circling:
                 await self.once()
 
     async def once(self) -> None:
-        """Hear of splits, follow one that names us, else decide."""
-        self._look()
-        for name, peer in list(self._heard.items()):
-            del self._heard[name]
-            await self._hear(name, peer)
-        if self._followed is not None:
+        """Leave where it was wrong to come; else hear of splits, follow one that names us, or decide."""
+        found = await self._splits.hear()
+        self._followed = self._followed if found is None else (found, 0)
+        regret = self._trust.regret()
+        if regret:
+            await self._leave(regret)
+        elif self._followed is not None:
             await self._follow(*self._followed)
         elif self._standings.rounds % DECIDE_EVERY == 0:
             await self._decide()
-
-    @property
-    def _rounds_here(self) -> int:
-        """Since our circle last changed: we came, or others left."""
-        return self._standings.rounds - max(self.own.since, self._stayed)
-
-    def _look(self) -> None:
-        """Who of our circle is in another one now?"""
-        now, mine = self._standings.rounds, self.own.name
-        for peer in self._parts.table.present(self._exchanging.admission.access.tag):
-            circle = peer.announcement.circle
-            if circle == mine:
-                self._mates[peer.id] = now
-            elif peer.id in self._mates and is_split_off(circle) and self._asked.get(circle, 0) < ASK_TRIES:
-                self._heard[circle] = peer.id
-        if self._rounds_here >= 2 * SETTLE_ROUNDS:
-            self._left.clear()
-        self._mates = {peer: seen for peer, seen in self._mates.items() if now - seen <= 2 * SETTLE_ROUNDS}
-
-    async def _hear(self, name: str, peer: PeerId) -> None:
-        """One of our circle is in another: did it split off, and are we part of that?"""
-        found = await self.words.ask(name, [peer])
-        remember(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES, MOST_HEARD)
-        if found is None or not splits(found, self._policy.set.rules):
-            return
-        me, mates = self._parts.identity.peer_id, {*self._mates}
-        large = len(mates) + 1 >= SPLIT - NEARLY and found.founder in mates
-        lately = self.own.since > 0 and self._standings.rounds - self.own.since < SETTLE_ROUNDS // 2
-        again = self._standings.rounds - self._founders.get(found.founder, -REST_ROUNDS) < REST_ROUNDS
-        if lately or again or not large:
-            return  # nobody splits a circle that need not be split, or again and again
-        remember(self._founders, found.founder, self._standings.rounds, MOST_HEARD)
-        self._left |= set(found.members)
-        self._stayed = self._standings.rounds
-        if me in found.members:
-            self._followed = found, 0
 
     async def _follow(self, found: Found, tries: int) -> None:
         """Make the beginning the founder signed from our own entries; else take it from who is there."""
@@ -179,11 +139,12 @@ class Circling:
     async def _decide(self) -> None:
         if not self._exchanging.likeness.fingerprint:
             return
-        advice = await self._exchanging.likeness.advise(self._circles(self.own.name or GENESIS), self._rounds_here)
+        circles = self._circles(self.own.name or GENESIS)
+        advice = await self._exchanging.likeness.advise(circles, self._splits.rounds_here)
         if advice.what == "split":
             await self._split(advice)
         elif advice.what == "join":
-            circle = self._where_mates_went() or _named(advice.circle)
+            circle = self._where_mates_went(circles) or _named(advice.circle)
             await self._prepare(circle, advice.why, self._exchanging.members())
         elif advice.what == "move":
             await self._prepare(_named(advice.circle), advice.why)
@@ -194,21 +155,23 @@ class Circling:
         found = {self._parts.identity.peer_id: mine}
         for peer in self._parts.table.present(self._exchanging.admission.access.tag):
             circle = peer.announcement.circle
-            left = circle == self.own.name and peer.id in self._left
+            left = circle == self.own.name and peer.id in self._splits.left
             if peer.announcement.fingerprint and not left and not standing.ignored(peer.id, now):
-                found[peer.id] = (circle or GENESIS) if self._enterable(circle) else ""
-        return found
+                found[peer.id] = (circle or GENESIS) if self._trust.enterable(circle) else ""
+        return worth_a_look(found, mine)
 
-    def _enterable(self, circle: str) -> bool:
-        tried = self._useless.get(circle)
-        lately = tried is not None and self._standings.rounds - tried < REST_ROUNDS
-        return (not circle or is_split_off(circle)) and not lately
+    def _where_mates_went(self, circles: dict[PeerId, str]) -> str:
+        """The circle that one of our small one joined before us, if ours may too, or ""."""
+        may = joinable(Declared(self._parts.identity.peer_id, circles))
+        went = (circles.get(peer, "") for peer in self._splits.mates)
+        return next((_named(name) for name in went if name in may), "")
 
-    def _where_mates_went(self) -> str:
-        """The circle that one of our small one joined before us, or ""."""
-        peers = (self._parts.table.get(peer) for peer in self._mates)
-        went = [peer.announcement.circle for peer in peers if peer is not None and peer.here]
-        return next((name for name in went if is_split_off(name) and name != self.own.name), "")
+    async def _leave(self, why: str) -> None:
+        """It was wrong to come: enter another circle, like a newcomer."""
+        self._trust.useless(self.own.name, LONG)
+        advice = await self._exchanging.likeness.advise(self._circles(""), 0)
+        if advice.what == "enter" and await self._prepare(_named(advice.circle), f"left the last one: {why}"):
+            self._followed = None
 
     async def _split(self, advice: Advice) -> None:
         policy, group = self._policy, len(self._exchanging.members()) + 1
@@ -232,14 +195,29 @@ class Circling:
         def take(snapshot: Snapshot) -> None:
             taken.append(elsewhere(self._policy, lineage, snapshot))
 
-        known = found is not None or not name
-        if not known or not await self._exchanging.snapshots.take_from(members, name, take):
-            remember(self._useless, name, self._standings.rounds, MOST_HEARD)
+        alone, take_from = len(members) < LEAST_MEMBERS, self._exchanging.snapshots.take_from
+        known = not name or (found is not None and founded_well(found, self._policy.set.rules))
+        if not known or not await take_from(members, name, take, on_its_word=alone):
+            self._trust.useless(name)
+            return False
+        most_loss = await self._try(name, taken[-1])
+        if most_loss is None:
             return False
         word = b"" if found is None else encode_found(found)
         union = None if joining is None else (len(joining) + 1, len(members))
-        self._going = Going(name, word, taken[-1], why, union=union)
+        self._going = Going(name, word, taken[-1], why, union=union, most_loss=most_loss)
         return True
+
+    async def _try(self, name: str, deltas: DeltaSet) -> float | None:
+        """How high the loss may be in a circle; None when its weights do much worse here than our own."""
+        trust, policy = self._trust, self._policy
+        try:
+            return await self._parts.world.compute(lambda: trust.most_loss(deltas.weights(), policy.weights()))
+        except Unsuited as error:
+            trust.useless(name, LONG)
+            text = f"this node does not go to circle {name[:8] or GENESIS}: {error}"
+            self._parts.events.say("circle", text, warning=True)
+            return None
 
     async def enter(self, look: FirstLook) -> bool:
         """For a newcomer: start in the circle that wants it most; False when that is the run's first, or none.
@@ -281,8 +259,9 @@ class Circling:
         self._trainer.reset_optimizer()
         self._exchanging.bridging.move()
         self._exchanging.snapshots.offers.move()
-        self._mates, self._heard, self._followed, self._left = {}, {}, None, set()
-        self._founders.clear()  # of the circle that is left; who split it may split the new one
+        self._splits.moved()
+        self._followed = None
+        self._trust.came(going.most_loss)
         self._told = [*before, *(peer for peer in self._exchanging.members() if peer not in before)]
         self._parts.events.say("circle", f"in circle {going.name[:8] or GENESIS} now: {going.why}")
         return union

@@ -174,6 +174,7 @@ class Learning:
             self._rate = min(1.0, self._rate * 1.1)
         except Diverged as problem:
             self._rate = max(SLOWEST, self._rate / 2)
+            self.standings.diverged += 1
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
 
     async def _round(self) -> None:

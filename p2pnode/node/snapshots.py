@@ -108,21 +108,24 @@ class Snapshots:
 
         return await self.take_from(members, circle, adopt)
 
-    async def take_from(self, members: list[PeerId], circle: str, adopt: Adopt) -> bool:
-        """A snapshot of a circle that other members confirm, or one that nobody can say anything of, for `adopt`."""
+    async def take_from(self, members: list[PeerId], circle: str, adopt: Adopt, on_its_word: bool = True) -> bool:
+        """A snapshot of a circle that other members confirm, or one that nobody can say anything of, for `adopt`.
+
+        The latter only where it may be taken on its giver's word.
+        """
         unconfirmed: list[_Found] = []
         for giver in self._parts.world.rng.sample(members, len(members)):
             found = await self._find(giver, [member for member in members if member != giver], circle)
             if found is None:
                 continue
-            if found.verdict == "unknown" and found.outline.place and len(members) > 1:
+            if found.verdict == "unknown" and (not on_its_word or (found.outline.place and len(members) > 1)):
                 unconfirmed.append(found)
                 if len(unconfirmed) < UNCONFIRMED:
                     continue
                 break
             if found.verdict != "denied" and await self._adopt(found, adopt):
                 return True
-        for found in unconfirmed:
+        for found in unconfirmed if on_its_word else []:
             if await self._adopt(found, adopt):
                 return True
         return False

@@ -36,6 +36,7 @@ class Standings:
     entries: int = 0
     bridges: int = 0  # own, to other circles
     problems: int = 0
+    diverged: int = 0  # rounds in a row
     begun: Seconds = 0.0
     said: Seconds | None = None
     partners: dict[PeerId, ExchangeRow] = field(default_factory=dict)  # the latest last
@@ -63,6 +64,7 @@ class Standings:
         self.merges.append(row)
         self._since = []
         self.rounds += 1
+        self.diverged = 0
         self.loss = loss
         self.update_norm = merged.update_norm
         self.merged = merged.why

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from p2pnode.addresses import Address
-from p2pnode.communities.circles import REST_ROUNDS, SETTLE_ROUNDS, SPLIT
+from p2pnode.communities.circles import SETTLE_ROUNDS, SPLIT
 from p2pnode.communities.partners import Choice
 from p2pnode.deltaset.entry import UNION
 from p2pnode.deltaset.lineage import Found, circle_lineage, encode_found, name_of, read_found, sign_found
+from p2pnode.deltaset.snapshot import decode_place, encode_place
 from p2pnode.errors import LocalProblem, PeerRefused, PeerUnreachable
 from p2pnode.ids import Identity, PeerId
 from p2pnode.merge.deltaset import DeltaSetPolicy
@@ -36,7 +37,8 @@ from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.bench import Bench
-from p2pnode.node.circling import ASK_TRIES, FOLLOW_TRIES, SPREAD_ROUNDS, Circling
+from p2pnode.node.circlesplits import ASK_TRIES
+from p2pnode.node.circling import FOLLOW_TRIES, SPREAD_ROUNDS, Circling
 from p2pnode.node.learning import Learning
 from p2pnode.node.parts import make_parts
 from p2pnode.node.world import World, inline
@@ -303,8 +305,15 @@ def word_of(liar: Member, swarm: Swarm) -> Found:
     return split_off(liar.policy, members[:6], len(members), GENESIS)[0]
 
 
+def with_steps(found: Found, policy: DeltaSetPolicy, steps: int) -> Found:
+    """The word of a split from where as many steps were done."""
+    place = msgspec.structs.replace(decode_place(found.place, policy.set.rules), steps=steps)
+    return msgspec.structs.replace(found, place=encode_place(place))
+
+
 LIES = {
     "signed by another": lambda liar, found: sign_found(Identity(b"x" * 32), found),
+    "other steps": lambda liar, found: sign_found(liar.identity, with_steps(found, liar.policy, 1 << 39)),
     "other weights": lambda liar, found: sign_found(liar.identity, msgspec.structs.replace(found, weights=b"l" * 32)),
 }
 
@@ -372,11 +381,11 @@ def test_one_that_splits_again_and_again_is_followed_once() -> None:
             swarm.hear()
             await swarm.rounds(number, [stays])
             named = [member.peer for member in others if member is not stays]
-            found, _ = split_off(liar.policy, [liar.peer, *named[: number // 10]], SPLIT, GENESIS)
+            found, _ = split_off(liar.policy, [liar.peer, *named[: 2 + number // 10]], SPLIT, GENESIS)
             claims(liar, found)
             swarm.hear()
             await swarm.rounds(number + 1, [stays])
-            changes.append(stays.circling._stayed)
+            changes.append(stays.circling._splits._stayed)
         assert changes == [21, 21, 21, 21], "others may split the circle ten rounds later"
 
     in_swarm(SPLIT, test)
@@ -589,34 +598,6 @@ def test_a_newcomer_enters_by_what_its_first_look_shows_and_announces_it_to_nobo
         another = await newcomer_to(swarm)
         another.learning.likeness._aim = "own"
         assert not await another.circling.enter(Look(PRINTS[-1])), "the first circle is begun in as ever"
-
-    in_swarm(SPLIT, test)
-
-
-def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() -> None:
-    async def test(swarm: Swarm) -> None:
-        small, large = await shrink(swarm, await swarm.split(), 5)
-        newcomer = await newcomer_to(swarm)
-        newcomer.learning.likeness._aim = "own"
-        assert await newcomer.circling.enter(Look())
-        wrong = newcomer.circle
-        assert wrong == small[0].circle
-        for member in [*small, *large]:
-            member.learning.likeness.took(PRINTS[member.number // 2 * 2 + (member in large)])
-        likeness = newcomer.learning.likeness
-        likeness.took(PRINTS[-1])  # its data are like those of the larger circle
-        circles = []
-        for number in range(5, REST_ROUNDS + 200, 5):
-            swarm.hear()
-            likeness._vicinity.told(likeness._sights(member.peer for member in swarm.members))
-            for turn in (number, number + 1):
-                await swarm.rounds(turn, [newcomer])
-            circles.append(newcomer.circle)
-        moved = circles.index("")
-        assert moved >= REST_ROUNDS // 5 - 1
-        assert circles == [wrong] * moved + [""] * (len(circles) - moved)
-        assert newcomer.policy.set.hash() == large[0].policy.set.hash()
-        assert not any(newcomer.faults(other) for other in swarm.members)
 
     in_swarm(SPLIT, test)
 
