@@ -24,6 +24,7 @@ SPLIT = 12  # a circle of so many splits: views differ, so that it may grow a li
 FULL = 10  # the most a circle grows to by moves and joins
 FEWEST = 4  # fewer look for another circle
 SETTLE_ROUNDS = 10  # after a change, before a circle splits; it joins another after twice as many
+HASTE_ROUNDS = 5  # the same for a circle above the most
 REST_ROUNDS = 50  # before a node moves again
 LOT = 0.05  # chance a decision that another than the first member splits a circle: the first may not want to
 GAIN = 0.2  # of the dendrogram's top, that a move must bring
@@ -110,7 +111,7 @@ def _split(
     me: PeerId, members: list[PeerId], tree: Dendrogram, aim: Aim, rounds_here: int, rng: random.Random
 ) -> Advice:
     """Two halves, or as many parts as a crowd makes; who splits goes with its part. One part stays."""
-    if rounds_here < SETTLE_ROUNDS:
+    if rounds_here < (SETTLE_ROUNDS if len(members) <= MAX_CIRCLE else HASTE_ROUNDS):
         return Advice("stay", f"{len(members)} members; the circle changed lately")
     parts = _parts(members, tree, aim)
     part = next(part for part in parts if me in part)

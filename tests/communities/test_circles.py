@@ -12,6 +12,7 @@ from p2pnode.communities.annealing import Aim
 from p2pnode.communities.circles import (
     CROWD,
     FEWEST,
+    HASTE_ROUNDS,
     MAX_CIRCLE,
     REST_ROUNDS,
     SETTLE_ROUNDS,
@@ -100,6 +101,14 @@ def test_a_crowd_goes_apart_in_one_go(aim: Aim) -> None:
     assert sizes == [TARGET] * (len(EVERYBODY) // TARGET)
 
 
+def test_a_circle_above_the_most_does_not_wait_as_long_as_others() -> None:
+    for size, wait in ((SPLIT, SETTLE_ROUNDS), (MAX_CIRCLE, SETTLE_ROUNDS), (MAX_CIRCLE + 1, HASTE_ROUNDS), (60, 5)):
+        circles = dict.fromkeys(EVERYBODY[:size], "a")
+        first = Declared(EVERYBODY[0], circles)
+        words = [advise(first, TREE, "shared", rounds, random.Random(1)).what for rounds in (wait - 1, wait)]
+        assert words == ["stay", "split"], size
+
+
 def test_where_the_first_of_a_circle_does_not_split_it_another_does_in_time() -> None:
     circles, rng = dict.fromkeys([peer(number) for number in range(16)], "a"), random.Random(1)
     second = Declared(peer(1), circles)
@@ -162,6 +171,33 @@ def lives(tree: Dendrogram, aim: Aim, seed: int, turns: int) -> tuple[dict[PeerI
             since.update({member: 0 for member in circles if circles[member] != before.get(member, "")})
         changes.append(changed)
     return circles, changes
+
+
+@pytest.mark.parametrize("aim", ["own", "shared"])
+def test_a_full_circle_is_entered_only_where_all_are_full_however_well_it_fits(aim: Aim) -> None:
+    rows = planted(2, 1)
+    like, unlike = rows[peer(0)], rows[peer(1)]
+    circles = {PeerId(f"{circle} {place}"): f"{circle}" for circle in range(3) for place in range(MAX_CIRCLE)}
+    fitting = like if aim == "own" else unlike
+    view = {member: unlike if fitting is like else like for member in circles if circles[member] == "1"}
+    tree = grow({PeerId("me"): like, **dict.fromkeys(circles, fitting), **view})
+    me, rng = Declared(PeerId("me"), circles), random.Random(1)
+    entered = advise(me, tree, aim, 0, rng)
+    assert (entered.what, entered.why) == ("enter", f"{MAX_CIRCLE} members, the fewest of all")
+    del circles[PeerId("1 0")]
+    assert advise(me, tree, aim, 0, rng).circle == "1", "a single place that is left is found"
+    del circles[PeerId("2 0")]
+    assert advise(me, tree, aim, 0, rng).circle == "2", "of two the one that fits"
+
+
+@pytest.mark.parametrize("aim", ["own", "shared"])
+@pytest.mark.parametrize("count", [MAX_CIRCLE + 1, CROWD, 64])
+def test_a_crowd_that_begins_in_one_circle_is_in_small_ones_after_one_change(count: int, aim: Aim) -> None:
+    circles = dict.fromkeys(EVERYBODY[:count], "a")
+    advice = {me: advise(Declared(me, circles), TREE, aim, HASTE_ROUNDS, random.Random(1)) for me in circles}
+    for number, (me, found) in enumerate(advice.items()):
+        follow(circles, me, found, number)
+    assert max(map(len, Declared(peer(0), circles).by_name().values())) <= MAX_CIRCLE
 
 
 @pytest.mark.parametrize("aim", ["own", "shared"])

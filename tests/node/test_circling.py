@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from p2pnode.addresses import Address
-from p2pnode.communities.circles import SETTLE_ROUNDS, SPLIT
+from p2pnode.communities.circles import HASTE_ROUNDS, MAX_CIRCLE, SETTLE_ROUNDS, SPLIT
 from p2pnode.communities.partners import Choice
 from p2pnode.deltaset.entry import UNION
 from p2pnode.deltaset.lineage import Found, circle_lineage, encode_found, name_of, read_found, sign_found
@@ -263,6 +263,22 @@ def test_circles_that_are_still_large_split_again() -> None:
         assert not any(one.faults(other) for one in swarm.members for other in swarm.members)
 
     in_swarm(2 * SPLIT, test)
+
+
+def test_a_circle_above_the_most_is_below_it_some_rounds_after_it_began() -> None:
+    async def test(swarm: Swarm) -> None:
+        largest = []
+        for number in range(1, 2 * HASTE_ROUNDS + 1):
+            swarm.exchange()
+            swarm.hear()
+            await swarm.rounds(number)
+            circles = [member.circle for member in swarm.members]
+            largest.append(max(map(circles.count, circles)))
+        assert largest[HASTE_ROUNDS + SPREAD_ROUNDS - 2] == len(swarm.members)
+        assert largest[HASTE_ROUNDS + SPREAD_ROUNDS + 1] <= MAX_CIRCLE
+        assert not any(one.faults(other) for one in swarm.members for other in swarm.members)
+
+    in_swarm(MAX_CIRCLE + 2, test)
 
 
 def test_a_circle_that_is_not_large_stays_as_it_is() -> None:
