@@ -17,7 +17,7 @@ LATE = SPLIT
 
 
 class Latecomer(Watched):
-    """The last node comes when it is told through whom, with data of this kind: one half of the labels, or the other."""
+    """The last node comes when it is told through whom, with data of this kind: one half of the labels or the other."""
 
     door = LATE
     kind = 0
