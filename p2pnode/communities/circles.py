@@ -87,6 +87,11 @@ def fit(peers: Iterable[PeerId], circle: Iterable[PeerId], tree: Dendrogram, aim
     return -mean if aim == "own" else mean
 
 
+def _known(me: PeerId, circle: Iterable[PeerId], tree: Dendrogram) -> bool:
+    """Whether anything is known of how far this node is from a circle."""
+    return any(tree.height(me, member) is not None for member in circle)
+
+
 def _words(aim: Aim) -> str:
     return "most like this node" if aim == "own" else "least like this node"
 
@@ -171,11 +176,15 @@ def _move(
     rounds_here: int,
     rng: random.Random,
 ) -> Advice:
-    """Rarely: only for a clear gain, after a rest, and one member at a time, by lot."""
+    """Rarely: only for a clear gain that is known of, after a rest, and one member at a time, by lot."""
     own = circles[declared.mine]
     if rounds_here < REST_ROUNDS or len(own) <= FEWEST:
         return Advice("stay", "here for too short a time" if rounds_here < REST_ROUNDS else "the circle needs us")
-    others = {name: members for name, members in circles.items() if name != declared.mine and len(members) < FULL}
+    others = {
+        name: members
+        for name, members in circles.items()
+        if name != declared.mine and len(members) < FULL and _known(declared.me, members, tree)
+    }
     here = fit([declared.me], own, tree, aim)
     gains = {name: fit([declared.me], members, tree, aim) - here for name, members in others.items()}
     best = max(gains, key=lambda name: (gains[name], name), default="")

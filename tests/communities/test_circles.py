@@ -12,6 +12,7 @@ from p2pnode.communities.annealing import Aim
 from p2pnode.communities.circles import (
     CROWD,
     FEWEST,
+    FULL,
     HASTE_ROUNDS,
     MAX_CIRCLE,
     REST_ROUNDS,
@@ -138,6 +139,34 @@ def test_a_newcomer_without_a_fingerprint_goes_where_the_fewest_are_by_lot_among
     assert len(heights) == 1, "as far from everybody"
     found = advise(Declared(PeerId("?"), circles), apart, aim, 0, random.Random(1))
     assert found.why == "6 members, the fewest of all"
+
+
+@pytest.mark.parametrize("aim", ["own", "shared"])
+def test_who_fits_another_circle_clearly_better_moves_after_a_rest_one_at_a_time_and_does_not_move_back(
+    aim: Aim,
+) -> None:
+    """Of two kinds of data each circle has one, but for this node; with aim `shared` it is one of too many alike."""
+    me, lots = peer(0), [random.Random(seed) for seed in range(60)]
+    alike, unlike = [peer(4 * n) for n in range(1, 7)], [peer(4 * n + 1) for n in range(6)]
+    wrong, right = (unlike, alike) if aim == "own" else (alike, unlike)
+    circles = {me: "wrong", **dict.fromkeys(wrong, "wrong"), **dict.fromkeys(right, "right")}
+
+    def advised(rounds: int) -> list[Advice]:
+        return [advise(Declared(me, circles), TREE, aim, rounds, rng) for rng in lots]
+
+    assert {advice.what for advice in advised(REST_ROUNDS - 1)} == {"stay"}
+    rested = advised(REST_ROUNDS)
+    moves = [advice for advice in rested if advice.what == "move"]
+    assert {advice.circle for advice in moves} == {"right"}
+    assert 1 <= len(moves) <= len(rested) / 3, "one of seven, by lot"
+    circles |= {PeerId(f"stranger {number}"): "unknown" for number in range(6)}
+    circles[me] = "right"
+    assert {advice.what for advice in advised(10 * REST_ROUNDS)} == {"stay"}
+    for member in right:
+        circles[member] = "too full to be entered"
+    circles[me] = "wrong"
+    circles |= {PeerId(f"more {number}"): "too full to be entered" for number in range(FULL)}
+    assert {advice.what for advice in advised(REST_ROUNDS)} == {"stay"}, "nobody moves to what nothing is known of"
 
 
 def follow(circles: dict[PeerId, str], me: PeerId, advice: Advice, number: int) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from p2pnode.addresses import Address
-from p2pnode.communities.circles import HASTE_ROUNDS, MAX_CIRCLE, SETTLE_ROUNDS, SPLIT
+from p2pnode.communities.circles import HASTE_ROUNDS, MAX_CIRCLE, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
 from p2pnode.communities.partners import Choice
 from p2pnode.deltaset.entry import UNION
 from p2pnode.deltaset.lineage import Found, circle_lineage, encode_found, name_of, read_found, sign_found
@@ -614,6 +614,34 @@ def test_a_newcomer_enters_by_what_its_first_look_shows_and_announces_it_to_nobo
         another = await newcomer_to(swarm)
         another.learning.likeness._aim = "own"
         assert not await another.circling.enter(Look(PRINTS[-1])), "the first circle is begun in as ever"
+
+    in_swarm(SPLIT, test)
+
+
+def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() -> None:
+    async def test(swarm: Swarm) -> None:
+        small, large = await shrink(swarm, await swarm.split(), 5)
+        newcomer = await newcomer_to(swarm)
+        newcomer.learning.likeness._aim = "own"
+        assert await newcomer.circling.enter(Look())
+        wrong = newcomer.circle
+        assert wrong == small[0].circle
+        for member in [*small, *large]:
+            member.learning.likeness.took(PRINTS[member.number // 2 * 2 + (member in large)])
+        likeness = newcomer.learning.likeness
+        likeness.took(PRINTS[-1])  # its data are like those of the larger circle
+        circles = []
+        for number in range(5, REST_ROUNDS + 200, 5):
+            swarm.hear()
+            likeness._vicinity.told(likeness._sights(member.peer for member in swarm.members))
+            for turn in (number, number + 1):
+                await swarm.rounds(turn, [newcomer])
+            circles.append(newcomer.circle)
+        moved = circles.index("")
+        assert moved >= REST_ROUNDS // 5 - 1
+        assert circles == [wrong] * moved + [""] * (len(circles) - moved)
+        assert newcomer.policy.set.hash() == large[0].policy.set.hash()
+        assert not any(newcomer.faults(other) for other in swarm.members)
 
     in_swarm(SPLIT, test)
 
