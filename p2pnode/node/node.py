@@ -15,7 +15,7 @@ from ..network.base import Health, Network, Seconds
 from ..network.cancelling import cancelled
 from ..peers.table import Peer
 from ..records import SignedRecord
-from ..run import Manifest, Plan, RunAccess, invite, read_manifest
+from ..run import Manifest, Plan, RunAccess, read_manifest
 from .announcing import Me
 from .control import ControlAnswer, ControlRequest
 from .entrance import Entrance, NodeSettings
@@ -25,7 +25,7 @@ from .parts import make_parts
 from .plainly import raise_plain
 from .restraint import GUEST_ORDERS
 from .serve import Desk, NodeServer
-from .showing import condition_in_words, exchange_rows, peer_row
+from .showing import condition_in_words, exchange_rows, invitation, peer_row
 from .status import Condition, Event, PeerRow, Status
 from .wellbeing import Wellbeing
 from .world import World
@@ -37,8 +37,6 @@ __all__ = ["Node", "NodeSettings"]
 
 WATCH_PERIOD: Seconds = 1.0
 SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end first
-OWN_IN_INVITE = 2
-OTHERS_IN_INVITE = 2  # bootstrap addresses, for when the own ones cannot be dialled
 
 
 class Node:
@@ -243,11 +241,7 @@ class Node:
 
     def invite(self) -> str:
         """The command a friend pastes, or "" while there is nothing to invite to."""
-        meeting_points = tuple(address.text for address in self._membership.me.bootstrap)
-        addresses = (*self._membership.announcer.addresses[:OWN_IN_INVITE], *meeting_points[:OTHERS_IN_INVITE])
-        if self.access is None or not addresses:
-            return ""
-        return invite(self.access, addresses)
+        return invitation(self.access, self._membership.announcer.addresses, self._membership.me.bootstrap)
 
     def status(self) -> Status:
         parts = self._parts

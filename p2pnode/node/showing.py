@@ -1,14 +1,16 @@
-"""Rows for the views: who is there, and what went between whom; from own knowledge, else from what peers say."""
+"""For the views: the invite, who is there, what went between whom; from own knowledge, else from what peers say."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..addresses import Address
 from ..ids import PeerId
 from ..messages import ViewIs
 from ..peers.table import Peer
+from ..run import RunAccess, invite
 from .parts import Parts
 from .status import Condition, ExchangeRow, Kinship, PeerRow
 
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from .standings import Standings
 
 MAX_EXCHANGE_ROWS = 2000
+OWN_IN_INVITE = 2
+OTHERS_IN_INVITE = 2  # bootstrap addresses, for when the own ones cannot be dialled
+
+
+def invitation(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence[Address]) -> str:
+    """The command a friend pastes, or "" while there is nothing to invite to."""
+    meeting_points = [address.text for address in bootstrap[:OTHERS_IN_INVITE]]
+    addresses = (*own[:OWN_IN_INVITE], *meeting_points)
+    return "" if access is None or not addresses else invite(access, addresses)
 
 
 def peer_row(
