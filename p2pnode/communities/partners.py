@@ -28,6 +28,7 @@ class Candidate:
     latency: float | None = None  # seconds a small call takes
     rate: float | None = None  # bytes a second of large ones
     faults: int = 0
+    worth: float = 1.0  # how exchanges with it went lately: 1 for well, near 0 for never
     similarity: float | None = None
     stale: bool = False  # its word about itself has run out, it left, or it does not answer
     banned: bool = False
@@ -120,13 +121,14 @@ def choose_partners(
 
 
 def _weight(each: Candidate, now: int, settings: PartnerSettings) -> float:
-    """Not met for long, well connected and well behaved: always above zero."""
+    """Not met for long, well connected, well behaved and keeping its part: always above zero."""
     waited = 1 + _waited(each, now, settings) / settings.patience
     behaved = 1 / (1 + max(0, each.faults))
     return (
         math.pow(waited, settings.fairness)
         * math.pow(_link(each), settings.link)
         * math.pow(behaved, settings.standing)
+        * each.worth
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ..communities.circles import MAX_CIRCLE
 from ..errors import NetworkDown, PeerError, PeerMisbehaved
@@ -60,6 +61,8 @@ class Exchanging:
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None
         self._now = asyncio.Event()
+        self._busy: set[PeerId] = set()  # partners that were asked and have not answered yet
+        self._swap: asyncio.Task[None] | None = None
 
     # ---- who ----
 
@@ -81,11 +84,10 @@ class Exchanging:
         return self.members()[: MAX_CIRCLE - 1]
 
     def _possible(self) -> list[PeerId]:
-        """Who may be a partner: our circle or, where circles share nothing, as many of the run by lot."""
-        if isinstance(self._policy, DeltaSetPolicy):
-            return self.circle()
-        members = self.members()
-        return members if len(members) < MAX_CIRCLE else self._parts.world.rng.sample(members, MAX_CIRCLE - 1)
+        """Who may be a partner: our circle; of a large one some by lot, most likely who kept its part lately."""
+        now, standing = self._parts.world.clock.monotonic(), self._parts.standing
+        members = [peer for peer in self.members() if not standing.ignored(peer, now)]
+        return self.likeness.dealings.draw(members, MAX_CIRCLE - 1, self._parts.world.rng)
 
     # ---- asking ----
 
@@ -95,35 +97,52 @@ class Exchanging:
 
     async def keep(self) -> None:
         """Exchange whenever there is something new, and now and then anyway, until cancelled."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EXCHANGE_PERIOD):
-                    await self._now.wait()
-            self._now.clear()
-            await self._parts.restraint.free()
-            await self.once()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(EXCHANGE_PERIOD):
+                        await self._now.wait()
+                self._now.clear()
+                await self._parts.restraint.free()
+                await self._begin(group)
 
     async def once(self) -> None:
-        """One exchange with each of up to three partners; now and then one of them is of another circle."""
+        """Exchange now, and wait until that is done."""
+        async with asyncio.TaskGroup() as group:
+            await self._begin(group)
+
+    async def _begin(self, group: asyncio.TaskGroup) -> None:
+        """One exchange with each of up to three partners; now and then one of them is of another circle.
+
+        Who is slow goes on in `group` and holds up nobody; nothing else is asked of it meanwhile.
+        """
         rounds, age = self._standings.rounds, self.age()
         await self.likeness.look(self._possible(), rounds, age)
         circle = self._possible()
-        beyond = self.bridging.beyond(self.own.name)
-        choices = self.likeness.choose(circle, beyond, rounds, age, self.bridging.often)
+        beyond = [peer for peer in self.bridging.beyond(self.own.name) if peer not in self._busy]
+        free = [peer for peer in circle if peer not in self._busy]
+        choices = self.likeness.choose(free, beyond, rounds, age, self.bridging.often)
         inside = [choice.peer for choice in choices if not choice.bridge]
         others = [self._parts.table.get(choice.peer) for choice in choices if choice.bridge]
-        bridges = [self.bridging.ask(peer, len(circle) + 1) for peer in others if peer is not None]
-        await asyncio.gather(*bridges, self._in_turn(inside))
+        for peer in others:
+            if peer is not None:
+                group.create_task(self._alone(peer.id, partial(self.bridging.ask, peer, len(circle) + 1)))
+        for partner in inside:  # one after the other, so that the same entries do not come from all of them
+            if self._parts.restraint.why:
+                break
+            exchange = self._alone(partner, partial(self._exchange, partner))
+            await asyncio.wait([group.create_task(exchange)], timeout=PATIENCE)
         await self.snapshots.catch_up(circle)
-        await self.likeness.swap(self.own_record)
+        if self._swap is None or self._swap.done():
+            self._swap = group.create_task(self.likeness.swap(self.own_record))
 
-    async def _in_turn(self, partners: list[PeerId]) -> None:
-        """One after the other, so that the same entries do not come from all of them; who is slow holds up nobody."""
-        async with asyncio.TaskGroup() as group:
-            for partner in partners:
-                if self._parts.restraint.why:
-                    break
-                await asyncio.wait([group.create_task(self._exchange(partner))], timeout=PATIENCE)
+    async def _alone(self, partner: PeerId, talk: Callable[[], Awaitable[None]]) -> None:
+        """One thing at a time with a peer."""
+        self._busy.add(partner)
+        try:
+            await talk()
+        finally:
+            self._busy.discard(partner)
 
     async def _exchange(self, partner: PeerId) -> None:
         """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""
@@ -137,12 +156,16 @@ class Exchanging:
             push = self._policy.take(partner, body)
             if push:
                 await self._ask(partner, push, push=True)
+            self.likeness.dealings.note(partner, well=True)
             self._standings.note_exchange(partner, len(question) + len(push), len(body), clock.time())
             known = self._parts.table.get(partner)
             self.link.note(len(body) + len(push), clock.monotonic() - begun, None if known is None else known.latency)
         except ValueError as fault:
+            self.likeness.dealings.note(partner, well=False)
             self._parts.fault(partner, f"exchange: {fault}")
-        except (PeerError, NetworkDown):
+        except PeerError:
+            self.likeness.dealings.note(partner, well=False)
+        except NetworkDown:
             pass
 
     async def catch_up_by_entries(self, members: list[PeerId]) -> bool:

@@ -18,6 +18,7 @@ from ..ids import PeerId
 from ..messages import Sights, SwapSights
 from ..network.base import Seconds
 from ..newest import remember
+from ..peers.dealings import Dealings
 from ..peers.table import Peer
 from ..records import SignedRecord
 from .admission import Admission
@@ -45,6 +46,7 @@ class Likeness:
     ) -> None:
         self.fingerprint = b""  # our own, for the announcement
         self.communities: Communities = grow({}).cut(0.0)
+        self.dealings = Dealings()
         self._parts = parts
         self._admission = admission
         self._aim: Aim = aim
@@ -267,6 +269,7 @@ class Likeness:
             latency=peer.latency,
             rate=peer.rate,
             faults=self._parts.standing.faults_of(peer.id),
+            worth=self.dealings.worth(peer.id),
             similarity=self.kinship(peer.id).similarity,
             stale=not peer.here or peer.record.expiry <= self._parts.clock.now(),
             banned=self._parts.standing.ignored(peer.id, self._parts.world.clock.monotonic()),

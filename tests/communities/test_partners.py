@@ -26,6 +26,7 @@ candidates = st.builds(
     latency=st.none() | st.floats(0, 1e9),
     rate=st.none() | st.floats(0, 1e15),
     faults=st.integers(0, 10**6),
+    worth=st.floats(0.02, 1.0),
     similarity=st.none() | st.floats(0, 1),
     stale=st.booleans(),
     banned=st.booleans(),
@@ -164,6 +165,7 @@ def test_what_counts() -> None:
         ({"latency": 0.001}, {"latency": 2.0}),
         ({"rate": 1e7}, {"rate": 1e3}),
         ({"faults": 0}, {"faults": 9}),
+        ({"worth": 1.0}, {"worth": 0.1}),
     ):
         table = [
             replace(each, **(better if each.peer == first else worse if each.peer == second else {}))

@@ -19,6 +19,7 @@ from p2pnode.node.exchanging import Exchanging
 from p2pnode.node.owncircle import OwnCircle
 from p2pnode.node.parts import make_parts
 from p2pnode.node.standings import Standings
+from p2pnode.node.terms import Terms
 from p2pnode.node.world import World, inline
 from p2pnode.run import RunAccess
 from p2pnode.simulate import SimClock
@@ -57,7 +58,7 @@ class Arriving(Exchanging):
         admission = Admission(RUN, NEWCOMER.peer_id, "main")
         standings = Standings()
         bridging = Bridging(self.parts, admission, policy, bytes(32), standings)
-        super().__init__(self.parts, RUN, policy, standings, OwnCircle(), bridging, "shared")
+        super().__init__(self.parts, RUN, policy, standings, OwnCircle(), bridging, Terms(2.0, 8))
         self.members_by_id = {one.author.identity.peer_id: one for one in members}
         self.received: list[int] = []
 

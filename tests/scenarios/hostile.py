@@ -18,20 +18,21 @@ from p2pnode.messages import (
     Ping,
     Pong,
     Refused,
+    SwapSights,
     Welcome,
     decode_request,
     encode,
 )
 from p2pnode.network.base import Payload
-from p2pnode.records import sign_record
+from p2pnode.records import SignedRecord, sign_record
 from p2pnode.simulate import EPOCH, Simulation
 
 
 class Liar:
     """Joins a run's circle as a node would, then sends garbage, and what others sent with bytes turned round."""
 
-    def __init__(self, simulation: Simulation, seed: int = 1) -> None:
-        self.identity = Identity(bytes([66]) * 32)
+    def __init__(self, simulation: Simulation, seed: int = 1, identity: Identity | None = None) -> None:
+        self.identity = identity or Identity(bytes([66]) * 32)
         self.network = simulation.swarm.network(self.identity.peer_id)
         self.asked = 0  # exchanges that honest nodes began with it
         self._simulation = simulation
@@ -56,13 +57,18 @@ class Liar:
         return "" if lesson is None else lesson.circle_of(0)
 
     async def _pester(self, address: Address, tag: str) -> None:
-        await self.network.contact(address, 2.0)
-        word = Announcement("liar", tag, (self.network.host.address,), circle=self._circle())
-        expiry = EPOCH + asyncio.get_running_loop().time() + 200.0
-        record = sign_record(self.identity, f"peers/{tag}/p", encode(word), expiry)
-        await self.network.call(address.peer, encode(Hello(PROTOCOL, record)), 2.0)
+        await self._greet(address, tag)
         push = self._rng.random() < 0.5
         await self.network.call(address.peer, encode(Exchange(tag, "main", self._garbage(), push)), 2.0)
+
+    async def _greet(self, address: Address, tag: str) -> None:
+        await self.network.contact(address, 2.0)
+        await self.network.call(address.peer, encode(Hello(PROTOCOL, self._word(self.identity, tag))), 2.0)
+
+    def _word(self, who: Identity, tag: str) -> SignedRecord:
+        now = asyncio.get_running_loop().time()
+        word = Announcement("liar", tag, (self.network.host.address,), started=now, circle=self._circle())
+        return sign_record(who, f"peers/{tag}/p", encode(word), EPOCH + now + 200.0)
 
     def _tag(self) -> str:
         access = self._simulation.processes[0].node.access
@@ -96,3 +102,39 @@ class Liar:
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         pass
+
+
+class Useless(Liar):
+    """A member that answers pings and greetings, and refuses everything else."""
+
+    async def _pester(self, address: Address, tag: str) -> None:
+        await self._greet(address, tag)
+
+    async def answer(self, peer: PeerId, request: bytes) -> bytes:
+        message = decode_request(request)
+        return await super().answer(peer, request) if isinstance(message, Ping | Hello) else await self._rest()
+
+    async def _rest(self) -> bytes:
+        return encode(Refused("no", "never"))
+
+
+class Silent(Useless):
+    """A member that lets everything else hang."""
+
+    async def _rest(self) -> bytes:
+        await asyncio.sleep(30.0)
+        return b""
+
+
+class Teller(Useless):
+    """Says without end that others have just started here, who do not exist."""
+
+    def __init__(self, simulation: Simulation, identity: Identity, ghosts: list[Identity]) -> None:
+        super().__init__(simulation, identity=identity)
+        self._ghosts = ghosts
+
+    async def _pester(self, address: Address, tag: str) -> None:
+        await self.network.contact(address, 2.0)
+        for some in (self._ghosts[:8], self._ghosts[8:]):
+            told = tuple(self._word(ghost, tag) for ghost in some)
+            await self.network.call(address.peer, encode(SwapSights(tag, told)), 2.0)

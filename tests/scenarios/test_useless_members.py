@@ -1,0 +1,88 @@
+"""Swarms with members that are of no use, or do not exist: honest ones exchange among each other as ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from p2pnode.ids import Identity, PeerId, sha256
+from p2pnode.node.learning import Learning
+from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.simulate import Lesson, Plan, Simulation, run_sim
+from p2pnode.simulate.compute import one_thread
+from tests.scenarios.hostile import Liar, Silent, Teller, Useless
+
+LESSON = Lesson(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=1000)
+PLAN = Plan(peers=4, seed=3, seconds=300.0, sample_every=0.0, lesson=LESSON)
+BEFORE, SETTLING, WATCHED = 15.0, 8.0, 20.0  # virtual seconds
+FEWEST = 15  # exchanges of a node in that time; without liars it has about thirty
+
+
+def first_ids(count: int, before: PeerId) -> list[Identity]:
+    """Identities that come before all honest ones wherever peers are in order."""
+    found: list[Identity] = []
+    number = 0
+    while len(found) < count:
+        one = Identity(sha256(f"liar {number}".encode()))
+        found += [one] if one.peer_id < before else []
+        number += 1
+    return found
+
+
+def learning_of(simulation: Simulation) -> list[Learning]:
+    found = [process.node.learner for process in simulation.processes.values()]
+    return [learner for learner in found if learner is not None]
+
+
+def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[int], set[PeerId]]:
+    """How many exchanges each honest node has with others of them, and whom they count as members."""
+
+    async def main() -> tuple[list[int], set[PeerId]]:
+        simulation = Simulation(PLAN, alone=0)
+        await simulation.start()
+        await simulation.go_on(BEFORE)
+        honest = {process.node.peer_id for process in simulation.processes.values()}
+        liars = make(simulation, min(honest))
+        lives = [asyncio.ensure_future(liar.live(SETTLING + WATCHED)) for liar in liars]
+
+        def exchanges() -> list[int]:
+            partners = [learning.standings.partners for learning in learning_of(simulation)]
+            return [sum(row.count for peer, row in rows.items() if peer in honest) for rows in partners]
+
+        await simulation.go_on(SETTLING)
+        before = exchanges()
+        await simulation.go_on(WATCHED)
+        counts = [after - earlier for after, earlier in zip(exchanges(), before, strict=True)]
+        members = {peer for learning in learning_of(simulation) for peer in learning.exchanging.run_members()}
+        await asyncio.gather(*lives)
+        await simulation.finish()
+        return counts, members - honest
+
+    with one_thread():
+        return run_sim(main())
+
+
+def refusing(simulation: Simulation, before: PeerId) -> list[Liar]:
+    return [Useless(simulation, identity=one) for one in first_ids(15, before)]
+
+
+def silent(simulation: Simulation, before: PeerId) -> list[Liar]:
+    return [Silent(simulation, identity=one) for one in first_ids(3, before)]
+
+
+@pytest.mark.parametrize("make", [refusing, silent])
+def test_members_that_refuse_or_are_silent_hold_up_nobody(make: Callable[[Simulation, PeerId], list[Liar]]) -> None:
+    counts, _ = with_liars(make)
+    assert min(counts) >= FEWEST
+
+
+def test_members_that_do_not_exist_are_none() -> None:
+    def telling(simulation: Simulation, before: PeerId) -> list[Liar]:
+        teller, *ghosts = first_ids(16, before)
+        return [Teller(simulation, teller, ghosts)]
+
+    counts, strangers = with_liars(telling)
+    assert min(counts) >= FEWEST
+    assert strangers == set()
