@@ -327,6 +327,8 @@ class Alone:
         self._after = after
         self.exchanging = self.snapshots = self
 
+    def first_look(self) -> None: ...
+
     def members(self) -> list[str]:
         self.asked += 1
         return ["somebody"] if self.asked > self._after else []
