@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common import Figures, progress, run
-from p2pnode.node.bench import Bench
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.task import Samples, Task
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.fashion_mnist import FashionMnist

@@ -41,9 +41,9 @@ from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.snapshot import Assembly, Snapshot
 from p2pnode.messages import Exchange, Exchanged, encode
 from p2pnode.node.admission import Admission
-from p2pnode.node.fetching import Fetching
+from p2pnode.node.partners.fetching import Fetching
 from p2pnode.node.parts import make_parts
-from p2pnode.node.saving import save_pause
+from p2pnode.node.training.saving import save_pause
 from p2pnode.node.world import real_world
 from p2pnode.run import RunAccess
 from p2pnode.store.progress import Progress

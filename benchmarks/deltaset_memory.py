@@ -25,8 +25,8 @@ import torch
 from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts, Origin
-from p2pnode.node.bench import Bench
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.tasks.text import Text
 from p2pnode.weights import to_units
 

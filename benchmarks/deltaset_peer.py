@@ -22,7 +22,7 @@ from p2pnode.merge.policy import Facts, Origin
 from p2pnode.merge.snapshot import outline_of
 from p2pnode.messages import GetSnapshot, decode_stream_request
 from p2pnode.network.base import Payload
-from p2pnode.node.offers import Offers
+from p2pnode.node.partners.offers import Offers
 from p2pnode.node.world import real_world
 from p2pnode.store.storage import MemoryStorage
 from p2pnode.weights import Units

@@ -27,7 +27,7 @@ from benchmarks.members import TAG, Member
 from p2pnode.addresses import Address
 from p2pnode.ids import PeerId
 from p2pnode.network.sim import SimSwarm
-from p2pnode.node.directory import Directory
+from p2pnode.node.meeting.directory import Directory
 from p2pnode.peers.directory import MAX_DEPTH, key_at, path_of
 from p2pnode.records import MAX_RECORDS_PER_KEY
 from p2pnode.simulate import identity_of, run_sim

@@ -23,9 +23,9 @@ from torch import nn
 
 from benchmarks.common import Figures, middle, progress, run
 from p2pnode.communities.fingerprint import FINGERPRINT_BYTES, read_fingerprint, similarity_table, unit_gram, upper
-from p2pnode.node.bench import Bench, build_model
-from p2pnode.node.fingerprinting import Fingerprinter, activations
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench, build_model
+from p2pnode.node.training.fingerprinting import Fingerprinter, activations
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.shards.share import parse_split, split
 from p2pnode.tasks.digits import Scale
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist

@@ -36,8 +36,8 @@ from p2pnode.merge.pace import pace_of
 from p2pnode.merge.policy import Policy
 from p2pnode.merge.registry import policy_named
 from p2pnode.merge.setauthor import MIN_ENTRIES
-from p2pnode.node.bench import Bench
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.shards.share import parse_split, split
 from p2pnode.task import Task
 from p2pnode.tasks.find import load_task

@@ -31,9 +31,9 @@ from p2pnode.messages import GetShard, TellShards, decode_request, decode_stream
 from p2pnode.network.base import Payload, StreamLimits
 from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
 from p2pnode.node.admission import Admission
-from p2pnode.node.holdings import Holdings
 from p2pnode.node.parts import make_parts
-from p2pnode.node.shelf import Entry
+from p2pnode.node.shards.holdings import Holdings
+from p2pnode.node.shards.shelf import Entry
 from p2pnode.node.world import real_world
 from p2pnode.run import RunAccess
 from p2pnode.shards.route import Shipment

@@ -31,7 +31,7 @@ from benchmarks.frontier import BEST, FIXED, Row, figures, labels_of, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.deltas.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
 from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.node.bench import Bench
+from p2pnode.node.training.bench import Bench
 from p2pnode.shards.share import parse_split, split
 from p2pnode.tasks.find import load_task
 

@@ -11,9 +11,9 @@ from p2pnode.messages import Announcement, Find, Store, decode_request, encode
 from p2pnode.network.base import Payload
 from p2pnode.network.records import Records
 from p2pnode.network.sim import SimNetwork
-from p2pnode.node.announcing import ANNOUNCE_TTL
-from p2pnode.node.directory import Directory
-from p2pnode.node.membership import ANNOUNCE_PERIOD
+from p2pnode.node.meeting.announcing import ANNOUNCE_TTL
+from p2pnode.node.meeting.directory import Directory
+from p2pnode.node.meeting.membership import ANNOUNCE_PERIOD
 from p2pnode.simulate import SimClock
 
 TAG = "benchmarkbenchmarkbenchmar"

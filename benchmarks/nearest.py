@@ -42,7 +42,7 @@ from p2pnode.communities.partners import Candidate, Home, choose_partners
 from p2pnode.communities.vicinity import FAR, MARK_BYTES, Sight, Vicinity
 from p2pnode.ids import Identity, PeerId
 from p2pnode.messages import Announcement, decode_announcement, encode
-from p2pnode.node.likeness import SAMPLE_EVERY
+from p2pnode.node.partners.likeness import SAMPLE_EVERY
 from p2pnode.records import SignedRecord, sign_record, why_refused
 
 SIZES = (100, 1_000, 10_000)

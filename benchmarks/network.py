@@ -32,7 +32,7 @@ from p2pnode.errors import LocalProblem
 from p2pnode.network.base import Network, StreamLimits
 from p2pnode.network.records import Records
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.node.directory import Directory
+from p2pnode.node.meeting.directory import Directory
 from p2pnode.node.status import Status
 from p2pnode.peers.directory import key_at
 

@@ -33,7 +33,7 @@ from benchmarks.partners_rules import Rule
 from benchmarks.partners_run import Cell, calm, run_cell
 from p2pnode.communities.annealing import ROUNDS_TO_ONE
 from p2pnode.communities.partners import PartnerSettings
-from p2pnode.node.bench import Bench
+from p2pnode.node.training.bench import Bench
 from p2pnode.tasks.fashion_mnist import FashionMnist
 
 HIDDEN = 64

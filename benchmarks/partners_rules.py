@@ -21,9 +21,9 @@ from p2pnode.communities.fingerprint import Row, read_fingerprint, similarities,
 from p2pnode.communities.partners import Candidate, Home, PartnerSettings, choose_partners
 from p2pnode.ids import PeerId
 from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.node.bench import Bench
-from p2pnode.node.fingerprinting import Fingerprinter
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.fingerprinting import Fingerprinter
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.weights import Floats
 
 ALONE = 40  # local steps before circles are drawn

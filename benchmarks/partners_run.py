@@ -17,9 +17,9 @@ from p2pnode.communities.dendrogram import grow
 from p2pnode.communities.fingerprint import Row, similarity_table
 from p2pnode.ids import PeerId
 from p2pnode.merge.registry import policy_named
-from p2pnode.node.bench import Bench
-from p2pnode.node.fingerprinting import Fingerprinter
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.fingerprinting import Fingerprinter
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.shards.share import parse_split, split
 from p2pnode.weights import Floats
 

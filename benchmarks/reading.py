@@ -41,8 +41,8 @@ from p2pnode.messages import (
 )
 from p2pnode.network.base import Seconds
 from p2pnode.network.sim import SimNetwork, SimSwarm
-from p2pnode.node.announcing import ANNOUNCE_TTL, Me
-from p2pnode.node.membership import ANNOUNCE_PERIOD, Membership
+from p2pnode.node.meeting.announcing import ANNOUNCE_TTL, Me
+from p2pnode.node.meeting.membership import ANNOUNCE_PERIOD, Membership
 from p2pnode.node.parts import make_parts
 from p2pnode.node.world import World, inline
 from p2pnode.records import SignedRecord

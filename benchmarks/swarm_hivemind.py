@@ -19,11 +19,11 @@ import hivemind
 import torch
 from hivemind.compression import Float16Compression
 
-from p2pnode.node.bench import Bench, build_model
-from p2pnode.node.entrance import Share
-from p2pnode.node.evaluating import FEW, next_count, spread
-from p2pnode.node.learner import fixed_rows
-from p2pnode.node.saving import SHARE
+from p2pnode.node.learning.learner import fixed_rows
+from p2pnode.node.meeting.entrance import Share
+from p2pnode.node.training.bench import Bench, build_model
+from p2pnode.node.training.evaluating import FEW, next_count, spread
+from p2pnode.node.training.saving import SHARE
 from p2pnode.optimizers import AdamW, Sgd
 from p2pnode.shards.batches import Batches
 from p2pnode.task import Task, length

@@ -23,11 +23,11 @@ from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.pace import pace_of
 from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
-from p2pnode.node.bench import Bench
-from p2pnode.node.beside import measure_influence
-from p2pnode.node.slices import MOST as SLICES
-from p2pnode.node.slices import split
-from p2pnode.node.trainer import Trainer, TrainResult
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.beside import measure_influence
+from p2pnode.node.training.slices import MOST as SLICES
+from p2pnode.node.training.slices import split
+from p2pnode.node.training.trainer import Trainer, TrainResult
 from p2pnode.rounds import local_steps, shortened
 from p2pnode.weights import Floats, to_units
 
@@ -139,7 +139,7 @@ class VirtualPeers:
         self._slice(peer, None, split(count, SLICES if corrects else 1), pace.rate * self.plan.rate)
 
     def _slice(self, peer: Peer, before: tuple[Floats, TrainResult] | None, counts: list[int], rate: float) -> None:
-        """The next steps of a round, of which `before` were done, as the node does them (node/slices.py)."""
+        """The next steps of a round, of which `before` were done, as the node does them (node/training/slices.py)."""
         if before is None:
             begun = weights = peer.policy.start()
         else:

@@ -9,13 +9,13 @@ from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
 from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Origin
-from p2pnode.node.bench import Bench
-from p2pnode.node.entrance import Share
-from p2pnode.node.exchanging import MODEL
-from p2pnode.node.learner import fixed_rows
+from p2pnode.node.learning.learner import fixed_rows
+from p2pnode.node.meeting.entrance import Share
+from p2pnode.node.partners.exchanging import MODEL
 from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.trainer import Trainer
-from p2pnode.node.workshop import open_bench
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.trainer import Trainer
+from p2pnode.node.training.workshop import open_bench
 from p2pnode.run import Plan, read_manifest
 from p2pnode.store.progress import Progress
 from p2pnode.store.storage import DiskStorage

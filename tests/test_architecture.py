@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,9 @@ LAYERS = [
     {"wire"},
     {"ids", "errors", "newest"},
 ]
+# The node's own, bottom to top; what lies beside these packages is below them all, except what puts them together.
+IN_NODE = ["meeting", "training", "partners", "shards", "learning"]
+PUT_TOGETHER = {"node/node.py", "node/world.py"}
 PURE = set().union(*LAYERS[6:])
 IMPURE_MODULES = {"asyncio", "time", "os", "io", "logging", "socket", "subprocess", "tempfile", "hivemind"}
 TOUCHES_FILES = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "exists", "mkdir", "unlink"}
@@ -73,6 +76,20 @@ def test_imports_go_only_downwards(path: Path) -> None:
     own = layer_of(layer_name(path))
     upwards = {name for name in own_layers(path) if layer_of(name) < own}
     assert not upwards, f"{path.name} imports upwards from {sorted(upwards)}"
+
+
+def place_in_node(parts: Sequence[str]) -> int:
+    return IN_NODE.index(parts[1]) if len(parts) > 1 and parts[1] in IN_NODE else -1
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if layer_name(path) == "node"], ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_packages_of_the_node_import_only_downwards(path: Path) -> None:
+    parts = path.relative_to(PACKAGE).parts
+    named = {tuple(name.split(".")[1:]) for name in imports(path) if name.startswith("p2pnode.node.")}
+    upwards = sorted(".".join(name) for name in named if place_in_node(name) > place_in_node(parts))
+    assert not upwards or "/".join(parts) in PUT_TOGETHER, f"{path.name} imports upwards: {upwards}"
 
 
 @pytest.mark.parametrize(

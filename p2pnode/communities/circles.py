@@ -1,4 +1,4 @@
-"""Which circle a node should be in: advice from the dendrogram, calm by hysteresis (node/circling.py carries it out).
+"""Which circle a node should be in: advice from the dendrogram, calm by hysteresis (node/partners/circling does it).
 
 A circle shares one delta set, so its traffic grows with its size: 8 are aimed at, 16 are the most. Where the run's aim
 is one model for all, circles are drawn across communities, so that each sees all kinds of data; where each community

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ..node.bench import Bench
-from ..node.blaming import blame
+from ..node.training.bench import Bench
+from ..node.training.blaming import blame
 from ..task import Samples
 from .checks import Finding
 

@@ -15,10 +15,10 @@ from ..config import read_flag
 from ..deltas.codec import encode
 from ..deltas.make import make_delta, record
 from ..errors import Diverged, LocalProblem, TaskProblem
-from ..node.bench import BYTES_PER_PARAMETER, Bench, Vector, build_model, checked_layout
-from ..node.blaming import blame
-from ..node.threads import choose_threads
-from ..node.trainer import Trainer
+from ..node.training.bench import BYTES_PER_PARAMETER, Bench, Vector, build_model, checked_layout
+from ..node.training.blaming import blame
+from ..node.training.threads import choose_threads
+from ..node.training.trainer import Trainer
 from ..task import Evaluation, Samples, Task, length, rows
 from ..tasks.find import load_task
 from ..watch.text import size

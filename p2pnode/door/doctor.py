@@ -21,7 +21,7 @@ from ..ids import Identity, PeerId
 from ..messages import Ping, Pong, decode_answer, encode
 from ..network.base import Payload
 from ..network.hivemind import HivemindNetwork, NetworkOptions
-from ..node.joining import load_saved
+from ..node.meeting.joining import load_saved
 from ..peers.swarmtime import FAR_OFF
 from ..settings import Config
 from ..store.storage import DiskStorage, write_whole

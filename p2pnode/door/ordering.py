@@ -9,7 +9,7 @@ from typing import Literal
 from ..config import changed
 from ..errors import LocalProblem
 from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
-from ..node.joining import last_run
+from ..node.meeting.joining import last_run
 from ..run import Plan
 from ..settings import NO_LIMITS, Config
 from ..store.storage import DiskStorage, write_whole
@@ -39,10 +39,10 @@ def change_limits(data_dir: Path, words: dict[str, str]) -> None:
 
 
 def _export_saved(config: Config, target: Path, ema: bool) -> str:
-    from ..node.exchanging import MODEL
-    from ..node.export import as_safetensors, exported
-    from ..node.learner import fresh_policy
-    from ..node.workshop import follow_plan, open_bench
+    from ..node.learning.export import as_safetensors, exported
+    from ..node.learning.learner import fresh_policy
+    from ..node.partners.exchanging import MODEL
+    from ..node.training.workshop import follow_plan, open_bench
     from ..store.datadir import open_data_dir
     from ..store.progress import Progress
     from .start import task_choice

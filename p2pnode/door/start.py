@@ -21,8 +21,8 @@ from ..network.orphans import sweep_orphan
 from ..network.ports import PortLease
 from ..node.acquaintances import BOOK_FILE
 from ..node.control import ControlServer, socket_path
-from ..node.entrance import Share
-from ..node.joining import load_manifest, load_saved
+from ..node.meeting.entrance import Share
+from ..node.meeting.joining import load_manifest, load_saved
 from ..node.node import Node, NodeSettings
 from ..node.taskchoice import TaskChoice
 from ..node.world import real_world

@@ -16,11 +16,11 @@ from ..network.cancelling import cancelled
 from ..peers.table import Peer
 from ..records import SignedRecord
 from ..run import Manifest, Plan, RunAccess, read_manifest
-from .announcing import Me
 from .control import ControlAnswer, ControlRequest
-from .entrance import Entrance, NodeSettings
 from .looking import Looking, view_of
-from .membership import Membership
+from .meeting.announcing import Me
+from .meeting.entrance import Entrance, NodeSettings
+from .meeting.membership import Membership
 from .parts import make_parts
 from .plainly import raise_plain
 from .restraint import GUEST_ORDERS
@@ -31,7 +31,7 @@ from .wellbeing import Wellbeing
 from .world import World
 
 if TYPE_CHECKING:
-    from .learning import Learning
+    from .learning.learning import Learning
 
 __all__ = ["Node", "NodeSettings"]
 
@@ -102,7 +102,7 @@ class Node:
             return self._parts.restraint.obey(request, self.role == "node")
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")
-        from .orders import obey  # torch, which a node that learns has imported
+        from .learning.orders import obey  # torch, which a node that learns has imported
 
         return await obey(request, self.learner, self._parts)
 
@@ -164,7 +164,7 @@ class Node:
 
     async def _learner_module(self) -> ModuleType:
         """Needs torch, which takes seconds to import: only where something is learned, and not on the loop."""
-        return await self._world.compute(lambda: import_module(".learner", __package__))
+        return await self._world.compute(lambda: import_module(".learning.learner", __package__))
 
     async def _make_plan(self) -> Plan | None:
         """The plan of a run founded here."""

@@ -16,7 +16,7 @@ from .status import Machine
 from .taskchoice import TaskChoice
 
 if TYPE_CHECKING:
-    from .bench import Bench
+    from .training.bench import Bench
 
 DISK_THREADS = 8
 
@@ -48,7 +48,7 @@ OpenBench = Callable[[TaskChoice, int], "Bench"]
 
 def open_bench(choice: TaskChoice, seed: int) -> Bench:
     """A bench of its own."""
-    from . import workshop  # torch
+    from .training import workshop  # torch
 
     return workshop.open_bench(choice, seed)
 

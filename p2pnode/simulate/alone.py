@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..node.bench import Bench
-from ..node.entrance import Share
-from ..node.learner import fixed_rows
-from ..node.trainer import Trainer
+from ..node.learning.learner import fixed_rows
+from ..node.meeting.entrance import Share
+from ..node.training.bench import Bench
+from ..node.training.trainer import Trainer
 
 
 def accuracy_alone(bench: Bench, share: Share, steps: int, seed: int) -> float | None:

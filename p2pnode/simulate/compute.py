@@ -11,7 +11,7 @@ from ..node.taskchoice import TaskChoice
 from ..node.world import OpenBench
 
 if TYPE_CHECKING:
-    from ..node.bench import Bench
+    from ..node.training.bench import Bench
 
 T = TypeVar("T")
 

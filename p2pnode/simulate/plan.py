@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..ids import Identity, sha256
 from ..network.base import Seconds
 from ..network.sim import Fault, Links
-from ..node.entrance import Share
+from ..node.meeting.entrance import Share
 from ..node.node import NodeSettings
 from ..node.taskchoice import TaskChoice
 

@@ -17,7 +17,7 @@ from .plan import EPOCH, Lesson
 from .recording import Recording
 
 if TYPE_CHECKING:
-    from ..node.learning import Learning
+    from ..node.learning.learning import Learning
     from .simulation import Simulation
 
 LOOK_EVERY: Seconds = 0.5  # below the length of a round

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import LocalProblem
 from ..node.acquaintances import BOOK_FILE
 from ..node.control import ControlRequest, NotRunning, ask
-from ..node.joining import last_run
+from ..node.meeting.joining import last_run
 from ..store.book import PeerBook
 from ..store.datadir import IDENTITY_FILE
 from ..store.storage import DiskStorage

@@ -13,7 +13,7 @@ from benchmarks.partners import RULES
 from benchmarks.partners_rules import draw_circles
 from benchmarks.partners_run import Cell, run_cell
 from p2pnode.communities.fingerprint import similarity_table
-from p2pnode.node.bench import Bench
+from p2pnode.node.training.bench import Bench
 from p2pnode.tasks.find import load_task
 from tests.communities.views import planted
 

@@ -14,11 +14,11 @@ from p2pnode.door.ordering import export_weights
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts
 from p2pnode.merge.setcircle import split_off
-from p2pnode.node.exchanging import MODEL
-from p2pnode.node.joining import found_run, save_run
-from p2pnode.node.learner import fresh_policy
+from p2pnode.node.learning.learner import fresh_policy
+from p2pnode.node.meeting.joining import found_run, save_run
+from p2pnode.node.partners.exchanging import MODEL
 from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.workshop import make_plan, open_bench
+from p2pnode.node.training.workshop import make_plan, open_bench
 from p2pnode.store.datadir import open_data_dir
 from p2pnode.store.progress import Progress
 

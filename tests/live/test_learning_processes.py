@@ -13,10 +13,10 @@ import pytest
 
 from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.node.exchanging import MODEL
-from p2pnode.node.learner import fresh_policy
+from p2pnode.node.learning.learner import fresh_policy
+from p2pnode.node.partners.exchanging import MODEL
 from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.workshop import open_bench
+from p2pnode.node.training.workshop import open_bench
 from p2pnode.run import Plan, read_manifest
 from p2pnode.store.progress import Progress
 from p2pnode.store.storage import DiskStorage

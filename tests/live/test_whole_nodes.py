@@ -17,7 +17,7 @@ import pytest
 from p2pnode.addresses import Address, parse_address
 from p2pnode.errors import UsageError
 from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.node import membership
+from p2pnode.node.meeting import membership
 from p2pnode.node.node import Node, NodeSettings
 from p2pnode.node.world import real_world
 from p2pnode.run import RunAccess

@@ -11,7 +11,7 @@ from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts
 from p2pnode.merge.setauthor import Draft
 from p2pnode.merge.setstate import Tuning, tuning_of
-from p2pnode.node.bench import Bench
+from p2pnode.node.training.bench import Bench
 from p2pnode.shards.share import parse_split, split
 from p2pnode.tasks.find import load_task
 

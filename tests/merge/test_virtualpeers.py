@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.frontier import SCHEMES, labels_of, run_scheme
 from benchmarks.virtualpeers import Plan
-from p2pnode.node.bench import Bench
+from p2pnode.node.training.bench import Bench
 from p2pnode.shards.share import parse_split, split
 from p2pnode.tasks.find import load_task
 

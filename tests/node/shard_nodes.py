@@ -16,10 +16,10 @@ from p2pnode.network.base import Fetched, Payload, Seconds, Sink, StreamLimits
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.admission import Admission
-from p2pnode.node.holdings import Holdings
 from p2pnode.node.parts import make_parts
-from p2pnode.node.shardcare import CareRules
-from p2pnode.node.shelf import Entry
+from p2pnode.node.shards.care import CareRules
+from p2pnode.node.shards.holdings import Holdings
+from p2pnode.node.shards.shelf import Entry
 from p2pnode.node.status import Event
 from p2pnode.node.world import World, inline
 from p2pnode.run import RunAccess

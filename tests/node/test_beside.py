@@ -11,9 +11,9 @@ from p2pnode.errors import LocalProblem
 from p2pnode.ids import Identity
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Origin
-from p2pnode.node.bench import Bench
-from p2pnode.node.beside import BesideThread, measure_influence
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.beside import BesideThread, measure_influence
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.tasks.find import load_task
 from p2pnode.weights import to_units
 

@@ -14,9 +14,9 @@ from p2pnode.merge.policy import Facts, Origin
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.admission import Admission
-from p2pnode.node.bridging import Bridging
-from p2pnode.node.exchanging import Exchanging
 from p2pnode.node.owncircle import OwnCircle
+from p2pnode.node.partners.bridging import Bridging
+from p2pnode.node.partners.exchanging import Exchanging
 from p2pnode.node.parts import make_parts
 from p2pnode.node.standings import Standings
 from p2pnode.node.terms import Terms

@@ -16,8 +16,8 @@ from p2pnode.ids import PeerId, sha256
 from p2pnode.merge.setcircle import split_off
 from p2pnode.messages import Exchanged
 from p2pnode.network.base import Payload
-from p2pnode.node.circletrust import WRONG_ROUNDS, founded_well, is_fair, worth_a_look
-from p2pnode.node.circlewords import ASK_TIMEOUT
+from p2pnode.node.partners.circletrust import WRONG_ROUNDS, founded_well, is_fair, worth_a_look
+from p2pnode.node.partners.circlewords import ASK_TIMEOUT
 from p2pnode.run import GENESIS as FIRST
 from p2pnode.weights import Units, to_units
 from tests.node.test_circling import BENCH, GENESIS, PRINTS, Look, Member, Swarm, claims, in_swarm, newcomer_to, shrink

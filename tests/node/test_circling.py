@@ -36,11 +36,11 @@ from p2pnode.messages import (
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimSwarm
 from p2pnode.network.virtual import run_virtual
-from p2pnode.node.bench import Bench
-from p2pnode.node.circlesplits import ASK_TRIES
-from p2pnode.node.circling import FOLLOW_TRIES, SPREAD_ROUNDS, Circling
-from p2pnode.node.learning import Learning
+from p2pnode.node.learning.learning import Learning
+from p2pnode.node.partners.circlesplits import ASK_TRIES
+from p2pnode.node.partners.circling import FOLLOW_TRIES, SPREAD_ROUNDS, Circling
 from p2pnode.node.parts import make_parts
+from p2pnode.node.training.bench import Bench
 from p2pnode.node.world import World, inline
 from p2pnode.records import sign_record
 from p2pnode.run import Aim

@@ -11,9 +11,9 @@ from torch import nn
 
 from p2pnode.communities.fingerprint import comparable, read_fingerprint, similarity
 from p2pnode.errors import LocalProblem, TaskProblem
-from p2pnode.node.bench import Bench
-from p2pnode.node.fingerprinting import SHARE_OF_TIME, Fingerprinter, activations
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.fingerprinting import SHARE_OF_TIME, Fingerprinter, activations
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.task import Task, rows
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.text import Text

@@ -14,15 +14,15 @@ from p2pnode.communities.fingerprint import FINGERPRINT_BYTES
 from p2pnode.errors import LocalProblem
 from p2pnode.messages import Announcement
 from p2pnode.network.virtual import run_virtual
-from p2pnode.node.announcing import Me
-from p2pnode.node.bench import Bench
-from p2pnode.node.fingerprinting import Fingerprinter
-from p2pnode.node.learner import comparing
-from p2pnode.node.membership import Membership
-from p2pnode.node.slices import Slices
+from p2pnode.node.learning.learner import comparing
+from p2pnode.node.meeting.announcing import Me
+from p2pnode.node.meeting.membership import Membership
 from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.trainer import Trainer
-from p2pnode.node.workshop import make_plan
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.fingerprinting import Fingerprinter
+from p2pnode.node.training.slices import Slices
+from p2pnode.node.training.trainer import Trainer
+from p2pnode.node.training.workshop import make_plan
 from p2pnode.task import Samples, rows
 from p2pnode.until import Until
 from p2pnode.weights import Floats

@@ -11,11 +11,11 @@ from p2pnode.communities.fingerprint import read_fingerprint, similarity
 from p2pnode.ids import Identity
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
-from p2pnode.node.bench import Bench
-from p2pnode.node.fingerprinting import Fingerprinter
-from p2pnode.node.firstlook import ENOUGH, FEWEST, FirstLook
 from p2pnode.node.parts import Parts, make_parts
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.fingerprinting import Fingerprinter
+from p2pnode.node.training.firstlook import ENOUGH, FEWEST, FirstLook
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.node.world import World
 from p2pnode.simulate import SimClock
 from p2pnode.store.storage import MemoryStorage

@@ -8,7 +8,7 @@ import pytest
 
 from p2pnode.errors import UsageError
 from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.workshop import follow_plan
+from p2pnode.node.training.workshop import follow_plan
 from p2pnode.run import Plan
 
 HASH = "ab" * 32

@@ -14,7 +14,7 @@ from p2pnode.handoff.certificate import Certificate, claim, countersign, followi
 from p2pnode.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode
 from p2pnode.messages import GetShard, TellShards
 from p2pnode.network.base import Payload
-from p2pnode.node import shardtalk
+from p2pnode.node.shards import talk
 from p2pnode.run import RunAccess
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import MAX_SHARD_BYTES, encode_samples
@@ -176,7 +176,7 @@ def test_words_without_end_are_refused() -> None:
 
 
 def test_words_about_shards_that_do_not_concern_us_leave_nothing_behind(monkeypatch) -> None:
-    monkeypatch.setattr(shardtalk, "MAX_MISSING", 5)
+    monkeypatch.setattr(talk, "MAX_MISSING", 5)
 
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)

@@ -11,7 +11,7 @@ from p2pnode.ids import Identity
 from p2pnode.messages import PROTOCOL
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
-from p2pnode.node.joining import Run, save_run
+from p2pnode.node.meeting.joining import Run, save_run
 from p2pnode.node.node import Node, NodeSettings
 from p2pnode.node.world import World, inline
 from p2pnode.run import Manifest, RunAccess, run_id, sign_manifest

@@ -17,7 +17,7 @@ from p2pnode.ids import Identity, PeerId
 from p2pnode.messages import Announcement, Sights, SwapSights, decode_announcement, encode
 from p2pnode.network.sim import SimSwarm
 from p2pnode.node.admission import Admission
-from p2pnode.node.likeness import Likeness
+from p2pnode.node.partners.likeness import Likeness
 from p2pnode.node.parts import make_parts
 from p2pnode.node.world import World, inline
 from p2pnode.records import SignedRecord, sign_record

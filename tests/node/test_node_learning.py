@@ -22,13 +22,13 @@ from p2pnode.merge.setmessages import Deltas, encode_deltas
 from p2pnode.messages import Exchange
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
-from p2pnode.node.bench import Bench
-from p2pnode.node.evaluating import FEW, Evaluating
-from p2pnode.node.learning import Learning
+from p2pnode.node.learning.learning import Learning
 from p2pnode.node.parts import Parts, make_parts
-from p2pnode.node.saving import SAVE_EVERY, SAVE_RATE, SHARE, Pace, save_pause
 from p2pnode.node.status import Event
 from p2pnode.node.terms import Terms
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.evaluating import FEW, Evaluating
+from p2pnode.node.training.saving import SAVE_EVERY, SAVE_RATE, SHARE, Pace, save_pause
 from p2pnode.node.world import World, inline
 from p2pnode.run import KEY_BYTES, RunAccess
 from p2pnode.simulate import SimClock

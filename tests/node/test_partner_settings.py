@@ -12,10 +12,10 @@ from p2pnode.ids import Identity
 from p2pnode.merge.policy import Policy
 from p2pnode.merge.registry import POLICIES
 from p2pnode.merge.setstate import Tuning
-from p2pnode.node.bench import Bench
-from p2pnode.node.learner import fresh_policy
+from p2pnode.node.learning.learner import fresh_policy
 from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.workshop import make_plan
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.workshop import make_plan
 from tests.node.test_node_learning import Lines
 
 BENCH = Bench(Lines(), "cpu", seed=1)

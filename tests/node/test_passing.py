@@ -13,7 +13,7 @@ from p2pnode.errors import PeerRefused
 from p2pnode.ids import PeerId
 from p2pnode.messages import GetNeeds, NeedsAre
 from p2pnode.node.admission import Admission
-from p2pnode.node.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Passing, mark_of, marks_in, marks_of
+from p2pnode.node.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Passing, mark_of, marks_in, marks_of
 from p2pnode.node.status import Kinship
 from p2pnode.peers.linkrate import LinkRate
 from p2pnode.run import RunAccess

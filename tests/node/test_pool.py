@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from p2pnode.errors import TaskProblem
-from p2pnode.node.bench import Bench
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.shards.datum import NAMES, QUARANTINED, state_codes
 from p2pnode.task import rows
 from p2pnode.tasks.digits import Digits

@@ -12,13 +12,13 @@ import torch
 
 from p2pnode.errors import UsageError
 from p2pnode.ids import Identity
-from p2pnode.node.bench import Bench
 from p2pnode.node.events import Events
-from p2pnode.node.shardrows import ShardRows
-from p2pnode.node.shardwork import VISIT_ROUNDS, ShardWork
+from p2pnode.node.shards.rows import ShardRows
+from p2pnode.node.shards.work import VISIT_ROUNDS, ShardWork
 from p2pnode.node.status import ShardRow
 from p2pnode.node.terms import Terms
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.node.world import World, inline
 from p2pnode.shards.shard import columns_id
 from p2pnode.shards.visits import History, check_history, length

@@ -24,12 +24,12 @@ from p2pnode.merge.setmessages import Deltas, encode_deltas
 from p2pnode.messages import Announcement, Bridge, Exchanged, encode
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.virtual import run_virtual
-from p2pnode.node.bench import Bench
-from p2pnode.node.learning import Learning
+from p2pnode.node.learning.learning import Learning
 from p2pnode.node.parts import Parts, make_parts
-from p2pnode.node.slices import MOST, Slices, split
 from p2pnode.node.terms import Terms
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.slices import MOST, Slices, split
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.node.world import World
 from p2pnode.peers.table import Peer
 from p2pnode.records import sign_record

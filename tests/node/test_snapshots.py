@@ -27,10 +27,10 @@ from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.virtual import run_virtual
 from p2pnode.node.admission import Admission
 from p2pnode.node.events import Events
-from p2pnode.node.learner import catch_up
+from p2pnode.node.learning.learner import catch_up
 from p2pnode.node.owncircle import OwnCircle
+from p2pnode.node.partners.snapshots import Snapshots
 from p2pnode.node.parts import make_parts
-from p2pnode.node.snapshots import Snapshots
 from p2pnode.node.status import Event
 from p2pnode.node.world import World, inline
 from p2pnode.run import RunAccess

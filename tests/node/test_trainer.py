@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from p2pnode.errors import Diverged, LocalProblem, TaskProblem, UsageError
-from p2pnode.node.bench import Bench, build_model
-from p2pnode.node.pool import Judged
-from p2pnode.node.threads import choose_threads, thread_counts
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench, build_model
+from p2pnode.node.training.pool import Judged
+from p2pnode.node.training.threads import choose_threads, thread_counts
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.optimizers import AdamW
 from p2pnode.task import Task, rows
 from p2pnode.tasks.digits import Digits

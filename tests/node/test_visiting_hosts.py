@@ -10,7 +10,7 @@ import pytest
 from p2pnode.errors import PeerMisbehaved, PeerRefused
 from p2pnode.messages import GetWeights, Visit, VisitIs, VisitOver
 from p2pnode.network.virtual import run_virtual
-from p2pnode.node.learning import Learning
+from p2pnode.node.learning.learning import Learning
 from p2pnode.shards.swap import to_bring
 from tests.node.test_node_learning import OTHER, RUN, TERMS, Lines, Setup
 

@@ -12,7 +12,7 @@ from p2pnode.deltaset.entry import BRIDGE, delta_of
 from p2pnode.deltaset.lineage import circle_lineage
 from p2pnode.deltaset.set import DeltaSet
 from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.node.learning import Learning
+from p2pnode.node.learning.learning import Learning
 from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread

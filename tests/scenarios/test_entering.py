@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from p2pnode.communities.circles import SPLIT
-from p2pnode.node.entrance import NodeSettings, Share
+from p2pnode.node.meeting.entrance import NodeSettings, Share
 from p2pnode.node.status import Event
 from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.simulate import Lesson, Plan, run_sim

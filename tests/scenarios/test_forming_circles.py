@@ -8,7 +8,7 @@ import pytest
 
 from p2pnode.communities.circles import FEWEST, MAX_CIRCLE, SPLIT
 from p2pnode.deltaset.lineage import circle_lineage
-from p2pnode.node.learning import Learning
+from p2pnode.node.learning.learning import Learning
 from p2pnode.node.status import Event
 from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.run import GENESIS

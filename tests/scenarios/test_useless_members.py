@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from p2pnode.ids import Identity, PeerId, sha256
-from p2pnode.node.learning import Learning
+from p2pnode.node.learning.learning import Learning
 from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.simulate import Lesson, Plan, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread

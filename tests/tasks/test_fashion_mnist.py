@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from p2pnode.errors import LocalProblem, UsageError
-from p2pnode.node.bench import Bench
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.tasks import fashion_mnist
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.idx import read_idx

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from p2pnode.errors import UsageError
-from p2pnode.node.bench import Bench, build_model
-from p2pnode.node.trainer import Trainer
+from p2pnode.node.training.bench import Bench, build_model
+from p2pnode.node.training.trainer import Trainer
 from p2pnode.tasks.corpus import read_corpus
 from p2pnode.tasks.find import load_task
 

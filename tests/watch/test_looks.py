@@ -16,7 +16,7 @@ from p2pnode.ids import Identity
 from p2pnode.messages import PROTOCOL
 from p2pnode.network.sim import Fault
 from p2pnode.node.acquaintances import BOOK_FILE
-from p2pnode.node.joining import found_run, save_run
+from p2pnode.node.meeting.joining import found_run, save_run
 from p2pnode.node.node import NodeSettings
 from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.node.world import World, real_world
@@ -70,7 +70,7 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
 
 
 def test_another_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2pnode.node.announcing.PROTOCOL", PROTOCOL + 1)
+    monkeypatch.setattr("p2pnode.node.meeting.announcing.PROTOCOL", PROTOCOL + 1)
     seen = looked(8.0)
     assert {picture.condition for picture in seen} == {"searching"}
     assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].why

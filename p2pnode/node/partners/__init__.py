@@ -1,0 +1,1 @@
+"""With whom the work is shared: likeness, exchanges, circles, bridges, snapshots."""

@@ -1,0 +1,1 @@
+"""Shards held, kept, handed over and passed on."""

@@ -1,0 +1,1 @@
+"""Training itself: bench, steps, evaluation, fingerprints. Needs torch."""
