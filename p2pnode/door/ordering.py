@@ -12,7 +12,7 @@ from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
 from ..node.meeting.joining import last_run
 from ..run import Plan
 from ..settings import NO_LIMITS, Config
-from ..store.storage import DiskStorage, write_whole
+from ..store.storage import DiskStorage
 
 
 def export_weights(config: Config, file: str, ema: bool) -> None:
@@ -39,7 +39,7 @@ def change_limits(data_dir: Path, words: dict[str, str]) -> None:
 
 
 def _export_saved(config: Config, target: Path, ema: bool) -> str:
-    from ..node.learning.export import as_safetensors, exported
+    from ..node.learning.export import as_safetensors, exported, write_export
     from ..node.learning.learner import fresh_policy
     from ..node.partners.exchanging import MODEL
     from ..node.training.workshop import follow_plan, open_bench
@@ -61,7 +61,7 @@ def _export_saved(config: Config, target: Path, ema: bool) -> str:
     finally:
         data_dir.close()
     data = as_safetensors(bench.layout, exported(policy, ema), {"task": plan.task})
-    write_whole(target, data, mode=0o644)
+    write_export(target, data)
     return f"wrote {bench.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
 
 

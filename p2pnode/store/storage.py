@@ -13,6 +13,7 @@ from ..errors import LocalProblem
 
 Part = bytes | memoryview
 UNFINISHED = ".part"
+ELSEWHERE = "use another --data-dir"
 
 
 class Storage(Protocol):
@@ -142,8 +143,8 @@ class DiskStorage:
                 litter.unlink()
 
 
-def write_whole(path: Path, *parts: Part, mode: int = 0o600) -> None:
-    """Replace a file atomically and durably; LocalProblem when the disk will not have it."""
+def write_whole(path: Path, *parts: Part, mode: int = 0o600, remedy: str = ELSEWHERE) -> None:
+    """Replace a file atomically and durably; LocalProblem, with the remedy, when the disk will not have it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
@@ -160,7 +161,7 @@ def write_whole(path: Path, *parts: Part, mode: int = 0o600) -> None:
             raise
         _sync_directory(path.parent)
     except OSError as error:
-        raise _problem(path, error) from None
+        raise _problem(path, error, remedy) from None
 
 
 def _size(path: Path) -> int:
@@ -180,5 +181,5 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _problem(path: Path, error: OSError) -> LocalProblem:
-    return LocalProblem(f"{path}: {error.strerror or error}; check the disk and the rights, or use another --data-dir")
+def _problem(path: Path, error: OSError, remedy: str = ELSEWHERE) -> LocalProblem:
+    return LocalProblem(f"{path}: {error.strerror or error}; check the disk and the rights, or {remedy}")

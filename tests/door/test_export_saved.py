@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from p2pnode.config import Config
 from p2pnode.door.ordering import export_weights
+from p2pnode.errors import LocalProblem
 from p2pnode.merge.deltaset import DeltaSetPolicy
 from p2pnode.merge.policy import Facts
 from p2pnode.merge.setcircle import split_off
@@ -49,6 +50,8 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
     progress.note(publish(policy, 2))
     data_dir.close()
     export_weights(Config(data_dir=tmp_path / "node"), str(tmp_path / "model.safetensors"), ema=False)
+    with pytest.raises(LocalProblem, match="name another file"):
+        export_weights(Config(data_dir=tmp_path / "node"), "/proc/model.safetensors", ema=False)
     written = load_file(tmp_path / "model.safetensors")
     flat = np.concatenate([written[name].reshape(-1) for name, _ in bench.layout.parameters])
     assert np.array_equal(flat, policy.weights())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from ...merge.deltaset import DeltaSetPolicy
 from ...merge.policy import Policy
+from ...store.storage import write_whole
 from ...weights import Floats, Layout
+
+FILE_MODE = 0o644
 
 
 def exported(policy: Policy, ema: bool) -> Floats:
@@ -25,3 +29,8 @@ def as_safetensors(layout: Layout, weights: Floats, facts: Mapping[str, str]) ->
     shapes, places = dict(layout.parameters), layout.layers()
     tensors = {name: np.ascontiguousarray(weights[places[name]].reshape(shape)) for name, shape in shapes.items()}
     return bytes(save(tensors, metadata={"format": "pt", **facts}))
+
+
+def write_export(file: Path, data: bytes) -> None:
+    """Whole or not at all; LocalProblem when it cannot be written there."""
+    write_whole(file, data, mode=FILE_MODE, remedy="name another file")

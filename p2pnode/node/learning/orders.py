@@ -8,15 +8,12 @@ from ...deltaset.influence import blame
 from ...errors import UsageError
 from ...ids import short
 from ...merge.deltaset import DeltaSetPolicy
-from ...store.storage import write_whole
 from ...task import Evaluation
 from ...weights import Layout
 from ..control import ControlAnswer, ControlRequest
 from ..parts import Parts
-from .export import as_safetensors, exported
+from .export import as_safetensors, exported, write_export
 from .learning import Learning
-
-FILE_MODE = 0o644
 
 
 async def obey(request: ControlRequest, learning: Learning, parts: Parts) -> ControlAnswer:
@@ -52,7 +49,7 @@ def export(learning: Learning, file: Path, ema: bool) -> str:
     facts = {"task": learning.bench.task.name, "rounds": str(learning.standings.rounds)}
     layout = learning.bench.layout
     data = as_safetensors(layout, exported(learning.policy, ema), facts)
-    write_whole(file, data, mode=FILE_MODE)
+    write_export(file, data)
     return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
 
 
