@@ -1,19 +1,22 @@
 # Two commands do everything on a fresh machine with Python 3.11, make and the package registries:
 #   make demo   a local swarm of four nodes, four processes, each with its own libp2p daemon
-#   make test   the whole test suite
+#   make test   the tests; the longest simulations are `make slow`
 PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
 # Installed once; a change of the project's requirements installs again.
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test browser page fast lint types setup clean
+.PHONY: demo test slow browser page fast lint types setup clean
 
 demo: $(STAMP)
 	$(PY) -m examples.demo
 
 test: $(STAMP) browser
-	$(PY) -m pytest -n 2 --dist loadgroup
+	$(PY) -m pytest -n 2 --dist loadgroup -m "not slow"
+
+slow: $(STAMP)
+	$(PY) -m pytest -n 2 --dist loadgroup -m slow
 
 # The page is tested in a real browser.
 browser:
