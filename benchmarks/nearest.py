@@ -29,17 +29,16 @@ import gc
 import math
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
 import msgspec
 import numpy as np
 
-from benchmarks.common import Figures, middle, progress, run
-from p2pnode.communities.dendrogram import MAX_VIEW, Communities, grow
+from benchmarks.common import Figures, progress, run
+from benchmarks.nearest_views import choosing, drawn, moved
+from p2pnode.communities.dendrogram import MAX_VIEW
 from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
-from p2pnode.communities.partners import Candidate, Home, choose_partners
 from p2pnode.communities.vicinity import FAR, MARK_BYTES, Sight, Vicinity
 from p2pnode.ids import Identity, PeerId
 from p2pnode.messages import Announcement, decode_announcement, encode
@@ -54,31 +53,11 @@ EARLY = (5, 10)  # rounds after which recall is told too
 LONG = 10_000  # peers: from here on a round takes seconds, and is told
 WATCHED = 2_000  # exchanges whose processor time is taken
 BUCKET = 200  # peers a key made of a fingerprint has at most
-COMMUNITY = 100
-CHURN = 0.01  # of the nodes, a round
 JUDGED = 300  # nodes whose true nearest are worked out
 SETTLED = 10  # rounds a node must have been there to be judged by itself
 NEAREST = 10
-VIEW = 200  # peers, where the calm of communities is measured
 LASTING = 1.0
 FOR_EVER = 1e9
-
-
-def drawn(kind: str, count: int, rng: np.random.Generator, community: int = COMMUNITY) -> Iterator[Rows]:
-    """Fingerprints of a kind: first of all nodes, then of those that arrive in a round of churn."""
-    common, communities = rng.normal(size=DIMENSIONS), max(2, count // community)
-    arrivals = max(1, round(CHURN * count))
-    centres, labels = rng.normal(size=(communities, DIMENSIONS)), rng.normal(size=(10, DIMENSIONS))
-    while True:
-        noise = rng.normal(size=(count, DIMENSIONS))
-        if kind == "planted":
-            values = 1.5 * common + centres[rng.integers(communities, size=count)] + 0.5 * noise
-        elif kind == "mixed":
-            values = 0.5 * common + 2 * rng.dirichlet(np.full(10, 0.3), size=count) @ labels + 0.1 * noise
-        else:
-            values = noise
-        yield np.rint(values * 127 / np.abs(values).max(axis=1, keepdims=True)).astype(np.int8)
-        count = arrivals
 
 
 def announced(number: int = 0) -> SignedRecord:
@@ -257,43 +236,6 @@ def simulated(kind: str, count: int, rounds: int, seed: int = 1) -> tuple[Swarm,
     }
     progress(f"{count} {kind}: recall {known:.3f}, {figures['cpu_ms']:.3f} ms a round, {spent:.0f} s")
     return swarm, figures
-
-
-def choosing(rows: Rows, repetitions: int = 10) -> float:
-    """Milliseconds of processor time for tree, cut and choice over a view of these fingerprints."""
-    view = {PeerId(f"{number:07d}"): row for number, row in enumerate(rows)}
-    table = [Candidate(peer, met=1) for peer in view]
-    taken = []
-    for turn in range(repetitions):
-        begun = time.process_time()
-        communities = grow(view).cut(0.5)
-        me = next(iter(view))
-        home = Home(me, frozenset(communities.members(communities.of[me])) - {me}, 0.2)
-        choose_partners(table, communities, 9, random.Random(turn), home)
-        taken.append((time.process_time() - begun) * 1e3)
-    return middle(taken)
-
-
-def moved(kind: str, share_gone: float = 0.05, views: int = 10) -> float:
-    """The share of peers that find themselves in another community after a twentieth of the view has gone."""
-    rows = next(drawn(kind, VIEW, np.random.default_rng(2), community=VIEW // 8))
-    view = {PeerId(f"{number:07d}"): row for number, row in enumerate(rows)}
-    lots, shares = random.Random(2), []
-    for progress_made in (0.25, 0.5, 0.75):
-        before = grow(view).cut(progress_made)
-        for _ in range(views):
-            left = {peer: row for peer, row in view.items() if lots.random() >= share_gone}
-            shares.append(share_moved(before, grow(left).cut(progress_made)))
-    return float(np.mean(shares))
-
-
-def share_moved(before: Communities, after: Communities) -> float:
-    """Of the peers in both views, those that are no longer with most of their community."""
-    both, stayed = before.of.keys() & after.of.keys(), 0
-    for first in before.firsts:
-        now = [after.of[peer] for peer in before.members(first) if peer in both]
-        stayed += max((now.count(community) for community in set(now)), default=0)
-    return 1 - stayed / len(both)
 
 
 def figures(sizes: tuple[int, ...], rounds: int, kinds: tuple[str, ...] = KINDS) -> Figures:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.nearest import share_moved
+from benchmarks.nearest_views import share_moved
 from benchmarks.partners_rules import ALONE, Choosing, Rule, draw_circles, fingerprint, first_fingerprints
 from benchmarks.virtualpeers import Plan, VirtualPeers
 from p2pnode.communities.dendrogram import grow
