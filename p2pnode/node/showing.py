@@ -47,7 +47,7 @@ def peer_row(
         name=peer.name,
         role=peer.announcement.role,
         addresses=peer.announcement.addresses,
-        present=not peer.silent,
+        present=peer.here,
         heard_seconds_ago=None if peer.heard is None else now - peer.heard,
         latency_ms=None if peer.latency is None else peer.latency * 1000,
         faults=parts.standing.faults_of(peer.id),

@@ -16,7 +16,7 @@ class PeerRow(msgspec.Struct, frozen=True):
     name: str
     role: str
     addresses: tuple[str, ...]
-    present: bool
+    present: bool  # it was met, did not leave and answers
     heard_seconds_ago: float | None  # since a call to it last succeeded; None = never yet
     latency_ms: float | None
     faults: int

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from p2pnode.ids import Identity, PeerId, sha256
 from p2pnode.messages import PROTOCOL, GetPeers, Hello, Peers, Ping, Pong, Welcome
+from p2pnode.node.showing import peer_row
 from p2pnode.peers.table import TOLD_BY_ONE
 from p2pnode.records import SignedRecord
 from tests.node.test_serve import ALICE, MALLORY, PUBLIC, Answering, announcement
@@ -34,6 +35,9 @@ class Hearing(Answering):
         assert isinstance(told, Peers)
         return {record.peer for record in told.announcements}
 
+    def shown_here(self) -> set[str]:
+        return {peer.id for peer in self.parts.table if peer_row(peer, self.parts, None, None).present}
+
     def knows(self, peer: PeerId) -> bool:
         return self.parts.table.get(peer) is not None
 
@@ -41,11 +45,11 @@ class Hearing(Answering):
 def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_calls() -> None:
     node = Hearing()
     node.told(MALLORY, announcement(ALICE), announcement(BOB))
-    assert (node.said, node.tells()) == ([], set())
+    assert (node.said, node.tells(), node.shown_here()) == ([], set(), set())
     assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(1000.0, known=0, knows_you=True)
     node.greeted_by(BOB)
     assert node.said == ["peer joined", "peer joined"]
-    assert node.tells() == {ALICE.peer_id, BOB.peer_id}
+    assert node.tells() == node.shown_here() == {ALICE.peer_id, BOB.peer_id}
 
 
 def test_one_that_tells_of_made_up_peers_without_end_fills_no_table_and_no_log() -> None:
