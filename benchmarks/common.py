@@ -29,6 +29,14 @@ def run(name: str, measure: Measure, parser: argparse.ArgumentParser | None = No
         print(f"{figure:<{width}}  {rounded(value)}")
 
 
+def read_sizes(text: str) -> tuple[int, ...]:
+    """Of swarms, for argparse: whole numbers above zero with commas between."""
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} are not sizes of swarms; for example 100,1000")
+    return tuple(int(word) for word in words)
+
+
 def rounded(value: float | int | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 

@@ -35,7 +35,7 @@ from functools import cache
 import msgspec
 import numpy as np
 
-from benchmarks.common import Figures, progress, run
+from benchmarks.common import Figures, progress, read_sizes, run
 from benchmarks.nearest_views import choosing, drawn, moved
 from p2pnode.communities.dendrogram import MAX_VIEW
 from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
@@ -265,16 +265,22 @@ def figures(sizes: tuple[int, ...], rounds: int, kinds: tuple[str, ...] = KINDS)
 
 def measure(arguments: argparse.Namespace) -> Figures:
     begun = time.perf_counter()
-    words = arguments.peers.split(",") if arguments.peers else SIZES_QUICK if arguments.quick else SIZES
-    kinds = tuple(arguments.kinds.split(","))
-    found = figures(tuple(int(word) for word in words), arguments.rounds, kinds)
+    counts = arguments.peers or (SIZES_QUICK if arguments.quick else SIZES)
+    found = figures(counts, arguments.rounds, arguments.kinds)
     return {"rounds": arguments.rounds, **found, "seconds": time.perf_counter() - begun}
+
+
+def read_kinds(text: str) -> tuple[str, ...]:
+    words = tuple(text.split(","))
+    if not set(words) <= set(KINDS):
+        raise argparse.ArgumentTypeError(f"known are {', '.join(KINDS)}")
+    return words
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nearest")
-    parser.add_argument("--peers", default="", help="sizes, with commas between")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="besides planted, with commas between")
+    parser.add_argument("--peers", type=read_sizes, default=(), help="sizes, with commas between")
+    parser.add_argument("--kinds", type=read_kinds, default=KINDS, help="besides planted, with commas between")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     run("nearest", measure, parser)
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from statistics import mean
 
-from benchmarks.common import Figures, progress, run
+from benchmarks.common import Figures, progress, read_sizes, run
 from benchmarks.members import TAG, Member
 from p2pnode.addresses import Address
 from p2pnode.communities.fingerprint import FINGERPRINT_BYTES
@@ -223,13 +223,12 @@ def figures(sizes: tuple[int, ...]) -> Figures:
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
-    sizes = tuple(int(word) for word in arguments.peers.split(",")) if arguments.peers else ()
-    return figures(sizes or (SIZES_QUICK if arguments.quick else SIZES))
+    return figures(arguments.peers or (SIZES_QUICK if arguments.quick else SIZES))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reading")
-    parser.add_argument("--peers", default="", help="sizes, with commas between")
+    parser.add_argument("--peers", type=read_sizes, default=(), help="sizes, with commas between")
     run("reading", measure, parser)
 
 
