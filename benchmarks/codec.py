@@ -33,14 +33,14 @@ import torch
 
 from benchmarks.codec_baselines import hivemind_codecs, lloyd_max, trained_residual
 from benchmarks.common import Figures, progress, run
-from p2pnode.deltas.codec import decode, encode
-from p2pnode.deltas.delta import SparseDelta
-from p2pnode.deltas.levels import CHUNK, WIDE_CHUNK, write_levels
-from p2pnode.deltas.make import cut
-from p2pnode.deltas.quantise import BITS, quantise
-from p2pnode.deltas.select import largest
-from p2pnode.deltaset.accumulate import apply
-from p2pnode.weights import UNIT, Units
+from p2pnode.compression.codec import decode, encode
+from p2pnode.compression.delta import SparseDelta
+from p2pnode.compression.quantise import BITS, quantise
+from p2pnode.compression.residual import cut
+from p2pnode.compression.selectors.magnitude import largest
+from p2pnode.compression.values import CHUNK, WIDE_CHUNK, write_levels
+from p2pnode.compression.weights import UNIT, Units
+from p2pnode.merging.deltaset.accumulate import apply
 
 SIZES = {"1e4": 10_000, "1e6": 1_000_000, "16e6": 16_000_000}
 DENSITY = 0.01

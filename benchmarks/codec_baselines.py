@@ -11,10 +11,10 @@ from hivemind.compression import deserialize_torch_tensor, serialize_torch_tenso
 from hivemind.proto.runtime_pb2 import CompressionType
 
 from benchmarks.common import Figures, progress
-from p2pnode.deltas.make import make_delta, record
-from p2pnode.errors import LocalProblem
+from p2pnode.compression.residual import make_delta, record
+from p2pnode.compression.weights import Floats, Units, layout_of, read_weights
 from p2pnode.tasks.fashion_mnist import FashionMnist
-from p2pnode.weights import Floats, Units, layout_of, read_weights
+from p2pnode.wire.errors import LocalProblem
 
 CODECS = {"float16": CompressionType.FLOAT16, "uniform8": CompressionType.UNIFORM_8BIT}
 Timer = Callable[[int, dict[str, Callable[[], object]]], dict[str, float]]

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common import Figures, progress, run
-from p2pnode.node.training.bench import Bench
-from p2pnode.node.training.trainer import Trainer
-from p2pnode.task import Samples, Task
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.fashion_mnist import FashionMnist
+from p2pnode.tasks.task import Samples, Task
 from p2pnode.tasks.text import Text
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
 
 STEPS = {"digits": 600, "fashion_mnist": 200, "text": 3}  # in a round of some 0.2 s: a tenth of the usual
 

@@ -32,22 +32,22 @@ from benchmarks.deltaset_nodes import measure_nodes
 from benchmarks.deltaset_peer import genesis, policy, publish
 from benchmarks.network import drain_stream, timed
 from benchmarks.peer import RAW_PROTOCOL, BenchServer, contact_all, open_network
-from p2pnode.addresses import parse_address
-from p2pnode.deltaset.accumulate import apply
-from p2pnode.deltaset.entry import _decode_large, _decode_small, claim_of, decode_entry, delta_of
-from p2pnode.deltaset.set import DeltaSet
-from p2pnode.ids import PeerId, known_signed_by, signed_by
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.merge.snapshot import Assembly, Snapshot
-from p2pnode.messages import Exchange, Exchanged, encode
-from p2pnode.node.admission import Admission
-from p2pnode.node.partners.fetching import Fetching
-from p2pnode.node.parts import make_parts
-from p2pnode.node.training.saving import save_pause
-from p2pnode.node.world import real_world
-from p2pnode.run import RunAccess
-from p2pnode.store.progress import Progress
-from p2pnode.store.storage import MemoryStorage, Part
+from p2pnode.discovery.admission import Admission
+from p2pnode.jobs.train.checkpoints import save_pause
+from p2pnode.merging.deltaset.accumulate import apply
+from p2pnode.merging.deltaset.entry import _decode_large, _decode_small, claim_of, decode_entry, delta_of
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.merging.snapshots.fetch import Fetching
+from p2pnode.merging.snapshots.outline import Assembly, Snapshot
+from p2pnode.node.assemble import make_parts
+from p2pnode.runtime.seams import real_world
+from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.files import MemoryStorage, Part
+from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.ids import PeerId, known_signed_by, signed_by
+from p2pnode.wire.messages import Exchange, Exchanged, encode
+from p2pnode.wire.run import RunAccess
 
 SIZE = 1_000_000
 SNAPSHOT_SIZE = 5_600_000

@@ -22,13 +22,13 @@ import numpy as np
 import psutil
 import torch
 
-from p2pnode.ids import Identity
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.merge.policy import Facts, Origin
-from p2pnode.node.training.bench import Bench
-from p2pnode.node.training.trainer import Trainer
+from p2pnode.compression.weights import to_units
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.policy import Facts, Origin
 from p2pnode.tasks.text import Text
-from p2pnode.weights import to_units
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
+from p2pnode.wire.ids import Identity
 
 ROUNDS = 3
 SHORT = {"batch_size": 1, "context": 8, "test_windows": 1}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.common import Figures, percentile, progress
 from benchmarks.network import wait_for
-from p2pnode.node.status import Status
+from p2pnode.wire.status import Status
 
 LIMIT = 120.0
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"

@@ -16,16 +16,16 @@ import numpy as np
 import uvloop
 
 from benchmarks.peer import BenchServer, open_network, serve_raw
-from p2pnode.ids import Identity, PeerId
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.merge.policy import Facts, Origin
-from p2pnode.merge.snapshot import outline_of
-from p2pnode.messages import GetSnapshot, decode_stream_request
+from p2pnode.compression.weights import Units
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.snapshots.offers import Offers
+from p2pnode.merging.snapshots.outline import outline_of
 from p2pnode.network.base import Payload
-from p2pnode.node.partners.offers import Offers
-from p2pnode.node.world import real_world
-from p2pnode.store.storage import MemoryStorage
-from p2pnode.weights import Units
+from p2pnode.runtime.seams import real_world
+from p2pnode.storage.files import MemoryStorage
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import GetSnapshot, decode_stream_request
 
 LINEAGE = "00" * 32
 

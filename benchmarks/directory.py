@@ -24,13 +24,13 @@ from statistics import mean
 from benchmarks import nearest, reading
 from benchmarks.common import Figures, progress, run
 from benchmarks.members import TAG, Member
-from p2pnode.addresses import Address
-from p2pnode.ids import PeerId
+from p2pnode.discovery.directory import Directory
+from p2pnode.discovery.directory_tree import MAX_DEPTH, key_at, path_of
 from p2pnode.network.sim import SimSwarm
-from p2pnode.node.meeting.directory import Directory
-from p2pnode.peers.directory import MAX_DEPTH, key_at, path_of
-from p2pnode.records import MAX_RECORDS_PER_KEY
 from p2pnode.simulate import identity_of, run_sim
+from p2pnode.wire.addresses import Address
+from p2pnode.wire.ids import PeerId
+from p2pnode.wire.records import MAX_RECORDS_PER_KEY
 
 PEERS = 100_000
 PEERS_QUICK = 5_000

@@ -22,14 +22,14 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from benchmarks.common import Figures, middle, progress, run
-from p2pnode.communities.fingerprint import FINGERPRINT_BYTES, read_fingerprint, similarity_table, unit_gram, upper
-from p2pnode.node.training.bench import Bench, build_model
-from p2pnode.node.training.fingerprinting import Fingerprinter, activations
-from p2pnode.node.training.trainer import Trainer
-from p2pnode.shards.share import parse_split, split
+from p2pnode.compression.weights import read_weights
+from p2pnode.shards.split import parse_split, split
+from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, read_fingerprint, similarity_table, unit_gram, upper
 from p2pnode.tasks.digits import Scale
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist
-from p2pnode.weights import read_weights
+from p2pnode.training.fingerprinter import Fingerprinter, activations
+from p2pnode.training.host import Bench, build_model
+from p2pnode.training.trainer import Trainer
 
 MODELS = 96
 MODELS_QUICK = 60

@@ -31,17 +31,17 @@ import torch
 
 from benchmarks.common import progress
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.merge.pace import pace_of
-from p2pnode.merge.policy import Policy
-from p2pnode.merge.registry import policy_named
-from p2pnode.merge.setauthor import MIN_ENTRIES
-from p2pnode.node.training.bench import Bench
-from p2pnode.node.training.trainer import Trainer
-from p2pnode.shards.share import parse_split, split
-from p2pnode.task import Task
+from p2pnode.compression.weights import Floats
+from p2pnode.merging.deltaset.author import MIN_ENTRIES
+from p2pnode.merging.deltaset.pace import pace_of
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.policy import Policy
+from p2pnode.merging.registry import policy_named
+from p2pnode.shards.split import parse_split, split
 from p2pnode.tasks.find import load_task
-from p2pnode.weights import Floats
+from p2pnode.tasks.task import Task
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
 
 Row = dict[str, float | int | str | None]
 

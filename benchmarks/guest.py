@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.common import Figures, middle, progress, run
-from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.node.status import Status
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import Status
 
 WAIT = 90.0
 LOOK = 0.01

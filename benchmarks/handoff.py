@@ -18,9 +18,9 @@ import time
 
 from benchmarks.common import Figures, progress, run
 from benchmarks.handoff_live import measure_kills, measure_speed
-from tests.handoff.modelcheck import Checker
-from tests.handoff.world import DEFAULT_SCOPES, Report, Scope, Violation, some_bytes
-from tests.node.shard_storms import handoff_with_kills, kill_everywhere, storm
+from tests.shards.handoff.modelcheck import Checker
+from tests.shards.handoff.world import DEFAULT_SCOPES, Report, Scope, Violation, some_bytes
+from tests.shards.shard_storms import handoff_with_kills, kill_everywhere, storm
 
 FULL_SCOPES = {
     **DEFAULT_SCOPES,

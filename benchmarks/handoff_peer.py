@@ -24,23 +24,23 @@ import numpy as np
 import uvloop
 
 from benchmarks.network import HashingSink
-from p2pnode.addresses import parse_address
-from p2pnode.errors import P2pnodeError
-from p2pnode.ids import PeerId
-from p2pnode.messages import GetShard, TellShards, decode_request, decode_stream_request, encode
+from p2pnode.discovery.admission import Admission
 from p2pnode.network.base import Payload, StreamLimits
-from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.node.admission import Admission
-from p2pnode.node.parts import make_parts
-from p2pnode.node.shards.holdings import Holdings
-from p2pnode.node.shards.shelf import Entry
-from p2pnode.node.world import real_world
-from p2pnode.run import RunAccess
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.node.assemble import make_parts
+from p2pnode.runtime.seams import real_world
+from p2pnode.shards.driver import Holdings
+from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
-from p2pnode.store.datadir import open_data_dir
-from p2pnode.store.shardfiles import ShardFiles
+from p2pnode.shards.store import Entry
+from p2pnode.storage.datadir import open_data_dir
+from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.errors import P2pnodeError
+from p2pnode.wire.ids import PeerId
+from p2pnode.wire.messages import GetShard, TellShards, decode_request, decode_stream_request, encode
+from p2pnode.wire.run import RunAccess
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SAMPLE_BYTES = 784

@@ -29,11 +29,11 @@ import torch
 from benchmarks.common import middle, progress
 from benchmarks.frontier import BEST, FIXED, Row, figures, labels_of, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
-from p2pnode.deltas.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.node.training.bench import Bench
-from p2pnode.shards.share import parse_split, split
+from p2pnode.compression.selectors.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.shards.split import parse_split, split
 from p2pnode.tasks.find import load_task
+from p2pnode.training.host import Bench
 
 
 @dataclass(frozen=True)

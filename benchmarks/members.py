@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from p2pnode.addresses import Address
-from p2pnode.errors import PeerRefused
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Announcement, Find, Store, decode_request, encode
+from p2pnode.discovery.announcing import ANNOUNCE_TTL
+from p2pnode.discovery.directory import Directory
+from p2pnode.discovery.membership import ANNOUNCE_PERIOD
+from p2pnode.discovery.records import Records
 from p2pnode.network.base import Payload
-from p2pnode.network.records import Records
 from p2pnode.network.sim import SimNetwork
-from p2pnode.node.meeting.announcing import ANNOUNCE_TTL
-from p2pnode.node.meeting.directory import Directory
-from p2pnode.node.meeting.membership import ANNOUNCE_PERIOD
 from p2pnode.simulate import SimClock
+from p2pnode.wire.addresses import Address
+from p2pnode.wire.errors import PeerRefused
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode
 
 TAG = "benchmarkbenchmarkbenchmar"
 

@@ -37,13 +37,13 @@ import numpy as np
 
 from benchmarks.common import Figures, progress, read_sizes, run
 from benchmarks.nearest_views import choosing, drawn, moved
-from p2pnode.communities.dendrogram import MAX_VIEW
-from p2pnode.communities.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
-from p2pnode.communities.vicinity import FAR, MARK_BYTES, Sight, Vicinity
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Announcement, decode_announcement, encode
-from p2pnode.node.partners.likeness import SAMPLE_EVERY
-from p2pnode.records import SignedRecord, sign_record, why_refused
+from p2pnode.similarity.communities import MAX_VIEW
+from p2pnode.similarity.driver import SAMPLE_EVERY
+from p2pnode.similarity.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
+from p2pnode.similarity.neighbours import FAR, MARK_BYTES, Sight, Vicinity
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import Announcement, decode_announcement, encode
+from p2pnode.wire.records import SignedRecord, sign_record, why_refused
 
 SIZES = (100, 1_000, 10_000)
 SIZES_QUICK = (100, 1_000)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.common import middle
-from p2pnode.communities.dendrogram import Communities, grow
-from p2pnode.communities.fingerprint import DIMENSIONS, Rows
-from p2pnode.communities.partners import Candidate, Home, choose_partners
-from p2pnode.ids import PeerId
+from p2pnode.similarity.communities import Communities, grow
+from p2pnode.similarity.fingerprint import DIMENSIONS, Rows
+from p2pnode.similarity.partners import Candidate, Home, choose_partners
+from p2pnode.wire.ids import PeerId
 
 COMMUNITY = 100
 CHURN = 0.01  # of the nodes, a round

@@ -27,14 +27,14 @@ from blake3 import blake3
 
 from benchmarks.common import Figures, middle, percentile, progress, run
 from benchmarks.peer import RAW_CALL, RAW_PROTOCOL, TAG, BenchServer, contact_all, open_network, open_with_records
-from p2pnode.addresses import parse_address
-from p2pnode.errors import LocalProblem
+from p2pnode.discovery.directory import Directory
+from p2pnode.discovery.directory_tree import key_at
+from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, StreamLimits
-from p2pnode.network.records import Records
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.node.meeting.directory import Directory
-from p2pnode.node.status import Status
-from p2pnode.peers.directory import key_at
+from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import Status
 
 MB = 1_000_000
 STORERS = 4

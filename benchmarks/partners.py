@@ -31,10 +31,10 @@ import torch
 from benchmarks.common import progress
 from benchmarks.partners_rules import Rule
 from benchmarks.partners_run import Cell, calm, run_cell
-from p2pnode.communities.annealing import ROUNDS_TO_ONE
-from p2pnode.communities.partners import PartnerSettings
-from p2pnode.node.training.bench import Bench
+from p2pnode.similarity.annealing import ROUNDS_TO_ONE
+from p2pnode.similarity.partners import PartnerSettings
 from p2pnode.tasks.fashion_mnist import FashionMnist
+from p2pnode.training.host import Bench
 
 HIDDEN = 64
 STEPS = 300

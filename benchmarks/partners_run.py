@@ -13,15 +13,15 @@ from scipy.stats import spearmanr
 from benchmarks.nearest_views import share_moved
 from benchmarks.partners_rules import ALONE, Choosing, Rule, draw_circles, fingerprint, first_fingerprints
 from benchmarks.virtualpeers import Plan, VirtualPeers
-from p2pnode.communities.dendrogram import grow
-from p2pnode.communities.fingerprint import Row, similarity_table
-from p2pnode.ids import PeerId
-from p2pnode.merge.registry import policy_named
-from p2pnode.node.training.bench import Bench
-from p2pnode.node.training.fingerprinting import Fingerprinter
-from p2pnode.node.training.trainer import Trainer
-from p2pnode.shards.share import parse_split, split
-from p2pnode.weights import Floats
+from p2pnode.compression.weights import Floats
+from p2pnode.merging.registry import policy_named
+from p2pnode.shards.split import parse_split, split
+from p2pnode.similarity.communities import grow
+from p2pnode.similarity.fingerprint import Row, similarity_table
+from p2pnode.training.fingerprinter import Fingerprinter
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
+from p2pnode.wire.ids import PeerId
 
 CLASSES = 10
 CIRCLE = 8

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import uvloop
 
-from p2pnode.addresses import parse_address
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Announcement, Find, Store, decode_request, encode
+from p2pnode.discovery.directory_tree import MAX_DEPTH, key_at, path_of
+from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, Payload, Server
-from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.network.records import Records
-from p2pnode.node.world import SystemClock
-from p2pnode.peers.directory import MAX_DEPTH, key_at, path_of
-from p2pnode.records import sign_record
-from p2pnode.store.datadir import open_data_dir
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.runtime.seams import SystemClock
+from p2pnode.storage.datadir import open_data_dir
+from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode
+from p2pnode.wire.records import sign_record
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 RAW_CHUNK = 1 << 20

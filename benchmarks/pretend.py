@@ -14,11 +14,12 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from p2pnode.communities.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
-from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlAnswer, ControlRequest
-from p2pnode.node.showing import MAX_EXCHANGE_ROWS
-from p2pnode.node.status import (
+from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS
+from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
+from p2pnode.watch.dashboard.server import Place, served
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import (
     Event,
     ExchangeRow,
     Guest,
@@ -31,7 +32,6 @@ from p2pnode.node.status import (
     Traffic,
     VisitRow,
 )
-from p2pnode.watch.dashboard.server import Place, served
 
 ME = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 RUN = "abcdefghijklmnopqrstuvwxyz"

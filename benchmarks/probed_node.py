@@ -17,9 +17,9 @@ from itertools import count
 from pathlib import Path
 
 from p2pnode.cli import main
-from p2pnode.ids import PeerId
-from p2pnode.messages import Ping, Pong
 from p2pnode.node.node import Node
+from p2pnode.wire.ids import PeerId
+from p2pnode.wire.messages import Ping, Pong
 
 TICK = 0.005
 PACE = 0.025  # a peer admits 50 calls a second

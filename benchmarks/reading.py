@@ -21,10 +21,18 @@ from statistics import mean
 
 from benchmarks.common import Figures, progress, read_sizes, run
 from benchmarks.members import TAG, Member
-from p2pnode.addresses import Address
-from p2pnode.communities.fingerprint import FINGERPRINT_BYTES
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import (
+from p2pnode.discovery.announcing import ANNOUNCE_TTL, Me
+from p2pnode.discovery.membership import ANNOUNCE_PERIOD, Membership
+from p2pnode.network.base import Seconds
+from p2pnode.network.sim import SimNetwork, SimSwarm
+from p2pnode.node.assemble import make_parts
+from p2pnode.runtime.seams import World, inline
+from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES
+from p2pnode.simulate import SimClock, identity_of, run_sim
+from p2pnode.storage.files import MemoryStorage
+from p2pnode.wire.addresses import Address
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
     Announcement,
@@ -39,15 +47,7 @@ from p2pnode.messages import (
     decode_request,
     encode,
 )
-from p2pnode.network.base import Seconds
-from p2pnode.network.sim import SimNetwork, SimSwarm
-from p2pnode.node.meeting.announcing import ANNOUNCE_TTL, Me
-from p2pnode.node.meeting.membership import ANNOUNCE_PERIOD, Membership
-from p2pnode.node.parts import make_parts
-from p2pnode.node.world import World, inline
-from p2pnode.records import SignedRecord
-from p2pnode.simulate import SimClock, identity_of, run_sim
-from p2pnode.store.storage import MemoryStorage
+from p2pnode.wire.records import SignedRecord
 
 SIZES = (100, 500, 2_000, 5_000)
 SIZES_QUICK = (100, 1_000)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from p2pnode.shards.shard import SHARD_SAMPLES
-from p2pnode.shards.share import parse_split, split
+from p2pnode.shards.split import parse_split, split
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist
 
 PIXELS = 28 * 28

@@ -12,10 +12,10 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from p2pnode.ids import Identity
-from p2pnode.merge.policy import Facts, Origin, Policy
-from p2pnode.merge.registry import policy_named
-from p2pnode.weights import Floats, to_units
+from p2pnode.compression.weights import Floats, to_units
+from p2pnode.merging.policy import Facts, Origin, Policy
+from p2pnode.merging.registry import policy_named
+from p2pnode.wire.ids import Identity
 
 PARTNERS = 3  # of a delta set, in an exchange
 Rows = NDArray[np.float32]  # one row of weights per peer

@@ -23,8 +23,8 @@ from benchmarks.shards_tuning import RouteTuning, choose_mixture, learnt, with_m
 from p2pnode.shards.confidence import Confidences, Shares
 from p2pnode.shards.datum import DatumStates, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.route import PeerView, RouteRules, ShardView, choose_shipment
-from p2pnode.shards.sampling import DrawnBatches, Floats, base_chances, sampling
 from p2pnode.shards.visits import Past
+from p2pnode.training.sampling import DrawnBatches, Floats, base_chances, sampling
 
 STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it
 

@@ -19,15 +19,15 @@ import hivemind
 import torch
 from hivemind.compression import Float16Compression
 
-from p2pnode.node.learning.learner import fixed_rows
-from p2pnode.node.meeting.entrance import Share
-from p2pnode.node.training.bench import Bench, build_model
-from p2pnode.node.training.evaluating import FEW, next_count, spread
-from p2pnode.node.training.saving import SHARE
-from p2pnode.optimizers import AdamW, Sgd
-from p2pnode.shards.batches import Batches
-from p2pnode.task import Task, length
+from p2pnode.jobs.train.checkpoints import SHARE
+from p2pnode.jobs.train.prepare import fixed_rows
+from p2pnode.node.entrance import Share
 from p2pnode.tasks.find import load_task
+from p2pnode.tasks.optimizers import AdamW, Sgd
+from p2pnode.tasks.task import Task, length
+from p2pnode.training.batches import Batches
+from p2pnode.training.evaluation import FEW, next_count, spread
+from p2pnode.training.host import Bench, build_model
 
 SEED = 7  # of the first weights, the same for all
 TELL_EVERY = 0.25  # seconds: each step() of hivemind goes into the DHT, 0.4 MB/s for small models if told every time

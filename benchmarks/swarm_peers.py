@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.swarm_net import Links
-from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.node.status import LearningStatus, Status
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import LearningStatus, Status
 
 if TYPE_CHECKING:
     from benchmarks.swarm import Case

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from blake3 import blake3
 
-from p2pnode.communities.annealing import bridge_rate, progress_of
-from p2pnode.deltaset.lineage import circle_lineage
-from p2pnode.ids import Identity
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.merge.pace import pace_of
-from p2pnode.merge.policy import Facts, MakePolicy, Origin, Policy
-from p2pnode.node.training.bench import Bench
-from p2pnode.node.training.beside import measure_influence
-from p2pnode.node.training.slices import MOST as SLICES
-from p2pnode.node.training.slices import split
-from p2pnode.node.training.trainer import Trainer, TrainResult
-from p2pnode.rounds import local_steps, shortened
-from p2pnode.weights import Floats, to_units
+from p2pnode.compression.weights import Floats, to_units
+from p2pnode.jobs.train.steps import MOST as SLICES
+from p2pnode.jobs.train.steps import split
+from p2pnode.merging.deltaset.lineage import circle_lineage
+from p2pnode.merging.deltaset.pace import pace_of
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.policy import Facts, MakePolicy, Origin, Policy
+from p2pnode.similarity.annealing import bridge_rate, progress_of
+from p2pnode.training.background import measure_influence
+from p2pnode.training.host import Bench
+from p2pnode.training.rounds import local_steps, shortened
+from p2pnode.training.trainer import Trainer, TrainResult
+from p2pnode.wire.ids import Identity
 
 CAP = 64  # steps in a round
 GENESIS = bytes(32)

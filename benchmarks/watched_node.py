@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from benchmarks.pretend import PretendNode
 from p2pnode.cli import main
 from p2pnode.node.node import Node
-from p2pnode.node.status import Status
+from p2pnode.wire.status import Status
 
 _status, _look_around = Node.status, Node.look_around
 _swarm = PretendNode(int(os.environ.get("WATCHED_PEERS", "64")), 4, shards=0)

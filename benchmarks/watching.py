@@ -33,10 +33,10 @@ import psutil
 
 from benchmarks.common import Figures, middle, percentile, progress, run
 from benchmarks.pretend import PretendNode, serving
-from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlRequest, ask
 from p2pnode.watch.dashboard import feed
 from p2pnode.watch.history import MOST
+from p2pnode.wire.errors import LocalProblem
 
 PEERS, MANY = 64, 500
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]

@@ -9,10 +9,10 @@ from dataclasses import replace
 import typer
 
 from p2pnode.cli import run
-from p2pnode.door.flags import takes
-from p2pnode.door.load import load
-from p2pnode.errors import UsageError
-from p2pnode.settings import Config
+from p2pnode.cli.flags import takes
+from p2pnode.cli.load import load
+from p2pnode.config.options import Config
+from p2pnode.wire.errors import UsageError
 
 PROGRAM = "p2pnode-bootstrap"  # also the name of its data directory
 LISTEN = "/ip4/0.0.0.0/tcp/31337"  # a port that stays the same, because its address is written down in many places
@@ -35,7 +35,7 @@ def meeting_point(ctx: typer.Context, flags: dict[str, object]) -> None:
     It takes part in no run. Several of them know each other through --bootstrap.
     """
     config = as_meeting_point(load(flags, os.environ, PROGRAM).config)
-    from p2pnode.door.start import run_and_exit
+    from p2pnode.cli.start import run_and_exit
 
     run_and_exit(config, role="bootstrap")
 

@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from p2pnode.door.load import load
-from p2pnode.errors import LocalProblem, P2pnodeError, UsageError
+from p2pnode.cli.load import load
 from p2pnode.node.control import ControlRequest, ask
+from p2pnode.wire.errors import LocalProblem, P2pnodeError, UsageError
 
 
 def write_address(file: Path, data_dir: Path) -> None:

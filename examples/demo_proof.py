@@ -6,20 +6,20 @@ from pathlib import Path
 from threading import Event, Thread
 
 from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
-from p2pnode.ids import Identity
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.merge.policy import Origin
-from p2pnode.node.learning.learner import fixed_rows
-from p2pnode.node.meeting.entrance import Share
-from p2pnode.node.partners.exchanging import MODEL
-from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.training.bench import Bench
-from p2pnode.node.training.trainer import Trainer
-from p2pnode.node.training.workshop import open_bench
-from p2pnode.run import Plan, read_manifest
-from p2pnode.store.progress import Progress
-from p2pnode.store.storage import DiskStorage
-from p2pnode.weights import to_units
+from p2pnode.compression.weights import to_units
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.jobs.train.exchange import MODEL
+from p2pnode.jobs.train.plan import open_bench
+from p2pnode.jobs.train.prepare import fixed_rows
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.policy import Origin
+from p2pnode.node.entrance import Share
+from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.files import DiskStorage
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.run import Plan, read_manifest
 
 CHUNK = 100  # local steps of the lonely training at a time
 PAUSE = 0.05

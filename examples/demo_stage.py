@@ -18,9 +18,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from p2pnode.errors import LocalProblem
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.node.status import LearningStatus, Status
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import LearningStatus, Status
 
 NAMES = ("alice", "bob", "carol", "dave")
 SPLIT = "dirichlet:0.3"

@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 
 from blake3 import blake3
 
-from ..addresses import Address
-from ..ids import PeerId
+from ..wire.addresses import Address
+from ..wire.ids import PeerId
 
 Seconds = float
 KIB = 1024

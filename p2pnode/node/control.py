@@ -18,8 +18,8 @@ from typing import Literal
 
 import msgspec
 
-from ..errors import LocalProblem, UsageError
-from .status import MergeRow, ShardRow, Status
+from ..wire.errors import LocalProblem, UsageError
+from ..wire.status import MergeRow, ShardRow, Status
 
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 MAX_REQUEST_BYTES = 4096

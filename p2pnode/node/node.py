@@ -8,30 +8,30 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..errors import LocalProblem, UsageError
-from ..ids import Identity, PeerId
-from ..messages import ViewIs
+from ..discovery.announcing import Me
+from ..discovery.membership import Membership
+from ..discovery.table import Peer
 from ..network.base import Health, Network, Seconds
 from ..network.cancelling import cancelled
-from ..peers.table import Peer
-from ..records import SignedRecord
-from ..run import Manifest, Plan, RunAccess, read_manifest
+from ..runtime.limiter import GUEST_ORDERS
+from ..runtime.seams import World
+from ..wire.errors import LocalProblem, UsageError
+from ..wire.ids import Identity, PeerId
+from ..wire.messages import ViewIs
+from ..wire.records import SignedRecord
+from ..wire.run import Manifest, Plan, RunAccess, read_manifest
+from ..wire.status import Condition, Event, PeerRow, Status
+from .assemble import make_parts
 from .control import ControlAnswer, ControlRequest
-from .looking import Looking, view_of
-from .meeting.announcing import Me
-from .meeting.entrance import Entrance, NodeSettings
-from .meeting.membership import Membership
-from .parts import make_parts
-from .plainly import raise_plain
-from .restraint import GUEST_ORDERS
-from .serve import Desk, NodeServer
-from .showing import condition_in_words, exchange_rows, invitation, peer_row
-from .status import Condition, Event, PeerRow, Status
-from .wellbeing import Wellbeing
-from .world import World
+from .entrance import Entrance, NodeSettings
+from .health import Wellbeing
+from .look import Looking, view_of
+from .peer_states import condition_in_words, exchange_rows, invitation, peer_row
+from .router import Desk, NodeServer
+from .unwrap import raise_plain
 
 if TYPE_CHECKING:
-    from .learning.learning import Learning
+    from ..jobs.train.job import Learning
 
 __all__ = ["Node", "NodeSettings"]
 
@@ -102,7 +102,7 @@ class Node:
             return self._parts.restraint.obey(request, self.role == "node")
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")
-        from .learning.orders import obey  # torch, which a node that learns has imported
+        from ..jobs.train.orders import obey  # torch, which a node that learns has imported
 
         return await obey(request, self.learner, self._parts)
 
@@ -164,7 +164,7 @@ class Node:
 
     async def _learner_module(self) -> ModuleType:
         """Needs torch, which takes seconds to import: only where something is learned, and not on the loop."""
-        return await self._world.compute(lambda: import_module(".learning.learner", __package__))
+        return await self._world.compute(lambda: import_module("p2pnode.jobs.train.prepare"))
 
     async def _make_plan(self) -> Plan | None:
         """The plan of a run founded here."""

@@ -17,7 +17,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ids import short
+from ..wire.ids import short
 from .visits import Past
 
 SMOOTHING_COUNT = 10.0  # of label counts, in the need of a peer

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..wire import decoded
+from ..wire.types import decoded
 from .shard import Columns, columns_id
 
 MAGIC = b"p2pnode samples 1\0"

@@ -13,8 +13,8 @@ from typing import Annotated
 import msgspec
 from blake3 import blake3
 
-from ..ids import Identity, signed_by
-from ..wire import Count, Hash, PeerText, ShardText, Signature, decoded
+from ..wire.ids import Identity, signed_by
+from ..wire.types import Count, Hash, PeerText, ShardText, Signature, decoded
 
 MAX_VISITS = 16
 KEPT_WHEN_FULL = 12  # the others are summarised at once, so that most visits leave the summary as it is

@@ -21,21 +21,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..errors import UsageError
+from ..config.task_choice import TaskChoice
+from ..config.units import read_rate, read_seconds, read_speeds
 from ..network.base import Seconds
 from ..network.sim import Fault, Links, churn_faults
-from ..network.virtual import run_virtual
-from ..node.taskchoice import TaskChoice
-from ..run import Aim
+from ..network.sim.virtual_time import run_virtual
+from ..wire.errors import UsageError
+from ..wire.run import Aim
 from .checking import check_plan
 from .compute import one_thread
 from .curves import Row, Summary
-from .plan import EPOCH, Lesson, Plan, identity_of
 from .process import SimClock
 from .recording import Recording
 from .result import Sample, SimResult
+from .scenario import EPOCH, Lesson, Plan, identity_of
 from .simulation import Simulation
-from .units import read_rate, read_seconds, read_speeds
 from .watching import ALONE, OnProgress, ignore
 
 __all__ = [

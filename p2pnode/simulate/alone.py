@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..node.learning.learner import fixed_rows
-from ..node.meeting.entrance import Share
-from ..node.training.bench import Bench
-from ..node.training.trainer import Trainer
+from ..jobs.train.prepare import fixed_rows
+from ..node.entrance import Share
+from ..training.host import Bench
+from ..training.trainer import Trainer
 
 
 def accuracy_alone(bench: Bench, share: Share, steps: int, seed: int) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..communities.circles import MAX_CIRCLE
-from ..communities.partners import RANGES, partner_settings, without_partner_settings
-from ..errors import UsageError
-from ..merge.registry import check_settings
-from ..shards.share import parse_split
-from .plan import BY_ITSELF, Lesson, Plan
+from ..circles.advice import MAX_CIRCLE
+from ..merging.registry import check_settings
+from ..shards.split import parse_split
+from ..similarity.partners import RANGES, partner_settings, without_partner_settings
+from ..wire.errors import UsageError
+from .scenario import BY_ITSELF, Lesson, Plan
 
 MAX_PEERS = 10_000
 MAX_ROUNDS = 1_000_000
@@ -39,9 +39,9 @@ def _check_lesson(lesson: Lesson) -> None:
 
 
 def _check_data(lesson: Lesson, peers: int, seed: int) -> None:
-    from ..shards.share import split
-    from ..task import length
+    from ..shards.split import split
     from ..tasks.find import load_task  # torch
+    from ..tasks.task import length
 
     task = load_task(lesson.choice.spec, lesson.choice.options, lesson.choice.source)
     data = task.data()

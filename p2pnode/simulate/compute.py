@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from ..node.taskchoice import TaskChoice
-from ..node.world import OpenBench
+from ..config.task_choice import TaskChoice
+from ..runtime.seams import OpenBench
 
 if TYPE_CHECKING:
-    from ..node.training.bench import Bench
+    from ..training.host import Bench
 
 T = TypeVar("T")
 

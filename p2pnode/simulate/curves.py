@@ -9,7 +9,7 @@ from ..network.base import Seconds
 from ..network.sim.swarm import Host
 
 if TYPE_CHECKING:
-    from ..node.learning.learning import Learning
+    from ..jobs.train.job import Learning
 
 MB = 1e6
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from ..errors import LocalProblem
+from ..wire.errors import LocalProblem
 from .curves import Row
 from .result import SimResult
 

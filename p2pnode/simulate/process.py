@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ..network.base import Seconds
 from ..network.sim import SimNetwork
 from ..node.node import Node
-from ..store.storage import MemoryStorage, Part
+from ..storage.files import MemoryStorage, Part
 from .compute import SimCompute
-from .plan import EPOCH
+from .scenario import EPOCH
 
 
 class SimClock:

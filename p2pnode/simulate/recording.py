@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import LocalProblem
 from ..watch.graph import PeerGraph
 from ..watch.recorded import view_line
+from ..wire.errors import LocalProblem
 from .curves import Row, Summary
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import P2pnodeError
 from ..network.base import Seconds
-from ..node.status import Status
 from ..watch.graph import PeerGraph
 from ..watch.view import SwarmView
+from ..wire.errors import P2pnodeError
+from ..wire.status import Status
 from .curves import Row, Summary
 
 

@@ -6,20 +6,20 @@ import asyncio
 import random
 from dataclasses import replace
 
-from ..addresses import Address
-from ..errors import P2pnodeError
 from ..network.base import Seconds
 from ..network.sim import SimSwarm
 from ..node.node import Node, NodeSettings
-from ..node.status import Event, Status
-from ..node.world import World, inline, open_bench
-from ..store.storage import MemoryStorage
+from ..runtime.seams import World, inline, open_bench
+from ..storage.files import MemoryStorage
+from ..wire.addresses import Address
+from ..wire.errors import P2pnodeError
+from ..wire.status import Event, Status
 from .compute import Benches, SimCompute
 from .curves import Summary
-from .plan import Plan, identity_of
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
 from .result import Sample, SimResult
+from .scenario import Plan, identity_of
 from .watching import ALONE, LOOK_EVERY, OnProgress, Watch, ignore
 
 FOUNDER = 0

@@ -7,17 +7,17 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..network.base import Seconds
-from ..node.status import ShardRow
-from ..run import read_manifest
 from ..watch.graph import PeerGraph, edges, in_circles, peer_of
 from ..watch.history import History
-from ..watch.likeness import annealed, with_likeness
+from ..watch.similarity import annealed, with_likeness
+from ..wire.run import read_manifest
+from ..wire.status import ShardRow
 from .curves import MB, Curves, Summary
-from .plan import EPOCH, Lesson
 from .recording import Recording
+from .scenario import EPOCH, Lesson
 
 if TYPE_CHECKING:
-    from ..node.learning.learning import Learning
+    from ..jobs.train.job import Learning
     from .simulation import Simulation
 
 LOOK_EVERY: Seconds = 0.5  # below the length of a round

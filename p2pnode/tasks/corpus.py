@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LocalProblem, UsageError
+from ..wire.errors import LocalProblem, UsageError
 
 Bytes = NDArray[np.uint8]
 

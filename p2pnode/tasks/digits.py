@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..task import Samples, Task, rows
+from .task import Samples, Task, rows
 
 FILE = Path(__file__).with_name("digits.bin.xz")
 SAMPLES = 1797

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..errors import LocalProblem, UsageError
-from ..task import Samples, Task
+from ..wire.errors import LocalProblem, UsageError
 from .digits import Scale
 from .idx import find_idx, read_idx
+from .task import Samples, Task
 
 SYSTEM = Path("/usr/share/datasets/fashion-mnist")  # where Debian's package puts them
 CLASSES = 10

@@ -15,8 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from ..errors import TaskProblem, UsageError, suggestion
-from ..task import Option, Task
+from ..wire.errors import TaskProblem, UsageError, suggestion
+from .task import Option, Task
 
 GROUP = "p2pnode.tasks"
 BUILT_IN = {

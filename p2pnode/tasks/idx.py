@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LocalProblem
+from ..wire.errors import LocalProblem
 
 _BYTES = 0x08  # the only element type these data sets use
 MAX_BYTES = 1 << 31

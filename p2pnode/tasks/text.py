@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..errors import UsageError
-from ..optimizers import AdamW
-from ..task import PROBE_INPUTS, Samples, Task
+from ..wire.errors import UsageError
 from .corpus import Corpus, read_corpus
+from .optimizers import AdamW
+from .task import PROBE_INPUTS, Samples, Task
 
 BYTES = 256
 MAX_LAYERS = 1000

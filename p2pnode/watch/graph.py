@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ..node.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, ShardRow, Status, Traffic
-from ..run import GENESIS, Manifest
+from ..wire.run import GENESIS, Manifest
+from ..wire.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, ShardRow, Status, Traffic
 
 
 class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..ids import short
+from ..wire.ids import short
 from .graph import PeerGraph, PeerView
 from .text import clean
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ..errors import LocalProblem
-from ..node.acquaintances import BOOK_FILE
+from ..discovery.book import PeerBook
+from ..discovery.registry import BOOK_FILE
 from ..node.control import ControlRequest, NotRunning, ask
-from ..node.meeting.joining import last_run
-from ..store.book import PeerBook
-from ..store.datadir import IDENTITY_FILE
-from ..store.storage import DiskStorage
+from ..node.saved_run import last_run
+from ..storage.datadir import IDENTITY_FILE
+from ..storage.files import DiskStorage
+from ..wire.errors import LocalProblem
 from .graph import PeerGraph, PeerView
 from .history import History
-from .likeness import whole_picture
+from .similarity import whole_picture
 from .view import SwarmView
 
 EVERY = 1.0  # seconds until the node is asked again

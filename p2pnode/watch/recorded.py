@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 import zstandard
 
-from ..errors import LocalProblem, UsageError
+from ..wire.errors import LocalProblem, UsageError
 from .graph import PeerGraph
 
 LEVEL = 19

@@ -10,10 +10,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol, TextIO
 
+from ..config.options import OutputSettings
 from ..node.control import ControlAnswer, ControlRequest
-from ..node.status import Event, Status
-from ..settings import OutputSettings
-from .lines import line_writer
+from ..wire.status import Event, Status
+from .terminal.lines import line_writer
 from .text import clean, invitation, one_line
 
 POLL = 0.25
@@ -60,7 +60,7 @@ async def _live(node: Watched, stream: TextIO) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from .terminal import TerminalView, farewell
+    from .terminal.live import TerminalView, farewell
 
     console = Console(file=stream)
     _log_to(lambda event: console.print(Text(clean(event.text, 600), style="yellow")))

@@ -20,18 +20,18 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
-from ..addresses import Address, parse_address
-from ..errors import LocalProblem
-from ..names import friendly_name
+from ..config.names import friendly_name
 from ..node.node import Node, NodeSettings
-from ..node.world import real_world
-from ..run import RunAccess
-from ..store.datadir import DataDir, open_data_dir
+from ..runtime.seams import real_world
+from ..storage.datadir import DataDir, open_data_dir
+from ..wire.addresses import Address, parse_address
+from ..wire.errors import LocalProblem
+from ..wire.run import RunAccess
 from .graph import PeerGraph
 from .history import History
-from .likeness import whole_picture
 from .own import OwnView
 from .recorded import read_views
+from .similarity import whole_picture
 from .view import SwarmView
 
 EVERY = 1.0  # seconds between two pictures
@@ -146,7 +146,7 @@ class Look(SwarmView):
                 self._first.set()
 
     async def _look(self, data_dir: DataDir) -> None:
-        from ..network.hivemind import HivemindNetwork, NetworkOptions
+        from ..network.libp2p.hivemind import HivemindNetwork, NetworkOptions
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._closed.is_set():

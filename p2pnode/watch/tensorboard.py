@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from ..errors import LocalProblem, UsageError
-from ..node.status import Status
+from ..wire.errors import LocalProblem, UsageError
+from ..wire.status import Status
 from .show import Watched
 
 EVERY = 1.0  # seconds

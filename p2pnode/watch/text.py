@@ -6,9 +6,9 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-from ..ids import short
-from ..node.restraint import limits_in_words
-from ..node.status import Guest, LearningStatus, Machine, Status
+from ..runtime.limiter import limits_in_words
+from ..wire.ids import short
+from ..wire.status import Guest, LearningStatus, Machine, Status
 
 MAX_COMMAND = 4000
 BARS = "▁▂▃▄▅▆▇█"

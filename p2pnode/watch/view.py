@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import LocalProblem, UsageError
+from ..wire.errors import LocalProblem, UsageError
 from .graph import PeerGraph, PeerView
 from .recorded import thinned, write_views
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import networkx
     from matplotlib.figure import Figure
 
-    from ..communities.dendrogram import Dendrogram
-    from .likeness import Similarity
-    from .widget import SwarmWidget
+    from ..similarity.communities import Dendrogram
+    from .notebook.widget import SwarmWidget
+    from .similarity import Similarity
 
 Row = dict[str, Any]
 STATES = ("active", "reserve", "retired", "quarantined")  # of samples
@@ -115,13 +115,13 @@ class SwarmView:
 
     def similarity(self, at: float | None = None) -> Similarity:
         """How alike the models are, all against all: `peers` and `table`. Empty before fingerprints are announced."""
-        from .likeness import similarity_of
+        from .similarity import similarity_of
 
         return similarity_of(self.picture(at))
 
     def dendrogram(self, at: float | None = None) -> Dendrogram:
         """How the models join, the most alike first."""
-        from .likeness import dendrogram_of
+        from .similarity import dendrogram_of
 
         return dendrogram_of(self.picture(at))
 
@@ -130,35 +130,35 @@ class SwarmView:
     def plot(self, at: float | None = None) -> Figure:
         """The peer graph: communities, circles in them, and who exchanges with whom."""
         _need("matplotlib")
-        from .plots import plot_graph
+        from .figures.graph import plot_graph
 
         return plot_graph(self.picture(at))
 
     def plot_similarity(self, at: float | None = None) -> Figure:
         """How alike the models are: a heat map ordered by the dendrogram."""
         _need("matplotlib")
-        from .treeplots import plot_similarity
+        from .figures.trees import plot_similarity
 
         return plot_similarity(self.picture(at))
 
     def plot_dendrogram(self, at: float | None = None) -> Figure:
         """How the models join, and where the cut makes communities of them."""
         _need("matplotlib")
-        from .treeplots import plot_dendrogram
+        from .figures.trees import plot_dendrogram
 
         return plot_dendrogram(self.picture(at))
 
     def plot_history(self) -> Figure:
         """Loss and accuracy of all peers over time, and how many groups and peers there are."""
         _need("matplotlib")
-        from .plots import plot_history
+        from .figures.graph import plot_history
 
         return plot_history(self.pictures)
 
     def widget(self) -> SwarmWidget:
         """The peer graph, to be dragged, zoomed and scrubbed in a notebook; of a live view it follows what happens."""
         _need("anywidget")
-        from .widget import SwarmWidget, on_this_loop
+        from .notebook.widget import SwarmWidget, on_this_loop
 
         widget = SwarmWidget(self._pictures)
         self._listen(on_this_loop(widget.refresh))
@@ -169,7 +169,7 @@ class SwarmView:
 
     def _repr_html_(self) -> str:
         """For notebooks. What peers can set is escaped."""
-        from .html import swarm_html
+        from .notebook.html import swarm_html
 
         return swarm_html(self.pictures, self.state)
 

@@ -21,16 +21,16 @@ import numpy as np
 if "--plain" not in sys.argv and __name__ == "__main__":
     import atheris
 
-    with atheris.instrument_imports(include=["p2pnode.deltas"]):
-        from p2pnode.deltas.codec import decode, encode, sealed
+    with atheris.instrument_imports(include=["p2pnode.compression"]):
+        from p2pnode.compression.codec import decode, encode, sealed
 else:
-    from p2pnode.deltas.codec import decode, encode, sealed
+    from p2pnode.compression.codec import decode, encode, sealed
 
-from p2pnode.deltas.delta import SparseDelta
-from p2pnode.deltas.draw import draw_places
-from p2pnode.deltas.make import make_delta
-from p2pnode.deltas.quantise import quantise
-from tests.deltas.dense import dense_delta
+from p2pnode.compression.delta import SparseDelta
+from p2pnode.compression.draw import draw_places
+from p2pnode.compression.quantise import quantise
+from p2pnode.compression.residual import make_delta
+from tests.compression.dense import dense_delta
 
 OLD, SEALED, AS_IT_IS = 1, 2, 3  # what an input's first byte makes of the rest
 MEMORY = 1 << 20  # bytes, for at most 1000 entries
@@ -120,7 +120,7 @@ def by_chance(beginnings: list[bytes], runs: int, seed: int) -> int:
 
 
 def main() -> None:
-    from tests.deltas.test_format_versions import VERSION_1
+    from tests.compression.test_format_versions import VERSION_1
 
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.decode_deltas", description="Fuzz the delta codec.")
     parser.add_argument("--runs", type=int, default=1_000_000)

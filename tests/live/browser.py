@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.door_nodes import wait_for
+from tests.live.cli_nodes import wait_for
 
 LIMIT = 60.0
 FLAGS = [

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from p2pnode.addresses import Address, parse_address
-from p2pnode.ids import Identity, PeerId
 from p2pnode.network.base import Payload, Server
-from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.network.orphans import RECORD
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.orphans import RECORD
+from p2pnode.wire.addresses import Address, parse_address
+from p2pnode.wire.ids import Identity, PeerId
 
 
 class EchoServer:

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from p2pnode.addresses import parse_address
-from p2pnode.errors import P2pnodeError, PeerUnreachable
-from p2pnode.ids import Identity, PeerId
 from p2pnode.network.base import MemorySink, Payload, StreamLimits
-from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.errors import P2pnodeError, PeerUnreachable
+from p2pnode.wire.ids import Identity, PeerId
 
 LIMIT = 10.0
 MOST_RESUMED = 200

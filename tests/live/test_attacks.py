@@ -17,15 +17,15 @@ import pytest
 import uvloop
 from live_nodes import EchoServer, address_of, network, started, until
 
-from p2pnode.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Pong, decode_answer
 from p2pnode.network.base import MemorySink, StreamLimits
-from p2pnode.network.frames import VERSION, Status
-from p2pnode.network.hivemind import HivemindNetwork, load_hivemind
-from p2pnode.network.incoming import MAX_STREAMS_PER_PEER
-from p2pnode.network.link import CALL_PROTOCOL, STREAM_PROTOCOL
-from p2pnode.network.routing import place_of
+from p2pnode.network.libp2p.frames import VERSION, Status
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, load_hivemind
+from p2pnode.network.libp2p.incoming import MAX_STREAMS_PER_PEER
+from p2pnode.network.libp2p.link import CALL_PROTOCOL, STREAM_PROTOCOL
+from p2pnode.network.libp2p.routing import place_of
+from p2pnode.wire.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import Pong, decode_answer
 
 pytestmark = pytest.mark.live
 
@@ -187,7 +187,7 @@ def test_a_lookup_survives_hostile_answers(tmp_path: Path) -> None:
 
 
 async def raw_address(raw: Raw) -> Any:
-    from p2pnode.addresses import parse_address
+    from p2pnode.wire.addresses import parse_address
 
     return parse_address(str((await raw.p2p.get_visible_maddrs())[0]))
 

@@ -17,11 +17,11 @@ import pytest
 import uvloop
 from live_nodes import EchoServer, address_of, network, started
 
-from p2pnode.addresses import host_and_port
-from p2pnode.errors import LocalProblem
-from p2pnode.ids import Identity
-from p2pnode.network.daemon import Daemon, DaemonOptions, daemon_flags, find_p2pd
-from p2pnode.network.orphans import RECORD, socket_directory, sweep_orphan
+from p2pnode.network.libp2p.daemon import Daemon, DaemonOptions, daemon_flags, find_p2pd
+from p2pnode.network.libp2p.orphans import RECORD, socket_directory, sweep_orphan
+from p2pnode.wire.addresses import host_and_port
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.ids import Identity
 
 pytestmark = pytest.mark.live
 
@@ -247,7 +247,7 @@ def test_a_damaged_binary(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_never_comes_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2pnode.network.daemon.START_LIMIT", 0.5)
+    monkeypatch.setattr("p2pnode.network.libp2p.daemon.START_LIMIT", 0.5)
     binary = tmp_path / "p2pd"
     binary.write_text("#!/bin/sh\nexec sleep 30\n")
     binary.chmod(0o700)

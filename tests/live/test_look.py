@@ -12,8 +12,8 @@ import pytest
 from nbclient import NotebookClient
 
 import p2pnode
-from p2pnode.errors import LocalProblem, UsageError
-from tests.live.door_nodes import Door, pasted, wait_for
+from p2pnode.wire.errors import LocalProblem, UsageError
+from tests.live.cli_nodes import Door, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
 LIMIT = 90.0

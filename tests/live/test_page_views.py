@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.pretend import WHY, PretendNode, serving
-from p2pnode.node.status import Event
 from p2pnode.watch.dashboard import feed
+from p2pnode.wire.status import Event
 from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.node.status import Status
-from tests.live.door_nodes import Door, wait_for
+from p2pnode.wire.status import Status
+from tests.live.cli_nodes import Door, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
 WITHIN = 1.0  # second, in which a pause takes effect

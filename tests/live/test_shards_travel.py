@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.door_nodes import Door, pasted, wait_for
+from tests.live.cli_nodes import Door, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180), pytest.mark.xdist_group("learning")]
 SHARE = ("--split", "labels:5", "--share-data")

@@ -14,9 +14,9 @@ import pytest
 import uvloop
 from live_nodes import EchoServer, address_of, daemon_pid, network, started, until
 
-from p2pnode.errors import NetworkDown, P2pnodeError
 from p2pnode.network.base import Health, MemorySink, StreamLimits
-from p2pnode.network.hivemind import HivemindNetwork
+from p2pnode.network.libp2p.hivemind import HivemindNetwork
+from p2pnode.wire.errors import NetworkDown, P2pnodeError
 
 pytestmark = pytest.mark.live
 

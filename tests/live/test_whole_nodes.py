@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from p2pnode.addresses import Address, parse_address
-from p2pnode.errors import UsageError
-from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.node.meeting import membership
+from p2pnode.discovery import membership
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
 from p2pnode.node.node import Node, NodeSettings
-from p2pnode.node.world import real_world
-from p2pnode.run import RunAccess
-from p2pnode.store.datadir import open_data_dir
+from p2pnode.runtime.seams import real_world
+from p2pnode.storage.datadir import open_data_dir
+from p2pnode.wire.addresses import Address, parse_address
+from p2pnode.wire.errors import UsageError
+from p2pnode.wire.run import RunAccess
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 LIMIT = 90.0

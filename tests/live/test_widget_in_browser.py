@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
-from p2pnode.watch.widget import NEWEST, SwarmWidget
+from p2pnode.watch.notebook.widget import NEWEST, SwarmWidget
 from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from p2pnode.addresses import Address, parse_address
-from p2pnode.ids import Identity
 from p2pnode.network.base import Network, Server
 from p2pnode.network.sim import SimNetwork, SimSwarm
-from p2pnode.network.virtual import run_virtual
+from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.wire.addresses import Address, parse_address
+from p2pnode.wire.ids import Identity
 
 
 class SimBackend:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from p2pnode.addresses import Address
-from p2pnode.errors import PeerRefused
-from p2pnode.ids import PeerId
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
-from p2pnode.network.virtual import run_virtual
+from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.simulate import identity_of
+from p2pnode.wire.addresses import Address
+from p2pnode.wire.errors import PeerRefused
+from p2pnode.wire.ids import PeerId
 
 T = TypeVar("T")
 STEADY = Links(latency=0.1, jitter=0.0)

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import uvloop
 
-from p2pnode.addresses import Address, parse_address
-from p2pnode.ids import Identity
 from p2pnode.network.base import Network, Server
-from p2pnode.network.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.wire.addresses import Address, parse_address
+from p2pnode.wire.ids import Identity
 
 
 class Backend(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import Find, Store, decode_request, encode
+from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, Payload
-from p2pnode.network.records import Records
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import Find, Store, decode_request, encode
 
 Answer = Callable[[PeerId, bytes], Awaitable[bytes]]
 

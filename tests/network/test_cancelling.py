@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from p2pnode.network.cancelling import cancelled
-from p2pnode.network.virtual import run_virtual
+from p2pnode.network.sim.virtual_time import run_virtual
 
 
 async def fail(at_the_end: bool) -> None:

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from swarm_servers import TestServer
 
-from p2pnode.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
-from p2pnode.ids import PeerId
 from p2pnode.network.base import CHUNK_BYTES, MAX_CHUNK_BYTES, Fetched, MemorySink, Payload, StreamLimits
-from p2pnode.network.frames import (
+from p2pnode.network.libp2p.frames import (
     MAX_REQUEST_BYTES,
     SEND_GRACE,
     VERSION,
@@ -22,7 +20,9 @@ from p2pnode.network.frames import (
     refuse_stream,
     serve_stream,
 )
-from p2pnode.network.virtual import run_virtual
+from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.wire.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
+from p2pnode.wire.ids import PeerId
 
 PEER = PeerId("peer")
 LIMITS = StreamLimits(max_bytes=1_000_000)

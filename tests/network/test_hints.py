@@ -1,7 +1,7 @@
-from p2pnode.addresses import EXAMPLE, parse_address
-from p2pnode.ids import Identity
-from p2pnode.messages import MAX_ADDRESSES
-from p2pnode.network.hints import MAX_HINTED_PEERS, Hints
+from p2pnode.network.libp2p.hints import MAX_HINTED_PEERS, Hints
+from p2pnode.wire.addresses import EXAMPLE, parse_address
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.messages import MAX_ADDRESSES
 
 ADDRESS = parse_address(EXAMPLE)
 OTHER = Identity(b"o" * 32).peer_id

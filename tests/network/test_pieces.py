@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.network.pieces import PAUSE_BYTES, PieceReader
-from p2pnode.network.virtual import run_virtual
+from p2pnode.network.libp2p.pieces import PAUSE_BYTES, PieceReader
+from p2pnode.network.sim.virtual_time import run_virtual
 
 
 class FakeTransport:

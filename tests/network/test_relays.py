@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from p2pnode.ids import Identity
-from p2pnode.network.daemon import DaemonOptions, daemon_environment, daemon_flags, forced_reachability, uses_relays
-from p2pnode.network.relays import MAX_RELAYS, choose_relays, relay_candidates
+from p2pnode.network.libp2p.daemon import (
+    DaemonOptions,
+    daemon_environment,
+    daemon_flags,
+    forced_reachability,
+    uses_relays,
+)
+from p2pnode.network.libp2p.relays import MAX_RELAYS, choose_relays, relay_candidates
+from p2pnode.wire.ids import Identity
 
 ANN, BOB, EVE = (Identity(bytes([number]) * 32).peer_id for number in (1, 2, 3))
 OUTWARD = ("/ip4/0.0.0.0/tcp/4000",)

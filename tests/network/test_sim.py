@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from p2pnode.addresses import Address, parse_address
-from p2pnode.errors import NetworkDown, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
-from p2pnode.messages import MAX_CALL_BYTES, Pong, decode_answer
 from p2pnode.network.base import CHUNK_BYTES, Health, MemorySink, Payload, StreamLimits
 from p2pnode.network.sim import Fault, Links, SimSwarm
 from p2pnode.network.sim.pipe import BUFFER_BYTES
-from p2pnode.network.virtual import run_virtual
+from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.simulate import identity_of
+from p2pnode.wire.addresses import Address, parse_address
+from p2pnode.wire.errors import NetworkDown, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
+from p2pnode.wire.messages import MAX_CALL_BYTES, Pong, decode_answer
 from tests.network.sim_world import STEADY, Echo, World, in_world
 
 MIB = 1 << 20

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from swarm_servers import TestServer
 
-from p2pnode.addresses import Address
-from p2pnode.errors import LocalProblem, NetworkDown, PeerTimeout, PeerUnreachable
-from p2pnode.ids import Identity, PeerId
 from p2pnode.network.base import Health, MemorySink, StreamLimits
-from p2pnode.network.frames import Reader, Writer
-from p2pnode.network.supervised import SupervisedNetwork
-from p2pnode.network.virtual import run_virtual
+from p2pnode.network.libp2p.frames import Reader, Writer
+from p2pnode.network.libp2p.supervised import SupervisedNetwork
+from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.wire.addresses import Address
+from p2pnode.wire.errors import LocalProblem, NetworkDown, PeerTimeout, PeerUnreachable
+from p2pnode.wire.ids import Identity, PeerId
 
 US = Identity(bytes(32)).peer_id
 OTHER = Identity(bytes([1]) * 32).peer_id

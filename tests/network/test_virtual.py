@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from p2pnode.network.virtual import VirtualDeadlock, run_virtual
+from p2pnode.network.sim.virtual_time import VirtualDeadlock, run_virtual
 
 
 def now() -> float:

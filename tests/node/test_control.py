@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.errors import LocalProblem
 from p2pnode.node import control
 from p2pnode.node.control import ControlAnswer, ControlRequest, ControlServer, NotRunning, ask, socket_path
-from p2pnode.node.status import PeerRow, Status, Traffic
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import PeerRow, Status, Traffic
 
 PEERS = tuple(PeerRow(f"peer{number}", "n" * 40, "node", ("a" * 100,), True, 1.0, 2.0, 0) for number in range(2000))
 

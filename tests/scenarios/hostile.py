@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import random
 
-from p2pnode.addresses import Address
-from p2pnode.errors import NetworkDown, PeerError
-from p2pnode.ids import Identity, PeerId
-from p2pnode.messages import (
+from p2pnode.network.base import Payload
+from p2pnode.simulate import EPOCH, Simulation
+from p2pnode.wire.addresses import Address
+from p2pnode.wire.errors import NetworkDown, PeerError
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import (
     PROTOCOL,
     Announcement,
     Exchange,
@@ -23,9 +25,7 @@ from p2pnode.messages import (
     decode_request,
     encode,
 )
-from p2pnode.network.base import Payload
-from p2pnode.records import SignedRecord, sign_record
-from p2pnode.simulate import EPOCH, Simulation
+from p2pnode.wire.records import SignedRecord, sign_record
 
 
 class Liar:

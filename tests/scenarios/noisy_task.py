@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from p2pnode.task import Samples
 from p2pnode.tasks.digits import Digits
+from p2pnode.tasks.task import Samples
 
 SEED = 5
 SHARE = 0.1

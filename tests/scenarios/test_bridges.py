@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.communities.annealing import ROUNDS_TO_ONE
-from p2pnode.deltaset.entry import BRIDGE, delta_of
-from p2pnode.deltaset.lineage import circle_lineage
-from p2pnode.deltaset.set import DeltaSet
-from p2pnode.merge.deltaset import DeltaSetPolicy
-from p2pnode.node.learning.learning import Learning
-from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.jobs.train.job import Learning
+from p2pnode.merging.deltaset.entry import BRIDGE, delta_of
+from p2pnode.merging.deltaset.lineage import circle_lineage
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.similarity.annealing import ROUNDS_TO_ONE
 from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 

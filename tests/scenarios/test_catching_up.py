@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from p2pnode.deltaset.retention import KEPT
+from p2pnode.merging.deltaset.retention import KEPT
 from p2pnode.network.sim import Fault
-from tests.scenarios.test_learning import LESSON, PLAN, check_one_set, run_then_rest
+from tests.scenarios.test_training import LESSON, PLAN, check_one_set, run_then_rest
 
 pytestmark = pytest.mark.slow
 AWAY = 2.0 * KEPT * LESSON.choice.round_seconds

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from p2pnode.communities.circles import SPLIT
-from p2pnode.node.meeting.entrance import NodeSettings, Share
-from p2pnode.node.status import Event
-from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.circles.advice import SPLIT
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.node.entrance import NodeSettings, Share
 from p2pnode.simulate import Lesson, Plan, run_sim
 from p2pnode.simulate.compute import one_thread
+from p2pnode.wire.status import Event
 from tests.scenarios.test_forming_circles import FOREVER, Watched
 
 LATE = SPLIT

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from p2pnode.communities.circles import FEWEST, MAX_CIRCLE, SPLIT
-from p2pnode.deltaset.lineage import circle_lineage
-from p2pnode.node.learning.learning import Learning
-from p2pnode.node.status import Event
-from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.run import GENESIS
+from p2pnode.circles.advice import FEWEST, MAX_CIRCLE, SPLIT
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.jobs.train.job import Learning
+from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.simulate import Lesson, Plan, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
+from p2pnode.wire.run import GENESIS
+from p2pnode.wire.status import Event
 
 FOREVER = 100_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from benchmarks.directory import fill, reads_to_find, walk
-from p2pnode.node.meeting.directory import SAMPLE, Directory
-from p2pnode.records import MAX_RECORDS_PER_KEY
+from p2pnode.discovery.directory import SAMPLE, Directory
 from p2pnode.simulate import run_sim
+from p2pnode.wire.records import MAX_RECORDS_PER_KEY
 
 PEERS = 1800
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from p2pnode import simulate as module
-from p2pnode.errors import UsageError
-from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.config.task_choice import TaskChoice
 from p2pnode.simulate import Lesson, Plan, simulate
+from p2pnode.wire.errors import UsageError
 
 SAID: dict[str, Any] = {
     "split": "iid",

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from p2pnode.network.sim import Fault, Links, churn_faults, draw_faults
+from p2pnode.node.health import Wellbeing
 from p2pnode.node.node import NodeSettings
-from p2pnode.node.wellbeing import Wellbeing
 from p2pnode.simulate import Plan, SimResult, run_plan, simulate
 
 DAY = 86400.0

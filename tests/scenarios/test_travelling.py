@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from p2pnode.config.task_choice import TaskChoice
 from p2pnode.network.sim import Fault
-from p2pnode.node.taskchoice import TaskChoice
 from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES, Digits

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from p2pnode.ids import Identity, PeerId, sha256
-from p2pnode.node.learning.learning import Learning
-from p2pnode.node.taskchoice import TaskChoice
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.jobs.train.job import Learning
 from p2pnode.simulate import Lesson, Plan, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
+from p2pnode.wire.ids import Identity, PeerId, sha256
 from tests.scenarios.hostile import Liar, Silent, Teller, Useless
 
 LESSON = Lesson(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=1000)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pnode.jobs.train.model_swap_rules import choose_swap
 from p2pnode.shards.route import RULES, PeerView, RouteRules, ShardView, choose_shipment, needs, not_most_similar
-from p2pnode.shards.swap import choose_swap
 from p2pnode.shards.visits import Past
 
 NOW = 10_000.0

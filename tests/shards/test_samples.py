@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from p2pnode.shards.samples import (
-    MAGIC,
-    MAX_SHARD_BYTES,
-    count_samples,
-    decode_samples,
-    encode_samples,
-    sample_layout,
-)
+from p2pnode.shards.samples import MAGIC, MAX_SHARD_BYTES, count_samples, decode_samples, encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id, cut
 
 KINDS = [np.uint8, np.int16, np.int64, np.float16, np.float32, np.float64, np.bool_, np.dtype(">f4")]

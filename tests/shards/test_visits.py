@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2pnode.ids import Identity
 from p2pnode.shards.visits import (
     CLOCK_SLACK,
     KEPT_WHEN_FULL,
@@ -25,6 +24,7 @@ from p2pnode.shards.visits import (
     length,
     with_visit,
 )
+from p2pnode.wire.ids import Identity
 
 SHARD = "ab" * 16
 KEYS = [Identity(bytes([number]) * 32) for number in range(1, 6)]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from p2pnode.errors import LocalProblem, UsageError
-from p2pnode.node.training.bench import Bench
-from p2pnode.node.training.trainer import Trainer
 from p2pnode.tasks import fashion_mnist
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.idx import read_idx
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
+from p2pnode.wire.errors import LocalProblem, UsageError
 
 
 def idx(array: np.ndarray) -> bytes:

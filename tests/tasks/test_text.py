@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from p2pnode.errors import UsageError
-from p2pnode.node.training.bench import Bench, build_model
-from p2pnode.node.training.trainer import Trainer
 from p2pnode.tasks.corpus import read_corpus
 from p2pnode.tasks.find import load_task
+from p2pnode.training.host import Bench, build_model
+from p2pnode.training.trainer import Trainer
+from p2pnode.wire.errors import UsageError
 
 SENTENCE = b"the quick brown fox jumps over the lazy dog. "
 TINY = {"width": 16, "layers": 1, "heads": 2, "context": 16, "batch_size": 8, "warmup": 1}

@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 
 import p2pnode
-from p2pnode.errors import LocalProblem
-from p2pnode.ids import Identity
-from p2pnode.messages import PROTOCOL
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.discovery.book import PeerBook
+from p2pnode.discovery.registry import BOOK_FILE
 from p2pnode.network.sim import Fault
-from p2pnode.node.acquaintances import BOOK_FILE
-from p2pnode.node.meeting.joining import found_run, save_run
 from p2pnode.node.node import NodeSettings
-from p2pnode.node.taskchoice import TaskChoice
-from p2pnode.node.world import World, real_world
+from p2pnode.node.saved_run import found_run, save_run
+from p2pnode.runtime.seams import World, real_world
 from p2pnode.simulate import Lesson, Plan, SimClock, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
-from p2pnode.store.book import PeerBook
-from p2pnode.store.storage import DiskStorage, Storage
+from p2pnode.storage.files import DiskStorage, Storage
 from p2pnode.watch.graph import PeerGraph
 from p2pnode.watch.own import stored_picture
 from p2pnode.watch.swarm import keep_looking
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.messages import PROTOCOL
 
 OBSERVER = 2
 
@@ -70,7 +70,7 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
 
 
 def test_another_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2pnode.node.meeting.announcing.PROTOCOL", PROTOCOL + 1)
+    monkeypatch.setattr("p2pnode.discovery.announcing.PROTOCOL", PROTOCOL + 1)
     seen = looked(8.0)
     assert {picture.condition for picture in seen} == {"searching"}
     assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].why
@@ -88,7 +88,7 @@ def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> 
         raise LocalProblem("no daemon")
 
     monkeypatch.setattr("p2pnode.watch.swarm.real_world", world)
-    monkeypatch.setattr("p2pnode.network.hivemind.HivemindNetwork._open", no_daemon)
+    monkeypatch.setattr("p2pnode.network.libp2p.hivemind.HivemindNetwork._open", no_daemon)
     before = set(threading.enumerate())
     with pytest.raises(LocalProblem, match="no daemon"):
         p2pnode.Swarm.look(f"/ip4/127.0.0.1/tcp/1/p2p/{Identity(bytes(32)).peer_id}").open()

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from p2pnode.node.status import Event, Status, Traffic
-from p2pnode.settings import OutputSettings
+from p2pnode.config.options import OutputSettings
 from p2pnode.watch.show import shown, view_kind
+from p2pnode.wire.status import Event, Status, Traffic
 
 
 class Stream(io.StringIO):

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from p2pnode.door.start import run_node
-from p2pnode.errors import UsageError
-from p2pnode.settings import Config, OutputSettings
+from p2pnode.cli.start import run_node
+from p2pnode.config.options import Config, OutputSettings
 from p2pnode.watch import tensorboard
 from p2pnode.watch.tensorboard import FACTS, Scalars, check_installed
+from p2pnode.wire.errors import UsageError
 from tests.watch.test_terminal import LEARNING, MACHINE, status
 
 

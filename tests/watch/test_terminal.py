@@ -13,22 +13,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from p2pnode.door.report import status_lines
-from p2pnode.node.status import (
-    Event,
-    ExchangeRow,
-    Guest,
-    LearningStatus,
-    Machine,
-    PeerRow,
-    ShardRow,
-    Status,
-    Traffic,
-)
-from p2pnode.watch.curves import Curves
-from p2pnode.watch.lines import json_line, line_writer, plain_line
-from p2pnode.watch.terminal import COLOURS, TerminalView, farewell, render, shell_lines
+from p2pnode.cli.reports import status_lines
+from p2pnode.watch.terminal.curves import Curves
+from p2pnode.watch.terminal.lines import json_line, line_writer, plain_line
+from p2pnode.watch.terminal.live import COLOURS, TerminalView, farewell, render, shell_lines
 from p2pnode.watch.text import ago, clean, duration, size, sparkline
+from p2pnode.wire.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, ShardRow, Status, Traffic
 
 ID = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ID} --run abcdefghijklmnopqrstuvwxyz"

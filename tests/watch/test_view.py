@@ -9,11 +9,11 @@ import zstandard
 from msgspec.structs import replace
 
 import p2pnode
-from p2pnode.errors import LocalProblem, UsageError
-from p2pnode.node.status import ExchangeRow, ShardRow
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, edges
 from p2pnode.watch.recorded import read_views, write_views
 from p2pnode.watch.view import SwarmView
+from p2pnode.wire.errors import LocalProblem, UsageError
+from p2pnode.wire.status import ExchangeRow, ShardRow
 
 SHARDS = (
     ShardRow("s1", 64, 4096, "a", states={"active": 60, "reserve": 4}, confidence=0.7, visits=2),

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from p2pnode.errors import LocalProblem
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
+from p2pnode.watch.notebook.widget import NEWEST, SwarmWidget, on_this_loop
 from p2pnode.watch.view import SwarmView
-from p2pnode.watch.widget import NEWEST, SwarmWidget, on_this_loop
+from p2pnode.wire.errors import LocalProblem
 
 NASTY = "</script><script>alert(1)</script>"
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Coroutine
 from math import ceil, log2
 from typing import Any, TypeVar
 
-from ...addresses import Address
-from ...errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
-from ...ids import PeerId, short
-from ...messages import MAX_CALL_BYTES
-from ...newest import remember
+from ...wire.addresses import Address
+from ...wire.bounded import remember
+from ...wire.errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
+from ...wire.ids import PeerId, short
+from ...wire.messages import MAX_CALL_BYTES
 from ..base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
-from ..frames import fetch_stream
-from ..incoming import Incoming
+from ..libp2p.frames import fetch_stream
+from ..libp2p.incoming import Incoming
 from .exchange import Call, Stream, fail, succeed
 from .swarm import Arrive, Host, SimSwarm
 

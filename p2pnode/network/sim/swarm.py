@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from ...ids import PeerId
+from ...wire.ids import PeerId
 from ..base import Seconds
 from .faults import ActiveFaults, Fault
 from .ring import Routing, ring_id

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 import msgspec
 from aiohttp import web
 
-from ...errors import LocalProblem, UsageError
 from ...node.control import ControlRequest
-from ...node.status import MergeRow
+from ...wire.errors import LocalProblem, UsageError
+from ...wire.status import MergeRow
 from ..show import Watched
 
 EVERY = 10.0  # seconds at least between two workings-out
@@ -117,7 +117,7 @@ class Details:
 
 
 def _likeness(fingerprints: Mapping[str, bytes]) -> Likeness:
-    from ..likeness import similarities_of  # numpy, which a node that only meets others does not need
+    from ..similarity import similarities_of  # numpy, which a node that only meets others does not need
 
     found = similarities_of(fingerprints)
     return Likeness(found.peers, (100 * found.table).round().astype(int).tolist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from ...node.status import Status
+from ...wire.status import Status
 
 WELL = ("connected", "alone")
 

@@ -22,8 +22,8 @@ from importlib import resources
 import msgspec
 from aiohttp import web
 
-from ...errors import LocalProblem, UsageError
 from ...node.control import ControlRequest
+from ...wire.errors import LocalProblem, UsageError
 from ..show import Watched
 from .details import Details
 from .feed import Feed

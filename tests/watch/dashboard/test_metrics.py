@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from p2pnode.node.status import Guest, Machine
 from p2pnode.watch.dashboard.metrics import METRICS, health, metrics
+from p2pnode.wire.status import Guest, Machine
 from tests.watch.test_terminal import LEARNING, row, status
 
 GUEST = Guest("paused by you", 1e6, 2e6, 0.5)

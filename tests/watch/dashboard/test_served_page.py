@@ -9,13 +9,13 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
-from p2pnode.config import changed
-from p2pnode.errors import LocalProblem
+from p2pnode.config.options import NO_LIMITS
+from p2pnode.config.resolve import changed
 from p2pnode.node.control import ControlAnswer, ControlRequest
-from p2pnode.node.status import Event, Status
-from p2pnode.settings import NO_LIMITS
 from p2pnode.watch.dashboard import feed
 from p2pnode.watch.dashboard.server import MAX_WATCHERS, Place, served
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import Event, Status
 from tests.watch.test_terminal import LEARNING, row, status
 
 

@@ -1,0 +1,1 @@
+"""TODO: what lives in circles, and where to start reading."""

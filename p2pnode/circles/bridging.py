@@ -1,0 +1,125 @@
+"""Bridges: now and then a node compares its circle's weights with another's, and tells its own (merge/setbridge.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ..discovery.admission import Admission
+from ..discovery.table import Peer
+from ..merging.deltaset.bridges import BridgeDraft
+from ..merging.deltaset.lineage import circle_lineage, is_split_off
+from ..merging.deltaset.policy import DeltaSetPolicy
+from ..merging.policy import Policy
+from ..network.base import Seconds
+from ..node.assemble import Parts
+from ..training.progress import Standings
+from ..wire.bounded import remember
+from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
+from ..wire.ids import PeerId
+from ..wire.messages import Bridge, Exchanged
+from .trust import LEAST_MEMBERS
+
+BRIDGE_TIMEOUT: Seconds = 10.0
+MOST_ASKED = 256  # peers remembered
+
+
+class Told(NamedTuple):
+    """A partner's answer, before anything came of it."""
+
+    partner: PeerId
+    other: bytes  # the partner's lineage
+    answer: bytes
+    group: int
+
+
+class Bridging:
+    """One model's talk with circles it does not belong to. Only delta sets have circles to bridge."""
+
+    def __init__(
+        self, parts: Parts, admission: Admission, policy: Policy, genesis: bytes, standings: Standings
+    ) -> None:
+        """`genesis` is the run's lineage, from which those of its circles follow."""
+        self._parts = parts
+        self._admission = admission
+        self._policy = policy if isinstance(policy, DeltaSetPolicy) else None
+        self._genesis = genesis
+        self._standings = standings
+        self._told: Told | None = None
+        self._asked: dict[PeerId, int] = {}  # until which round each is left alone
+        self._answering = False
+
+    # ---- asking ----
+
+    @property
+    def often(self) -> float:
+        """How many times as often as usual the run wants bridges."""
+        return 0.0 if self._policy is None else self._policy.author.tuning.bridge
+
+    def beyond(self, circle: str) -> list[PeerId]:
+        """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none.
+
+        Nor who is alone where it says it split off, or was asked lately: a liar is somewhere else each time.
+        """
+        if not self.often:
+            return []
+        where = {peer.id: peer.announcement.circle for peer in self._parts.table.learners(self._admission.access.tag)}
+        sizes = Counter(where.values())
+        small = {name for name in sizes if is_split_off(name) and sizes[name] < LEAST_MEMBERS}
+        rested = {peer for peer in where if self._standings.rounds >= self._asked.get(peer, 0)}
+        return [peer for peer, name in where.items() if name not in (circle, *small) and peer in rested]
+
+    async def ask(self, partner: Peer, group: int) -> None:
+        """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""
+        assert self._policy is not None
+        other = circle_lineage(self._genesis, partner.announcement.circle)
+        question = self._policy.bridges.ask(other, group)
+        if not question:
+            return
+        remember(self._asked, partner.id, self._standings.rounds + group, MOST_ASKED)
+        proof = self._admission.proof(partner.id)
+        request = Bridge(self._admission.access.tag, self._admission.model, question, proof)
+        try:
+            answer = (await self._parts.calls.ask(partner.id, request, Exchanged, BRIDGE_TIMEOUT)).body
+        except (PeerError, NetworkDown):
+            return
+        if answer:  # else it has moved to another circle since it said where it is
+            self._told = Told(partner.id, other, answer, group)
+            now = self._parts.world.clock.time()
+            self._standings.note_exchange(partner.id, len(question), len(answer), now)
+
+    def move(self) -> None:
+        """Our circle is another now: what was told was for the old one."""
+        self._told = None
+
+    async def draft(self) -> BridgeDraft | None:
+        """What to publish after an answer; None when there is none. Nonsense costs the partner standing.
+
+        For the round to ask and to publish: what a node publishes and what it saves must not cross.
+        """
+        told, policy, self._told = self._told, self._policy, None
+        if told is None or policy is None:
+            return None
+        try:
+            return await self._parts.world.compute(lambda: policy.bridges.draft(told.other, told.answer, told.group))
+        except ValueError as fault:
+            self._parts.fault(told.partner, f"bridge: {fault}")
+            return None
+
+    # ---- answering ----
+
+    async def answer(self, peer: PeerId, request: Bridge) -> Exchanged:
+        """What a node of another circle gets; PeerRefused or PeerMisbehaved when it may not ask, or talks nonsense."""
+        self._admission.check(peer, request.run, request.model, request.proof)
+        policy = self._policy
+        if policy is None:
+            raise PeerRefused("no bridges", "this run's policy has none")
+        if self._answering:
+            raise PeerRefused("busy", "one bridge at a time")
+        self._answering = True
+        try:
+            return Exchanged(await self._parts.world.aside(lambda: policy.bridges.answer(request.body)))
+        except ValueError as fault:
+            raise PeerMisbehaved(f"bridge: {fault}") from None
+        finally:
+            self._answering = False

@@ -1,0 +1,43 @@
+"""The words that circles were founded by (deltaset/lineage.py): asked of their members, and told of our own."""
+
+from __future__ import annotations
+
+from ..discovery.admission import Admission
+from ..merging.deltaset.lineage import Found, read_found
+from ..network.base import Seconds
+from ..node.assemble import Parts
+from ..wire.errors import NetworkDown, PeerError
+from ..wire.ids import PeerId
+from ..wire.messages import CircleIs, GetCircle
+from .current import OwnCircle
+
+MOST_ASKED = 3  # members of a circle
+ASK_TIMEOUT: Seconds = 5.0
+
+
+class CircleWords:
+    """One model's words of circles."""
+
+    def __init__(self, parts: Parts, admission: Admission, own: OwnCircle) -> None:
+        self._parts = parts
+        self._admission = admission
+        self._own = own
+
+    async def ask(self, name: str, members: list[PeerId]) -> Found | None:
+        """The word a circle was founded by, from any of its members. A wrong one costs standing."""
+        admission = self._admission
+        for peer in members[:MOST_ASKED]:
+            request = GetCircle(admission.access.tag, admission.model, name, admission.proof(peer))
+            try:
+                return read_found((await self._parts.calls.ask(peer, request, CircleIs, ASK_TIMEOUT)).found, name)
+            except ValueError as fault:
+                self._parts.fault(peer, f"circle: {fault}")
+            except (PeerError, NetworkDown):
+                continue
+        return None
+
+    def answer(self, peer: PeerId, request: GetCircle) -> CircleIs:
+        """The word our circle was founded by; PeerRefused to who may not ask, or means another."""
+        self._admission.check(peer, request.run, request.model, request.proof)
+        self._own.check(request.circle)
+        return CircleIs(self._own.found)

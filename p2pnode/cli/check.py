@@ -1,0 +1,281 @@
+"""`p2pnode check TASK`: a dry run of a task, told in plain words: is it fit to be learned together, at what cost?"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..compression.codec import encode
+from ..compression.residual import make_delta, record
+from ..compression.weights import MAX_UNITS, UNIT, layout_of, read_weights
+from ..config.resolve import read_flag
+from ..tasks.errors import blame
+from ..tasks.find import load_task
+from ..tasks.task import Evaluation, Samples, Task, length, rows
+from ..training.host import BYTES_PER_PARAMETER, Bench, Vector, build_model, checked_layout
+from ..training.threads import choose_threads
+from ..training.trainer import Trainer
+from ..watch.text import size
+from ..wire.errors import Diverged, LocalProblem, TaskProblem
+from .check_losses import losses_findings
+from .checks import Finding
+from .doctor import finding_line
+from .reports import print_json
+
+DENSITY = 0.005
+SMALL_BATCH_STEPS = 30
+SLOW_STEP = 2.0  # seconds
+LOOKED_AT = 1024  # samples whose values are examined
+
+
+@dataclass
+class Examination:
+    """What the checks learn one after the other."""
+
+    task: Task
+    device: str
+    facts: dict[str, object] = field(default_factory=dict)
+    _bench: Bench | None = None
+
+    @property
+    def bench(self) -> Bench:
+        if self._bench is None:
+            self._bench = Bench(self.task, self.device)
+            choose_threads(self._bench, seconds=0.5)
+        return self._bench
+
+
+Check = Callable[[Examination], Iterator[Finding]]
+
+
+def check_and_print(spec: str, options: list[str], source: str | None, device: str, as_json: bool) -> int:
+    """Check, print, and return the exit code: 1 when there is a problem. UsageError when there is no such task."""
+    task = load_task(spec, dict(read_flag("task-option", options)), source)
+    findings, facts = check_task(task, device)
+    fit = all(finding.verdict != "problem" for finding in findings)
+    if as_json:
+        print_json({"ok": fit, "task": task.name, "checks": findings, "facts": facts})
+    else:
+        print("\n".join(finding_line(finding) for finding in findings))
+    return 0 if fit else 1
+
+
+def check_task(task: Task, device: str = "cpu") -> tuple[list[Finding], dict[str, object]]:
+    """All findings in order, up to the first that leaves nothing to go on with, and the figures behind them."""
+    examination = Examination(task, device)
+    findings: list[Finding] = []
+    for name, check in CHECKS.items():
+        try:
+            findings.extend(check(examination))
+        except (TaskProblem, Diverged, LocalProblem) as problem:
+            what, _, remedy = str(problem).partition("; ")
+            findings.append(Finding(name, "problem", what.removeprefix(f"task {task.name}: "), remedy))
+            if name in ("model", "data"):
+                break
+    return findings, examination.facts
+
+
+def _model(examination: Examination) -> Iterator[Finding]:
+    """Its size, and that each call makes the same one."""
+    task, bench = examination.task, examination.bench
+    again, other = build_model(task, 0), build_model(task, 1)
+    if checked_layout(task, again) != bench.layout or checked_layout(task, other) != bench.layout:
+        yield Finding(
+            "model", "problem", "model() gives other shapes from call to call", "make its sizes depend on options only"
+        )
+        return
+    everything = list(again.parameters())
+    frozen = sum(part.numel() for part in everything if not part.requires_grad)
+    tied = sum(part.numel() for part in again.parameters() if part.requires_grad) - bench.layout.size
+    tied += sum(1 for _ in again.named_parameters(remove_duplicate=False)) > len(everything)
+    count = bench.layout.size
+    examination.facts.update(parameters=count, frozen=frozen, tied=bool(tied), bytes=4 * count)
+    notes = [f"{frozen:,} frozen stay as they are"] if frozen else []
+    notes += ["tied weights count once"] if tied else []
+    words = f"{count:,} parameters in {len(bench.layout.parameters)} tensors ({size(4 * count)}), "
+    words += f"about {size(BYTES_PER_PARAMETER * count)} of memory to train" + "".join(f"; {note}" for note in notes)
+    yield Finding("model", "ok", words)
+    yield from _initial_weights(bench.genesis, read_weights(again, layout_of(again)))
+    if bench.has_statistics:
+        yield Finding(
+            "batchnorm", "warning", "BatchNorm keeps statistics of each node's own data, which are not shared",
+            "use GroupNorm or LayerNorm where nodes have unlike data",
+        )  # fmt: skip
+
+
+def _initial_weights(first: Vector, second: Vector) -> Iterator[Finding]:
+    if not np.isfinite(first).all():
+        yield Finding("init", "problem", "the initial weights are not all finite numbers", "look at the model's init")
+    elif not np.array_equal(first, second):
+        remedy = "draw initial weights with torch's default generator only"
+        yield Finding("init", "problem", "the same seed gives other initial weights", remedy)
+    elif np.abs(first).max() >= MAX_UNITS * UNIT:
+        remedy = "scale the weights down and the activations up"
+        yield Finding("init", "problem", f"a weight is beyond ±{MAX_UNITS * UNIT:.0f}, more than can be shared", remedy)
+    else:
+        yield Finding("init", "ok", "the same seed gives the same weights")
+
+
+def _data(examination: Examination) -> Iterator[Finding]:
+    """What there is to learn from, its values, and that it stays the same."""
+    task, bench = examination.task, examination.bench
+    shapes = ", ".join(f"{name} {tuple(column.shape[1:])} {column.dtype}" for name, column in bench.data.items())
+    train, test = bench.samples, length(bench.test)
+    examination.facts.update(samples=train, test_samples=test)
+    bad = [name for name, column in _some(bench.data).items() if not torch.isfinite(column.float()).all()]
+    with blame(task, "data"):
+        changed = not _equal(_some(bench.data), _some(task.data()))
+    if bad:
+        yield Finding("data", "problem", f"{' and '.join(bad)} hold values that are not finite", "clean the data")
+    elif changed:
+        yield Finding("data", "problem", "data() gives other samples when called again", "fix its seed and its order")
+    elif train < task.batch_size:
+        words = f"{train} samples are fewer than one batch of {task.batch_size}"
+        yield Finding("data", "warning", words, "lower batch_size or bring more data")
+    else:
+        yield Finding("data", "ok", f"{train:,} samples to train on, {test:,} to test on: {shapes}")
+
+
+def _probe(examination: Examination) -> Iterator[Finding]:
+    task = examination.task
+    with blame(task, "probe"):
+        first, second = task.probe(), task.probe()
+        count = length(first)
+    examination.facts["probe"] = count
+    if not _equal(first, second):
+        yield Finding("probe", "problem", "probe() gives other inputs when called again", "take fixed ones, not random")
+    elif not 16 <= count <= 1024:
+        yield Finding("probe", "warning", f"{count} probe inputs", "about 128 compare models well and cheaply")
+    else:
+        yield Finding("probe", "ok", f"{count} inputs, the same each time")
+
+
+def _loss(examination: Examination) -> Iterator[Finding]:
+    """One finite number with a gradient, the same for the same batch, which it leaves alone."""
+    task, bench = examination.task, examination.bench
+    batch = bench.batch(torch.arange(min(task.batch_size, bench.samples)))
+    before = {name: column.clone() for name, column in batch.items()}
+    bench.put(bench.genesis)
+    bench.gradient.zero_()
+    bench.model.train()
+    with blame(task, "loss"), bench.randomness(0):
+        loss: object = bench.loss(batch)
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.ndim > 1:
+        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        yield Finding("loss", "problem", f"loss() must give one number as a tensor, not {what}", "return the mean")
+        return
+    if not loss.requires_grad:
+        yield Finding("loss", "problem", "loss() has no gradient", "compute it with torch, without no_grad or item()")
+        return
+    if not math.isfinite(loss.item()):
+        yield Finding("loss", "problem", f"the first loss is {loss.item()}", "look at inputs and initial weights")
+        return
+    with blame(task, "loss"):
+        loss.backward()  # type: ignore[no-untyped-call]
+    if not _equal(before, batch):
+        yield Finding("loss", "problem", "loss() changes the batch it is given", "work on a copy")
+    examination.facts["losses"] = bench.per_sample
+    yield from losses_findings(bench, batch)
+    examination.facts["first_loss"] = loss.item()
+    yield Finding("loss", "ok", f"{loss.item():.4g} on the first batch")
+    unused = [name for name, part in bench.model.named_parameters() if part.requires_grad and not part.grad.any()]  # type: ignore[union-attr]
+    if unused:
+        named = ", ".join(unused[:3]) + (" …" if len(unused) > 3 else "")
+        yield Finding("gradient", "warning", f"no gradient reaches {named}", "remove what is unused, or freeze it")
+
+
+def _learning(examination: Examination) -> Iterator[Finding]:
+    """A small batch, again and again: its loss must fall. Tells the cost of a step and of a delta as well."""
+    task, bench = examination.task, examination.bench
+    few = np.arange(min(task.batch_size, bench.samples))
+    trainer, weights, losses, seconds = Trainer(bench, few), bench.genesis, [], []
+    begun = time.perf_counter()
+    for _ in range(SMALL_BATCH_STEPS):
+        result = trainer.steps(weights, 1, at=10_000)
+        weights = result.weights
+        losses.append(result.loss)
+        seconds.append(result.seconds)
+        if time.perf_counter() - begun > 10 * SLOW_STEP and len(losses) >= 5:
+            break
+    fall = f"from {losses[0]:.4g} to {losses[-1]:.4g} in {len(losses)} steps on one small batch"
+    if losses[-1] < losses[0]:
+        yield Finding("learning", "ok", f"the loss falls {fall}")
+    else:
+        yield Finding("learning", "problem", f"the loss does not fall ({fall})", "lower learning_rate; look at loss()")
+    yield from _cost(examination, sorted(seconds)[len(seconds) // 2])
+    yield _delta(examination, weights)
+
+
+def _cost(examination: Examination, per_step: float) -> Iterator[Finding]:
+    examination.facts["seconds_per_step"] = per_step
+    words = f"{per_step * 1000:.3g} ms a step of {min(examination.task.batch_size, examination.bench.samples)} samples"
+    words += f" on {examination.bench.device}"
+    slow = per_step > SLOW_STEP
+    yield Finding("cost", "warning" if slow else "ok", words, "a smaller batch_size or model" if slow else "")
+
+
+def _delta(examination: Examination, weights: Vector) -> Finding:
+    """The size of what a round publishes, encoded for real."""
+    genesis = examination.bench.genesis
+    count = max(1, round(DENSITY * len(genesis)))
+    delta, _ = make_delta(record(np.zeros(len(genesis), np.int32), weights - genesis, 1.0), count, 2, 1.0)
+    coded = len(encode(delta))
+    examination.facts["delta_bytes"] = coded
+    times = 4 * len(genesis) / max(1, coded)
+    return Finding(
+        "delta", "ok", f"{size(coded)} a round at {DENSITY:.1%} of the weights, {times:,.0f} × less than all"
+    )
+
+
+def _evaluate(examination: Examination) -> Iterator[Finding]:
+    task, bench = examination.task, examination.bench
+    trainer = Trainer(bench)
+    begun = time.perf_counter()
+    found: object = trainer.evaluate(bench.genesis)
+    seconds = time.perf_counter() - begun
+    if not isinstance(found, Evaluation):
+        words = f"evaluate() must give an Evaluation, not {type(found).__name__}"
+        yield Finding("evaluate", "problem", words, "return Evaluation(loss, accuracy or None, samples)")
+        return
+    if not math.isfinite(found.loss):
+        yield Finding("evaluate", "problem", f"the test loss is {found.loss}", "look at test_data() and evaluate()")
+    else:
+        accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
+        examination.facts["seconds_per_evaluation"] = seconds
+        words = f"untrained: loss {found.loss:.4g}{accuracy}, {seconds:.2g} s for {found.samples:,} samples"
+        yield Finding("evaluate", "ok", words)
+    if _uses_chance(task, bench.model, bench.test):
+        yield Finding("evaluate", "warning", "the same weights get another loss each time", "leave out randomness")
+
+
+def _uses_chance(task: Task, model: nn.Module, samples: Samples) -> bool:
+    few = {name: column.to(next(model.parameters()).device) for name, column in rows(samples, slice(0, 64)).items()}
+    model.eval()
+    with blame(task, "evaluate"), torch.no_grad():
+        return task.evaluate(model, few).loss != task.evaluate(model, few).loss
+
+
+def _some(samples: Samples) -> dict[str, Tensor]:
+    """A spread of samples, to look at without reading all."""
+    count = length(samples)
+    return rows(samples, torch.linspace(0, count - 1, min(count, LOOKED_AT)).long())
+
+
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+CHECKS: dict[str, Check] = {
+    "model": _model,
+    "data": _data,
+    "probe": _probe,
+    "loss": _loss,
+    "learning": _learning,
+    "evaluate": _evaluate,
+}

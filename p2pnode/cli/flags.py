@@ -1,0 +1,83 @@
+"""Command-line flags made from the settings, so that a setting is declared once (in p2pnode.settings)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ..config.options import GuestSettings, LearningSettings, Setting
+from ..config.resolve import SETTINGS
+
+F = TypeVar("F", bound=Callable[..., Any])
+ALL = (*SETTINGS, "config")
+PLACE = ("data-dir", "config")  # all that a command about a running node needs to know
+WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "listen", "config")
+SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
+
+GUEST = tuple(field.name.replace("_", "-") for field in fields(GuestSettings))
+
+_CONFIG = Setting(
+    "config", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
+)
+_PANELS = {
+    "learning": tuple(field.name.replace("_", "-") for field in fields(LearningSettings)),
+    "being a good guest": GUEST,
+    "network": ("listen", "announce", "no-listen", "reachability"),
+    "output": ("log-format", "quiet", "dashboard", "tensorboard"),
+}
+
+
+def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
+    """Give a command `f(ctx, flags, …)` one flag per key in place of `flags`, which it gets as a dict of those given.
+
+    Flags before the subcommand count too; those after it win. Those of `texts` take any text, switches too.
+    """
+
+    def decorate(command: F) -> F:
+        own = [name for name in inspect.signature(command).parameters if name not in ("ctx", "flags")]
+        options = {key.replace("-", "_"): key for key in (*keys, *texts)}
+
+        def run(ctx: typer.Context, **values: Any) -> Any:
+            given = {key: values[name] for name, key in options.items() if values[name] not in (None, [], ())}
+            ctx.obj = {**(ctx.obj or {}), **given}
+            return command(ctx, ctx.obj, **{name: values[name] for name in own})
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [signature.parameters["ctx"], *(_parameter(key, key in texts) for key in options.values())]
+        parameters += [signature.parameters[name] for name in own]
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def _parameter(key: str, text: bool) -> inspect.Parameter:
+    item = _CONFIG if key == "config" else SETTINGS[key]
+    if text and item.switch:
+        item = replace(item, switch=False, metavar="on|off")
+    kind: Any = bool if item.switch else list[str] if item.many else str
+    option = typer.Option(
+        f"--{key}",
+        *item.aliases,
+        help=item.help,
+        metavar=" " if item.switch else item.metavar or "|".join(item.choices),
+        rich_help_panel=next((f"Options: {panel}" for panel, keys in _PANELS.items() if key in keys), None),
+        autocompletion=_completion(item.choices) if item.choices else None,
+        show_default=False,
+    )
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(key.replace("-", "_"), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _completion(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in choices if word.startswith(incomplete)]
+
+    return complete

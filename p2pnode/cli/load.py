@@ -1,0 +1,72 @@
+"""Reading the sources of the configuration: environment, TOML file, the place where data is kept by default."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ..config.options import PREFIX
+from ..config.resolve import Resolved, Source, from_environment, from_flags, from_toml, resolve
+from ..wire.errors import UsageError
+
+CONFIG_FILE = "config.toml"
+MAX_CONFIG_BYTES = 1 << 20
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str], program: str = "p2pnode") -> Resolved:
+    """The configuration of this start. `flags` by key, only those given; `config` names the TOML file to read.
+
+    `program` names the data directory that is taken when none is given.
+    """
+    given = {key: value for key, value in flags.items() if key != "config"}
+    strong = [from_flags(given), from_environment(environ)]
+    named = flags.get("config") or environ.get(f"{PREFIX}CONFIG", "").strip()
+    default = _default_data_dir(program)
+    if named:
+        return _placed(resolve([*strong, read_toml(Path(str(named)).expanduser())], default))
+    first = _placed(resolve(strong, default))
+    file = first.config.data_dir / CONFIG_FILE
+    if not _is_file(file):
+        return first
+    source = read_toml(file)
+    if "data-dir" in source.raw:
+        raise UsageError(f"{file}: data-dir cannot be set inside the data directory; use the flag, or --config FILE")
+    return _placed(resolve([*strong, source], default))
+
+
+def read_toml(path: Path) -> Source:
+    """The settings in a TOML file; UsageError in one line when it cannot be read or understood."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+        if len(data) > MAX_CONFIG_BYTES:
+            raise UsageError(f"{path}: a configuration has at most {MAX_CONFIG_BYTES} bytes; is it the right file?")
+        return from_toml(tomllib.loads(data.decode()), str(path))
+    except OSError as error:
+        raise UsageError(f"cannot read the configuration {path} ({error.strerror}); check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is not TOML ({str(error)[:120]}); correct that line") from None
+
+
+def _placed(resolved: Resolved) -> Resolved:
+    """With the data directory as an absolute path."""
+    try:
+        data_dir = resolved.config.data_dir.expanduser().absolute()
+    except RuntimeError:
+        raise UsageError(f"{resolved.config.data_dir}: no such user's home; write the data directory in full") from None
+    return replace(resolved, config=replace(resolved.config, data_dir=data_dir))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # the data directory itself will be complained of, by whoever opens it
+
+
+def _default_data_dir(program: str) -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path(program, appauthor=False)

@@ -1,0 +1,74 @@
+"""`export`, `revert`, `pause`, `resume`, `limits`: orders to the running node; weights also from what a node saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from ..config.options import NO_LIMITS, Config
+from ..config.resolve import changed
+from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
+from ..node.saved_run import last_run
+from ..storage.files import DiskStorage
+from ..wire.errors import LocalProblem
+from ..wire.run import Plan
+
+
+def export_weights(config: Config, file: str, ema: bool) -> None:
+    """Write FILE whole or not at all, and say what was written."""
+    target = Path(file).expanduser().absolute()
+    try:
+        print(ask(config.data_dir, ControlRequest("export", file=str(target), ema=ema), WORK_LIMIT).said)
+    except NotRunning:
+        print(_export_saved(config, target, ema))
+
+
+def revert_peer(data_dir: Path, peer: str) -> None:
+    print(ask(data_dir, ControlRequest("revert", peer=peer), WORK_LIMIT).said)
+
+
+def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:
+    print(ask(data_dir, ControlRequest(do)).said)
+
+
+def change_limits(data_dir: Path, words: dict[str, str]) -> None:
+    """Tell the running node, and say what holds now; UsageError before it is asked what cannot be."""
+    changed(NO_LIMITS, words)
+    print(ask(data_dir, ControlRequest("limits", limits=dict(words))).said)
+
+
+def _export_saved(config: Config, target: Path, ema: bool) -> str:
+    from ..jobs.train.exchange import MODEL
+    from ..jobs.train.export import as_safetensors, exported, write_export
+    from ..jobs.train.plan import follow_plan, open_bench
+    from ..jobs.train.prepare import fresh_policy
+    from ..storage.checkpoints import Progress
+    from ..storage.datadir import open_data_dir
+    from .start import task_choice
+
+    plan, run = _saved_plan(config.data_dir)
+    bench = follow_plan(plan, replace(task_choice(config.learning), device="cpu"), open_bench)
+    data_dir = open_data_dir(config.data_dir)
+    try:
+        policy = fresh_policy(plan, bench, data_dir.identity())
+        saved = Progress(data_dir.storage, f"runs/{run}/{MODEL}").load()
+        if saved is None:
+            raise LocalProblem(f"nothing that was learned is saved in {config.data_dir}; run the node first")
+        policy.restore(*saved)
+    except ValueError as error:
+        raise LocalProblem(f"what is saved in {config.data_dir} cannot be used: {error}") from None
+    finally:
+        data_dir.close()
+    data = as_safetensors(bench.layout, exported(policy, ema), {"task": plan.task})
+    write_export(target, data)
+    return f"wrote {bench.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
+
+
+def _saved_plan(data_dir: Path) -> tuple[Plan, str]:
+    """What the run saved in a data directory learns, and its id."""
+    access, manifest = last_run(DiskStorage(data_dir))
+    plan = None if manifest is None else manifest.plan
+    if access is None or plan is None:
+        raise LocalProblem(f"no run that learns is saved in {data_dir}; give the --data-dir of a node that learned")
+    return plan, access.run

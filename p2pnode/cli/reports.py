@@ -1,0 +1,173 @@
+"""What the short commands print: settings, peers, status. Each also as one JSON object."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..config.resolve import Resolved, unknown_variables
+from ..config.until import Until
+from ..discovery.book import PeerBook
+from ..discovery.registry import BOOK_FILE
+from ..node.control import ControlRequest, NotRunning, ask
+from ..runtime.limits import Schedule
+from ..storage.datadir import IDENTITY_FILE
+from ..storage.files import DiskStorage
+from ..watch.terminal.tables import peers_table
+from ..watch.text import clean, duration, learning_words, machine_words, partner_words, shard_words, size, why
+from ..wire.addresses import Address
+from ..wire.errors import LocalProblem
+from ..wire.run import RunAccess
+from ..wire.status import PeerRow, Status
+
+LEAVE_LIMIT = 10.0
+ANY_WIDTH = 10_000  # columns
+_AIMS = {"shared": "one model for all", "own": "a model for each community"}
+
+
+def print_json(value: object) -> None:
+    """ASCII, so that nothing a peer wrote can steer the terminal."""
+    print(json.dumps(msgspec.to_builtins(value)))
+
+
+def show_config(resolved: Resolved, environ: Mapping[str, str], as_json: bool) -> None:
+    rows = [(key, _plain(value), origin) for key, value, origin in resolved.values()]
+    if as_json:
+        print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("setting", "value", "from"):
+        table.add_column(heading, overflow="fold")
+    for key, value, origin in rows:
+        words = ", ".join(value) if isinstance(value, list) else "–" if value is None else str(value)
+        table.add_row(Text(key), Text(clean(words, 2000)), Text(origin, style="dim" if origin == "default" else "cyan"))
+    console().print(table)
+    for line in unknown_variables(environ):
+        print(f"note: {line}", file=sys.stderr)
+
+
+def _plain(value: object) -> object:
+    """A setting as JSON can hold it; a run's key is not shown."""
+    if isinstance(value, RunAccess):
+        return f"{value.run}.***" if value.private else str(value.run)
+    if isinstance(value, tuple):
+        return [_plain_item(item) for item in value]
+    return str(value) if isinstance(value, Path | Until | Schedule) else value
+
+
+def _plain_item(item: object) -> str:
+    if isinstance(item, tuple):
+        return "=".join(str(part) for part in item)
+    return item.text if isinstance(item, Address) else str(item)
+
+
+def show_peers(data_dir: Path, as_json: bool) -> None:
+    """From the running node, else from the store; says which."""
+    try:
+        status = _ask_status(data_dir)
+        peers, source = status.peers, f"the running node {status.name}"
+    except NotRunning:
+        status, peers = None, _stored_peers(data_dir)
+        source = f"the peer book in {data_dir} (no node is running; these were met before)"
+    if as_json:
+        print_json({"from": "store" if status is None else "node", "peers": peers})
+        return
+    print(f"from {clean(source, 300)}:" if peers else f"nobody yet, says {clean(source, 300)}")
+    if peers:
+        _print_peers(peers)
+
+
+def _print_peers(peers: Sequence[PeerRow]) -> None:
+    """As wide as the terminal; in a pipe a line for each, however long."""
+    shown = console(in_pipe=ANY_WIDTH)
+    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None))
+
+
+def _stored_peers(data_dir: Path) -> tuple[PeerRow, ...]:
+    storage = DiskStorage(data_dir)
+    if storage.read(IDENTITY_FILE) is None:
+        raise NotRunning(f"no node has run on {data_dir}; start one with `python -m p2pnode`, or give its --data-dir")
+    book = PeerBook(storage, BOOK_FILE)
+    if book.damaged:
+        raise LocalProblem(f"{data_dir / BOOK_FILE} is damaged; the node starts a new one when it runs")
+    now = time.time()
+    return tuple(
+        PeerRow(entry.peer, "", "", entry.addresses, False, max(0.0, now - entry.met), None, 0)
+        for entry in book.entries()
+    )
+
+
+def show_status(data_dir: Path, as_json: bool) -> None:
+    status = _ask_status(data_dir)
+    if as_json:
+        print_json(status)
+    elif sys.stdout.isatty():
+        from ..watch.terminal.live import render
+
+        shown = console()
+        shown.print(render(status, shown.width, max(shown.height, 40)))
+    else:
+        print("\n".join(status_lines(status)))
+
+
+def status_lines(status: Status) -> list[str]:
+    """The status as `word: value` lines, for pipes; the invite on one line."""
+    here = sum(row.present for row in status.peers)
+    traffic, reason = status.traffic, why(status)
+    facts = {
+        "name": clean(status.name),
+        "id": status.id,
+        "run": (status.run or "none") + (" (private)" if status.private else ""),
+        "resting": clean(status.guest.paused, 100) or "no",
+        "trouble": clean("; ".join(status.unwell), 300) or "none",
+        "state": f"{status.condition}{f' ({reason})' if reason else ''}",
+        "up": duration(status.uptime_seconds),
+        "peers": f"{here} here, {len(status.peers)} known",
+        "learning": "nothing" if status.learning is None else ", ".join(learning_words(status.learning)),
+        "aim": "none" if status.learning is None else _AIMS.get(status.learning.aim, "not known"),
+        "machine": "not known" if status.machine is None else ", ".join(machine_words(status.machine, status.guest)),
+        "partner": partner_words(status).removeprefix("partner ") or "none yet",
+        "shards": shard_words(status) or "none",
+        "traffic": f"{size(traffic.sent_bytes)} sent, {size(traffic.received_bytes)} received",
+        "addresses": " ".join(clean(address, 300) for address in status.addresses) or "none",
+        "invite": clean(status.invite, 4000) or "none yet",
+    }
+    return [f"{word}: {value}" for word, value in facts.items()]
+
+
+def _ask_status(data_dir: Path) -> Status:
+    status = ask(data_dir, ControlRequest("status")).status
+    if status is None:
+        raise LocalProblem(f"the node on {data_dir} told nothing about itself; is it another version?")
+    return status
+
+
+def ask_to_leave(data_dir: Path) -> None:
+    """Returns when the node no longer answers; LocalProblem when it goes on for too long."""
+    ask(data_dir, ControlRequest("leave"))
+    deadline = time.monotonic() + LEAVE_LIMIT
+    while time.monotonic() < deadline:
+        try:
+            status = ask(data_dir, ControlRequest("status"), timeout=1.0).status
+            if status is not None and any(event.kind == "handing over" for event in status.events):
+                deadline = time.monotonic() + LEAVE_LIMIT  # it has a limit of its own
+        except NotRunning:
+            print("the node left")
+            return
+        except LocalProblem:
+            pass
+        time.sleep(0.1)
+    raise LocalProblem(f"the node on {data_dir} was asked to leave and still runs; end its process")
+
+
+def console(in_pipe: int = 160) -> Console:
+    """Stdout; wide enough for whole lines when it is not a terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=in_pipe)

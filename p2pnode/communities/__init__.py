@@ -1,1 +1,0 @@
-"""Whom to learn with: fingerprints, communities, circles, partners, and how similar peers are found. Pure."""

@@ -1,0 +1,1 @@
+"""TODO: what lives in compression, and where to start reading."""

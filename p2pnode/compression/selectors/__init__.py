@@ -1,0 +1,1 @@
+"""TODO: what lives in selectors, and where to start reading."""

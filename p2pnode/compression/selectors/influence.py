@@ -1,0 +1,91 @@
+"""Influence of a weight on the loss: its gradient and its curvature, from two looks at weights moved by ±ε at once.
+
+All weights move together, each by ε in a direction drawn at random (s = ±1). With g± the gradients at w ± ε·s,
+
+    g ≈ (g₊ + g₋) / 2        H·s ≈ (g₊ − g₋) / 2ε        h = s ⊙ H·s,  of mean diag(H)   (Hutchinson 1989)
+
+and the loss changes by |g|·|v| + ½·|h|·v² when one weight moves by v. Both follow the training as rolling averages, |g|
+also by gradients of the training itself; the noise of h (other weights' share in H·s) has mean zero, so it is averaged
+with its sign. The losses alone, as in
+SPSA, would give one number for all weights. Not kept over a restart: a few looks bring it back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..delta import Indices
+from ..weights import Floats
+
+SHARE = 0.03  # of the local steps that looks may cost
+LOOK_STEPS = 4  # what a look costs, in local steps: two gradients, and its own arithmetic
+EPSILON = 0.01  # of the weights' root mean square
+SLOPE_MEMORY = 0.9  # of the rolling |g|, per gradient
+CURVATURE_MEMORY = 0.7  # of the rolling h, per look
+
+
+class LossInfluence:
+    """One node's rolling averages of |g| and h, and when to look again."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.looks = 0
+        self._followed = False
+        self._size = size
+        self._rng = np.random.default_rng(seed)
+        self._looked_at = 0
+        self._signs: npt.NDArray[np.int8] = np.zeros(0, np.int8)
+        self._epsilon = 0.0
+        self._slope: Floats = np.zeros(size, np.float32)
+        self._curvature: Floats = np.zeros(size, np.float32)
+
+    def due(self, steps_done: int) -> bool:
+        """Whether the local steps since the last look make up for another."""
+        return steps_done - self._looked_at >= LOOK_STEPS / SHARE
+
+    def points(self, weights: Floats, steps_done: int) -> tuple[Floats, Floats]:
+        """Where the two gradients are wanted; `note` takes them."""
+        self._looked_at = steps_done
+        drawn = np.frombuffer(self._rng.bytes(-(-self._size // 8)), np.uint8)
+        self._signs = np.unpackbits(drawn, count=self._size).view(np.int8) * np.int8(2) - np.int8(1)
+        self._epsilon = max(EPSILON * float(np.linalg.norm(weights)) / self._size**0.5, 1e-6)
+        move = self._signs * np.float32(self._epsilon)
+        return weights + move, weights - move
+
+    def note(self, above: Floats, below: Floats) -> None:
+        """The gradients at the two points, on the same batch; a look that is not finite is passed over."""
+        slope, curvature = above + below, above - below
+        if not (np.isfinite(slope.sum()) and np.isfinite(curvature.sum())):
+            return
+        slope *= np.float32(0.5)
+        self.follow(slope)
+        curvature *= self._signs
+        curvature *= np.float32(0.5 / self._epsilon)
+        _roll(self._curvature, curvature, CURVATURE_MEMORY if self.looks else 0.0)
+        self.looks += 1
+
+    def follow(self, gradient: Floats) -> None:
+        """A gradient the training has taken anyway: between looks, |g| follows it at no cost."""
+        slope = np.abs(gradient)
+        if np.isfinite(slope.sum()):
+            _roll(self._slope, slope, SLOPE_MEMORY if self._followed else 0.0)
+            self._followed = True
+
+    def at(self, places: Indices, change: Floats) -> Floats:
+        """The change of the loss per unit of change, for changes of these sizes; relative to the mean over `places`.
+
+        All ones before the first gradient, and where nothing has any.
+        """
+        influence = self._slope[places] + np.abs(self._curvature[places]) * np.abs(change) / 2
+        mean = float(influence.mean()) if len(places) else 0.0
+        if not 0.0 < mean < float("inf"):
+            return np.ones(len(places), np.float32)
+        relative: Floats = (influence / np.float32(mean)).astype(np.float32)
+        return relative
+
+
+def _roll(average: Floats, now: Floats, keep: float) -> None:
+    """average ← keep·average + (1 − keep)·now, in place; `now` is used up."""
+    now *= np.float32(1 - keep)
+    average *= np.float32(keep)
+    average += now

@@ -1,0 +1,1 @@
+"""TODO: what lives in config, and where to start reading."""

@@ -1,0 +1,278 @@
+"""From what a user wrote (flag, variable, TOML value) to a checked value; UsageError says what is wrong with it."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from ..runtime.limits import Schedule, parse_schedule
+from ..wire.addresses import Address, Reachability, host_and_port, parse_address, parse_listen
+from ..wire.errors import UsageError
+from ..wire.messages import MAX_NAME_CHARS
+from ..wire.run import MAX_PAIRS, Aim, RunAccess
+from .until import Until, parse_until
+
+LogFormat = Literal["auto", "rich", "plain", "json"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "rich", "plain", "json")
+REACHABILITY: tuple[Reachability, ...] = ("auto", "public", "private")
+DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda", "mps")
+AIMS: tuple[Aim, ...] = ("shared", "own")
+MAX_LIST = 64
+MAX_WORD = 120  # of a task, a policy and the keys and values of their settings
+LEAST_RATE = 32_000  # bytes a second: twice what a stream must have, or it is given up (network.base)
+MOST_RATE = 1e12
+LEAST_CPU = 0.01
+MAX_SECONDS = 365 * 24 * 3600.0
+
+_SIZES = {f"{letter}{b}": 1000**power for power, letter in enumerate(("", "k", "m", "g", "t")) for b in ("", "b")}
+_BETWEEN_PAIRS = re.compile(r"(?<=[^=,\s])[,\s]+(?=[\w-]+\s*=)")
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
+
+
+def read_name(raw: object) -> str:
+    """A name other people see: short, printable, one line."""
+    name = _text(raw).strip()
+    if not name:
+        raise UsageError("a name cannot be empty; give one, or leave it out")
+    if len(name) > MAX_NAME_CHARS:
+        raise UsageError(f"a name of {len(name)} characters is too long; {MAX_NAME_CHARS} are allowed")
+    if any(unicodedata.category(char)[0] == "C" or char in "\u2028\u2029" for char in name):
+        raise UsageError(f"{name!a} has characters that cannot be shown; use letters, digits and signs")
+    return name
+
+
+def read_path(raw: object) -> Path:
+    text = _text(raw).strip()
+    if not text or "\0" in text:
+        raise UsageError("a directory's path is needed")
+    return Path(text)
+
+
+def read_run(raw: object) -> RunAccess | None:
+    return RunAccess.parse(_text(raw))
+
+
+def read_bootstrap(raw: object) -> tuple[Address, ...]:
+    """Addresses in the order given, each once."""
+    return tuple(dict.fromkeys(parse_address(text) for text in _list(raw)))
+
+
+def read_listen(raw: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_checked_port(parse_listen(text)) for text in _list(raw)))
+
+
+def read_announce(raw: object) -> tuple[str, ...]:
+    """Addresses others can dial: no wildcard, no port 0, no peer id."""
+    return tuple(dict.fromkeys(_dialable(text) for text in _list(raw)))
+
+
+def read_dashboard(raw: object) -> tuple[str, int]:
+    """Where the page is served: a port, on loopback unless a host stands before it; port 0 takes any free one."""
+    if isinstance(raw, bool) or not isinstance(raw, str | int):
+        raise UsageError(f"a port is needed, not {_kind(raw)}; for example 8080 or 0.0.0.0:8080")
+    host, _, port = str(raw).strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not (port.isascii() and port.isdigit() and int(port) < 65536) or any(sign in host for sign in "/@ "):
+        raise UsageError(f"{str(raw)[:60]!r} is not a port, or a host and a port; for example 8080 or 0.0.0.0:8080")
+    return host, int(port)
+
+
+def read_seconds(raw: object) -> float:
+    """A time to wait: seconds, above zero and finite."""
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise UsageError(f"seconds are needed, not {_kind(raw)}; for example 30")
+    try:
+        seconds = float(raw)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{str(raw)[:40]!r} is not a number of seconds; for example 30") from None
+    if not math.isfinite(seconds) or not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(f"{str(raw)[:40]} is not a number of seconds above zero; for example 30")
+    return seconds
+
+
+def read_switch(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if not isinstance(raw, str):
+        raise UsageError(f"true or false is needed, not {_kind(raw)}")
+    word = raw.strip().lower()
+    if word not in _YES + _NO:
+        raise UsageError(f"{raw[:40]!r} is neither true nor false")
+    return word in _YES
+
+
+def read_word(raw: object) -> str:
+    """A short text, such as the name of a task or a policy."""
+    word = _text(raw).strip()
+    if not word or len(word) > MAX_WORD or not word.isprintable():
+        raise UsageError(f"{word[:40]!r} is not a name; one to {MAX_WORD} printable characters are")
+    return word
+
+
+def read_options(raw: object) -> tuple[tuple[str, str], ...]:
+    """KEY=VALUE pairs, each key once, the last one given; dashes count as underscores. A TOML table will do too."""
+    table = [f"{key}={value}" for key, value in raw.items()] if isinstance(raw, dict) else None
+    found: dict[str, str] = {}
+    for pair in _list(raw, _pairs) if table is None else table:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key or len(key) > MAX_WORD or len(value) > MAX_WORD:
+            raise UsageError(f"{pair[:60]!r} is not KEY=VALUE; for example density=0.01")
+        found[key.replace("-", "_")] = value
+    if len(found) > MAX_PAIRS:
+        raise UsageError(f"{len(found)} settings are too many; a run takes {MAX_PAIRS}")
+    return tuple(found.items())
+
+
+def _pairs(text: str) -> list[str]:
+    """The pairs in a text. A value may hold commas and spaces: only those before a further KEY= separate."""
+    pairs = text.strip(", \t\n")
+    return _BETWEEN_PAIRS.split(pairs) if pairs else []
+
+
+def read_numbers(raw: object) -> tuple[tuple[str, float], ...]:
+    """KEY=VALUE pairs whose values are finite numbers."""
+    return tuple((key, _number(key, value)) for key, value in read_options(raw))
+
+
+def _number(key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{key[:60]} must be a number, not {value[:40]!r}")
+    return number
+
+
+def read_split(raw: object) -> str:
+    """How an experiment deals out the data."""
+    from ..shards.split import parse_split  # numpy: only where it is wanted
+
+    return str(parse_split(_text(raw)))
+
+
+def read_part(raw: object) -> tuple[int, int]:
+    """`I/N`: the I-th of N parts, counted from 1."""
+    part, slash, parts = _text(raw).strip().partition("/")
+    if not slash or not part.isdecimal() or not parts.isdecimal() or not 1 <= int(part) <= int(parts) <= 100_000:
+        raise UsageError(f"{_text(raw)[:40]!r} is not a part; 2/4 is the second of four")
+    return int(part), int(parts)
+
+
+def read_until(raw: object) -> Until:
+    return parse_until(_text(raw))
+
+
+def read_bytes(raw: object) -> int:
+    """An amount of disk: a number of bytes, or with kB, MB, GB, TB."""
+    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(raw)
+    amount = _amount(text.strip().lower())
+    if not 1 <= amount <= 1e18:
+        raise UsageError(f"{text[:40]!r} is not an amount of disk; for example 500MB or 20GB")
+    return int(amount)
+
+
+def _amount(text: str) -> float:
+    """Bytes, with a unit or without; not a number when it is none."""
+    number = text.rstrip("bkmgt ")
+    try:
+        factor: float = _SIZES.get(text.removeprefix(number).strip(), math.nan)
+        return float(number) * factor
+    except ValueError:
+        return math.nan
+
+
+def read_rate(raw: object) -> float:
+    """Bytes a second, or with k, M, G; at least what a stream needs to be worth its while."""
+    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(raw)
+    rate = _amount(text.strip().lower().removesuffix("/s"))
+    if not rate <= MOST_RATE:
+        raise UsageError(f"{text[:40]!r} is not a number of bytes a second; for example 500k or 2M")
+    if rate < LEAST_RATE:
+        raise UsageError(
+            f"{text[:40]!r} is too little to take part; give at least {LEAST_RATE // 1000}k bytes a second"
+        )
+    return rate
+
+
+def read_cpu(raw: object) -> float:
+    """A share of the machine: `50%`, or 0.5."""
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise UsageError(f"a share of the machine is needed, not {_kind(raw)}; for example 50%")
+    text = str(raw).strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not LEAST_CPU <= share <= 1:
+        raise UsageError(f"{text[:40]!r} is not a share of the machine from 1% to 100%; for example 50%")
+    return share
+
+
+def read_schedule(raw: object) -> Schedule:
+    """Spans of the day, in one text or as a list."""
+    return parse_schedule(",".join(_text(item) for item in raw) if isinstance(raw, list | tuple) else _text(raw))
+
+
+def choice(allowed: tuple[Any, ...]) -> Callable[[object], Any]:
+    """A reader of one of a few words."""
+
+    def read(raw: object) -> Any:
+        word = _text(raw).strip().lower()
+        if word not in allowed:
+            raise UsageError(f"{word[:40]!r} is not one of {', '.join(allowed)}")
+        return word
+
+    return read
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise UsageError(f"text is needed, not {_kind(raw)}")
+    return raw
+
+
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _list(raw: object, items_of: Callable[[str], list[str]] = _words) -> list[str]:
+    """A list as such (TOML, repeated flags), or its items in one text with commas or spaces between."""
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        raw = str(raw)  # `listen = 31337`
+    words: list[str] = []
+    for item in raw if isinstance(raw, list | tuple) else [raw]:
+        if not isinstance(item, str):
+            raise UsageError(f"a list of text is needed, not {_kind(item)}")
+        words.extend(items_of(item))
+    if len(words) > MAX_LIST:
+        raise UsageError(f"{len(words)} values are too many; {MAX_LIST} are allowed")
+    return words
+
+
+def _checked_port(text: str) -> str:
+    place = host_and_port(text)
+    if place is not None and place[1] > 65535:
+        raise UsageError(f"{text!r} has a port above 65535")
+    return text
+
+
+def _dialable(text: str) -> str:
+    if not text.startswith("/"):
+        raise UsageError(f"{text[:80]!r} is not an address; one looks like /ip4/203.0.113.7/tcp/31337")
+    place = host_and_port(parse_listen(text))
+    if place is not None and (place[1] == 0 or ipaddress.ip_address(place[0]).is_unspecified):
+        raise UsageError(f"{text!r} cannot be dialled; name the address and port others reach this node at")
+    return text
+
+
+def _kind(raw: object) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
+    return names.get(type(raw), type(raw).__name__)

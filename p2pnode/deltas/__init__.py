@@ -1,1 +1,0 @@
-"""Deltas: choose what to send, quantise it, put it into bytes. Pure: arrays in, arrays or bytes out."""

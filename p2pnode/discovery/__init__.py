@@ -1,0 +1,1 @@
+"""TODO: what lives in discovery, and where to start reading."""

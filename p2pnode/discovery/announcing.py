@@ -1,0 +1,101 @@
+"""What a node says about itself: signed announcements, in the directory and in direct words, and its goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..network.base import Seconds
+from ..node.assemble import Parts
+from ..wire.addresses import Address, useful
+from ..wire.errors import NetworkDown
+from ..wire.ids import PeerId
+from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, Welcome, encode
+from ..wire.records import SignedRecord, sign_record
+from .directory import Directory
+
+ANNOUNCE_TTL: Seconds = 400.0
+MOMENT: Seconds = 0.01
+GOODBYE_LIMIT: Seconds = 2.0
+
+
+@dataclass(frozen=True)
+class Me:
+    """Who this node is."""
+
+    name: str
+    role: str
+    tag: str  # the run's name in the DHT; "" while the node does not know its run yet
+    bootstrap: tuple[Address, ...]
+    circle: str = ""
+
+
+class Announcer:
+    """One node's word about itself. `record` is the newest one it signed."""
+
+    def __init__(self, me: Me, parts: Parts, addresses: tuple[str, ...] = ()) -> None:
+        self.record: SignedRecord | None = None
+        self.addresses = addresses
+        self.fingerprint: Callable[[], bytes] = bytes  # of what this node's model has learned; empty before it has
+        self.circle: Callable[[], str] = lambda: me.circle  # whose delta set this node shares
+        self.directory = Directory(parts.records, me.tag or me.role, parts.identity.peer_id)
+        self._me = me
+        self._parts = parts
+        self._started = parts.clock.now()
+
+    async def announce(self) -> int:
+        """Publish our announcement; returns how many other peers keep it."""
+        await self.refresh_addresses()
+        published = await self.directory.announce(self._announcement(), ANNOUNCE_TTL)
+        self.record = published.record
+        return published.copies
+
+    async def refresh_addresses(self) -> bool:
+        """Ask the network where we can be dialled; True when that has changed.
+
+        A node learns only after a while that it is behind NAT, and through which relays others reach it.
+        """
+        before = self.addresses
+        with contextlib.suppress(NetworkDown):
+            self.addresses = useful(await self._parts.network.addresses(), MAX_ADDRESSES)
+        return self.addresses != before
+
+    def hello(self, left: bool = False) -> Hello:
+        """Our announcement for direct words, signed anew, so that it never loses against what the DHT has.
+
+        `left` outlives our last word by a moment only, so that the first word after a restart outlives it in turn.
+        """
+        expiry = self._parts.clock.now() + ANNOUNCE_TTL
+        if left and self.record is not None:
+            expiry = self.record.expiry + MOMENT
+        value = encode(self._announcement(left))
+        self.record = sign_record(self._parts.identity, self.directory.key, value, expiry)
+        return Hello(PROTOCOL, self.record)
+
+    async def say_goodbye(self, peers: list[PeerId]) -> None:
+        """Withdraw: a signed `left` with a later expiry, to the directory and to these peers. Bounded."""
+        goodbye = self.hello(left=True)
+        assert goodbye.announcement is not None
+        ttl = goodbye.announcement.expiry - self._parts.clock.now() + MOMENT
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_LIMIT):
+                await asyncio.gather(
+                    self.directory.announce(self._announcement(left=True), ttl),
+                    *(self._parts.calls.ask(peer, goodbye, Welcome, GOODBYE_LIMIT) for peer in peers),
+                    return_exceptions=True,
+                )
+
+    def _announcement(self, left: bool = False) -> Announcement:
+        me = self._me
+        return Announcement(
+            me.name,
+            me.tag,
+            self.addresses,
+            role=me.role,
+            started=self._started,
+            left=left,
+            circle=self.circle(),
+            fingerprint=self.fingerprint(),
+        )

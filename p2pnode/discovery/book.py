@@ -1,0 +1,89 @@
+"""The peer book: addresses of peers met before, so that a restarted node needs no bootstrap."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..storage.files import Storage
+from ..wire.addresses import Address, parse_address
+from ..wire.errors import LocalProblem, UsageError
+
+MAX_ENTRIES = 200
+SHORT = 16
+SAVE_PAUSE = 30.0  # seconds
+ADDRESSES_PER_PEER = 4
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A peer we have spoken with: where, and when last (swarm time)."""
+
+    peer: str
+    addresses: tuple[str, ...]
+    met: float
+
+
+_decoder = msgspec.json.Decoder(tuple[Entry, ...])
+
+
+class PeerBook:
+    """One a data directory, for all its runs. Readable JSON; a damaged file is an empty one, and `damaged` says so."""
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._storage = storage
+        self._name = name
+        self._entries: dict[str, Entry] = {}
+        self.damaged = False
+        self._changed = False
+        self._failed = False
+        self._saved = 0.0
+        self._load()
+
+    def _load(self) -> None:
+        data = self._storage.read(self._name)
+        if data is None:
+            return
+        try:
+            self._entries = {entry.peer: entry for entry in _decoder.decode(data)}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.damaged = True
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def met(self, peer: str, addresses: tuple[str, ...], now: float) -> None:
+        """Note a peer that answered; the oldest acquaintance makes room."""
+        if not addresses:
+            return
+        known = self._entries.get(peer)
+        entry = Entry(peer, addresses[:ADDRESSES_PER_PEER], now)
+        self._changed |= known is None or known.addresses != entry.addresses or now - known.met > 60
+        self._entries[peer] = entry
+        if len(self._entries) > MAX_ENTRIES:
+            del self._entries[min(self._entries.values(), key=lambda entry: (entry.met, entry.peer)).peer]
+
+    def addresses(self) -> list[Address]:
+        """Every address worth trying, the latest met peers first; unusable ones are passed over."""
+        result: list[Address] = []
+        for entry in sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer)):
+            for text in entry.addresses:
+                try:
+                    result.append(parse_address(text))
+                except UsageError:
+                    continue
+        return result
+
+    def entries(self) -> list[Entry]:
+        return sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer))
+
+    def save(self, now: float) -> None:
+        """Write if anything changed: a short book at once, a long one or a failing disk now and then."""
+        hurry = len(self._entries) <= SHORT and not self._failed
+        if not self._changed or (not hurry and abs(now - self._saved) < SAVE_PAUSE):
+            return
+        self._saved = now
+        try:
+            self._storage.write(self._name, msgspec.json.format(msgspec.json.encode(self.entries())))
+        except LocalProblem:
+            self._failed = True
+            raise
+        self._changed = self._failed = False

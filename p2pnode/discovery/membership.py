@@ -1,0 +1,281 @@
+"""Being part of a swarm: contact, announce, listen, ping. Four loops, none of which ever gives up.
+
+Bootstrap addresses and the peer book are contacted again for ever, so that a node whose bootstrap was down joins when
+it comes back, and two half-swarms that share any address heal. A swarm is heard of in three ways: the directory in the
+DHT, peers told by peers, and peers that greet us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+
+from ..network.base import Health, Seconds
+from ..node.assemble import Parts
+from ..wire.addresses import Address
+from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved
+from ..wire.ids import PeerId
+from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Welcome
+from .announcing import Announcer, Me
+from .crowd import in_a_crowd
+
+CONTACT_TIMEOUT: Seconds = 8.0
+SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause between rounds while nobody answers
+CONTACT_PERIOD: Seconds = 60.0  # between rounds once connected
+ANNOUNCE_PERIOD: Seconds = 120.0
+READ_PAUSE: tuple[Seconds, Seconds] = (0.5, 90.0)
+PING_PERIOD: Seconds = 3.0
+PING_TIMEOUT: Seconds = 4.0
+PINGS_AT_ONCE = 2
+NEWCOMER_PAUSE: Seconds = 0.25  # so that a crowd arriving at once is not pinged without a pause
+ASK_PEERS_EVERY = 5  # ping rounds
+HEARD_WINDOW: Seconds = 10.0  # an answer this recent means connected
+GREET_AT_ONCE = 8
+RENEW_BEFORE: Seconds = 120.0  # whose word runs out within this time is asked for a new one
+TOLD_AT_ONCE = 48
+BOOK_TRIES = 8
+GOODBYES = 16
+
+
+@dataclass
+class Search:
+    """How looking for others goes, for people to see."""
+
+    welcomes: dict[Address, Welcome] = field(default_factory=dict)
+    wrong: dict[Address, str] = field(default_factory=dict)  # addresses where another peer answers
+    trouble: str = ""
+
+
+class Membership:
+    """Keeps one node in touch with its swarm."""
+
+    def __init__(self, me: Me, parts: Parts, addresses: tuple[str, ...] = ()) -> None:
+        self.me = me
+        self.search = Search()
+        self.announcer = Announcer(me, parts, addresses)
+        self._parts = parts
+        self._rng = parts.world.rng
+        self._table = parts.table
+        self._calls = parts.calls
+        self._announce_now = asyncio.Event()
+        self._read_now = asyncio.Event()
+        self._contact_now = asyncio.Event()
+
+    def in_run(self, tag: str) -> Membership:
+        """The same node, now knowing its run."""
+        return Membership(replace(self.me, tag=tag), self._parts, self.announcer.addresses)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a remote peer answered a call of ours within the last seconds. Nothing else counts."""
+        heard = self._calls.last_heard
+        up = self._parts.network.health.state == "up"
+        return up and heard is not None and self._parts.world.clock.monotonic() - heard <= HEARD_WINDOW
+
+    @property
+    def looks_for_others(self) -> bool:
+        return bool(self.me.bootstrap) or len(self._parts.acquaintances.book) > 0
+
+    # ---- loops ----
+
+    async def keep(self) -> None:
+        """Run all loops until cancelled."""
+        self._parts.network.on_change(self._network_changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_contact())
+            group.create_task(self._keep_announced())
+            group.create_task(self._keep_reading())
+            group.create_task(self._keep_pinging())
+
+    async def _keep_contact(self) -> None:
+        pause = SEARCH_PAUSE[0]
+        while True:
+            await self.contact_round()
+            self._parts.clock.established = True  # whoever could tell the swarm's time was asked
+            pause = SEARCH_PAUSE[0] if self.connected else min(pause * 2, SEARCH_PAUSE[1])
+            wait = CONTACT_PERIOD if self.connected or not self.looks_for_others else pause
+            if await self._woken(self._contact_now, wait):
+                pause = SEARCH_PAUSE[0]
+
+    async def _keep_announced(self) -> None:
+        while True:
+            pause = ANNOUNCE_PERIOD
+            with contextlib.suppress(PeerError, NetworkDown):
+                copies = await self.announcer.announce()
+                if copies == 0 and self._table.count_present():
+                    pause = ANNOUNCE_PERIOD / 10  # others are there and none of them keeps it yet
+            await self._woken(self._announce_now, pause)
+
+    async def _keep_reading(self) -> None:
+        pause = READ_PAUSE[0]
+        while True:
+            news = False
+            with contextlib.suppress(PeerError, NetworkDown):
+                news = await self.read_directory(thorough=pause < READ_PAUSE[1])
+            pause = READ_PAUSE[0] if news else min(pause * 2, READ_PAUSE[1])
+            if await self._woken(self._read_now, pause):
+                pause = READ_PAUSE[0]
+
+    async def _keep_pinging(self) -> None:
+        rounds = 0
+        while True:
+            was_connected = self.connected
+            newcomers = self._newcomers or await self._woken(self._parts.acquaintances.newcomer, PING_PERIOD)
+            rounds += 1
+            picks = self._table.pick_to_ping(self._rng, GREET_AT_ONCE if newcomers else PINGS_AT_ONCE)
+            await asyncio.gather(*(self._ping(peer) for peer in picks))
+            if newcomers:
+                await asyncio.sleep(NEWCOMER_PAUSE)
+            if rounds % ASK_PEERS_EVERY == 0 and not self._table.crowd:
+                await self._ask_someone_for_peers()
+            await self._renew_acquaintance()
+            self._parts.acquaintances.tidy()
+            if await self.announcer.refresh_addresses():
+                self._announce_now.set()
+            if was_connected and not self.connected:
+                self._contact_now.set()
+
+    @property
+    def _newcomers(self) -> bool:
+        """Whether somebody was not tried yet, and can be."""
+        return bool(self._table.urgent()) and self._parts.network.health.state == "up"
+
+    # ---- contact ----
+
+    async def contact_round(self) -> None:
+        """Try whom we ought to know: everybody while nobody answers, else those we have not heard of lately."""
+        await asyncio.gather(*(self.contact(address) for address in self._addresses_to_try()))
+
+    def _addresses_to_try(self) -> list[Address]:
+        here = {peer.id for peer in self._table.present() if peer.heard is not None} if self.connected else set()
+        here.add(self._parts.identity.peer_id)
+        bootstrap = [address for address in self.me.bootstrap if address.peer not in here]
+        met = self._parts.acquaintances.book.addresses()
+        book = [address for address in met if address.peer not in here and address not in bootstrap]
+        if not self.connected:
+            return bootstrap + book[:BOOK_TRIES]
+        return bootstrap + ([self._rng.choice(book)] if book else [])
+
+    async def contact(self, address: Address) -> bool:
+        """Dial one address and greet the peer there; the failure's reason is kept for people to see."""
+        try:
+            await self._parts.network.contact(address, CONTACT_TIMEOUT)
+            self.search.welcomes[address] = await self.greet(address.peer)
+        except PeerMisbehaved as fault:
+            self.search.wrong[address] = str(fault)
+            self.search.trouble = f"{address.transport}: {fault}"
+            return False
+        except (PeerError, NetworkDown) as error:
+            self.search.trouble = f"{address.transport}: {error}"
+            return False
+        self.search.trouble = ""
+        return True
+
+    async def greet(self, peer: PeerId) -> Welcome:
+        """Exchange first words with a peer and ask whom it knows. Its time comes first: our own record needs it."""
+        clock = self._parts.world.clock
+        if not self._parts.clock.established:
+            await self._calls.ping(peer, CONTACT_TIMEOUT)
+        begun = clock.monotonic()
+        welcome = await self._calls.ask(peer, self.announcer.hello(), Welcome, CONTACT_TIMEOUT)
+        self._parts.clock.report(peer, welcome.time, clock.monotonic() - begun)
+        self._welcomed(peer, welcome)
+        await self._ask_for_peers(peer)
+        return welcome
+
+    async def _ask_for_peers(self, peer: PeerId) -> None:
+        if not self.me.tag:
+            return
+        told = await self._calls.ask(peer, GetPeers(self.me.tag), Peers)
+        new = [PeerId(record.peer) for record in told.announcements if self._parts.acquaintances.take_in(record, peer)]
+        if new:
+            self._announce_now.set()
+            await self._greet_some(new)
+
+    async def _ask_someone_for_peers(self) -> None:
+        members = [peer.id for peer in self._table.present(self.me.tag)]
+        if members:
+            await self._ask_quietly_for_peers(self._rng.choice(members))
+
+    async def _ask_quietly_for_peers(self, peer: PeerId) -> None:
+        with contextlib.suppress(PeerError, NetworkDown):
+            await self._ask_for_peers(peer)
+
+    async def _greet_some(self, peers: list[PeerId]) -> None:
+        """Let a few newly heard-of peers know us at once; the others read of us in the directory."""
+        picks = self._rng.sample(peers, min(GREET_AT_ONCE, len(peers)))
+        await asyncio.gather(*(self._greet_quietly(pick) for pick in picks))
+
+    async def tell(self, peers: list[PeerId]) -> None:
+        """Something new about us, for these peers at once and for all others by the directory."""
+        self._announce_now.set()
+        await asyncio.gather(*(self._greet_quietly(peer) for peer in peers[:TOLD_AT_ONCE]))
+
+    async def _greet_quietly(self, peer: PeerId) -> None:
+        with contextlib.suppress(PeerError, NetworkDown):
+            self._welcomed(peer, await self._calls.ask(peer, self.announcer.hello(), Welcome))
+
+    async def _renew_acquaintance(self) -> None:
+        """In a crowd a peer we work with may not be read of again for long: before we forget it, we greet it."""
+        soon = self._table.running_out(self._parts.clock.now() + RENEW_BEFORE)
+        if soon is not None:
+            await self._greet_quietly(soon)
+
+    def _welcomed(self, peer: PeerId, welcome: Welcome) -> None:
+        """A peer answered our greeting, with its newest word about itself."""
+        if welcome.announcement is not None and welcome.announcement.peer == peer:
+            self._parts.acquaintances.take_in(welcome.announcement, peer)
+        known = self._table.get(peer)
+        if known is not None:
+            self._parts.acquaintances.answered(known)
+
+    async def say_goodbye(self) -> None:
+        """Withdraw, so that the others know at once. Bounded."""
+        await self.announcer.say_goodbye([peer.id for peer in self._table.present()][:GOODBYES])
+
+    # ---- hearing of others ----
+
+    async def read_directory(self, thorough: bool = True) -> bool:
+        """Read our part of the directory; True when it told of somebody new."""
+        directory, table, note = self.announcer.directory, self._table, self._parts.acquaintances.note
+        found = await directory.read(self._rng, thorough, table.crowd)
+        new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
+        table.crowd = in_a_crowd(len(table), table.max_peers, directory.whole)
+        await self._greet_some(new)
+        return bool(new)
+
+    async def _ping(self, peer: PeerId) -> None:
+        known = self._table.get(peer)
+        if known is None:
+            return
+        pong = await self._calls.ping(peer, PING_TIMEOUT)
+        if pong is None:
+            self._parts.acquaintances.did_not_answer(known)
+            return
+        self._parts.acquaintances.answered(known)
+        if not pong.knows_you:
+            await self._greet_quietly(peer)  # it was started anew, perhaps without its peer book
+        here = self._table.count_present(self.me.tag)
+        few = here < min(pong.known, MAX_PEERS_PER_ANSWER) and not self._table.crowd
+        if few and known.announcement.run == self.me.tag:
+            await self._ask_quietly_for_peers(peer)
+
+    # ---- waiting ----
+
+    def _network_changed(self, health: Health) -> None:
+        if health.state == "up":
+            for wake in (self._contact_now, self._announce_now, self._read_now):
+                wake.set()
+
+    def _jittered(self, seconds: Seconds) -> Seconds:
+        return seconds * self._rng.uniform(0.8, 1.2)
+
+    async def _woken(self, event: asyncio.Event, seconds: Seconds) -> bool:
+        """Wait about that long, or less if woken; True when woken."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._jittered(seconds)):
+                await event.wait()
+        was_set = event.is_set()
+        event.clear()
+        return was_set

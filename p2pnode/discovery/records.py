@@ -1,0 +1,145 @@
+"""Publishing and reading signed records: the network says who is nearest to a key, our own calls do the rest.
+
+One implementation over both networks. hivemind's own store and find are shut (they trust the local clock, and drop a
+whole dictionary for one bad entry); only its routing is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..network.base import Network, Seconds
+from ..wire.errors import PeerError, PeerMisbehaved
+from ..wire.ids import Identity, PeerId
+from ..wire.messages import Find, Found, Message, Store, Stored, decode_answer, encode
+from ..wire.records import (
+    MAX_RECORDS_PER_KEY,
+    WRONG_SIGNATURE,
+    RecordStore,
+    SignedRecord,
+    VerifiedRecords,
+    sign_record,
+    why_refused,
+)
+
+REPLICAS = 5
+READERS = 3
+CALL_TIMEOUT: Seconds = 5.0
+PAGE_RECORDS = 250
+MAX_PAGES = 4
+
+A = TypeVar("A", bound=Message)
+Pick = Callable[[list[PeerId]], list[PeerId]]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the storers said; `copies` counts those other than ourselves."""
+
+    record: SignedRecord
+    verdicts: tuple[str, ...]
+    copies: int
+
+
+class Records:
+    """The expiring signed records of a swarm, as one node sees and keeps them."""
+
+    def __init__(self, network: Network, identity: Identity, swarm_time: Callable[[], float]) -> None:
+        self.kept = RecordStore()
+        self._network = network
+        self._identity = identity
+        self._now = swarm_time
+        self._verified = VerifiedRecords()
+
+    async def publish(self, key: str, value: bytes, ttl: Seconds) -> Published:
+        """Sign a value and leave it with the peers nearest to its key. NetworkDown when we have no network."""
+        record = sign_record(self._identity, key, value, self._now() + ttl)
+        storers = await self._network.nearest(key, REPLICAS)
+        verdicts = await asyncio.gather(*(self._store_at(peer, record) for peer in storers))
+        said = [(peer, verdict) for peer, verdict in zip(storers, verdicts, strict=True) if verdict is not None]
+        copies = sum(verdict == "stored" and peer != self._network.peer for peer, verdict in said)
+        return Published(record, tuple(verdict for _, verdict in said), copies)
+
+    async def _store_at(self, peer: PeerId, record: SignedRecord) -> str | None:
+        if peer == self._network.peer:
+            return self.kept.put(record, peer, self._now())[0]
+        try:
+            answer = await self._ask(peer, Store((record,)), Stored)
+        except PeerError:
+            return None
+        return answer.verdicts[0] if answer.verdicts else None
+
+    async def read(self, key: str, only: Pick | None = None) -> dict[PeerId, SignedRecord]:
+        """Every peer's newest good record under a key, from several storers at once or from those `only` picks."""
+        storers = await self._network.nearest(key, READERS)
+        if only is not None:
+            storers = only(storers)
+        answers = await asyncio.gather(*(self._find_at(peer, key) for peer in storers))
+        return self._verified.newest(key, (record for found in answers for record in found), self._now())
+
+    async def sample(self, key: str, most: int, rng: random.Random) -> dict[PeerId, SignedRecord]:
+        """Good records of so many peers under a key at most: one storer's, by id from a place drawn by lot."""
+        storers = await self._network.nearest(key, READERS)
+        if not storers:
+            return {}
+        storer, start = rng.choice(storers), Identity(rng.randbytes(32)).peer_id
+        found = list((await self._page(storer, Find(key, after=start, most=most))).records)[:most]
+        if len(found) < most:
+            found += (await self._page(storer, Find(key, most=most - len(found)))).records[: most - len(found)]
+        return self._verified.newest(key, found, self._now())
+
+    def verified(self, record: SignedRecord) -> bool:
+        """Whether a record that reached us some other way is good and not expired."""
+        now = self._now()
+        return record.expiry > now and self._verified.is_good(record, now)
+
+    def forged(self, record: SignedRecord) -> bool:
+        """Whether only its signature is wrong: whoever passes such a record on has not looked at it, or made it."""
+        return why_refused(record, self._now()) == WRONG_SIGNATURE
+
+    async def _find_at(self, peer: PeerId, key: str) -> list[SignedRecord]:
+        if peer == self._network.peer:
+            return self.kept.find(key, self._now())
+        found: list[SignedRecord] = []
+        for _ in range(MAX_PAGES):
+            page = await self._page(peer, Find(key, after=found[-1].peer if found else ""))
+            found.extend(page.records)
+            if not page.more or not page.records or len(found) >= MAX_RECORDS_PER_KEY:
+                break
+        return found
+
+    async def _page(self, peer: PeerId, request: Find) -> Found:
+        """What a storer has; nothing when it does not answer."""
+        if peer == self._network.peer:
+            return self.serve_find(request)
+        try:
+            return await self._ask(peer, request, Found)
+        except PeerError:
+            return Found(())
+
+    async def _ask(self, peer: PeerId, request: Message, expected: type[A]) -> A:
+        return decode_answer(await self._network.call(peer, encode(request), CALL_TIMEOUT), expected)
+
+    # ---- the storer's side ----
+
+    def serve_store(self, owner: PeerId, request: Store) -> Stored:
+        verdicts = []
+        for record in request.records:
+            verdict, why = self.kept.put(record, owner, self._now())
+            if verdict == "refused":
+                raise PeerMisbehaved(f"record refused: {why}")
+            verdicts.append(verdict)
+        return Stored(tuple(verdicts))
+
+    def serve_find(self, request: Find) -> Found:
+        records = [
+            record
+            for record in self.kept.find(request.key, self._now(), request.newer_than)
+            if record.peer > request.after
+        ]
+        count = min(request.most, PAGE_RECORDS)
+        return Found(tuple(records[:count]), more=len(records) > count)

@@ -1,0 +1,108 @@
+"""Hearing of peers: announcements go into the table, those met into the book, arrivals and departures are said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..network.base import Network
+from ..runtime.events import Events
+from ..storage.files import Storage
+from ..wire.errors import LocalProblem, PeerMisbehaved
+from ..wire.ids import PeerId, short
+from ..wire.messages import Announcement, decode_announcement
+from ..wire.records import SignedRecord
+from .book import PeerBook
+from .records import Records
+from .swarm_time import SwarmClock
+from .table import DIRECTORY, Peer, PeerTable
+
+BOOK_FILE = "book.json"
+
+
+class Acquaintances:
+    """Whom this node knows, now (table) and from before (book)."""
+
+    def __init__(
+        self,
+        table: PeerTable,
+        records: Records,
+        network: Network,
+        clock: SwarmClock,
+        events: Events,
+        storage: Storage,
+        fault: Callable[[PeerId, str], None],
+    ) -> None:
+        self.book = PeerBook(storage, BOOK_FILE)
+        self.newcomer = asyncio.Event()  # set when somebody arrives; whoever waits for it clears it
+        self._table = table
+        self._records = records
+        self._network = network
+        self._clock = clock
+        self._events = events
+        self._fault = fault
+        table.arrived = self._arrived
+
+    def take_in(self, record: SignedRecord, teller: PeerId) -> bool:
+        """Note an announcement that a peer told us, if it is good; True when it tells of somebody new to try."""
+        known = self._table.get(PeerId(record.peer))
+        if known is not None and known.record.expiry >= record.expiry:
+            return False  # most of what peers tell is known: not worth checking again
+        if known is None and teller != record.peer and self._table.told_enough(teller):
+            return False
+        if not self._records.verified(record):
+            if self._records.forged(record):
+                self._fault(teller, "told of a peer with a wrong signature")
+            return False
+        try:
+            announcement = decode_announcement(record.value)
+        except PeerMisbehaved:
+            return False
+        return self.note(record, announcement, teller)
+
+    def note(self, record: SignedRecord, announcement: Announcement, teller: PeerId = DIRECTORY) -> bool:
+        """Note a verified announcement; True when it tells of somebody new to try."""
+        id = PeerId(record.peer)
+        before = self._table.get(id)
+        new = self._table.add(record, announcement, teller)
+        after = self._table.get(id)
+        if after is not None and (before is None or before.announcement.addresses != after.announcement.addresses):
+            self._network.learn(id, after.announcement.addresses)
+        if new:
+            self.newcomer.set()
+        elif before is not None and before.met and after is not None and after.announcement.left:
+            self._events.say("peer left", f"{_called(announcement, id)} left")
+        return new
+
+    def _arrived(self, peer: Peer) -> None:
+        self._events.say("peer joined", f"{_called(peer.announcement, peer.id)} is here")
+
+    def answered(self, known: Peer) -> None:
+        """A peer answered a call; `known` is what was known of it before."""
+        now = self._table.get(known.id) or known
+        self.book.met(now.id, now.announcement.addresses, self._clock.now())
+        if known.silent and known.met:
+            self._events.say("peer back", f"{_called(known.announcement, known.id)} answers again")
+
+    def did_not_answer(self, known: Peer) -> None:
+        """A call to a known peer failed; said once, when it makes the peer count as silent."""
+        after = self._table.get(known.id)
+        if after is not None and after.met and after.silent and not known.silent:
+            self._events.say("peer silent", f"{_called(known.announcement, known.id)} does not answer", warning=True)
+
+    def tidy(self) -> None:
+        """Forget announcements that ran out, and save the book. A full disk costs the book, not the node.
+
+        In a crowd most are forgotten because they were not read again: nothing to tell people of.
+        """
+        gone = self._table.expire(self._clock.now())
+        for peer in () if self._table.crowd else gone:
+            self._events.say("peer gone", f"{_called(peer.announcement, peer.id)} was not heard of again", warning=True)
+        try:
+            self.book.save(self._clock.now())
+        except LocalProblem as problem:
+            self._events.say("disk", f"the peer book was not saved: {problem}", warning=True)
+
+
+def _called(announcement: Announcement, peer: PeerId) -> str:
+    return f"{announcement.name} ({short(peer)})"

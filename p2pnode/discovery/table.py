@@ -1,0 +1,225 @@
+"""The peers this node knows of, from their signed announcements and from its own talk with them. Bounded.
+
+Only who was met counts as present: a call of ours succeeded, or it called us over its authenticated connection. What
+third parties tell are addresses to try, since anybody can make up keypairs and sign announcements with them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ..wire.ids import PeerId
+from ..wire.messages import Announcement
+from ..wire.records import SignedRecord
+from .link_rate import LEAST_BYTES, smoothed
+
+MAX_PEERS = 2000
+REMEMBERED_TAGS = 4
+SILENT_PINGS = 4  # of those at a time
+SILENT_AFTER = 3  # failed calls in a row after which a peer counts as gone
+TOLD_BY_ONE = 64  # peers not met yet, of those that one peer told of
+DIRECTORY = PeerId("")  # who told of the peers found there
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What is known of one peer. Times: `heard` monotonic (a call to it succeeded), expiry in its record swarm time."""
+
+    id: PeerId
+    record: SignedRecord
+    announcement: Announcement
+    met: bool = False  # this node has talked with it since it last left
+    teller: PeerId = DIRECTORY  # who first told of it
+    heard: float | None = None
+    failures: int = 0
+    latency: float | None = None  # seconds a small call takes
+    rate: float | None = None  # bytes a second, once a large one has told
+    listed: bool = False  # read in the directory, not only told of by peers
+
+    @property
+    def name(self) -> str:
+        return self.announcement.name
+
+    @property
+    def silent(self) -> bool:
+        return self.failures >= SILENT_AFTER
+
+    @property
+    def here(self) -> bool:
+        return self.met and not self.silent and not self.announcement.left
+
+    @property
+    def fresh(self) -> bool:
+        """Told of, and not tried yet."""
+        return not self.met and not self.failures and not self.announcement.left
+
+
+class PeerTable:
+    """Peers by id. Nothing here trusts a peer: announcements come in verified, calls are our own experience."""
+
+    def __init__(self, own: PeerId, max_peers: int = MAX_PEERS) -> None:
+        self.max_peers = max_peers
+        self.crowd = False  # whether the swarm is larger than we follow: nobody is a new arrival then (peers/crowd.py)
+        self.arrived: Callable[[Peer], None] = lambda peer: None  # called when a peer is met, first or again
+        self._own = own
+        self._peers: dict[PeerId, Peer] = {}
+        self._order: list[PeerId] = []  # sorted; tables are read far more often than they change
+        self._present: dict[str | None, list[PeerId]] = {}  # answers of `present`, until they change
+        self._fresh: set[PeerId] = set()
+        self._none_expires_before = math.inf  # swarm time; saves looking through the table
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter([self._peers[peer] for peer in self._order])
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def get(self, peer: PeerId) -> Peer | None:
+        return self._peers.get(peer)
+
+    def add(self, record: SignedRecord, announcement: Announcement, teller: PeerId = DIRECTORY) -> bool:
+        """Take in a verified announcement; True when it tells of somebody to try. Who tells of itself is met thereby.
+
+        Of a peer that does not answer, only its own word clears that: others could say for ever that it restarted.
+        """
+        peer = PeerId(record.peer)
+        known, direct, listed = self._peers.get(peer), teller == peer, teller == DIRECTORY
+        if known is not None and listed and not known.listed:
+            known = replace(known, listed=True)
+            self._put(known)
+        if peer == self._own or (known is not None and known.record.expiry >= record.expiry):
+            return False
+        if known is None:
+            if len(self._peers) >= self.max_peers:
+                self._remove(self._least_valuable(listed))
+            self._put(Peer(peer, record, announcement, direct and not announcement.left, teller, listed=listed))
+            return not announcement.left and not self.crowd
+        restarted = announcement.started != known.announcement.started
+        met = (direct or known.met) and not announcement.left
+        failures = 0 if direct and (restarted or not known.met) else known.failures
+        self._put(replace(known, record=record, announcement=announcement, met=met, failures=failures))
+        back = known.announcement.left or (restarted and known.met and known.silent)
+        return back and not announcement.left and not self.crowd
+
+    def told_enough(self, teller: PeerId) -> bool:
+        """Whether a peer has told of so many that were not met that no more are taken from it."""
+        return sum(peer.teller == teller and not peer.met for peer in self._peers.values()) >= TOLD_BY_ONE
+
+    def _least_valuable(self, listed: bool) -> PeerId:
+        """Whom to forget first: peers never met, then those whose word runs out soonest.
+
+        Those listed in the directory and those peers told of share the table: the newcomer's kind does not push the
+        other out of its half.
+        """
+        too_many_listed = 2 * (sum(peer.listed for peer in self) + listed) > self.max_peers
+        kind = [peer for peer in self if peer.listed == too_many_listed]
+        return min(kind or self, key=lambda peer: (peer.met, peer.record.expiry, peer.id)).id
+
+    def called(self, peer: PeerId) -> None:
+        """The peer called us: it is there."""
+        known = self._peers.get(peer)
+        if known is not None and not known.met and not known.announcement.left:
+            self._put(replace(known, met=True, failures=0))
+
+    def heard(self, peer: PeerId, now: float, seconds: float, count: int = 0) -> None:
+        """A call of so many bytes succeeded, in so long: small ones tell the latency, large ones the rate."""
+        known = self._peers.get(peer)
+        if known is None:
+            return
+        latency = known.latency
+        if count < LEAST_BYTES:
+            latency = seconds if latency is None else 0.7 * latency + 0.3 * seconds
+        rate = smoothed(known.rate, count, seconds, latency)
+        met = not known.announcement.left
+        self._put(replace(known, met=met, heard=now, failures=0, latency=latency, rate=rate))
+
+    def failed(self, peer: PeerId) -> None:
+        """A call to the peer failed; after several in a row it counts as silent."""
+        known = self._peers.get(peer)
+        if known is not None:
+            self._put(replace(known, failures=known.failures + 1))
+
+    def expire(self, swarm_now: float) -> list[Peer]:
+        """Forget announcements that ran out; returns those that were still counted as present."""
+        if swarm_now < self._none_expires_before:
+            return []
+        gone = [peer for peer in self if peer.record.expiry <= swarm_now]
+        for peer in gone:
+            self._remove(peer.id)
+        self._none_expires_before = min((peer.record.expiry for peer in self), default=math.inf)
+        return [peer for peer in gone if peer.here]
+
+    def present(self, tag: str | None = None) -> list[Peer]:
+        """Peers that are there as far as we know: announced (in that run), met, not left, not silent."""
+        return [self._peers[peer] for peer in self._ids_present(tag)]
+
+    def learners(self, tag: str) -> list[Peer]:
+        """Peers of a run that are there and learn, of whichever circle."""
+        return [peer for peer in self.present(tag) if peer.announcement.role == "node"]
+
+    def to_try(self, tag: str) -> list[Peer]:
+        """Whom of a run to call: those present first, then those not met yet."""
+        able = (peer for peer in self if peer.announcement.run == tag and not peer.announcement.left)
+        return sorted((peer for peer in able if not peer.silent), key=lambda peer: not peer.met)
+
+    def urgent(self) -> list[PeerId]:
+        """Whom to try at once: in a crowd not those that were only read of in its directory, who are too many."""
+        return sorted(peer for peer in self._fresh if not (self.crowd and self._peers[peer].listed))
+
+    def count_present(self, tag: str | None = None) -> int:
+        return len(self._ids_present(tag))
+
+    def _ids_present(self, tag: str | None) -> list[PeerId]:
+        ids = self._present.get(tag)
+        if ids is None:
+            ids = [peer.id for peer in self if peer.here and tag in (None, peer.announcement.run)]
+            if len(self._present) < REMEMBERED_TAGS:  # peers may ask for any tag
+                self._present[tag] = ids
+        return ids
+
+    def _put(self, peer: Peer) -> None:
+        before = self._peers.get(peer.id)
+        self._peers[peer.id] = peer
+        if peer.fresh:
+            self._fresh.add(peer.id)
+        else:
+            self._fresh.discard(peer.id)
+        if before is None:
+            insort(self._order, peer.id)
+            self._none_expires_before = min(self._none_expires_before, peer.record.expiry)
+        if before is None or (before.here, before.announcement.run) != (peer.here, peer.announcement.run):
+            self._present.clear()
+        if peer.met and (before is None or not before.met):
+            self.arrived(peer)
+
+    def _remove(self, peer: PeerId) -> None:
+        del self._peers[peer]
+        self._fresh.discard(peer)
+        del self._order[bisect_left(self._order, peer)]
+        self._present.clear()
+
+    def running_out(self, before: float) -> PeerId | None:
+        """Of those we have spoken with, the last one heard whose word runs out before then (swarm time)."""
+        soon = [peer for peer in self.present() if peer.heard is not None and peer.record.expiry < before]
+        return max(soon, key=lambda peer: (peer.heard or 0.0, peer.id)).id if soon else None
+
+    def pick_to_ping(self, rng: random.Random, count: int) -> list[PeerId]:
+        """Whom to call next to know they are there: newcomers and one other, else anyone; every other time silent ones.
+
+        The more are silent, the more of them: after our own link was down, they all come back soon.
+        """
+        there = [peer for peer in self if not peer.announcement.left]
+        others = [peer.id for peer in there if not peer.silent and peer.id not in self._fresh]
+        fresh = self.urgent() or sorted(self._fresh)
+        picks = rng.sample(fresh, min(max(1, count - 1), len(fresh)))
+        picks += rng.sample(others, min(count - len(picks), 1 if picks else count, len(others)))
+        silent = [peer for peer in there if peer.silent]
+        if silent and (not picks or rng.random() < 0.5):
+            some = rng.sample(silent, len(silent))
+            some.sort(key=lambda peer: not peer.met)
+            picks += [peer.id for peer in some[: min(SILENT_PINGS, 1 + len(silent) // 8)]]
+        return picks

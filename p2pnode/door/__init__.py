@@ -1,1 +1,0 @@
-"""The door users come through: flags, settings, start and end, doctor, check, reports. `cli` opens it."""

@@ -1,0 +1,1 @@
+"""TODO: what lives in train, and where to start reading."""

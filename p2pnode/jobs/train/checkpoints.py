@@ -1,0 +1,122 @@
+"""When progress goes to disk, and going on from it after a start.
+
+What this node publishes is noted at once; the whole state is written now and then, the larger the more seldom: others'
+entries come again from partners, and what was learned since and not published is a few rounds' worth.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...circles.current import OwnCircle
+from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.policy import Arrays, Policy
+from ...network.base import Seconds
+from ...storage.checkpoints import Progress
+from ...training.progress import Standings
+from ...training.trainer import Trainer
+from ...wire.errors import LocalProblem
+
+SHARE = 0.02  # of the time, for each of the things that training has to wait for
+SAVE_EVERY: Seconds = 10.0  # or less often
+SAVE_RATE = 0.5e6  # bytes a second that saving may write, on average
+_TRAINER = "trainer/"
+
+
+class Pace:
+    """How often something may happen that takes time from training: every so often, and for SHARE of the time."""
+
+    def __init__(self, now: Seconds, first: Seconds) -> None:
+        self._next = now + first
+
+    def due(self, now: Seconds) -> bool:
+        return now >= self._next
+
+    def done(self, begun: Seconds, now: Seconds, least: Seconds) -> None:
+        """It happened between `begun` and `now`; not again for `least` seconds."""
+        self._next = now + max(least, (now - begun) / SHARE)
+
+
+class Saving:
+    """One model's progress on disk. All but `note` and `due` is heavy."""
+
+    def __init__(
+        self, progress: Progress, policy: Policy, trainer: Trainer, standings: Standings, own: OwnCircle, now: Seconds
+    ) -> None:
+        self._progress = progress
+        self._policy = policy
+        self._trainer = trainer
+        self._standings = standings
+        self._own = own
+        self._pace = Pace(now, SAVE_EVERY)
+
+    # ---- writing ----
+
+    def note(self, journal: bytes) -> None:
+        """Make what was published durable; LocalProblem when that cannot be done."""
+        self._progress.note(journal)
+
+    def due(self, now: Seconds) -> bool:
+        """Whether it is time to write the state."""
+        return self._pace.due(now) or self._progress.due
+
+    def done(self, begun: Seconds, now: Seconds) -> None:
+        """The state was written, or could not be."""
+        self._pace.done(begun, now, save_pause(self._progress.state_bytes))
+
+    def save(self) -> None:
+        """Write everything; LocalProblem when the disk or the user will not have it."""
+        trainer = {f"{_TRAINER}{name}": array for name, array in self._trainer.state().items()}
+        rounds = np.array([self._standings.rounds], np.int64)
+        self._progress.save({**self._policy.state(), **self._own.arrays(), **trainer, "rounds": rounds})
+
+    def begin_log(self) -> int:
+        """The number of a log that this node has not written to yet; LocalProblem when it cannot be noted."""
+        return self._progress.begin_anew()
+
+    # ---- going on ----
+
+    def resume(self) -> tuple[bool, list[str]]:
+        """Go on from what was saved, or begin a new log; whether there was something, and what the user should know."""
+        words: list[str] = []
+        found = self._load(words)
+        try:
+            if not found:
+                self._begin_log(self._progress.begin_anew())
+            elif self._progress.gap:
+                words.append("not all that was published could be noted; going on under a new log")
+                self._begin_log(self._progress.begin_anew())
+                self.save()
+        except LocalProblem as problem:
+            words.append(f"nothing can be saved ({problem})")
+        return found, words
+
+    def _load(self, words: list[str]) -> bool:
+        try:
+            saved = self._progress.load()
+            if self._progress.damaged:
+                what = "nothing else was saved" if saved is None else "going on from the one before"
+                words.append(f"the newest saved progress was damaged; {what}")
+            if saved is not None:
+                self._restore(*saved)
+            return saved is not None
+        except (ValueError, KeyError, LocalProblem) as error:
+            words.append(f"the saved progress cannot be used ({error}); starting anew")
+            return False
+
+    def _begin_log(self, incarnation: int) -> None:
+        if isinstance(self._policy, DeltaSetPolicy):
+            author = self._policy.author
+            author.incarnation = max(incarnation, author.incarnation + self._progress.gap)
+
+    def _restore(self, arrays: Arrays, journal: list[bytes]) -> None:
+        own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}
+        self._trainer.restore(own)
+        self._policy.restore(arrays, journal)
+        self._own.restore(arrays)
+        self._standings.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
+
+
+def save_pause(state_bytes: int) -> Seconds:
+    """Seconds between saves of a state of this size."""
+    return max(SAVE_EVERY, state_bytes / SAVE_RATE)

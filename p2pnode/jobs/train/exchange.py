@@ -1,0 +1,217 @@
+"""Exchanges with partners: asking and answering. Beside training, which never waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from ...circles.advice import MAX_CIRCLE
+from ...circles.bridging import Bridging
+from ...circles.current import OwnCircle
+from ...discovery.admission import Admission
+from ...discovery.link_rate import LinkRate
+from ...merging.deltaset.exchange import SNAPSHOT_BYTES
+from ...merging.deltaset.messages import decode_deltas
+from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.policy import Policy
+from ...merging.snapshots.driver import Snapshots
+from ...network.base import Seconds
+from ...node.assemble import Parts
+from ...similarity.driver import Likeness
+from ...training.progress import Standings
+from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
+from ...wire.ids import PeerId
+from ...wire.messages import Exchange, Exchanged
+from ...wire.records import SignedRecord
+from ...wire.run import RunAccess
+from .options import Terms
+
+MODEL = "main"  # logs and stores are keyed by model: a node may later train several
+PATIENCE: Seconds = 0.5  # with a partner that does not answer, before the next is asked
+PARTNERS = 3
+EXCHANGE_TIMEOUT: Seconds = 10.0
+EXCHANGE_PERIOD: Seconds = 5.0
+
+
+class Exchanging:
+    """One model's talk with the others of its circle."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        access: RunAccess,
+        policy: Policy,
+        standings: Standings,
+        own: OwnCircle,
+        bridging: Bridging,
+        terms: Terms,
+    ) -> None:
+        self._parts = parts
+        self._access = access
+        self._policy = policy
+        self._standings = standings
+        self.admission = Admission(access, parts.identity.peer_id, MODEL)
+        self.snapshots = Snapshots(parts, self.admission, policy, own)
+        self.own = own
+        self.bridging = bridging
+        self.likeness = Likeness(parts, self.admission, terms.aim, terms.partners)
+        self.link = LinkRate()
+        self.age: Callable[[], float] = float  # of the run, in rounds
+        self.own_record: Callable[[], SignedRecord | None] = lambda: None
+        self._now = asyncio.Event()
+        self._busy: set[PeerId] = set()  # partners that were asked and have not answered yet
+        self._swap: asyncio.Task[None] | None = None
+
+    # ---- who ----
+
+    def run_members(self) -> list[PeerId]:
+        """Peers of the run that learn, of whichever circle."""
+        return [peer.id for peer in self._parts.table.learners(self._access.tag)]
+
+    def members(self) -> list[PeerId]:
+        """Peers of the same circle that are there; of the whole run when no circle is declared."""
+        learners = self._parts.table.learners(self._access.tag)
+        return [peer.id for peer in learners if peer.announcement.circle == self.own.name]
+
+    def elsewhere(self) -> list[PeerId]:
+        """Those of the run whose work does not come here by itself: of other circles, where a circle shares all."""
+        shared = self.members() if isinstance(self._policy, DeltaSetPolicy) else []
+        return [peer for peer in self.run_members() if peer not in shared]
+
+    def circle(self) -> list[PeerId]:
+        return self.members()[: MAX_CIRCLE - 1]
+
+    def _possible(self) -> list[PeerId]:
+        """Who may be a partner: our circle; of a large one some by lot, most likely who kept its part lately."""
+        now, standing = self._parts.world.clock.monotonic(), self._parts.standing
+        members = [peer for peer in self.members() if not standing.ignored(peer, now)]
+        return self.likeness.dealings.draw(members, MAX_CIRCLE - 1, self._parts.world.rng)
+
+    # ---- asking ----
+
+    def soon(self) -> None:
+        """There is something new to tell."""
+        self._now.set()
+
+    async def keep(self) -> None:
+        """Exchange whenever there is something new, and now and then anyway, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(EXCHANGE_PERIOD):
+                        await self._now.wait()
+                self._now.clear()
+                await self._parts.restraint.free()
+                await self._begin(group)
+
+    async def once(self) -> None:
+        """Exchange now, and wait until that is done."""
+        async with asyncio.TaskGroup() as group:
+            await self._begin(group)
+
+    async def _begin(self, group: asyncio.TaskGroup) -> None:
+        """One exchange with each of up to three partners; now and then one of them is of another circle.
+
+        Who is slow goes on in `group` and holds up nobody; nothing else is asked of it meanwhile.
+        """
+        rounds, age = self._standings.rounds, self.age()
+        await self.likeness.look(self._possible(), rounds, age)
+        circle = self._possible()
+        beyond = [peer for peer in self.bridging.beyond(self.own.name) if peer not in self._busy]
+        free = [peer for peer in circle if peer not in self._busy]
+        choices = self.likeness.choose(free, beyond, rounds, age, self.bridging.often)
+        inside = [choice.peer for choice in choices if not choice.bridge]
+        others = [self._parts.table.get(choice.peer) for choice in choices if choice.bridge]
+        for peer in others:
+            if peer is not None:
+                group.create_task(self._alone(peer.id, partial(self.bridging.ask, peer, len(circle) + 1)))
+        for partner in inside:  # one after the other, so that the same entries do not come from all of them
+            if self._parts.restraint.why:
+                break
+            exchange = self._alone(partner, partial(self._exchange, partner))
+            await asyncio.wait([group.create_task(exchange)], timeout=PATIENCE)
+        await self.snapshots.catch_up(circle)
+        if self._swap is None or self._swap.done():
+            self._swap = group.create_task(self.likeness.swap(self.own_record))
+
+    async def _alone(self, partner: PeerId, talk: Callable[[], Awaitable[None]]) -> None:
+        """One thing at a time with a peer."""
+        self._busy.add(partner)
+        try:
+            await talk()
+        finally:
+            self._busy.discard(partner)
+
+    async def _exchange(self, partner: PeerId) -> None:
+        """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""
+        circle = self.own.name
+        try:
+            clock = self._parts.world.clock
+            begun, question = clock.monotonic(), self._policy.ask(partner)
+            body = await self._ask(partner, question, push=False)
+            if self.own.name != circle:
+                return  # gone to another one since; what came is not for its set
+            push = self._policy.take(partner, body)
+            if push:
+                await self._ask(partner, push, push=True)
+            self.likeness.dealings.note(partner, well=True)
+            self._standings.note_exchange(partner, len(question) + len(push), len(body), clock.time())
+            known = self._parts.table.get(partner)
+            self.link.note(len(body) + len(push), clock.monotonic() - begun, None if known is None else known.latency)
+        except ValueError as fault:
+            self.likeness.dealings.note(partner, well=False)
+            self._parts.fault(partner, f"exchange: {fault}")
+        except PeerError:
+            self.likeness.dealings.note(partner, well=False)
+        except NetworkDown:
+            pass
+
+    async def catch_up_by_entries(self, members: list[PeerId]) -> bool:
+        """From the genesis to where a member is; False when a snapshot costs less, or nobody answers."""
+        policy = self._policy
+        if not isinstance(policy, DeltaSetPolicy):
+            return False
+        for member in self._parts.world.rng.sample(members, min(PARTNERS, len(members))):
+            try:
+                if await self._take_all(policy, member):
+                    await self._parts.world.compute(policy.arrive)
+                    return True
+            except ValueError as fault:
+                self._parts.fault(member, f"exchange: {fault}")
+            except (PeerError, NetworkDown):
+                continue
+        return False
+
+    async def _take_all(self, policy: DeltaSetPolicy, member: PeerId) -> bool:
+        """Take a member's entries until nothing is missing, as long as that brings something and stays cheap."""
+        left = SNAPSHOT_BYTES * policy.set.rules.size
+        while left > 0:
+            before = policy.set.heads
+            body = await self._ask(member, policy.ask(member), push=False)
+            policy.take(member, body)
+            if decode_deltas(body).digest == policy.set.log.digest():
+                return True
+            if policy.set.heads == before:
+                return False
+            left -= len(body)
+        return False
+
+    async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
+        request = Exchange(self._access.tag, MODEL, body, push, self.admission.proof(partner), self.own.name)
+        return (await self._parts.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
+
+    # ---- answering ----
+
+    def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
+        """What a partner gets that asks or pushes; PeerRefused or PeerMisbehaved when it may not, or talks nonsense."""
+        self.admission.check(peer, request.run, request.model, request.proof)
+        self.own.check(request.circle)
+        try:
+            if request.push:
+                self._policy.take(peer, request.body)
+                return Exchanged()
+            return Exchanged(self._policy.answer(peer, request.body))
+        except ValueError as fault:
+            raise PeerMisbehaved(f"exchange: {fault}") from None

@@ -1,0 +1,249 @@
+"""Visits: where data stay home, or weigh more than a model, models go to them.
+
+visit     may my model come, and yours to me?  →  whether these data are private, and what a shard of them weighs
+weights   each fetches a copy of the other's weights, and trains it for a few local steps on its own samples
+over      the delta goes home, and counts there as if those steps had been done there, unless it does harm
+
+Only copies travel and all of it is in memory: whoever dies in the middle costs nobody more than the visit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from blake3 import blake3
+
+from ...compression.delta import SparseDelta
+from ...compression.weights import Floats
+from ...discovery.admission import Admission
+from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.policy import Policy
+from ...merging.values import decode_values, encode_values
+from ...network.base import MemorySink, Payload, Seconds, StreamLimits
+from ...node.assemble import Parts
+from ...shards.shard import SHARD_SAMPLES
+from ...similarity.driver import Likeness
+from ...training.evaluation import spread
+from ...training.trainer import Trainer
+from ...wire.errors import Diverged, LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused, TaskProblem
+from ...wire.ids import PeerId, short
+from ...wire.messages import Exchanged, GetWeights, Visit, VisitIs, VisitOver
+from .model_swap_rules import at_home, brought, choose_swap, count_of, to_bring
+
+EVERY_ROUNDS = 4  # a swap, whoever began it; more seldom, what was brought is forgotten in between (docs/log.md)
+SHARE = 0.25  # of the local steps, that visitors may have
+ASK_AGAIN = 16 * EVERY_ROUNDS  # rounds, after a no
+NOT_NOW = 2  # rounds, after one who is busy
+CANDIDATES = 4  # of whom the least alike is asked
+BYTES = 4  # of a weight on its way
+JUDGED_BY = 256  # test samples
+ASK_TIMEOUT: Seconds = 10.0
+Want = Callable[[], list[PeerId]]
+
+
+@dataclass(frozen=True)
+class Hospitality:
+    """What a node says to visitors. Of private data no more is ever told than that models may come."""
+
+    open: bool = True
+    private: bool = False
+    own_data: bool = False  # what is trained on here is not what every node has
+
+
+class Visiting:
+    """One model's visits to others, and those of others. `soon` after every round; `keep` while the node lives."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        admission: Admission,
+        policy: Policy,
+        trainer: Trainer,
+        likeness: Likeness,
+        elsewhere: Want,
+        hospitality: Hospitality,
+    ) -> None:
+        """`elsewhere` tells which members learn what does not come here anyway."""
+        self.made = 0  # and kept
+        self.hosted = 0
+        self.bytes = 0
+        self._parts = parts
+        self._admission = admission
+        self._policy = policy
+        self._trainer = trainer
+        self._likeness = likeness
+        self._elsewhere = elsewhere
+        self._hospitality = hospitality
+        self._round = 0
+        self._next_round = EVERY_ROUNDS
+        self._not_before: dict[PeerId, int] = {}  # rounds
+        self._guest: tuple[PeerId, int] | None = None  # who waits for its visit, and for how many local steps
+        self._busy = False
+        self._host: PeerId | None = None  # where a copy of our weights may be fetched from us for
+        self._sent = False
+        self._brought: list[SparseDelta] = []
+        self._now = asyncio.Event()
+
+    # ---- when ----
+
+    def soon(self, round: int) -> None:
+        """A round is over."""
+        self._round = round
+        if self._hospitality.open and round >= self._next_round:
+            self._now.set()
+
+    async def keep(self) -> None:
+        """Host who waits, and go on visits, until cancelled."""
+        while True:
+            await self._now.wait()
+            self._now.clear()
+            await self._parts.restraint.free()
+            self._busy = True
+            try:
+                if self._guest is not None:
+                    await self._entertain(*self._guest)
+                else:
+                    await self.once()
+            finally:
+                self._busy, self._guest = False, None
+
+    # ---- going ----
+
+    async def once(self) -> bool:
+        """Swap models with somebody; whether that was agreed on."""
+        peer = self._whom()
+        if peer is None:
+            return False
+        self._host, self._sent = peer, False
+        steps, access, proof = self._steps(), self._admission.access, self._admission.proof(peer)
+        try:
+            request = Visit(access.tag, self._admission.model, steps, proof)
+            told = await self._parts.calls.ask(peer, request, VisitIs, ASK_TIMEOUT)
+        except (PeerError, NetworkDown) as problem:
+            busy = isinstance(problem, PeerRefused) and problem.code == "busy"
+            self._not_before[peer] = self._round + (NOT_NOW if busy else ASK_AGAIN)
+            return False
+        self._next_round = self._round + EVERY_ROUNDS
+        size = self._trainer.bench.layout.size
+        swap = choose_swap(told.shard_bytes, BYTES * size, 2 * count_of(size), told.private)
+        self._parts.events.say("visit", f"with {short(peer)}: {swap.why}")
+        if not swap.model_travels:
+            self._host, self._not_before[peer] = None, self._round + ASK_AGAIN
+            return False
+        await self._entertain(peer, steps)
+        return True
+
+    def _whom(self) -> PeerId | None:
+        """Of a few members whose work does not come here anyway the one whose model is least like ours."""
+        able = [peer for peer in self._elsewhere() if self._not_before.get(peer, 0) <= self._round]
+        self._not_before = {peer: when for peer, when in self._not_before.items() if when > self._round}
+        asked = self._parts.world.rng.sample(able, min(CANDIDATES, len(able)))
+        return min(asked, key=lambda peer: self._likeness.kinship(peer).similarity or 0.0, default=None)
+
+    def _steps(self) -> int:
+        """What a visit takes of both: a small share of all local steps."""
+        return max(1, round(SHARE * EVERY_ROUNDS * self._trainer.steps_done / max(1, self._round)))
+
+    async def payload(self, peer: PeerId, request: GetWeights) -> Payload:
+        """A copy of our weights for where we visit; PeerRefused to anyone else."""
+        self._admission.check(peer, request.run, request.model, request.proof)
+        if peer != self._host:
+            raise PeerRefused("no visit", "none was agreed on")
+        data = await self._parts.world.aside(lambda: encode_values(self._weights(), 8 * BYTES))
+        self._sent = True
+        self.bytes += len(data)
+        return Payload.of(data)
+
+    def _weights(self) -> Floats:
+        policy = self._policy
+        return policy.weights() if isinstance(policy, DeltaSetPolicy) else policy.start()
+
+    async def over(self, peer: PeerId, request: VisitOver) -> Exchanged:
+        """What our visit came to; what comes late, twice or from nobody we visit is passed over."""
+        self._admission.check(peer, request.run, request.model, request.proof)
+        if peer == self._host and self._sent:
+            self._host = None
+            size = self._trainer.bench.layout.size
+            try:
+                self._brought.append(await self._parts.world.aside(lambda: brought(request.delta, size)))
+            except ValueError as fault:
+                raise PeerMisbehaved(f"visit: {fault}") from None
+            self.bytes += len(request.delta)
+        return Exchanged()
+
+    async def come_home(self, weights: Floats) -> Floats:
+        """A round's weights with what visits have brought since the last."""
+        waiting, self._brought = self._brought, []
+        for delta in waiting:
+            weights = await self._parts.world.compute(lambda weights=weights, delta=delta: self._kept(weights, delta))  # type: ignore[misc]
+        return weights
+
+    def _kept(self, weights: Floats, delta: SparseDelta) -> Floats:
+        """Heavy. What came home is the host's word: it stays only if the test data do not speak against it."""
+        together = at_home(weights, delta)
+        some = spread(self._trainer.bench.test, JUDGED_BY)
+        before, after = (self._trainer.evaluate(each, some).loss for each in (weights, together))
+        kept = after <= before
+        self.made += kept
+        return together if kept else weights
+
+    # ---- hosting ----
+
+    def answer(self, peer: PeerId, request: Visit) -> VisitIs:
+        """Whether a model may come, and ours go there; PeerRefused when not."""
+        self._admission.check(peer, request.run, request.model, request.proof)
+        hospitality = self._hospitality
+        if not hospitality.open:
+            raise PeerRefused("no visits", "this node takes no visitors")
+        if not hospitality.own_data or not self._trainer.samples:
+            raise PeerRefused("no visits", "there are no data here that others have not")
+        if peer not in self._elsewhere():
+            raise PeerRefused("no visits", "what is learned here gets to you anyway")
+        if self._busy or self._guest is not None or self._round < self._next_round or self._parts.restraint.why:
+            raise PeerRefused("busy", "not now")
+        self._next_round = self._round + EVERY_ROUNDS
+        self._host, self._sent, self._guest = peer, False, (peer, min(request.steps, self._steps()))
+        self._now.set()
+        return VisitIs(hospitality.private, SHARD_SAMPLES * self._trainer.pool.sample_bytes)
+
+    async def _entertain(self, peer: PeerId, steps: int) -> None:
+        """Train a copy of a peer's weights on the samples here, and send home what that did."""
+        weights = await self._fetch(peer)
+        if weights is None or not self._trainer.samples:
+            return
+        try:
+            delta = await self._parts.world.compute(lambda: self._train(peer, weights, steps), steps)
+            access, proof = self._admission.access, self._admission.proof(peer)
+            home = VisitOver(access.tag, self._admission.model, delta, proof)
+            await self._parts.calls.ask(peer, home, Exchanged, ASK_TIMEOUT)
+        except (PeerError, NetworkDown, Diverged, LocalProblem, TaskProblem, ValueError):
+            return  # it is the visitor's loss: weights that cannot be trained are not brought home
+        self.hosted += 1
+        self.bytes += len(delta)
+
+    async def _fetch(self, peer: PeerId) -> Floats | None:
+        size, access = self._trainer.bench.layout.size, self._admission.access
+        request = GetWeights(access.tag, self._admission.model, self._admission.proof(peer))
+        sink = MemorySink()
+        try:
+            await self._parts.calls.fetch(peer, request, sink, StreamLimits(BYTES * size))
+            return await self._parts.world.aside(lambda: decode_values(sink.content(), size, 8 * BYTES))
+        except (ValueError, PeerMisbehaved) as fault:
+            self._parts.fault(peer, f"visit: {fault}")
+        except (PeerError, NetworkDown):
+            pass
+        return None
+
+    def _train(self, peer: PeerId, weights: Floats, steps: int) -> bytes:
+        """Heavy. With an optimizer and an order of its own; what the visitor first makes of the samples is heard."""
+        pool, bench = self._trainer.pool, self._trainer.bench
+        seed = int.from_bytes(blake3(f"{peer} {self._round}".encode()).digest(4)) >> 1
+        visitor = Trainer(bench, pool.own, seed)
+        visitor.brake = self._trainer.brake
+        after = visitor.steps(weights, steps, at=self._trainer.steps_done).weights
+        seen = np.flatnonzero(~np.isnan(visitor.pool.scores.first))
+        pool.hear(f"visit {short(peer)}", pool.own[seen], visitor.pool.scores.first[seen])
+        return to_bring(weights, after)

@@ -1,0 +1,138 @@
+"""From a task to a plan that others can follow, and from a plan back to a bench to train on."""
+
+from __future__ import annotations
+
+import numpy as np
+from blake3 import blake3
+
+from ...compression.weights import to_units
+from ...config.task_choice import TaskChoice
+from ...merging.deltaset.accumulate import weights_hash
+from ...merging.policy import MakePolicy
+from ...merging.registry import check_settings, policy_named
+from ...runtime.seams import OpenBench
+from ...similarity.partners import RANGES, without_partner_settings
+from ...tasks.find import installed_task, load_task
+from ...tasks.task import Option, Samples, Task, as_option, option_defaults
+from ...training.host import Bench
+from ...wire.errors import UsageError
+from ...wire.run import Plan
+
+
+def open_bench(choice: TaskChoice, seed: int) -> Bench:
+    """Load the task and build its model and data. Takes seconds the first time: it imports torch."""
+    load = installed_task if choice.foreign else load_task
+    return Bench(load(choice.spec, choice.options, choice.source), choice.device, seed)
+
+
+def make_plan(bench: Bench, choice: TaskChoice, seed: int) -> Plan:
+    """The plan a founder signs. UsageError when the policy is not known here, or not with these settings."""
+    known_policy(choice.policy)
+    try:
+        check_settings(choice.policy, without_partner_settings(choice.settings), besides=RANGES)
+    except ValueError as error:
+        raise UsageError(f"--set: {error}") from None
+    return Plan(
+        task=bench.task.name,
+        version=bench.task.version,
+        options=bench.task.options,
+        parameters=bench.layout.size,
+        layout=bench.layout.hash,
+        genesis=weights_hash(to_units(bench.genesis)).hex(),
+        probe=probe_hash(bench),
+        data=data_hash(bench),
+        seed=seed,
+        policy=choice.policy,
+        settings=dict(choice.settings),
+        round_seconds=choice.round_seconds,
+        max_steps=choice.max_steps,
+        aim=choice.aim,
+    )
+
+
+def known_policy(name: str) -> MakePolicy:
+    try:
+        return policy_named(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
+    """A bench for somebody else's plan; UsageError when what is installed or was said here does not go with it.
+
+    The task's code is what the user named, or what is installed under the plan's name: never what a founder chose.
+    The genesis may differ (another torch, another device): then the weights come from a peer.
+    """
+    _check_wishes(plan, own)
+    named = "spec" in own.given
+    if named:
+        _check_name(plan, own)
+    options = {**own.options, **plan.options}
+    choice = TaskChoice(own.spec if named else plan.task, options, own.source, device=own.device, foreign=not named)
+    try:
+        bench = open_bench(choice, plan.seed)
+    except UsageError as error:
+        raise UsageError(f"this run learns {plan.task!r}, which is not to be had here: {error}") from None
+    _check_task(plan, own, bench)
+    return bench
+
+
+def _check_wishes(plan: Plan, own: TaskChoice) -> None:
+    """What the user said about the run against what it is."""
+    said: list[tuple[str, str, object, object]] = [  # field of the choice, flag, wanted, planned
+        ("policy", "--policy ", own.policy, plan.policy),
+        ("aim", "--aim ", own.aim, plan.aim),
+        ("round_seconds", "--round-seconds ", own.round_seconds, plan.round_seconds),
+    ]
+    said += [("settings", f"--set {key}=", value, plan.settings.get(key)) for key, value in own.settings.items()]
+    for field, flag, wanted, planned in said:
+        if field in own.given and wanted != planned:
+            fixed = "does not set it" if planned is None else f"has {planned}"
+            raise UsageError(f"{flag}{wanted} contradicts the run, which {fixed}; leave it out, or --found a new run")
+
+
+def _check_name(plan: Plan, own: TaskChoice) -> None:
+    name = load_task(own.spec, own.options, own.source).name
+    if name != plan.task:
+        raise UsageError(f"--task {own.spec} is {name!r}, and this run learns {plan.task!r}; leave --task out")
+
+
+def _check_task(plan: Plan, own: TaskChoice, bench: Bench) -> None:
+    task = bench.task
+    if task.version != plan.version or (task.options == plan.options and bench.layout.hash != plan.layout):
+        raise UsageError(
+            f"this run learns {plan.task!r} version {plan.version} with {plan.parameters:,} parameters; installed here "
+            f"is version {task.version} with {bench.layout.size:,}; install the same version"
+        )
+    for key, value in own.options.items():
+        if key not in task.LOCAL and as_option(task.name, key, value, getattr(task, key)) != _planned(plan, task, key):
+            planned = _planned(plan, task, key)
+            raise UsageError(
+                f"--task-option {key}={value} contradicts the run, which has {key}={planned}; leave it out"
+            )
+
+
+def _planned(plan: Plan, task: Task, key: str) -> Option:
+    return plan.options.get(key, option_defaults(type(task))[key])
+
+
+def has_genesis(plan: Plan, bench: Bench) -> bool:
+    """Whether this machine's seed gives the run's first weights."""
+    return weights_hash(to_units(bench.genesis)).hex() == plan.genesis
+
+
+def probe_hash(bench: Bench) -> str:
+    return _hash(bench.task.probe())
+
+
+def data_hash(bench: Bench) -> str:
+    """By which nodes see whether they have the same data."""
+    return _hash(bench.data)
+
+
+def _hash(samples: Samples) -> str:
+    digest = blake3()
+    for name, column in sorted(samples.items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(column.numpy()).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+"""Rows for the views: the shards a node has, what models make of them, and the journey of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...network.base import Seconds
+from ...shards.datum import NAMES, QUARANTINED, part, reason, state_codes, summarise
+from ...shards.driver import Holdings
+from ...shards.shard import Shard
+from ...shards.visits import History
+from ...training.pool import Indices, Pool
+from ...wire.errors import UsageError
+from ...wire.status import ShardRow, VisitRow
+from .shard_work import ShardWork
+
+FRESH: Seconds = 4.0  # for so long rows are shown as they were
+
+
+class ShardRows:
+    """What is shown of one node's shards."""
+
+    def __init__(self, work: ShardWork, holdings: Holdings, pool: Pool, me: str) -> None:
+        self._work = work
+        self._holdings = holdings
+        self._pool = pool
+        self._me = me
+        self._rows: tuple[ShardRow, ...] = ()
+        self._until: Seconds = float("-inf")
+
+    def all(self, now: Seconds) -> tuple[ShardRow, ...]:
+        """Every shard here, without its journey: those that travel, or those dealt from what every node can make."""
+        if now >= self._until:
+            with self._pool.lock:
+                here = [self._row(shard) for shard in self._holdings.ids()]
+                self._rows = tuple(here or [self._dealt(shard) for shard in self._work.dealt])
+            self._until = now + FRESH
+        return self._rows
+
+    def one(self, words: str, now: Seconds) -> ShardRow:
+        """The shard whose id begins so, with its journey. UsageError when there is none, or several are."""
+        found = [row.id for row in self.all(now) if words and row.id.startswith(words.lower())]
+        if len(found) != 1:
+            kind = "several shards begin" if found else "no shard here begins"
+            raise UsageError(f"{kind} with {words[:40]!r}; `p2pnode shards` lists them")
+        row = next(row for row in self.all(now) if row.id == found[0])
+        return msgspec.structs.replace(row, journey=journey_of(self._holdings.history(row.id)))
+
+    def _row(self, shard: str) -> ShardRow:
+        return msgspec.structs.replace(self._holdings.row(shard), **self._judged(shard, self._work.places(shard)))
+
+    def _dealt(self, shard: Shard) -> ShardRow:
+        places = self._pool.places(shard.indices)
+        return ShardRow(
+            shard.id, len(shard), len(shard) * self._pool.sample_bytes, self._me, **self._judged(shard.id, places)
+        )
+
+    def _judged(self, shard: str, places: Indices) -> dict[str, Any]:
+        """What models make of the samples, and why: the last of the reasons is the one shown."""
+        states, seen = part(self._pool.scores.states, places), self._pool.scores.confidence.mean(places)
+        summary = summarise(states)
+        counts = {name: getattr(summary, name) for name in NAMES if getattr(summary, name)}
+        masked = np.flatnonzero(state_codes(states) == QUARANTINED)
+        why = self._work.unusable.get(shard) or self._work.shipped.get(shard, "")
+        why = why or (reason(states, int(masked[0])) if len(masked) else "")
+        return {"states": counts, "confidence": None if np.isnan(seen) else seen, "why": why}
+
+
+def journey_of(history: History) -> tuple[VisitRow, ...]:
+    """The visits, oldest first; of summarised ones the last of each model."""
+    old = () if history.summary is None else history.summary.models
+    past = [VisitRow(one.model, one.model, 0, one.before, one.after, one.time) for one in old]
+    latest = [VisitRow(v.peer, v.model, v.round, v.before, v.after, v.time) for v in history.visits]
+    return (*past, *latest)

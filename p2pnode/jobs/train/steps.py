@@ -1,0 +1,92 @@
+"""A round's local steps, in slices: between them, what partners sent meanwhile is let in (deltaset/correction.py).
+
+Each slice is a piece of work of its own for the compute thread, in real life and in a simulation alike: there a slice
+is computed at its beginning, and what comes in while its time passes is for the next one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...compression.weights import Floats
+from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.policy import Policy
+from ...network.base import Seconds
+from ...runtime.seams import World
+from ...training.background import measure_influence
+from ...training.trainer import Trainer, TrainResult
+from ...wire.errors import Diverged
+
+MOST = 4  # slices in a round
+SHARE = 0.005  # of a round, for all its corrections; going in and out of slices takes about as much again
+
+
+class Slices:
+    """One model's training, round by round."""
+
+    def __init__(self, world: World, policy: Policy, trainer: Trainer, round_seconds: Seconds) -> None:
+        self._world = world
+        self._policy = policy
+        self._trainer = trainer
+        self._round_seconds = round_seconds
+        self._lead = 0  # steps of the run before this node's own
+        self._cost: Seconds = math.inf  # of a correction, the cheapest so far; on a busy machine others are much dearer
+
+    async def train(self, steps: int, rate: float, at: int = 0) -> tuple[Floats, TrainResult]:
+        """`steps` local steps: where they started, seen from the end, and what they came to. Diverged as in Trainer.
+
+        `at` is how many steps the run has come, where that is more than this node's own.
+        """
+        self._lead = max(0, at - self._trainer.steps_done)
+        begun, result, asked = np.empty(0, np.float32), None, 0
+        for count in split(steps, self._count()):
+            if result is not None and result.steps < asked:
+                break  # the node is to rest
+            asked += count
+            begun, result = await self._world.compute(
+                lambda begun=begun, before=result, count=count: self._slice(begun, before, count, rate),  # type: ignore[misc]
+                count,
+            )
+        assert result is not None
+        await self._world.compute(lambda: self._end(result))
+        return begun, result
+
+    def _count(self) -> int:
+        """As many slices as their corrections may take time."""
+        policy = self._policy
+        if not isinstance(policy, DeltaSetPolicy) or not policy.author.tuning.tau:
+            return 1
+        if math.isinf(self._cost):
+            return 2  # to see what one costs
+        return 1 + min(MOST - 1, int(SHARE * self._round_seconds / max(self._cost, 1e-9)))
+
+    def _slice(self, begun: Floats, before: TrainResult | None, count: int, rate: float) -> tuple[Floats, TrainResult]:
+        if before is None:
+            begun = weights = self._policy.start()
+        else:
+            weights = before.weights
+            self._correct(begun, weights)
+        result = self._trainer.steps(weights, count, at=self._lead + self._trainer.steps_done, rate=rate)
+        return begun, result if before is None else before.then(result)
+
+    def _correct(self, begun: Floats, weights: Floats) -> None:
+        assert isinstance(self._policy, DeltaSetPolicy)
+        clock = self._world.clock
+        at = clock.monotonic()
+        if self._policy.correct(begun, weights):
+            self._cost = min(self._cost, clock.monotonic() - at)
+
+    def _end(self, result: TrainResult) -> None:
+        if not np.isfinite(result.weights).all():
+            self._trainer.reset_optimizer()
+            done = self._trainer.steps_done
+            raise Diverged(f"weights were no finite numbers after {done} local steps", result.steps, 0.0)
+        measure_influence(self._policy, self._trainer, result.weights)
+
+
+def split(steps: int, slices: int) -> list[int]:
+    """Steps in at most so many nearly equal parts, none of them empty."""
+    least, longer = divmod(steps, slices)
+    return [least + (place < longer) for place in range(min(steps, slices))]

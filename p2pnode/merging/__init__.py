@@ -1,0 +1,1 @@
+"""TODO: what lives in merging, and where to start reading."""

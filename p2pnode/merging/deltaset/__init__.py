@@ -1,0 +1,1 @@
+"""TODO: what lives in deltaset, and where to start reading."""

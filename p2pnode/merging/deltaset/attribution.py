@@ -1,0 +1,73 @@
+"""Peers whose entries this node leaves out of its own weights.
+
+A private offset on what the node trains and exports; the set itself, its hash and its snapshots stay as they are
+(docs/design.md, rules of the set). It reaches as far back as entries are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ...compression.weights import Floats, Units, from_units
+from ..policy import Arrays
+from .accumulate import apply, unapply
+from .entry import delta_of
+from .influence import added_by
+from .log import Change
+from .messages import bytes_array
+from .set import DeltaSet
+
+EVERYTHING = slice(None)
+_PEERS, _OFFSET = "left out/peers", "left out/offset"
+
+
+class LeftOut:
+    """The sum of what is left out. Costs nothing while nobody is."""
+
+    def __init__(self) -> None:
+        self.peers: frozenset[str] = frozenset()
+        self._offset: Units | None = None
+
+    def begin(self, deltas: DeltaSet, peer: str) -> None:
+        """Leave out what is kept of a peer, and what comes of it from now on."""
+        if peer in self.peers:
+            return
+        offset = added_by(deltas, peer)
+        self._offset = offset if self._offset is None else self._offset + offset
+        self.peers |= {peer}
+
+    def follow(self, change: Change, deltas: DeltaSet) -> None:
+        """Entries came to count, or no longer do."""
+        if self._offset is None:
+            return
+        for entry in change.added:
+            if entry.peer in self.peers:
+                apply(self._offset, delta_of(entry, deltas.rules))
+        for entry in change.removed:
+            if entry.peer in self.peers:
+                unapply(self._offset, delta_of(entry, deltas.rules))
+
+    def move(self, deltas: DeltaSet) -> None:
+        """On to another circle: one without entries goes on from the same weights, others tell theirs anew."""
+        if self._offset is not None and deltas.heads:
+            self._offset = sum((added_by(deltas, peer) for peer in self.peers), np.zeros_like(deltas.units))
+
+    def weights(self, deltas: DeltaSet, part: slice = EVERYTHING) -> Floats:
+        """A without them, or a part of it."""
+        units = deltas.units[part]
+        return from_units(units if self._offset is None else units - self._offset[part])
+
+    def arrays(self) -> Arrays:
+        if self._offset is None:
+            return {}
+        return {_PEERS: bytes_array(msgspec.msgpack.encode(sorted(self.peers))), _OFFSET: self._offset.copy()}
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        if _PEERS in arrays and _OFFSET in arrays:
+            self.peers = frozenset(msgspec.msgpack.decode(arrays[_PEERS].tobytes(), type=list[str]))
+            self._offset = arrays[_OFFSET].astype(np.int32)

@@ -1,0 +1,65 @@
+"""Training goes on while entries come in: what becomes of the steps done meanwhile (docs/design.md, correction).
+
+At a step boundary, with x the weights in training, s where they started and A the circle's weights as they are now:
+
+    ‖x − A‖ ≤ τ · its running median    x ← A + (x − s), s ← A    the steps are kept, on top of what came in
+    beyond                              e += x − s, x ← A, s ← A    they started from the wrong place
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from math import isfinite, sqrt
+
+import numpy as np
+
+from ...compression.weights import MAX_UNITS, Floats, Units, to_units
+
+WINDOW = 25  # distances the median is of
+
+Blocks = Callable[[], Iterator[tuple[slice, Floats]]]  # A, part by part
+
+
+class Correction:
+    """One node's corrections: how many there were of each kind, and the distances they are judged by."""
+
+    def __init__(self, tau: float) -> None:
+        self.kept = 0
+        self.restarted = 0
+        self._tau = tau
+        self._distances: deque[float] = deque(maxlen=WINDOW)
+
+    def correct(self, start: Floats, x: Floats, residual: Units, weights: Blocks) -> None:
+        """Let `weights` in. `start`, `x` and `residual` change in place: no vector is made beside them.
+
+        ValueError, and nothing changed, when x has values that are no finite numbers: then it is not progress.
+        """
+        if self._keeps(_distance(x, weights())):
+            self.kept += 1
+            for block, now in weights():
+                x[block] += now - start[block]
+                start[block] = now
+        else:
+            self.restarted += 1
+            for block, now in weights():
+                unsent = residual[block].astype(np.int64) + to_units(x[block] - start[block])
+                residual[block] = np.clip(unsent, -MAX_UNITS, MAX_UNITS)
+                x[block] = start[block] = now
+
+    def _keeps(self, distance: float) -> bool:
+        """Without a distance to compare with, nothing is thrown away."""
+        if not isfinite(distance):
+            raise ValueError("the weights in training are not finite numbers")
+        near = not self._distances or distance <= self._tau * float(np.median(self._distances))
+        self._distances.append(distance)
+        return near
+
+
+def _distance(x: Floats, weights: Iterator[tuple[slice, Floats]]) -> float:
+    """‖x − A‖."""
+    squares = 0.0
+    for block, now in weights:
+        apart = x[block] - now
+        squares += float(np.dot(apart, apart))
+    return sqrt(squares)

@@ -1,0 +1,94 @@
+"""Two nodes make their delta sets equal: what to say to a partner, and what its words change here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from .entry import Chain, Claim, decode_entry, encode_entry, read_claim
+from .heads import encode_heads, missing
+from .log import Change
+from .messages import MAX_BODY_BYTES, MAX_CLAIMS, MAX_PROOFS, Deltas
+from .set import DeltaSet
+
+SNAPSHOT_BYTES = 4  # a coordinate
+
+
+def question(deltas: DeltaSet) -> Deltas:
+    """Where we stand."""
+    return Deltas(deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas))
+
+
+def agreed(deltas: DeltaSet) -> Deltas:
+    """The reply to one that stands where we do."""
+    return Deltas(deltas.log.digest(), checksum=checksum_bytes(deltas))
+
+
+def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas | None:
+    """What one that stands at `theirs` lacks; None when that is nothing."""
+    lacks = _all_that_fits(deltas, theirs)
+    return msgspec.structs.replace(lacks, heads=b"", behind=False, claims=()) if lacks.entries else None
+
+
+def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
+    """Where we stand and what they lack; no entries for a newcomer whom a snapshot serves better."""
+    told = _all_that_fits(deltas, theirs)
+    if not theirs and (told.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
+        return msgspec.structs.replace(told, entries=(), behind=True)
+    return told
+
+
+def _entry_bytes(deltas: DeltaSet) -> int:
+    """About what all kept entries take on the wire."""
+    return sum(len(entry.payload) for entry in deltas.log)
+
+
+def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
+    """Within the size of a message; the rest comes next time."""
+    log, heads, size = deltas.log, deltas.heads, 0
+    behind = not log.can_serve(theirs)
+    entries: list[bytes] = []
+    for span in missing(theirs, heads):
+        for entry in log.entries(span):
+            data = encode_entry(entry)
+            size += len(data)
+            if size > MAX_BODY_BYTES and entries:
+                break
+            entries.append(data)
+    proofs = tuple(log.proofs.values())[:MAX_PROOFS]
+    claims = [claim for chain in heads for claim in log.claims(chain)] if heads == theirs else []
+    return Deltas(
+        log.digest(),
+        encode_heads(heads),
+        tuple(entries),
+        proofs,
+        behind,
+        tuple(claims[:MAX_CLAIMS]),
+        checksum_bytes(deltas),
+    )
+
+
+def checksum_bytes(deltas: DeltaSet) -> bytes:
+    return deltas.checksum.to_bytes(8, "little")
+
+
+def changes(deltas: DeltaSet, told: Deltas) -> Iterator[Change]:
+    """Put a partner's words into the set, one change after the other; ValueError for an entry that breaks the rules."""
+    for proof in told.proofs:
+        yield deltas.add_proof(proof)
+    yield from _forks(deltas, told.claims)
+    for data in told.entries:
+        change = deltas.add(decode_entry(data))
+        if change.verdict == "refused" and "left out" not in change.why:
+            raise ValueError(f"entry refused: {change.why}")
+        yield change
+
+
+def _forks(deltas: DeltaSet, claims: tuple[Claim, ...]) -> Iterator[Change]:
+    """Equal heads and unequal digests: somebody told us and our partner different things. Find out who."""
+    chains: dict[Chain, list[Claim]] = {}
+    for claim in claims:
+        chains.setdefault(read_claim(claim).chain, []).append(claim)
+    for chain, told in chains.items():
+        yield deltas.compare_claims(told, chain)

@@ -1,0 +1,298 @@
+"""The delta set: a circle's weights are the sum of signed sparse deltas, equal wherever the same entries are known.
+
+Each round the node's progress goes into a residual e ← β·e + (x − s); its k largest entries, quantised and weighted
+by γ/G, become an entry of the node's own log. Partners compare heads and pass on what is missing, whoever wrote it.
+Training never waits: the next round starts from whatever A is by then, and progress that was not sent lives on in e
+alone (docs/design.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
+
+from ...compression.selectors.scored import Scorer
+from ...compression.weights import Floats, blocks
+from ...wire.bounded import remember
+from ...wire.ids import PeerId
+from ..policy import Arrays, Facts, Merged, Origin
+from ..readout import follow
+from ..snapshots.outline import Snapshot
+from .accumulate import in_range
+from .agreement import Agreement, Behind
+from .attribution import LeftOut
+from .author import Author, Draft
+from .bridges import BridgeDraft, Bridges, sign_bridge
+from .correction import Correction
+from .entry import UPDATE, Chain, Entry, decode_entry, delta_of, encode_entry, rules_for
+from .entry import Facts as EntryFacts
+from .exchange import agreed, changes, push, question, reply
+from .heads import decode_heads, mark_of
+from .heads import merge as merge_heads
+from .log import Change
+from .messages import Deltas, decode_deltas, encode_deltas
+from .past import Past, adopted, first_free_incarnation
+from .retention import droppable
+from .set import DeltaSet
+from .state import Tuning, set_arrays, set_from, tuning_of
+
+DROP_EVERY = 16  # merges
+LOOK_EVERY = 32  # merges, at which A in memory is compared with what its entries make
+MAX_PARTNERS = 64
+MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to have them
+
+
+class DeltaSetPolicy:
+    """One node's part in a delta set."""
+
+    def __init__(self, origin: Origin) -> None:
+        tuning = tuning_of(origin.settings)
+        lineage = bytes.fromhex(origin.lineage)
+        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, tuning.norm_ratio)
+        self.set = DeltaSet(rules, origin.genesis)
+        self.author = Author(origin.identity, tuning, origin.layers or (len(origin.genesis),), _scorer(tuning, origin))
+        self.agreement = Agreement()
+        self._behind = Behind()
+        self._readout = self.set.weights()
+        self._came_in = 0
+        self._left_out = LeftOut()
+        self.told: dict[str, EntryFacts] = {}  # what each author said of its latest round
+        self._merges = 0
+        self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
+        self._trained = mark_of(self.set.heads)
+        self._lock = threading.Lock()  # light and heavy methods run in two threads
+        self._past = Past(lambda: self.set, self._lock)
+        self.bridges = Bridges(lambda: self.set, self._lock)
+        self.correction = Correction(tuning.tau)
+
+    # ---- the round ----
+
+    def start(self) -> Floats:
+        with self._lock:
+            self._trained = mark_of(self.set.heads)
+        weights = np.empty_like(self._readout)
+        for block, values in self._weights_in_blocks():
+            weights[block] = values
+        return weights
+
+    def _weights_in_blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """A, block by block, so that no light method waits for all of it; what comes in between is in the rest."""
+        for block in blocks(len(self._readout)):
+            with self._lock:
+                weights = self._left_out.weights(self.set, block)
+            yield block, weights
+
+    def correct(self, begun: Floats, now: Floats) -> bool:
+        """Heavy, at a step boundary of a round that started at `begun`: let in what came since. Both change in place.
+
+        Whether anything had come; ValueError, and nothing changed, when the weights are not finite numbers.
+        """
+        with self._lock:
+            mark = mark_of(self.set.heads)
+        if mark == self._trained:
+            return False
+        self.correction.correct(begun, now, self.author.residual, self._weights_in_blocks)
+        self._trained = mark
+        return True
+
+    def readout(self) -> Floats:
+        return self._readout.copy()
+
+    def weights(self) -> Floats:
+        """A, without whom this node leaves out."""
+        with self._lock:
+            return self._left_out.weights(self.set)
+
+    def leave_out(self, peer: str) -> None:
+        """Heavy. Keep a peer's entries out of what this node trains, evaluates and exports; the set stays as it is."""
+        with self._lock:
+            self._left_out.begin(self.set, peer)
+            self._readout = self._left_out.weights(self.set)
+
+    def entries(self) -> list[Entry]:
+        """Those kept, as they are now."""
+        with self._lock:
+            return list(self.set.log)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Whom this node leaves out."""
+        return self._left_out.peers
+
+    def record(self, begun: Floats, after: Floats, facts: Facts) -> Draft:
+        with self._lock:
+            now = mark_of(self.set.heads)
+        return self.author.draft(self.set, begun, after, facts, self._trained, now)
+
+    def publish(self, draft: object) -> bytes:
+        assert isinstance(draft, Draft | BridgeDraft)
+        with self._lock:
+            if not in_range(self.set.units, draft.delta):
+                return b""  # the weights have grown to the edge of the grid: nothing more is added
+            if isinstance(draft, BridgeDraft):
+                known = draft.is_known(self.set.log)
+                return b"" if known else self._add_own(sign_bridge(self.author, self.set, draft))
+            journal = self._add_own(self.author.sign(draft, self.set))
+            self.author.published(draft)
+            return journal
+
+    def _add_own(self, entry: Entry) -> bytes:
+        change = self._follow(self.set.add(entry))
+        if change.verdict != "added":
+            raise ValueError(f"own entry {change.verdict}: {change.why}")
+        return encode_entry(entry)
+
+    def merge(self) -> Merged:
+        with self._lock:
+            came_in, self._came_in = self._came_in, 0
+            self._merges += 1
+            if self._merges % DROP_EVERY == 0:
+                self._drop_old()
+        if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
+            self._look()
+        moved = follow(self._readout, self._weights_in_blocks())
+        words = f"{came_in} entries of others" if came_in else "nothing new"
+        return Merged(words, came_in, moved, self.author.values)
+
+    def _drop_old(self) -> None:
+        """Forget entries that snapshots cover; our own stay until two partners have them."""
+        heads = self.set.heads
+        known = list(self._partners_heads.values())
+        until = droppable(heads, heads, self.author.identity.peer_id, known)
+        most = {chain: head - MOST_KEPT for chain, head in heads.items() if head > MOST_KEPT}
+        self.set.log.drop(merge_heads(until, most))
+
+    def _follow(self, change: Change) -> Change:
+        self._left_out.follow(change, self.set)
+        self.told.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
+        scorer = self.author.scorer
+        for entry in change.added:
+            if scorer is not None and entry.peer != self.author.identity.peer_id:
+                scorer.hear(entry.facts.layers)
+        return change
+
+    # ---- exchange ----
+
+    def ask(self, partner: PeerId) -> bytes:
+        with self._lock:
+            return encode_deltas(question(self.set))
+
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether partners have gone on beyond what entries can bring, or our own weights are wrong."""
+        return self._behind.due or self.agreement.damaged
+
+    def answer(self, partner: PeerId, request: bytes) -> bytes:
+        asked = decode_deltas(request)
+        with self._lock:
+            if asked.digest == self.set.log.digest():
+                self._compare(partner, asked)
+                self._note_heads(partner, self.set.heads)
+                return encode_deltas(agreed(self.set))
+            theirs = decode_heads(asked.heads)
+            self._note_heads(partner, theirs)
+            return encode_deltas(reply(self.set, theirs))
+
+    def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
+        remember(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
+
+    def take(self, partner: PeerId, answer: bytes) -> bytes:
+        told = decode_deltas(answer)
+        with self._lock:
+            for change in changes(self.set, told):
+                self._came_in += len(self._follow(change).added)
+            self._compare(partner, told)
+            if not told.heads:
+                return b""
+            theirs = decode_heads(told.heads)
+            self._behind.note(told.behind, theirs, self.set.heads)
+            lacks = push(self.set, theirs)
+        return b"" if lacks is None else encode_deltas(lacks)
+
+    def _compare(self, partner: PeerId, told: Deltas) -> None:
+        theirs = told.checksum_of(self.set.log.digest())
+        if theirs is not None:
+            self.agreement.compare(partner, self.set.checksum, theirs)
+
+    # ---- starting elsewhere, and again ----
+
+    def snapshot(self, at: bytes = b"") -> Snapshot | None:
+        """May run beside heavy methods too: a newcomer does not wait for a round to end."""
+        return None if self.agreement.damaged else self._past.snapshot(at)
+
+    def _look(self) -> None:
+        """Whether A in memory is what its entries make."""
+        found = self._past.checksums()
+        if found is not None:
+            self.agreement.look(*found)
+
+    def arrive(self) -> None:
+        """Heavy. Go on from a member's entries, taken in from the genesis on, as from a snapshot."""
+        author = self.author
+        with self._lock:
+            author.incarnation = max(author.incarnation, first_free_incarnation(self.set, author.identity.peer_id))
+            self._readout = self._left_out.weights(self.set)
+
+    def adopt(self, snapshot: Snapshot) -> None:
+        me = self.author.identity.peer_id
+        with self._lock:
+            after = adopted(snapshot, self.set, me)
+            if not list(self.set.log):
+                self.author.incarnation = max(self.author.incarnation, first_free_incarnation(after, me))
+            self.set = after
+            self._behind.caught_up()
+            self.agreement.mended()
+            self._readout = self._left_out.weights(self.set)
+
+    def move(self, deltas: DeltaSet, weights: Floats, incarnation: int) -> None:
+        """Light, between rounds. Go on in another circle (setcircle.py): the residual comes along, a new log begins.
+
+        `weights` are those of the set, which take a while to make.
+        """
+        with self._lock:
+            self.author.move(max(incarnation, first_free_incarnation(deltas, self.author.identity.peer_id)))
+            self._left_out.move(deltas)
+            self.set = deltas
+            self._partners_heads.clear()
+            self._behind.caught_up()
+            self.agreement.mended()
+            self._readout = self._left_out.weights(deltas) if self.left_out else weights
+
+    def _shared(self) -> Arrays:
+        with self._lock:
+            return set_arrays(self.set)
+
+    def state(self) -> Arrays:
+        return {**self._shared(), **self.author.state(), **self._left_out.arrays(), "readout": self.readout()}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]], journal: list[bytes]) -> None:
+        try:
+            readout = state["readout"]
+            if readout.shape != self._readout.shape:
+                raise ValueError("the state is of another model")
+            with self._lock:
+                restored = set_from(state, self.set.rules)
+                self.author.restore(state)
+                self.set, self._readout = restored, readout.astype(np.float32)
+                self._left_out.restore(state)
+                for data in journal:
+                    change = self._follow(self.set.add(decode_entry(data)))
+                    for entry in (entry for entry in change.added if entry.kind == UPDATE):
+                        self.author.rounds += 1
+                        self.author.residual[delta_of(entry, self.set.rules).indices] = 0  # it was sent since
+        except (KeyError, IndexError, msgspec.DecodeError) as error:
+            raise ValueError(f"the saved state is incomplete: {error}") from None
+
+
+def _scorer(tuning: Tuning, origin: Origin) -> Scorer | None:
+    """Whoever judges what to send; None where the largest magnitudes go."""
+    if tuning.scoring.plain:
+        return None
+    seed = int.from_bytes(blake3(f"{origin.seed}/{origin.identity.peer_id}".encode()).digest(8))
+    return Scorer(tuning.scoring, origin.layers or (len(origin.genesis),), seed, origin.beside)

@@ -1,0 +1,84 @@
+"""The delta set: entries and what they add up to, kept together.
+
+    A = genesis + Σ entries that count
+
+Law: equal digests ⇒ bit-equal A, whatever the order, the duplicates and the detours.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ...compression.weights import Floats, Units, from_units
+from . import checksum
+from .accumulate import apply, unapply, weights_hash
+from .entry import Chain, Claim, Entry, SetRules, delta_of
+from .forks import ForkProof
+from .log import Change, EntrySet
+
+
+class DeltaSet:
+    """A circle's shared weights. `units` is A on the grid: read it, never write to it.
+
+    `checksum` is what A's entries add up to (checksum.py); `units` that give another one are damaged.
+    """
+
+    def __init__(self, rules: SetRules, genesis: Units) -> None:
+        if genesis.shape != (rules.size,) or genesis.dtype != np.int32:
+            raise ValueError(f"a genesis of shape {genesis.shape}, {genesis.dtype}; the rules say {rules.size} int32")
+        self.rules = rules
+        self.log = EntrySet(rules)
+        self.units = genesis.copy()
+        self.steps = 0  # Σ K of the entries that count: what learning-rate schedules follow, divided by G
+        self.checksum_key = checksum.key_of(rules.lineage)
+        self.checksum = checksum.of_weights(self.units, self.checksum_key)
+
+    @property
+    def heads(self) -> dict[Chain, int]:
+        return self.log.heads
+
+    def weights(self) -> Floats:
+        """A as float32."""
+        return from_units(self.units)
+
+    def hash(self) -> bytes:
+        """Of A; at equal digests any two peers have the same."""
+        return weights_hash(self.units)
+
+    def add(self, entry: Entry) -> Change:
+        """Take an entry, and let A follow."""
+        return self._follow(self.log.add(entry))
+
+    def add_proof(self, proof: ForkProof) -> Change:
+        """Take a proof of a fork, and let A follow."""
+        return self._follow(self.log.add_proof(proof))
+
+    def compare_claims(self, claims: list[Claim], chain: Chain) -> Change:
+        """Look for a fork that equal heads hide (their digests differ), and let A follow."""
+        return self._follow(self.log.compare_claims(claims, chain))
+
+    def _follow(self, change: Change) -> Change:
+        for entry in change.added:
+            apply(self.units, delta_of(entry, self.rules))
+            self.checksum = checksum.added(self.checksum, _checksum_of(entry, self.rules, self.checksum_key))
+            self.steps += entry.steps
+        for entry in change.removed:
+            unapply(self.units, delta_of(entry, self.rules))
+            self.checksum = checksum.less(self.checksum, _checksum_of(entry, self.rules, self.checksum_key))
+            self.steps -= entry.steps
+        return change
+
+
+def _checksum_of(entry: Entry, rules: SetRules, key: int) -> checksum.Checksum:
+    compute = _cached_checksum if len(entry.payload) <= _SMALL_BYTES else _compute_checksum
+    return compute(entry, rules, key)
+
+
+def _compute_checksum(entry: Entry, rules: SetRules, key: int) -> checksum.Checksum:
+    return checksum.of_delta(delta_of(entry, rules), key)
+
+
+_SMALL_BYTES = 1 << 14
+_cached_checksum = lru_cache(maxsize=64)(_compute_checksum)  # in a simulation all nodes add the same entries

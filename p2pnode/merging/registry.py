@@ -1,0 +1,58 @@
+"""The merge policies there are, by name; outside packages add theirs as entry points `p2pnode.merge`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from ..wire.ids import Identity
+from .average import Average
+from .deltaset.policy import DeltaSetPolicy
+from .diloco import DiLoCo
+from .gossip import Gossip
+from .policy import MakePolicy, Origin
+
+GROUP = "p2pnode.merge"
+
+POLICIES: dict[str, MakePolicy] = {
+    "deltaset": DeltaSetPolicy,
+    "average": Average,
+    "gossip": Gossip,
+    "diloco": DiLoCo,
+}
+
+
+def policy_named(name: str) -> MakePolicy:
+    """The policy built in or installed under `name`; ValueError when there is none."""
+    if name in POLICIES:
+        return POLICIES[name]
+    found = [entry for entry in metadata.entry_points(group=GROUP) if entry.name == name]
+    if not found:
+        raise ValueError(f"no merge policy {name[:60]!r}; known are {', '.join(sorted(POLICIES))}")
+    make: MakePolicy = found[0].load()
+    return make
+
+
+def check_settings(name: str, settings: Mapping[str, float], besides: Collection[str] = ()) -> None:
+    """ValueError where there is no such policy, or it does not take these settings; `besides` are others' names."""
+    asked = _Asked(settings)
+    policy_named(name)(Origin(np.zeros(8, np.int32), Identity(bytes(32)), "00" * 32, "main", "00" * 32, asked, 0))
+    unknown = sorted(set(settings) - asked.names)
+    if unknown and asked.names:  # a policy of others may read its settings in ways that are not seen here
+        known = ", ".join(sorted({*asked.names, *besides}))
+        raise ValueError(f"the policy {name} has no setting {unknown[0][:60]!r}; known are {known}")
+
+
+class _Asked(dict[str, float]):
+    """Settings that remember which of them a policy asks for: those it knows."""
+
+    def __init__(self, settings: Mapping[str, float]) -> None:
+        super().__init__(settings)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)

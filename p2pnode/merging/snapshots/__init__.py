@@ -1,0 +1,1 @@
+"""TODO: what lives in snapshots, and where to start reading."""

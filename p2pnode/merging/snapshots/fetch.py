@@ -1,0 +1,89 @@
+"""Fetching a snapshot: its outline, its chunks from every member that has the same one, and what comes along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ...discovery.admission import Admission
+from ...network.base import MemorySink, StreamLimits
+from ...runtime.calls import Calls
+from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
+from ...wire.ids import PeerId
+from ...wire.messages import GetChunks, GetKept, GetSnapshot
+from .outline import Assembly, ChunkSink, Outline, decode_outline
+
+LARGE = 4 << 20  # bytes from which on several members are asked at once
+PIECE = 4  # chunks that one of several is asked for at a time
+STREAMS = 2  # at once where there is one only: while one waits for its turn the other goes on
+_MAX_OUTLINE_BYTES = 4 << 20
+_MAX_KEPT_SHARE = 4  # times less than the content, and at least
+_MAX_KEPT_BYTES = 1 << 20
+
+
+class Fetching:
+    """Asks members for one model's snapshots. A member whose content is wrong is reported to `fault`."""
+
+    def __init__(self, calls: Calls, admission: Admission, fault: Callable[[PeerId, str], None]) -> None:
+        self._calls = calls
+        self._admission = admission
+        self._fault = fault
+
+    async def outline(self, peer: PeerId, max_size: int, circle: str, at: bytes = b"") -> Outline:
+        """Of where a member of a circle is, or was at a place. PeerError or NetworkDown when there is none."""
+        sink = MemorySink()
+        limits = StreamLimits(_MAX_OUTLINE_BYTES)
+        try:
+            await self._calls.fetch(peer, GetSnapshot(*self._who(peer), at, circle), sink, limits)
+            return decode_outline(sink.content(), max_size)
+        except ValueError as error:
+            self._fault(peer, f"snapshot: {error}")
+            raise PeerMisbehaved(str(error)) from None
+        except PeerMisbehaved as fault:
+            self._fault(peer, f"snapshot: {fault}")
+            raise
+
+    async def fill(self, assembly: Assembly, sources: list[PeerId]) -> None:
+        """Fetch what is missing, from all sources at once when it is much, as long as one of them serves."""
+        while sources and not assembly.complete:
+            if assembly.outline.size > LARGE and len(sources) > 1:
+                at_once, most = sources, PIECE
+            else:
+                at_once, most = sources[:1] * STREAMS, -(-assembly.outline.count // STREAMS)
+            served = await asyncio.gather(*(self._fill_from(peer, assembly, most) for peer in at_once))
+            failed = {peer for peer, well in zip(at_once, served, strict=True) if not well}
+            sources = [peer for peer in sources if peer not in failed]
+
+    async def kept(self, peer: PeerId, outline: Outline) -> bytes:
+        """What comes along with a snapshot; nothing when that is not to be had."""
+        sink = MemorySink()
+        limits = StreamLimits(max(_MAX_KEPT_BYTES, outline.size // _MAX_KEPT_SHARE))
+        try:
+            await self._calls.fetch(peer, GetKept(*self._who(peer), outline.name), sink, limits)
+        except (PeerError, NetworkDown):
+            return b""
+        return sink.content()
+
+    async def _fill_from(self, peer: PeerId, assembly: Assembly, most: int) -> bool:
+        """Fetch from one member until nothing is left to claim; False when it fails."""
+        while (span := assembly.claim(most)) is not None:
+            try:
+                await self._chunks(peer, assembly, span)
+            except PeerMisbehaved as fault:
+                self._fault(peer, f"snapshot: {fault}")
+                return False
+            except (PeerError, NetworkDown):
+                return False
+            finally:
+                assembly.give_back(span)
+        return True
+
+    async def _chunks(self, peer: PeerId, assembly: Assembly, span: range) -> None:
+        outline = assembly.outline
+        place = outline.place_of(span)
+        limits = StreamLimits(place.stop - place.start, expected_digest=outline.digest(span))
+        request = GetChunks(*self._who(peer), outline.name, span.start, span.stop)
+        await self._calls.fetch(peer, request, ChunkSink(assembly, span), limits)
+
+    def _who(self, peer: PeerId) -> tuple[str, str, bytes]:
+        return self._admission.access.tag, self._admission.model, self._admission.proof(peer)

@@ -1,0 +1,105 @@
+"""Snapshots this node made for others, kept while they fetch them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from ...network.base import Payload, Seconds
+from ...runtime.seams import World
+from ...wire.bounded import remember
+from ...wire.errors import PeerMisbehaved, PeerRefused
+from ...wire.messages import GetChunks, GetKept, SnapshotRequest
+from ..deltaset.policy import DeltaSetPolicy
+from ..policy import Policy
+from .outline import Outline, Snapshot, encode_outline, outline_of
+
+FRESH: Seconds = 5.0  # within which newcomers get the same snapshot: then members need make only one to confirm it
+UNUSED: Seconds = 60.0  # after which one is forgotten
+LEAST_OFFERS, MOST_OFFERS = 2, 32  # at a time: each is as large as the model
+MOST_BYTES = 64 << 20
+
+
+@dataclass
+class _Offer:
+    snapshot: Snapshot
+    outline: Outline
+    own: bool  # of where we were when it was made, not of a place we were asked for
+    made: Seconds
+    used: Seconds
+
+
+class Offers:
+    """What there is to give. PeerRefused to say no, PeerMisbehaved when nonsense is asked."""
+
+    def __init__(self, policy: Policy, world: World) -> None:
+        self._policy = policy
+        self._world = world
+        self._compute = world.aside if isinstance(policy, DeltaSetPolicy) else world.compute
+        self._making = asyncio.Lock()
+        self._offers: dict[bytes, _Offer] = {}  # the one used last is last
+
+    async def payload(self, request: SnapshotRequest) -> Payload:
+        if isinstance(request, GetKept):
+            return Payload.of(self._named(request.snapshot).snapshot.kept)
+        if isinstance(request, GetChunks):
+            return self._chunks(self._named(request.snapshot), range(request.first, request.stop))
+        async with self._making:
+            offer = self._ready(request.at) or await self._make(request.at)
+        return Payload.of(encode_outline(offer.outline))
+
+    def forget_old(self) -> None:
+        """What nobody came for any more."""
+        now = self._world.clock.monotonic()
+        self._offers = {name: offer for name, offer in self._offers.items() if now - offer.used < UNUSED}
+
+    def move(self) -> None:
+        """This node goes on elsewhere: what was made stays for those who fetch it, and is nothing for newcomers."""
+        for offer in self._offers.values():
+            offer.own = False
+
+    def _chunks(self, offer: _Offer, span: range) -> Payload:
+        try:
+            place = offer.outline.place_of(span)
+        except ValueError as error:
+            raise PeerMisbehaved(str(error)) from None
+        content = memoryview(offer.snapshot.content)[place]
+        return Payload(
+            len(content), offer.outline.digest(span), lambda offset, length: content[offset : offset + length]
+        )
+
+    def _named(self, name: bytes) -> _Offer:
+        if name not in self._offers:
+            raise PeerRefused("gone", "that snapshot is no longer here; ask for another")
+        return self._use(name)
+
+    def _ready(self, at: bytes) -> _Offer | None:
+        now = self._world.clock.monotonic()
+        for name, offer in reversed(self._offers.items()):
+            if offer.outline.place == at or (not at and offer.own and now - offer.made < FRESH):
+                return self._use(name)
+        return None
+
+    async def _make(self, at: bytes) -> _Offer:
+        try:
+            made = await self._compute(lambda: self._made(at))
+        except ValueError as error:
+            raise PeerMisbehaved(str(error)) from None
+        if made is None:
+            raise PeerRefused("cannot say", "this node does not know the weights at that place, or its own are damaged")
+        snapshot, outline = made
+        now = self._world.clock.monotonic()
+        self.forget_old()
+        most = max(LEAST_OFFERS, min(MOST_OFFERS, MOST_BYTES // outline.size))
+        offer = _Offer(snapshot, outline, not at, now, now)
+        remember(self._offers, outline.name, offer, most)
+        return offer
+
+    def _made(self, at: bytes) -> tuple[Snapshot, Outline] | None:
+        snapshot = self._policy.snapshot(at)
+        return None if snapshot is None else (snapshot, outline_of(snapshot))
+
+    def _use(self, name: bytes) -> _Offer:
+        offer = self._offers[name] = self._offers.pop(name)
+        offer.used = self._world.clock.monotonic()
+        return offer

@@ -1,0 +1,1 @@
+"""TODO: what lives in libp2p, and where to start reading."""

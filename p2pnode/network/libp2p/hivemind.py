@@ -1,0 +1,178 @@
+"""The real network: libp2p through hivemind's p2pd and its asyncio bindings. The only importer of hivemind.
+
+`link` is one daemon with everything on it; `supervised` replaces dead ones; here they are put together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ...wire.addresses import Reachability
+from ...wire.errors import LocalProblem
+from ...wire.ids import Identity
+from ..base import Seconds, Server
+from .daemon import DaemonOptions, uses_relays
+from .link import HivemindLink
+from .orphans import sweep_orphan
+from .ports import PortLease
+from .relays import choose_relays
+from .routing import clean_answer, may_ask
+from .supervised import SupervisedNetwork
+
+PORT_WAIT: Seconds = 2.0  # for a just ended daemon's port to come free
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How a node is on the network. `data_dir` holds the daemon's record; `key_file` is the identity for p2pd.
+
+    `bootstrap` are relays to be reached through, should others not be able to dial us; `relay_service` is to be one.
+    """
+
+    data_dir: Path
+    key_file: Path
+    listen: tuple[str, ...] = ("/ip4/127.0.0.1/tcp/0",)
+    announce: tuple[str, ...] = ()
+    bootstrap: tuple[str, ...] = ()
+    no_listen: bool = False
+    reachability: Reachability = "auto"
+    relay_service: bool = False
+
+
+class HivemindNetwork(SupervisedNetwork):
+    """`Network` over libp2p. The port is kept from the first start to `close`, whatever happens to the daemon."""
+
+    def __init__(self, identity: Identity, options: NetworkOptions) -> None:
+        super().__init__(identity.peer_id, self._open)
+        self._options = options
+        self._lease: PortLease | None = None
+
+    async def _open(self, server: Server) -> HivemindLink:
+        options = self._options
+        if self._lease is None:
+            await asyncio.to_thread(sweep_orphan, options.data_dir)
+            self._lease = await _lease_ports(() if options.no_listen else options.listen)
+        daemon = DaemonOptions(
+            key_file=options.key_file,
+            directory=options.data_dir,
+            listen=self._lease.listen,
+            announce=options.announce,
+            no_listen=options.no_listen,
+            reachability=options.reachability,
+            relay_service=options.relay_service,
+        )
+        if uses_relays(daemon):
+            daemon = replace(daemon, relays=await choose_relays(options.bootstrap))
+        return await HivemindLink.open(self.peer, daemon, server, load_hivemind)
+
+    async def start(self, server: Server) -> None:
+        try:
+            await super().start(server)
+        except BaseException:
+            self._release()
+            raise
+
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+
+async def _lease_ports(listen: tuple[str, ...]) -> PortLease:
+    """A killed node's daemon may need a moment to let go of its port."""
+    deadline = asyncio.get_running_loop().time() + PORT_WAIT
+    while True:
+        try:
+            return PortLease(listen)
+        except LocalProblem:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _parts_of_hivemind_only() -> Iterator[None]:
+    """Import from hivemind without running its `__init__`.
+
+    That imports averaging, experts and scipy, none of which we use: a quarter of the time a node needs to start.
+    """
+    spec = importlib.util.find_spec("hivemind")
+    if spec is None or "hivemind" in sys.modules:
+        yield
+        return
+    sys.modules["hivemind"] = importlib.util.module_from_spec(spec)
+    try:
+        yield
+    finally:
+        del sys.modules["hivemind"]  # whoever imports it later gets all of it
+
+
+@functools.cache
+def load_hivemind() -> SimpleNamespace:
+    """Import what we use of hivemind, and make it quiet. Takes seconds the first time: call it in a thread."""
+    from google.protobuf.message import DecodeError
+    from google.protobuf.wrappers_pb2 import BytesValue
+
+    with _parts_of_hivemind_only():
+        from hivemind.dht.node import DHTNode
+        from hivemind.dht.routing import DHTID
+        from hivemind.dht.validation import RecordValidatorBase
+        from hivemind.p2p import P2P, P2PDaemonError, P2PHandlerError, PeerID
+        from hivemind.utils.auth import AuthorizerBase
+        from hivemind.utils.logging import use_hivemind_log_handler
+        from hivemind.utils.multiaddr import Multiaddr
+
+    use_hivemind_log_handler("nowhere")
+    logging.getLogger("hivemind").setLevel(logging.WARNING)
+
+    class NoRecords(RecordValidatorBase):  # type: ignore[misc]
+        """Our records go over our own calls: nothing is stored in hivemind's DHT or believed from it."""
+
+        def validate(self, record: object) -> bool:
+            return False
+
+    class RoutingOnly(AuthorizerBase):  # type: ignore[misc]
+        """Lets only routing requests through, and only what is sound of their answers."""
+
+        async def sign_request(self, request: Any, service_public_key: Any) -> None: ...
+        async def sign_response(self, response: Any, request: Any) -> None: ...
+
+        async def validate_request(self, request: Any) -> bool:
+            return may_ask(request)
+
+        async def validate_response(self, response: Any, request: Any) -> bool:
+            return clean_answer(response)
+
+    def p2p_class(sockets: Path) -> type:
+        """P2P with its socket in our directory instead of in /tmp."""
+        return type("P2P", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{sockets}/"})
+
+    return SimpleNamespace(
+        BytesValue=BytesValue,
+        DHTID=DHTID,
+        DHTNode=DHTNode,
+        DecodeError=DecodeError,
+        Multiaddr=Multiaddr,
+        NoRecords=NoRecords,
+        P2PDaemonError=P2PDaemonError,
+        P2PHandlerError=P2PHandlerError,
+        PeerID=PeerID,
+        RoutingOnly=RoutingOnly,
+        p2p_class=p2p_class,
+    )

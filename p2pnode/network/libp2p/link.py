@@ -1,0 +1,257 @@
+"""One generation of the real network: a daemon, our connection to it, the DHT on it and our handlers.
+
+hivemind comes in as an argument: it takes seconds to import (it pulls torch), in a thread while p2pd starts.
+Everything that touches hivemind's undocumented inside is at the end of this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from ...wire.addresses import useful
+from ...wire.errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, PeerUnreachable
+from ...wire.ids import PeerId, short
+from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
+from ..base import Seconds, Server
+from .daemon import Daemon, DaemonOptions
+from .frames import SEND_BUFFER_BYTES, Reader, Writer
+from .incoming import Incoming
+from .pieces import PieceReader
+from .routing import BUCKET, MAX_RPCS, RPC_LIMIT, Routing, place_of
+
+CALL_PROTOCOL = "p2pnode/1/call"
+STREAM_PROTOCOL = "p2pnode/1/stream"
+OPEN_LIMIT: Seconds = 15.0
+END_LIMIT: Seconds = 0.5  # for what is still going on when a link closes
+
+T = TypeVar("T")
+
+
+class HivemindLink:
+    """One daemon, our connection to it, the DHT on it and our handlers: what dies together."""
+
+    def __init__(self, peer: PeerId, library: SimpleNamespace, daemon: Daemon, server: Server) -> None:
+        self._peer = peer
+        self._library = library
+        self._daemon = daemon
+        self._incoming = Incoming(server)
+        self._p2p: Any = None
+        self._routing: Routing | None = None
+
+    @classmethod
+    async def open(
+        cls, peer: PeerId, options: DaemonOptions, server: Server, load_library: Callable[[], SimpleNamespace]
+    ) -> HivemindLink:
+        """Bring up a daemon and everything on it; LocalProblem when that fails."""
+        importing = asyncio.create_task(asyncio.to_thread(load_library))
+        try:
+            daemon = await Daemon.start(options)
+        except BaseException:
+            importing.cancel()
+            raise
+        try:
+            link = cls(peer, await importing, daemon, server)
+        except BaseException:
+            await daemon.stop()
+            raise
+        try:
+            async with asyncio.timeout(OPEN_LIMIT):
+                await link._connect_daemon()
+        except TimeoutError:
+            await link.close()
+            raise LocalProblem(f"p2pd came up, but did not answer within {OPEN_LIMIT:.0f} s") from None
+        except BaseException:
+            await link.close()
+            raise
+        return link
+
+    async def _connect_daemon(self) -> None:
+        library = self._library
+        self._p2p = await library.p2p_class(self._daemon.sockets).replicate(_unix(library, self._daemon.control))
+        if str(self._p2p.peer_id) != self._peer:
+            raise LocalProblem(
+                f"the key file is that of {self._p2p.peer_id}, not of {self._peer}; restore the right one"
+            )
+        _quieten(self._p2p)
+        dht = await library.DHTNode.create(
+            p2p=self._p2p,
+            node_id=library.DHTID.from_bytes(place_of(self._p2p.peer_id.to_bytes())),
+            bucket_size=BUCKET,
+            parallel_rpc=MAX_RPCS,
+            wait_timeout=RPC_LIMIT,
+            cache_locally=False,
+            cache_nearest=0,
+            cache_size=1,
+            record_validator=library.NoRecords(),
+            authorizer=library.RoutingOnly(),
+            ensure_bootstrap_success=False,
+            strict=False,
+        )
+        self._routing = Routing(dht, library.DHTID)
+        await self._p2p.add_protobuf_handler(CALL_PROTOCOL, self._on_call, library.BytesValue)
+        await self._p2p.add_binary_stream_handler(STREAM_PROTOCOL, self._on_stream)
+
+    # ---- incoming ----
+
+    async def _on_call(self, request: Any, context: Any) -> Any:
+        answer = await self._incoming.answer(PeerId(str(context.remote_id)), request.value)
+        return self._library.BytesValue(value=answer)
+
+    async def _on_stream(self, info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
+        await self._incoming.stream(PeerId(str(info.peer_id)), reader, writer)
+
+    # ---- outgoing ----
+
+    async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None:
+        # Not hivemind's own Multiaddr: it writes the relay's peer id in a way that p2pd does not read.
+        from multiaddr import Multiaddr
+
+        try:
+            addresses = [Multiaddr(text) for text in transports]
+        except Exception as error:  # py-multiaddr raises many kinds
+            raise PeerUnreachable(f"this is not an address: {error}") from None
+        await self._asked(peer, self._p2p._client.connect(self._id(peer), addresses))
+
+    async def meet(self, peer: PeerId) -> None:
+        assert self._routing is not None
+        try:
+            answered = await self._routing.ping(self._id(peer))
+        except ValueError as error:
+            raise PeerMisbehaved(f"{short(peer)}: {error}") from None
+        if not answered:
+            raise PeerUnreachable(f"{short(peer)} is connected, but does not answer as a node")
+        self._routing.look_around()
+
+    async def call(self, peer: PeerId, request: bytes) -> bytes:
+        kind = self._library.BytesValue
+        calling = self._p2p.call_protobuf_handler(self._id(peer), CALL_PROTOCOL, kind(value=request), kind)
+        answer = (await self._asked(peer, calling)).value
+        if len(answer) > MAX_CALL_BYTES:
+            raise PeerMisbehaved(f"answered {len(answer)} bytes where {MAX_CALL_BYTES} are allowed")
+        return bytes(answer)
+
+    async def open_stream(self, peer: PeerId) -> tuple[Reader, Writer]:
+        opening = self._p2p.call_binary_stream_handler(self._id(peer), STREAM_PROTOCOL)
+        _, reader, writer = await self._asked(peer, opening)
+        return PieceReader(reader, writer.transport), writer
+
+    async def nearest(self, key: str, count: int) -> list[PeerId]:
+        assert self._routing is not None
+        return await self._routing.nearest(key, count)
+
+    async def addresses(self) -> tuple[str, ...]:
+        _, visible = await self._p2p._client.identify()
+        return useful((f"{text}/p2p/{self._peer}" for text in _texts(visible)), MAX_ADDRESSES)
+
+    def _id(self, peer: PeerId) -> Any:
+        return self._library.PeerID.from_base58(peer)
+
+    async def _asked(self, peer: PeerId, work: Awaitable[T]) -> T:
+        """What hivemind or p2pd say no with, in our words."""
+        library = self._library
+        try:
+            return await work
+        except library.P2PHandlerError as error:
+            raise PeerRefused("failed", _first_line(error)) from None
+        except library.P2PDaemonError as error:
+            raise _translated(peer, str(error)) from None
+        except library.DecodeError:
+            raise PeerMisbehaved(f"{short(peer)} answered something that is not an answer") from None
+        except (OSError, EOFError) as error:  # the daemon hung up; `supervised` finds out whether it is dead
+            raise PeerUnreachable(f"lost p2pd while talking to {short(peer)} ({type(error).__name__})") from None
+
+    # ---- life ----
+
+    async def wait_dead(self) -> str:
+        return await self._daemon.wait_dead()
+
+    async def check(self) -> None:
+        """Ask the daemon who it is; also drops what hivemind keeps of calls that were cancelled."""
+        await self._p2p._client.identify()
+        handling = self._p2p._client.control._handler_tasks
+        for call in [call for call, task in handling.items() if task.done()]:
+            del handling[call]
+
+    def kill(self) -> None:
+        self._daemon.kill()
+
+    async def close(self) -> None:
+        """Never waits for hivemind's own shutdown: it hangs once the daemon is dead."""
+        try:
+            if self._p2p is not None:
+                await _end_hivemind(self._p2p, self._incoming, self._routing)
+        finally:
+            await self._daemon.stop()
+
+
+def _translated(peer: PeerId, said: str) -> PeerError:
+    if "peer id mismatch" in said:
+        found = said.partition("remote key matches ")[2].split()[:1]
+        return PeerMisbehaved(f"another peer answers there: {found[0] if found else 'unknown'}, not {peer}")
+    if "protocols not supported" in said:
+        return PeerRefused("protocol", f"{short(peer)} is not a p2pnode of this version")
+    reason = said.splitlines()[-1].strip(" *")[:200]
+    return PeerUnreachable(f"{short(peer)} cannot be reached: {reason}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def _texts(addresses: Any) -> list[str]:
+    texts = []
+    for address in addresses:
+        with contextlib.suppress(Exception):  # protocols the vendored parser does not know; of no use to it either
+            texts.append(str(address))
+    return texts
+
+
+def _unix(library: SimpleNamespace, path: Path) -> Any:
+    return library.Multiaddr(f"/unix{path}")
+
+
+# ---- inside hivemind ----
+
+
+def _quieten(p2p: Any) -> None:
+    """Keep a stream that breaks before hivemind has read its header from ending in an unseen exception."""
+    handle = p2p._client.control._handler
+
+    async def quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handle(reader, writer)
+        except (OSError, EOFError):
+            writer.close()
+
+    p2p._client.control._handler = quiet
+
+
+async def _end_hivemind(p2p: Any, incoming: Incoming, routing: Routing | None) -> None:
+    """End every task of hivemind's on this link; none is left to complain later."""
+    control = p2p._client.control
+
+    async def gone(*_: object) -> bytes:
+        raise ConnectionError("the link is closed")
+
+    control.call_unary_handler = gone
+    for call in list(control._pending_calls.values()):
+        if not call.done():
+            call.set_exception(ConnectionError("the link is closed"))
+    await incoming.cancel_all(END_LIMIT)
+    if routing is not None:
+        await routing.close(END_LIMIT)
+    tasks = {control._read_task, control._write_task, p2p._listen_task, *control._handler_tasks.values()} - {None}
+    await p2p.shutdown()
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=END_LIMIT)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()

@@ -1,0 +1,123 @@
+"""Daemons that outlived their node: each running p2pd is written down, and found again at the next start.
+
+On Linux the kernel ends p2pd with us; this is for where it cannot, and for the socket directory left by a hard end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from ...storage.files import write_whole
+from ...wire.errors import LocalProblem
+from ..base import Seconds
+
+RECORD = "daemon.json"
+SWEEP_LIMIT: Seconds = 3.0
+MAX_DIRECTORY_CHARS = 60  # a unix socket's path may have 108 bytes, on macOS 104
+SHORT_TMP = "/tmp"
+_SOCKETS_PREFIX = "p2pnode-"
+
+
+@dataclass(frozen=True)
+class DaemonRecord:
+    """Which process is the daemon, and which process started it. Start times tell a reused pid from the real one."""
+
+    pid: int
+    started: float
+    owner: int
+    owner_started: float
+    sockets: str
+
+
+def socket_directory() -> Path:
+    """A fresh private directory for sockets, named after this process; those of processes that are gone are removed."""
+    for base in {tempfile.gettempdir(), SHORT_TMP}:
+        for left in Path(base).glob(f"{_SOCKETS_PREFIX}*-*"):
+            _remove_if_ownerless(left)
+    prefix = f"{_SOCKETS_PREFIX}{os.getpid()}-"
+    path = tempfile.mkdtemp(prefix=prefix)  # mode 0700
+    if len(path) > MAX_DIRECTORY_CHARS:
+        os.rmdir(path)
+        path = tempfile.mkdtemp(prefix=prefix, dir=SHORT_TMP)
+    return Path(path)
+
+
+def _remove_if_ownerless(directory: Path) -> None:
+    owner = directory.name.removeprefix(_SOCKETS_PREFIX).partition("-")[0]
+    with contextlib.suppress(OSError):
+        ours = directory.is_dir() and not directory.is_symlink() and directory.lstat().st_uid == os.getuid()
+        if ours and owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def record_daemon(directory: Path, pid: int, sockets: Path) -> None:
+    """Write down a daemon that this process has just started."""
+    record = DaemonRecord(pid, _started(pid) or 0.0, os.getpid(), _started(os.getpid()) or 0.0, str(sockets))
+    write_whole(directory / RECORD, json.dumps(asdict(record)).encode())
+
+
+def forget_daemon(directory: Path, pid: int) -> None:
+    """Delete the record, unless it is already another daemon's."""
+    record = _read(directory)
+    if record is None or record.pid == pid:
+        (directory / RECORD).unlink(missing_ok=True)
+
+
+def sweep_orphan(directory: Path) -> bool:
+    """End the daemon recorded here when its node is gone, and remove its sockets. True when there was one to end.
+
+    LocalProblem when the node that owns it still runs. Blocks for at most SWEEP_LIMIT.
+    """
+    record = _read(directory)
+    if record is None:
+        (directory / RECORD).unlink(missing_ok=True)
+        return False
+    if record.owner != os.getpid() and _started(record.owner) == record.owner_started:
+        raise LocalProblem(f"another node (process {record.owner}) uses {directory}; stop it or give another directory")
+    ended = _end(record)
+    sockets = Path(record.sockets)
+    if sockets.name.startswith(_SOCKETS_PREFIX) and not sockets.is_symlink():
+        shutil.rmtree(sockets, ignore_errors=True)
+    (directory / RECORD).unlink(missing_ok=True)
+    return ended
+
+
+def _end(record: DaemonRecord) -> bool:
+    if _started(record.pid) != record.started:
+        return False
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(record.pid)
+        if process.name() == "p2pd":
+            process.kill()
+            process.wait(SWEEP_LIMIT)
+            return True
+    return False
+
+
+def _started(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return float(process.create_time())
+    except psutil.Error:
+        return None
+
+
+def _read(directory: Path) -> DaemonRecord | None:
+    """The record, or None when there is none or it is damaged."""
+    try:
+        data = json.loads((directory / RECORD).read_text())
+        record = DaemonRecord(**data)
+        sound = isinstance(record.pid, int) and isinstance(record.owner, int) and isinstance(record.sockets, str)
+    except (OSError, ValueError, TypeError):
+        return None
+    return record if sound else None

@@ -1,0 +1,299 @@
+"""A network that heals itself: one link at a time to the outside, watched, and replaced when it dies.
+
+A link is everything that dies with the daemon: the process, the connection to it, the DHT and the handlers. While there
+is none, operations end with NetworkDown; those under way when it dies end so at once instead of hanging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from ...wire.addresses import Address
+from ...wire.errors import LocalProblem, NetworkDown, P2pnodeError, PeerError, PeerTimeout, PeerUnreachable
+from ...wire.ids import PeerId, short
+from ...wire.messages import MAX_CALL_BYTES
+from ..base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
+from ..cancelling import cancelled
+from .frames import Reader, Writer, fetch_stream
+from .hints import Hints
+
+CHECK_EVERY: Seconds = 2.0
+CHECK_LIMIT: Seconds = 3.0
+FAILURES_TO_DEATH = 2  # 2 + 3 + 3 seconds until a hung daemon is noticed
+LAG_ALLOWED: Seconds = 0.5  # a check later than this was held up by our own loop, and proves nothing
+REOPEN_FIRST: Seconds = 0.5
+REOPEN_MOST: Seconds = 10.0
+DIAL_LIMIT: Seconds = 5.0
+CLOSE_LIMIT: Seconds = 2.5
+CLOSED_TRANSPORT = "handler is closed"  # how uvloop words a write to a connection that is gone
+MAX_RECONTACTS = 32
+RECONTACTS_AT_ONCE = 8
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """One generation of the network. Nothing here has a limit of its own: the caller sets them."""
+
+    async def wait_dead(self) -> str: ...
+    async def check(self) -> None: ...
+    async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None: ...
+    async def meet(self, peer: PeerId) -> None: ...
+    async def call(self, peer: PeerId, request: bytes) -> bytes: ...
+    async def open_stream(self, peer: PeerId) -> tuple[Reader, Writer]: ...
+    async def nearest(self, key: str, count: int) -> list[PeerId]: ...
+    async def addresses(self) -> tuple[str, ...]: ...
+    def kill(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+OpenLink = Callable[[Server], Awaitable[Link]]
+
+
+class SupervisedNetwork:
+    """`Network` over links that `open_link` makes."""
+
+    def __init__(self, peer: PeerId, open_link: OpenLink) -> None:
+        self.peer = peer
+        self._open_link = open_link
+        self._health = Health("starting")
+        self._listeners: list[Callable[[Health], None]] = []
+        self._server: Server | None = None
+        self._link: Link | None = None
+        self._reached: set[PeerId] = set()  # peers this link has talked to
+        self._hints = Hints()
+        self._scopes: set[asyncio.Timeout] = set()
+        self._supervisor: asyncio.Task[None] | None = None
+
+    # ---- life ----
+
+    @property
+    def health(self) -> Health:
+        return self._health
+
+    def on_change(self, listener: Callable[[Health], None]) -> None:
+        self._listeners.append(listener)
+
+    async def start(self, server: Server) -> None:
+        if self._supervisor is not None or self._health.state == "closed":
+            raise RuntimeError("a network starts once")
+        self._server = server
+        self._link = await self._open_link(server)
+        self._change("up", generation=1)
+        self._supervisor = asyncio.create_task(self._supervise(self._link), name="network supervisor")
+
+    async def close(self) -> None:
+        """Under 3 s, whatever state things are in; nothing is left behind."""
+        if self._health.state == "closed":
+            return
+        self._change("closed")
+        link = self._drop_link()
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.wait({self._supervisor}, timeout=CLOSE_LIMIT)
+        if link is not None:
+            await _close(link)
+
+    def _change(self, state: State, why: str = "", generation: int | None = None) -> None:
+        self._health = Health(state, self._health.generation if generation is None else generation, why)
+        for listener in tuple(self._listeners):
+            try:
+                listener(self._health)
+            except Exception:  # the others must be told, and the network goes on
+                logger.exception("a listener to the network's health failed")
+
+    def _drop_link(self) -> Link | None:
+        """From here on there is no link; whoever waits for something from it is told."""
+        link, self._link = self._link, None
+        self._reached.clear()
+        now = asyncio.get_running_loop().time()
+        for scope in tuple(self._scopes):
+            with contextlib.suppress(RuntimeError):  # it is ending already
+                scope.reschedule(now)
+        return link
+
+    # ---- supervision ----
+
+    async def _supervise(self, link: Link) -> None:
+        while True:
+            why = await self._death(link)
+            logger.warning("the network is down: %s", why)
+            self._drop_link()
+            self._change("down", why)
+            link.kill()
+            await _close(link)
+            link = await self._reopen()
+            self._link = link
+            self._change("up", generation=self._health.generation + 1)
+            logger.warning("the network is up again (generation %d)", self._health.generation)
+
+    async def _death(self, link: Link) -> str:
+        """Wait until the link is dead; says why. Meanwhile meet again whom we knew."""
+        exit_ = asyncio.create_task(link.wait_dead())
+        hang = asyncio.create_task(_hang(link))
+        meet = asyncio.create_task(self._meet_again(link))
+        try:
+            done, _ = await asyncio.wait({exit_, hang}, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            await cancelled(exit_, hang, meet)
+
+    async def _reopen(self) -> Link:
+        assert self._server is not None
+        pause = REOPEN_FIRST
+        while True:
+            try:
+                return await self._open_link(self._server)
+            except Exception as error:  # whatever it is, a node without a network is no use: try for ever
+                if not isinstance(error, P2pnodeError | OSError | EOFError):
+                    logger.exception("the network could not be replaced")
+                self._change("down", str(error) or type(error).__name__)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, REOPEN_MOST)
+
+    async def _meet_again(self, link: Link) -> None:
+        """After a replacement: dial the peers dialled or heard of before, the latest first."""
+        turns = asyncio.Semaphore(RECONTACTS_AT_ONCE)
+
+        async def dial(peer: PeerId) -> None:
+            async with turns:
+                with contextlib.suppress(PeerError, LocalProblem, TimeoutError):
+                    async with asyncio.timeout(DIAL_LIMIT):
+                        await link.connect(peer, self._hints.transports(peer))
+                        await link.meet(peer)
+
+        if self._health.generation > 1:
+            async with asyncio.TaskGroup() as group:
+                for peer in self._hints.latest(MAX_RECONTACTS):
+                    group.create_task(dial(peer))
+
+    # ---- operations ----
+
+    @contextlib.asynccontextmanager
+    async def _operation(self, what: str, timeout: Seconds | None) -> AsyncIterator[Link]:
+        """Something over the link, within a limit; NetworkDown the moment the link is gone."""
+        link = self._link
+        if link is None:
+            raise self._down()
+        scope = asyncio.timeout(timeout)
+        try:
+            async with scope:
+                self._scopes.add(scope)
+                yield link
+        except TimeoutError:
+            if self._link is not link:
+                raise self._down() from None
+            raise PeerTimeout(f"{what}: nothing within {timeout} s") from None
+        except PeerUnreachable:
+            if self._link is not link or not await _responds(link):
+                raise self._down() from None
+            raise
+        except (OSError, EOFError):  # the daemon hung up on us; the supervisor sees to it
+            raise self._down() from None
+        except RuntimeError as error:
+            if CLOSED_TRANSPORT not in str(error):
+                raise
+            raise self._down() from None
+        finally:
+            self._scopes.discard(scope)
+
+    def _down(self) -> NetworkDown:
+        return NetworkDown("the network is closed" if self._health.state == "closed" else "our own daemon is down")
+
+    async def contact(self, address: Address, timeout: Seconds) -> None:
+        async with self._operation(f"dialling {address}", timeout) as link:
+            await link.connect(address.peer, (address.transport,))
+            await link.meet(address.peer)
+        self._reached.add(address.peer)
+        self._hints.reached(address)
+
+    def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
+        if peer != self.peer:
+            self._hints.heard(peer, addresses)
+
+    async def call(self, peer: PeerId, request: bytes, timeout: Seconds) -> bytes:
+        if len(request) > MAX_CALL_BYTES:
+            raise ValueError(f"a request of {len(request)} bytes; at most {MAX_CALL_BYTES} go into a call")
+        async with self._operation(f"calling {short(peer)}", timeout) as link:
+            return await self._reach(link, peer, lambda: link.call(peer, request), timeout / 2)
+
+    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+        async with self._operation(f"streaming from {short(peer)}", None) as link:
+            try:
+                async with asyncio.timeout(limits.first_byte):
+                    open_stream = self._reach(link, peer, lambda: link.open_stream(peer), limits.first_byte / 2)
+                    reader, writer = await open_stream
+            except TimeoutError:
+                if self._link is not link:
+                    raise self._down() from None
+                raise PeerTimeout(f"{short(peer)} opened no stream within {limits.first_byte} s") from None
+            return await fetch_stream(reader, writer, request, sink, limits)
+
+    async def _reach(self, link: Link, peer: PeerId, attempt: Callable[[], Awaitable[T]], dial_limit: Seconds) -> T:
+        """Attempt something with a peer; hints are dialled once, before the first contact or after a lost one."""
+        dialled = peer not in self._reached and await self._dial_hints(link, peer, dial_limit)
+        try:
+            result = await attempt()
+        except PeerUnreachable:
+            self._reached.discard(peer)
+            if dialled or not await self._dial_hints(link, peer, dial_limit):
+                raise
+            result = await attempt()
+        if self._link is link:
+            self._reached.add(peer)
+        return result
+
+    async def _dial_hints(self, link: Link, peer: PeerId, limit: Seconds) -> bool:
+        transports = self._hints.transports(peer)
+        if not transports:
+            return False
+        with contextlib.suppress(PeerError, TimeoutError):  # the attempt that follows tells
+            async with asyncio.timeout(min(limit, DIAL_LIMIT)):
+                await link.connect(peer, transports)
+        return True
+
+    async def nearest(self, key: str, count: int) -> list[PeerId]:
+        async with self._operation("looking for peers", DIAL_LIMIT * 2) as link:
+            return await link.nearest(key, count)
+
+    async def addresses(self) -> tuple[str, ...]:
+        async with self._operation("asking p2pd", CHECK_LIMIT) as link:
+            return await link.addresses()
+
+
+async def _hang(link: Link) -> str:
+    """Wait until the link stops answering."""
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while failures < FAILURES_TO_DEATH:
+        if not failures:
+            await asyncio.sleep(CHECK_EVERY)
+        begun = loop.time()
+        failures = 0 if await _responds(link) else failures + (loop.time() - begun < CHECK_LIMIT + LAG_ALLOWED)
+    return "p2pd does not answer"
+
+
+async def _responds(link: Link) -> bool:
+    try:
+        async with asyncio.timeout(CHECK_LIMIT):
+            await link.check()
+    except (TimeoutError, OSError, EOFError, LocalProblem):
+        return False
+    return True
+
+
+async def _close(link: Link) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_LIMIT):
+            await link.close()
+    except TimeoutError:
+        logger.warning("the link took too long to close")
+    except Exception:  # it is killed all the same
+        logger.exception("closing the link failed")
+    finally:
+        link.kill()

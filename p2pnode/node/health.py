@@ -1,0 +1,83 @@
+"""Whether a node really is well: it makes progress or rests on purpose, its disk takes writes, its loop is alive.
+
+Looked at once a second. What the network is like is the node's condition, and not repeated here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..network.base import Seconds
+from ..runtime.limiter import Restraint
+from ..runtime.seams import World
+from ..wire.errors import LocalProblem
+from ..wire.status import Event
+
+STALLED: Seconds = 120.0  # without a local step, and the time of STEPS of them
+STEPS = 20
+PREPARED: Seconds = 600.0  # for coming to learn at all: data, weights of others
+LATELY: Seconds = 60.0  # for which a trouble with disk or loop counts
+PROBE_EVERY: Seconds = 60.0
+PROBE_FILE = "probe"
+
+
+class Wellbeing:
+    """One node's."""
+
+    def __init__(self, world: World, restraint: Restraint) -> None:
+        self._world = world
+        self._restraint = restraint
+        self._steps: int | None = None
+        self._speed = 0.0
+        self._moved: Seconds | None = None  # when the steps last did; None: nothing is to be learned
+        self._disk: tuple[Seconds, str] | None = None  # its latest trouble
+        self._probed = world.clock.monotonic()
+
+    def learns(self) -> None:
+        """From now on this node should come to learn."""
+        self._moved = self._world.clock.monotonic()
+
+    def hear(self, event: Event) -> None:
+        """An event of the node."""
+        if event.kind == "disk":
+            self._disk = (self._world.clock.monotonic(), event.text)
+
+    async def look(self, steps: int | None, samples: int, speed: float) -> None:
+        """`steps` local steps are done, on so many samples; None before the node learns."""
+        now = self._world.clock.monotonic()
+        self._speed = speed
+        idle = bool(self._restraint.why) or (steps is not None and samples == 0)
+        if self._moved is not None and (steps != self._steps or idle):
+            self._moved, self._steps = now, steps
+        if self._world.host is not None and now - self._probed >= PROBE_EVERY:
+            self._probed = now
+            await self._world.aside(self._probe)
+
+    def _probe(self) -> None:
+        try:
+            self._world.storage.write(PROBE_FILE, b"")
+        except LocalProblem as problem:
+            self._disk = (self._world.clock.monotonic(), str(problem))
+        with contextlib.suppress(LocalProblem):
+            self._world.storage.delete(PROBE_FILE)
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why the node is not well; none while it is."""
+        now, held_up = self._world.clock.monotonic(), self._restraint.held_up
+        found = []
+        if self._moved is not None and (still := now - self._moved) > self._patience():
+            found.append(
+                f"learning did not begin for {still:.0f} s"
+                if self._steps is None
+                else f"no local step for {still:.0f} s"
+            )
+        if self._disk is not None and now - self._disk[0] < LATELY:
+            found.append(f"the disk takes no writes: {self._disk[1]}")
+        if held_up is not None and now - held_up[0] < LATELY:
+            found.append(f"the node's loop was held up for {held_up[1]:.0f} s")
+        return tuple(found)
+
+    def _patience(self) -> Seconds:
+        if self._steps is None:
+            return PREPARED
+        return STALLED + (STEPS / self._speed if self._speed > 0 else 0.0)

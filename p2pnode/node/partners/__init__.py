@@ -1,1 +1,0 @@
-"""With whom the work is shared: likeness, exchanges, circles, bridges, snapshots."""

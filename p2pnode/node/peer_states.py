@@ -1,0 +1,99 @@
+"""For the views: the invite, who is there, what went between whom; from own knowledge, else from what peers say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..discovery.table import Peer
+from ..wire.addresses import Address
+from ..wire.ids import PeerId
+from ..wire.messages import ViewIs
+from ..wire.run import RunAccess, invite
+from ..wire.status import Condition, ExchangeRow, Kinship, PeerRow
+from .assemble import Parts
+
+if TYPE_CHECKING:
+    from ..merging.deltaset.entry import Facts
+    from ..training.progress import Standings
+
+MAX_EXCHANGE_ROWS = 2000
+OWN_IN_INVITE = 2
+OTHERS_IN_INVITE = 2  # bootstrap addresses, for when the own ones cannot be dialled
+
+
+def invitation(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence[Address]) -> str:
+    """The command a friend pastes, or "" while there is nothing to invite to."""
+    meeting_points = [address.text for address in bootstrap[:OTHERS_IN_INVITE]]
+    addresses = (*own[:OWN_IN_INVITE], *meeting_points)
+    return "" if access is None or not addresses else invite(access, addresses)
+
+
+def peer_row(
+    peer: Peer,
+    parts: Parts,
+    published: Facts | None,
+    view: ViewIs | None,
+    kinship: Kinship | None = None,
+    head: int | None = None,
+) -> PeerRow:
+    """One peer. What it published in its entries is newer than what it said when last asked."""
+    kin = kinship or Kinship()
+    now = parts.world.clock.monotonic()
+    said = view or ViewIs()
+    return PeerRow(
+        id=peer.id,
+        name=peer.name,
+        role=peer.announcement.role,
+        addresses=peer.announcement.addresses,
+        present=peer.here,
+        heard_seconds_ago=None if peer.heard is None else now - peer.heard,
+        latency_ms=None if peer.latency is None else peer.latency * 1000,
+        faults=parts.standing.faults_of(peer.id),
+        bytes_per_second=peer.rate,
+        circle=peer.announcement.circle,
+        community=kin.community,
+        similarity=kin.similarity,
+        chosen=kin.why,
+        round=said.round if published is None else published.round,
+        loss=_finite(said.loss if published is None else published.loss),
+        update_norm=_finite(said.update_norm if published is None else published.update_norm),
+        accuracy=_finite(said.accuracy),
+        steps_per_second=_finite(said.steps_per_second),
+        head=said.head if head is None else head,
+        shards=said.shards,
+    )
+
+
+def exchange_rows(me: PeerId, standings: Standings | None, views: Mapping[PeerId, ViewIs]) -> tuple[ExchangeRow, ...]:
+    """Who exchanged with whom: this node's own, and what peers say of theirs. The latest, when there are too many."""
+    own = [] if standings is None else list(standings.partners.values())
+    rows = [*own, *(row for peer, view in views.items() for row in _told(peer, view, me))]
+    return tuple(sorted(rows, key=lambda row: row.last)[-MAX_EXCHANGE_ROWS:])
+
+
+def _told(peer: PeerId, view: ViewIs, me: PeerId) -> Iterator[ExchangeRow]:
+    for told in view.exchanges:
+        if told.peer not in (peer, me) and math.isfinite(told.last):
+            change = _finite(told.loss_change)
+            yield ExchangeRow(peer, told.peer, told.last, told.count, told.sent_bytes, told.received_bytes, change)
+
+
+def condition_in_words(condition: Condition, here: int, in_run: bool, trouble: str, down: str) -> str:
+    """Why a node is as it is: `here` peers, what troubles its search, why its network is down."""
+    match condition:
+        case "connected":
+            return f"connected: {here} peer{'' if here == 1 else 's'} here"
+        case "alone":
+            return "nobody else is here yet" + ("; send them the invite" if in_run else "")
+        case "searching":
+            return f"no peer answers ({trouble}); still trying" if trouble else "looking for the others"
+        case "network down":
+            return f"the network daemon is being replaced ({down or 'it stopped'})"
+        case _:
+            return condition
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,1 +1,0 @@
-"""Shards held, kept, handed over and passed on."""

@@ -1,1 +1,0 @@
-"""Training itself: bench, steps, evaluation, fingerprints. Needs torch."""

@@ -1,0 +1,1 @@
+"""TODO: what lives in runtime, and where to start reading."""

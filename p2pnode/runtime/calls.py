@@ -1,0 +1,100 @@
+"""Calls to peers with everything a call teaches: latency, rate, standing, swarm time, traffic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ..discovery.reputation import Standing
+from ..discovery.swarm_time import SwarmClock
+from ..discovery.table import PeerTable
+from ..network.base import Clock, Network, Seconds, Sink, StreamLimits
+from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
+from ..wire.ids import PeerId
+from ..wire.messages import Hello, Message, Ping, Pong, StreamRequest, decode_answer, encode
+from ..wire.status import Traffic
+from .throttle import Allowance
+
+CALL_TIMEOUT: Seconds = 5.0
+URGENT = (Ping, Hello)  # small, and how peers see that this node lives: they count, and never wait for the limits
+
+A = TypeVar("A", bound=Message)
+
+
+@dataclass
+class TrafficCount:
+    """Counts since the start; `frozen()` for showing."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    calls_made: int = 0
+    calls_served: int = 0
+    refused: int = 0
+
+    def frozen(self) -> Traffic:
+        return Traffic(self.sent_bytes, self.received_bytes, self.calls_made, self.calls_served, self.refused)
+
+
+class Calls:
+    """Asks peers things. Remembers in `last_heard` when any peer last answered: the only proof of being connected."""
+
+    def __init__(
+        self, network: Network, clock: Clock, swarm_clock: SwarmClock, table: PeerTable, standing: Standing
+    ) -> None:
+        self.last_heard: float | None = None
+        self.traffic = TrafficCount()
+        self.allowance = Allowance(clock)
+        self._network = network
+        self._clock = clock
+        self._swarm_clock = swarm_clock
+        self._table = table
+        self._standing = standing
+
+    async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
+        """The peer's answer. PeerError as the network says; NetworkDown leaves the peer's record alone."""
+        if not isinstance(request, URGENT):
+            await self.allowance.ready()
+        begun = self._clock.monotonic()
+        data = encode(request)
+        self.traffic.calls_made += 1
+        self.traffic.sent_bytes += len(data)
+        self.allowance.up.charge(len(data))
+        try:
+            raw = await self._network.call(peer, data, timeout)
+            self.traffic.received_bytes += len(raw)
+            self.allowance.down.charge(len(raw))
+            self._heard(peer, begun, len(data) + len(raw))
+            return decode_answer(raw, expected)
+        except PeerMisbehaved as fault:
+            self._standing.fault(peer, str(fault), self._clock.monotonic())
+            raise
+        except PeerRefused:
+            self._heard(peer, begun)
+            raise
+        except PeerError:
+            self._table.failed(peer)
+            raise
+
+    async def fetch(self, peer: PeerId, request: StreamRequest, sink: Sink, limits: StreamLimits) -> None:
+        """Stream something into `sink`, as fast as this node may receive. PeerError as the network says."""
+        try:
+            async with self.allowance.down.turn(None):
+                limits = replace(limits, throttle=self.allowance.down)
+                await self._network.fetch(peer, encode(request), sink, limits)
+        finally:
+            self.traffic.received_bytes += sink.offset
+
+    async def ping(self, peer: PeerId, timeout: Seconds = CALL_TIMEOUT) -> Pong | None:
+        """The peer's answer, or None when there is none; its time is noted."""
+        begun = self._clock.monotonic()
+        try:
+            pong = await self.ask(peer, Ping(), Pong, timeout)
+        except (PeerError, NetworkDown):
+            return None
+        self._swarm_clock.report(peer, pong.time, self._clock.monotonic() - begun)
+        return pong
+
+    def _heard(self, peer: PeerId, begun: float, count: int = 0) -> None:
+        now = self._clock.monotonic()
+        self.last_heard = now
+        self._table.heard(peer, now, now - begun, count)

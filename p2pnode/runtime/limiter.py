@@ -1,0 +1,199 @@
+"""The node as a guest: keeps it within the user's rules (p2pnode/guest.py) and says when and why it rests.
+
+A resting node does no local steps and begins no exchanges; it stays in the swarm and answers. What would begin
+something waits for `free()`; a round under way is told by `brake()`, after each of its local steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+
+from ..config.options import NO_LIMITS, GuestSettings
+from ..config.resolve import changed
+from ..network.base import Seconds
+from ..node.control import ControlAnswer, ControlRequest
+from ..wire.errors import LocalProblem
+from ..wire.status import Guest, Machine
+from .events import Events
+from .limits import Circumstances, Use, first_duty, next_duty, noticed, pause_after, resting
+from .seams import World
+from .throttle import Allowance
+
+GUEST_ORDERS = ("pause", "resume", "limits")
+EVERY: Seconds = 1.0
+PAUSED_FILE = "paused"  # there while the user's pause lasts, over restarts
+SHORTEST_SLEEP: Seconds = 0.005
+LONGEST_SLEEP: Seconds = 0.05  # so that a pause is noticed at once
+LATE: Seconds = 5.0  # a look that comes so much later was held up by this node's own loop
+
+
+class Restraint:
+    """One node's. Without a host (in a simulation) only the user's word and the limits count."""
+
+    def __init__(self, world: World, events: Events, allowance: Allowance, settings: GuestSettings) -> None:
+        self.settings = settings
+        self.why = ""  # the node rests, or "" while it works
+        self.machine: Machine | None = None
+        self.held_up: tuple[Seconds, Seconds] | None = None  # when the loop was last late, and by how much
+        self._world = world
+        self._events = events
+        self._allowance = allowance
+        self._use = Use()
+        self._worked: Seconds | None = None  # by the thread that trains, when it was last here
+        self._owed: Seconds = 0.0  # of rest
+        self._duty = 1.0  # part of the time for local steps
+        self._free = asyncio.Event()
+        self._told = ""
+        self._paused = False
+        with contextlib.suppress(LocalProblem):
+            self._paused = world.storage.read(PAUSED_FILE) is not None
+        self._follow(settings)
+
+    # ---- for those who work ----
+
+    async def free(self) -> None:
+        """Returns while the node may work."""
+        await self._free.wait()
+
+    def brake(self) -> bool:
+        """After each local step, in the thread that trains: waits for as long as --max-cpu wants.
+
+        True when the round should end here.
+        """
+        before, self._worked = self._worked, time.thread_time()
+        if before is not None and self._duty < 1.0:
+            self._owed += pause_after(max(0.0, self._worked - before), self._duty)
+            while self._owed >= SHORTEST_SLEEP and not self.why:
+                begun = time.perf_counter()
+                time.sleep(min(self._owed, LONGEST_SLEEP))
+                self._owed = max(0.0, self._owed - (time.perf_counter() - begun))
+        return bool(self.why)
+
+    @property
+    def cores(self) -> int | None:
+        """How many cores training may plan with, one for the rest among them; None: all there are."""
+        host, share = self._world.host, self.settings.max_cpu
+        return None if host is None or share is None else 1 + max(1, int(share * host.cores))
+
+    # ---- for the user ----
+
+    def obey(self, request: ControlRequest, learns: bool) -> ControlAnswer:
+        """One of GUEST_ORDERS; LocalProblem or UsageError when it cannot be done."""
+        if request.do == "limits":
+            return ControlAnswer(said=self.limit(request.limits))
+        if not learns:
+            raise LocalProblem("this node learns nothing: there is nothing to pause")
+        return ControlAnswer(said=self.pause() if request.do == "pause" else self.resume())
+
+    def pause(self) -> str:
+        """At once, and over restarts, until `resume`."""
+        self._paused = True
+        self._decide()
+        self._tell()
+        with _noted(self._events):
+            self._world.storage.write(PAUSED_FILE, b"by the user\n")
+        return "paused; the node stays in its swarm and answers, also after a restart, until `resume`"
+
+    def resume(self) -> str:
+        self._paused = False
+        self._decide()
+        self._tell()
+        with _noted(self._events):
+            self._world.storage.delete(PAUSED_FILE)
+        return f"no longer paused by you, but it rests: {self.why}" if self.why else "working again"
+
+    def limit(self, words: Mapping[str, object]) -> str:
+        """Change some of the settings, until the node ends; UsageError when they are wrong."""
+        self._follow(changed(self.settings, words))
+        self._tell()
+        return f"limits until the node ends: {limits_in_words(self.status())}"
+
+    def status(self) -> Guest:
+        rules = self.settings
+        return Guest(
+            paused=self.why,
+            max_upload=rules.max_upload,
+            max_download=rules.max_download,
+            max_cpu=rules.max_cpu,
+            pause_on_battery=rules.pause_on_battery,
+            idle_only=rules.idle_only,
+            schedule="" if rules.schedule is None else str(rules.schedule),
+        )
+
+    # ---- life ----
+
+    async def keep(self) -> None:
+        """Look at the machine every second until cancelled; a node without one needs no looking after."""
+        clock = self._world.clock
+        self._tell()
+        while self._world.host is not None:
+            self.machine = await self._world.aside(self._world.host.read)
+            self._consider(self.machine, self._world.host.cores, clock.monotonic())
+            self._decide()
+            self._tell()
+            begun = clock.monotonic()
+            await asyncio.sleep(EVERY)
+            late = clock.monotonic() - begun - EVERY
+            if late > LATE:
+                self.held_up = (clock.monotonic(), late)
+
+    def _consider(self, machine: Machine, cores: int, now: Seconds) -> None:
+        self._use = noticed(self._use, max(0.0, machine.cpu - machine.own_cpu), cores, now)
+        if not self.why:
+            most = first_duty(self.settings.max_cpu, cores)
+            self._duty = min(most, next_duty(self._duty, self.settings.max_cpu, machine.own_cpu))
+
+    def _follow(self, settings: GuestSettings) -> None:
+        self.settings = settings
+        self._allowance.follow(settings)
+        self._duty = 1.0 if self._world.host is None else first_duty(settings.max_cpu, self._world.host.cores)
+        self._decide()
+
+    def _decide(self) -> None:
+        host, machine = self._world.host, self.machine
+        now = Circumstances(
+            minute=0 if host is None else host.minute(),
+            paused=self._paused,
+            on_battery=machine is not None and machine.on_battery,
+            in_use=self._use.in_use,
+        )
+        rules = self.settings if host is not None else NO_LIMITS
+        self.why = resting(now, rules)
+        if self.why:
+            self._free.clear()
+        else:
+            self._free.set()
+
+    def _tell(self) -> None:
+        """Say it when the node begins to rest, and when it works again; nobody listens yet while it is made."""
+        if self.why and not self._told:
+            self._events.say("paused", f"resting: {self.why}; peers are still answered")
+        elif self._told and not self.why:
+            self._events.say("working", f"working again (it was {self._told})")
+        self._told = self.why
+
+
+@contextlib.contextmanager
+def _noted(events: Events) -> Iterator[None]:
+    """What cannot be written is said, and no more."""
+    try:
+        yield
+    except LocalProblem as problem:
+        events.say("disk", f"a restart will not remember this: {problem}", warning=True)
+
+
+def limits_in_words(guest: Guest) -> str:
+    """All rules in force, in one line."""
+    words = [
+        f"{name} {rate / 1000:g} kB/s"
+        for name, rate in (("upload", guest.max_upload), ("download", guest.max_download))
+        if rate is not None
+    ]
+    words += [f"cpu {guest.max_cpu:.0%}"] if guest.max_cpu is not None else []
+    words += ["rests on battery"] if guest.pause_on_battery else []
+    words += ["rests while the machine is in use"] if guest.idle_only else []
+    words += [f"works {guest.schedule}"] if guest.schedule else []
+    return ", ".join(words) or "none"

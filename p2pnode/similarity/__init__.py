@@ -1,0 +1,1 @@
+"""TODO: what lives in similarity, and where to start reading."""

@@ -1,0 +1,174 @@
+"""Whom to exchange with this round, and why: mostly inside the circle, at times across a bridge, at times anyone.
+
+Every peer that may be chosen at all has a chance in every round. That keeps communities from becoming islands, and a
+swarm of lying fingerprints from keeping an honest node for ever.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..merging.values import setting
+from ..wire.ids import PeerId, short
+from .communities import Communities
+
+NEAR_SECONDS = 0.1  # a round trip at which a link counts half
+FAST_BYTES = 100_000.0  # a second, likewise
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is known of a peer that might be a partner."""
+
+    peer: PeerId
+    met: int | None = None  # round of the last exchange with it; None: never
+    latency: float | None = None  # seconds a small call takes
+    rate: float | None = None  # bytes a second of large ones
+    faults: int = 0
+    worth: float = 1.0  # how exchanges with it went lately: 1 for well, near 0 for never
+    similarity: float | None = None
+    stale: bool = False  # its word about itself has run out, it left, or it does not answer
+    banned: bool = False
+
+
+@dataclass(frozen=True)
+class PartnerSettings:
+    """How partners are weighed. Weights are exponents: 0 leaves a thing out of account."""
+
+    partners: int = 3
+    explore: float = 0.15  # chance a round that one partner is anyone at all
+    patience: float = 40.0  # rounds after which not having met counts double
+    fairness: float = 1.0
+    link: float = 1.0
+    standing: float = 1.0
+    similarity: float = 0.0  # above 0 prefers similar ones inside the circle, below 0 dissimilar ones
+
+
+RANGES: Mapping[str, tuple[float, float]] = {  # what a run's plan may set, whatever its policy
+    "explore": (0.0, 1.0),
+    "patience": (1.0, 1e6),
+    "fairness": (0.0, 10.0),
+    "link": (0.0, 10.0),
+    "standing": (0.0, 10.0),
+    "similarity": (-10.0, 10.0),
+}
+
+
+def partner_settings(settings: Mapping[str, float]) -> PartnerSettings:
+    """Those among a run's settings that concern partners; ValueError for a number out of range."""
+    given = {name: setting(settings, name, 0.0, *bounds) for name, bounds in RANGES.items() if name in settings}
+    return PartnerSettings(**given)  # type: ignore[arg-type]  # none of them is `partners`
+
+
+def without_partner_settings(settings: Mapping[str, float]) -> dict[str, float]:
+    """The others, which are the policy's."""
+    return {name: value for name, value in settings.items() if name not in RANGES}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A partner and why it was chosen; `bridge`: it is of another circle."""
+
+    peer: PeerId
+    why: str
+    bridge: bool = False
+
+
+@dataclass(frozen=True)
+class Home:
+    """This node, who shares its circle (nobody, when it is alone there), and how often it looks out."""
+
+    me: PeerId
+    members: frozenset[PeerId]
+    bridge_rate: float
+
+
+def choose_partners(
+    table: Iterable[Candidate],
+    communities: Communities,
+    now: int,
+    rng: random.Random,
+    home: Home,
+    settings: PartnerSettings = PartnerSettings(),
+) -> list[Choice]:
+    """Up to three partners for round `now`, all different; never this node, a banned or a stale peer."""
+    able = {each.peer: each for each in table if each.peer != home.me and not each.stale and not each.banned}
+    free = [able[peer] for peer in sorted(able)]
+    chosen: list[Choice] = []
+
+    def choose(pool: Sequence[Candidate], weights: Sequence[float], why: str = "") -> None:
+        picked = rng.choices(pool, weights)[0]
+        bridge = picked.peer not in home.members
+        chosen.append(Choice(picked.peer, why or _why(picked, communities, home, now, settings), bridge))
+        free.remove(picked)
+
+    outside = [each for each in free if each.peer not in home.members]
+    if outside and rng.random() < home.bridge_rate:
+        choose(outside, [_weight(each, now, settings) * _nearness(each, communities, home) for each in outside])
+    if free and rng.random() < settings.explore:
+        choose(free, [1.0] * len(free), "by lot among all: nobody's fingerprint decides alone")
+    while len(chosen) < settings.partners:
+        pool = [each for each in free if each.peer in home.members]
+        if not pool:
+            break
+        choose(pool, [_weight(each, now, settings) * _liking(each, settings) for each in pool])
+    if not chosen and free:
+        choose(free, [_weight(each, now, settings) * _nearness(each, communities, home) for each in free])
+    return chosen[: settings.partners]
+
+
+def _weight(each: Candidate, now: int, settings: PartnerSettings) -> float:
+    """Not met for long, well connected, well behaved and keeping its part: always above zero."""
+    waited = 1 + _waited(each, now, settings) / settings.patience
+    behaved = 1 / (1 + max(0, each.faults))
+    return (
+        math.pow(waited, settings.fairness)
+        * math.pow(_link(each), settings.link)
+        * math.pow(behaved, settings.standing)
+        * each.worth
+    )
+
+
+def _waited(each: Candidate, now: int, settings: PartnerSettings) -> float:
+    return settings.patience if each.met is None else min(max(0, now - each.met), 10 * settings.patience)
+
+
+def _link(each: Candidate) -> float:
+    """1 for a perfect link; a half for what is not known."""
+    near = 0.5 if each.latency is None else NEAR_SECONDS / (NEAR_SECONDS + max(0.0, each.latency))
+    fast = 0.5 if each.rate is None else (each.rate + 1) / (each.rate + 1 + FAST_BYTES)
+    return near * fast
+
+
+def _nearness(each: Candidate, communities: Communities, home: Home) -> float:
+    """The lower the dendrogram joins two, the more often they meet; who is not in the view counts as farthest."""
+    tree = communities.dendrogram
+    height = tree.height(home.me, each.peer)
+    return math.exp(-1.0 if height is None or tree.top == 0 else -height / tree.top)
+
+
+def _liking(each: Candidate, settings: PartnerSettings) -> float:
+    return math.pow(max(each.similarity or 0.0, 0.01), settings.similarity)
+
+
+def _why(each: Candidate, communities: Communities, home: Home, now: int, settings: PartnerSettings) -> str:
+    if each.peer not in home.members:
+        community = communities.of.get(each.peer)
+        height = communities.dendrogram.height(home.me, each.peer)
+        where = "a peer of unknown community" if community is None else f"community {short(community)}"
+        return f"bridge to {where}" + ("" if height is None else f", joined at {height:.3f}")
+    if each.met is None:
+        return "in the circle, never met"
+    waited = now - each.met
+    if waited >= settings.patience:
+        return f"not met for {waited} rounds"
+    if settings.similarity and each.similarity is not None:
+        return f"in the circle, similarity {each.similarity:.3f}"
+    if each.rate is not None and each.rate >= FAST_BYTES:
+        return f"in the circle, brings {each.rate / 1e3:.0f} kB a second"
+    if each.latency is not None and each.latency <= NEAR_SECONDS:
+        return f"in the circle, answers in {each.latency * 1e3:.0f} ms"
+    return f"in the circle, met {waited} rounds ago"

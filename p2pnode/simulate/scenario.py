@@ -1,0 +1,93 @@
+"""What is simulated, as a value: equal plans give equal traces."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..config.task_choice import TaskChoice
+from ..network.base import Seconds
+from ..network.sim import Fault, Links
+from ..node.entrance import Share
+from ..node.node import NodeSettings
+from ..wire.ids import Identity, sha256
+
+EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
+BY_ITSELF = 0
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the nodes of a plan learn. Times are declared, not measured: a node of speed 1 does `mean_steps` a round."""
+
+    choice: TaskChoice = field(default_factory=lambda: TaskChoice(device="cpu"))
+    split: str = "iid"
+    rounds: int = 100  # the simulation ends when every node has done so many
+    circle: int = BY_ITSELF  # declared: nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
+    speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn
+    mean_steps: float = 10.0
+    share_data: bool = False  # the nodes' samples may travel
+    visits: bool = False  # and models visit those that do not
+
+    @property
+    def usual_seconds(self) -> Seconds:
+        """How long the rounds take once all are there, give or take a little, when nothing goes wrong."""
+        return 10.0 + 1.05 * self.rounds * self.choice.round_seconds
+
+    def circle_of(self, index: int) -> str:
+        """The circle a node is declared to be in; "": its own to find."""
+        return f"circle {index // self.circle}" if self.circle else ""
+
+    def speed_of(self, seed: int, index: int) -> float:
+        """Local steps a second of a node."""
+        low, high = self.speeds
+        drawn = random.Random(f"speed {seed} {index}").random()
+        factor = low * math.exp(drawn * math.log(high / low))
+        return factor * self.mean_steps / self.choice.round_seconds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is simulated. Node 0 founds the run; the others get its address, and start within `spread` seconds."""
+
+    peers: int = 16
+    seed: int = 0
+    seconds: Seconds = 120.0  # with a lesson: at most
+    links: Links = field(default_factory=Links)
+    faults: tuple[Fault, ...] = ()
+    skew: Mapping[int, Seconds] = field(default_factory=dict)  # by how much each node's clock is wrong
+    spread: Seconds = 10.0
+    sample_every: Seconds = 10.0  # 0: never
+    keep_trace: int = 0
+    settings: Callable[[NodeSettings, int, int], NodeSettings] = lambda usual, index, starts: usual
+    lesson: Lesson | None = None  # None: the nodes only meet
+
+    def share_of(self, index: int) -> Share | None:
+        return None if self.lesson is None else Share(self.lesson.split, index, self.peers, self.seed)
+
+    def facts(self) -> dict[str, object]:
+        """What a recording says about the plan."""
+        facts: dict[str, object] = {"peers": self.peers, "seed": self.seed, "seconds": self.seconds}
+        facts |= {"latency": self.links.latency, "rate": self.links.rate if self.links.rate < math.inf else None}
+        facts |= {"loss": self.links.loss, "faults": len(self.faults)}
+        lesson = self.lesson
+        if lesson is not None:
+            choice = lesson.choice
+            facts |= {"task": choice.spec, "options": dict(choice.options), "split": lesson.split}
+            facts |= {"policy": choice.policy, "settings": dict(choice.settings), "rounds": lesson.rounds}
+            facts |= {
+                "aim": choice.aim,
+                "circle": lesson.circle,
+                "speeds": lesson.speeds,
+                "mean_steps": lesson.mean_steps,
+                "share_data": lesson.share_data,
+                "visits": lesson.visits,
+            }
+        return facts
+
+
+def identity_of(seed: int, index: int) -> Identity:
+    """The identity of a node of a simulated swarm."""
+    return Identity(sha256(f"p2pnode simulation {seed} node {index}".encode()))

@@ -1,0 +1,1 @@
+"""TODO: what lives in storage, and where to start reading."""

@@ -1,0 +1,79 @@
+"""A node's data directory: one node at a time, one identity for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from ..wire.errors import LocalProblem
+from ..wire.ids import Identity
+from .files import DiskStorage, write_whole
+
+IDENTITY_FILE = "identity.key"
+LOCK_FILE = "lock"
+PORT_FILE = "port"
+
+
+class DataDir:
+    """An opened and locked data directory. Close it to let another node in."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.storage = DiskStorage(path)
+        self.key_file = path / IDENTITY_FILE
+        self._lock = lock
+
+    def identity(self) -> Identity:
+        """The node's identity, made at the first start. A damaged file is never replaced silently."""
+        if not self.key_file.exists():
+            write_whole(self.key_file, Identity(secrets.token_bytes(32)).to_key_file())
+        try:
+            identity = Identity.from_key_file(self.key_file.read_bytes())
+        except (ValueError, OSError) as error:
+            raise LocalProblem(
+                f"{self.key_file} is damaged ({error}); restore it from a copy, "
+                "or move it away to start under a new identity"
+            ) from None
+        if self.key_file.stat().st_mode & 0o077:
+            self.key_file.chmod(0o600)
+        return identity
+
+    def port(self) -> int | None:
+        """The port this node listened on last time, so that its address stays the same."""
+        text = (self.storage.read(PORT_FILE) or b"").decode(errors="replace").strip()
+        return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
+
+    def remember_port(self, port: int) -> None:
+        if port != self.port():
+            self.storage.write(PORT_FILE, f"{port}\n".encode())
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._lock)
+
+
+def open_data_dir(path: Path) -> DataDir:
+    """Create if need be, lock, and hand over; LocalProblem in one line when it cannot be used."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LocalProblem(
+            f"cannot use the data directory {path} ({error.strerror}); choose another with --data-dir"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "?"
+        os.close(lock)
+        raise LocalProblem(
+            f"another node (process {holder}) uses the data directory {path}; "
+            "stop it, or give this one its own --data-dir"
+        ) from None
+    DiskStorage(path).sweep()
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return DataDir(path, lock)

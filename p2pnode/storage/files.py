@@ -1,0 +1,185 @@
+"""The storage seam: small named files, written whole or not at all. On disk, and in memory for the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+from ..wire.errors import LocalProblem
+
+Part = bytes | memoryview
+UNFINISHED = ".part"
+ELSEWHERE = "use another --data-dir"
+
+
+class Storage(Protocol):
+    """Named byte strings. Names are relative paths such as `book` or `runs/RUN/manifest`.
+
+    LocalProblem when the disk will not have what is asked of it, whatever it is.
+    """
+
+    def read(self, name: str) -> bytes | None:
+        """The content, or None when there is none."""
+        ...
+
+    def write(self, name: str, *parts: Part) -> None:
+        """Replace the content by parts, one after the other; after a crash the old or the new is there, whole."""
+        ...
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add to the end, durably; a crash may leave a torn tail, which the reader must notice."""
+        ...
+
+    def move(self, name: str, target: str) -> None:
+        """Rename, replacing the target; nothing happens when there is nothing to rename."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Nothing happens when there is nothing to delete."""
+        ...
+
+    def used(self, folder: str) -> int:
+        """Bytes of all that is in a folder."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """What is directly in a folder, without the folder's own name."""
+        ...
+
+
+class MemoryStorage:
+    """Storage that lives as long as the object: a simulated disk."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        return self._files.get(name)
+
+    def write(self, name: str, *parts: Part) -> None:
+        self._files[name] = b"".join(parts)
+
+    def append(self, name: str, data: bytes) -> None:
+        self._files[name] = self._files.get(name, b"") + data
+
+    def move(self, name: str, target: str) -> None:
+        if name in self._files:
+            self._files[target] = self._files.pop(name)
+
+    def delete(self, name: str) -> None:
+        self._files.pop(name, None)
+
+    def used(self, folder: str) -> int:
+        return sum(len(data) for name, data in self._files.items() if name.startswith(f"{folder}/"))
+
+    def names(self, folder: str) -> list[str]:
+        inside = [name.removeprefix(f"{folder}/") for name in self._files if name.startswith(f"{folder}/")]
+        return sorted(name for name in inside if "/" not in name)
+
+
+class DiskStorage:
+    """Storage in a directory: temp file, fsync, rename, fsync of the directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _problem(self._root / name, error) from None
+
+    def write(self, name: str, *parts: Part) -> None:
+        write_whole(self._root / name, *parts)
+
+    def append(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with path.open("ab") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _problem(path, error) from None
+
+    def move(self, name: str, target: str) -> None:
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self._root / name, self._root / target)
+        except OSError as error:
+            raise _problem(self._root / target, error) from None
+
+    def delete(self, name: str) -> None:
+        try:
+            (self._root / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise _problem(self._root / name, error) from None
+
+    def used(self, folder: str) -> int:
+        try:
+            return sum(_size(path) for path in (self._root / folder).rglob("*"))
+        except OSError as error:
+            raise _problem(self._root / folder, error) from None
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(self._root / folder) if entry.is_file())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _problem(self._root / folder, error) from None
+
+    def sweep(self) -> None:
+        """Take away what a killed process left half-written. Only its owner may, before it writes."""
+        for litter in self._root.rglob(f".*{UNFINISHED}"):
+            with contextlib.suppress(OSError):
+                litter.unlink()
+
+
+def write_whole(path: Path, *parts: Part, mode: int = 0o600, remedy: str = ELSEWHERE) -> None:
+    """Replace a file atomically and durably; LocalProblem, with the remedy, when the disk will not have it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(file.fileno(), mode)
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise _problem(path, error, remedy) from None
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none where it has been renamed or deleted since it was listed."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _problem(path: Path, error: OSError, remedy: str = ELSEWHERE) -> LocalProblem:
+    return LocalProblem(f"{path}: {error.strerror or error}; check the disk and the rights, or {remedy}")

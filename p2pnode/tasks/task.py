@@ -1,0 +1,203 @@
+"""What is learned: a model, its data, its loss, and how good it has become.
+
+A Task is the one thing a user writes. Subclass it, give `model` and `data`, and override what differs from a
+classifier trained by cross entropy:
+
+    class Mine(Task):
+        name = "mine"
+        hidden = 32                                   # a public attribute is an option: hidden=64
+
+        def model(self): return nn.Linear(4, 3)
+        def data(self): return {"x": inputs, "y": classes}
+        def test_data(self): return {"x": other_inputs, "y": other_classes}
+
+Contract: every method gives the same answer each time it is called (`model` up to torch's random numbers, which the
+caller seeds); `loss` does not change the batch; the shapes of the model's parameters never change. Data are read-only
+and shared: many trainers use the same tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..wire.errors import UsageError, suggestion
+from .optimizers import Optimizer, Sgd
+
+Samples = Mapping[str, Tensor]  # columns of equal length; row i of all of them is sample i
+Option = bool | int | float | str
+
+PROBE_INPUTS = 128
+LARGEST = 1 << 40  # of whole-number options, which a run's founder may have chosen
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good weights are on some samples: mean loss, and the share of right answers where there are answers."""
+
+    loss: float
+    accuracy: float | None
+    samples: int
+
+
+class Task:
+    """Base of all tasks; see the module's words for the contract."""
+
+    name: str = ""
+    version: str = "1"  # raise it when a change makes runs of the old task meaningless
+    batch_size: int = 32
+    learning_rate: float = 0.05
+    evaluation_batch: int = 1024  # samples scored at a time
+    fingerprint_layers: tuple[str, ...] = ()  # compared on the probe; none named: the last hidden one
+    LOCAL: ClassVar[frozenset[str]] = frozenset({"source"})  # options that are a node's own, not the run's
+
+    def __init__(self, **options: Option) -> None:
+        """Set public attributes by name; UsageError for one the task does not have or of another kind."""
+        if not self.name:
+            self.name = type(self).__name__.lower()
+        known = option_defaults(type(self))
+        for key, value in options.items():
+            if key not in known:
+                raise UsageError(f"task {self.name} has no option {key[:60]!r}; {suggestion(key, known)}")
+            setattr(self, key, as_option(self.name, key, value, known[key]))
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """What a run must fix besides name and version: the options that differ from the task's own values."""
+        defaults = option_defaults(type(self))
+        return {
+            key: getattr(self, key)
+            for key in sorted(defaults)
+            if key not in self.LOCAL and getattr(self, key) != defaults[key]
+        }
+
+    def model(self) -> nn.Module:
+        """A new model, initialised with torch's default random numbers."""
+        raise NotImplementedError(f"task {self.name} does not say what its model is")
+
+    def data(self) -> Samples:
+        """All samples to train on; nodes take shares of them."""
+        raise NotImplementedError(f"task {self.name} does not say what its data are")
+
+    def test_data(self) -> Samples:
+        """Samples no node trains on."""
+        raise NotImplementedError(f"task {self.name} does not say what its test data are")
+
+    def losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        """The loss of each sample of a batch. A task that gives `loss` alone is learned all the same, but nothing is
+        known of its single samples then."""
+        each = functional.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
+        return each if each.ndim == 1 else each.flatten(1).mean(1)
+
+    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+        """The mean loss of a batch: one number to go down."""
+        return self.losses(model, batch).mean()
+
+    def confidence(self, losses: Tensor, batch: Samples) -> Tensor:
+        """How sure the model is of each sample, 0 to 1: the probability of its label, or of a token of its text."""
+        return torch.exp(-losses)
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer | torch.optim.Optimizer:
+        """The optimizer of local steps: one of p2pnode.optimizers, which run fastest, or any of torch's."""
+        return Sgd(self.learning_rate)
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a step of the run, as a multiple of the optimizer's own."""
+        return 1.0
+
+    def evaluate(self, model: nn.Module, samples: Samples) -> Evaluation:
+        """Mean loss and accuracy in batches of bounded size. The caller sets evaluation mode and no_grad."""
+        total, right, counted, count = 0.0, 0, True, length(samples)
+        outputs: list[Any] = []
+        hook = model.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+        try:
+            for start in range(0, count, self.evaluation_batch):
+                batch = rows(samples, slice(start, start + self.evaluation_batch))
+                outputs.clear()
+                total += self.loss(model, batch).item() * length(batch)
+                hits = self.right(outputs[0], batch) if len(outputs) == 1 else None
+                counted, right = counted and hits is not None, right + (hits or 0)
+        finally:
+            hook.remove()
+        return Evaluation(total / max(1, count), right / count if counted and count else None, count)
+
+    def right(self, outputs: Any, batch: Samples) -> int | None:
+        """How many of the model's answers to a batch are right; None where that has no meaning."""
+        labels = self.labels(batch)
+        if labels is None or not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(labels):
+            return None
+        return int((outputs.argmax(1) == labels).sum())
+
+    def probe(self) -> Samples:
+        """Fixed inputs on which models are compared: about 128 of the test data."""
+        return rows(self.test_data(), slice(0, PROBE_INPUTS))
+
+    def labels(self, samples: Samples) -> Tensor | None:
+        """One class per sample, for shares of unlike labels; None where samples have none."""
+        found = samples.get("y")
+        return found if found is not None and found.ndim == 1 and not found.is_floating_point() else None
+
+
+def tells_losses(task: Task) -> bool:
+    """Whether `losses` make up the task's loss: not where a class says anew what `loss` is and leaves `losses`."""
+    owners = [vars(task), *(vars(kind) for kind in type(task).__mro__)]
+    loss, losses = (next(place for place, own in enumerate(owners) if name in own) for name in ("loss", "losses"))
+    return losses <= loss
+
+
+def length(samples: Samples) -> int:
+    """How many samples there are; ValueError when the columns do not agree."""
+    lengths = {name: len(column) for name, column in samples.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns of unequal length: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
+    return next(iter(lengths.values()), 0)
+
+
+def rows(samples: Samples, which: slice | Tensor) -> dict[str, Tensor]:
+    """Some samples: a slice shares memory, an index copies."""
+    return {name: column[which] for name, column in samples.items()}
+
+
+def option_defaults(task: type[Task]) -> dict[str, Option]:
+    """The task's options and their values when nothing is said: its plain public attributes, name and version apart."""
+    found: dict[str, Option] = {}
+    for owner in reversed(task.__mro__):
+        for key, value in vars(owner).items():
+            if not key.startswith("_") and isinstance(value, bool | int | float | str):
+                found[key] = value
+    return {key: value for key, value in found.items() if key not in ("name", "version")}
+
+
+def as_option(task: str, key: str, value: object, like: Option) -> Option:
+    """`value`, which may be text from a command line, as the kind of value the option has."""
+    readers: dict[type, Callable[[Any], Option]] = {bool: _as_bool, int: _as_int, float: _as_float, str: str}
+    try:
+        return readers[type(like)](value)
+    except (ValueError, TypeError, OverflowError):
+        kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(like)]
+        raise UsageError(f"task {task}: {key} must be {kind}, not {str(value)[:60]!r}") from None
+
+
+def _as_int(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != float(value) or abs(int(value)) > LARGEST:
+        raise ValueError(value)
+    return int(value)
+
+
+def _as_float(value: Any) -> float:
+    if not math.isfinite(float(value)):
+        raise ValueError(value)
+    return float(value)
+
+
+def _as_bool(value: Any) -> bool:
+    word = str(value).strip().lower()
+    if word not in ("true", "yes", "1", "false", "no", "0"):
+        raise ValueError(value)
+    return word in ("true", "yes", "1")

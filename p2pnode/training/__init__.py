@@ -1,0 +1,1 @@
+"""TODO: what lives in training, and where to start reading."""

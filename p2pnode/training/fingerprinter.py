@@ -1,0 +1,142 @@
+"""Taking the fingerprint of a model in training: its activations on the run's probe, by hooks, off the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..similarity.fingerprint import INPUTS, Activations, Projection
+from ..tasks.errors import blame
+from ..tasks.task import Samples, Task, length, rows
+from ..wire.errors import LocalProblem, TaskProblem
+from .host import Bench, Vector
+from .trainer import Trainer
+
+SHARE_OF_TIME = 0.01  # the most of a node's time that fingerprints may take
+LEAST = 10.0  # seconds between two of them: models change their kind slowly
+
+
+class Fingerprinter:
+    """One run's fingerprints at one node. `seed` is the run's."""
+
+    def __init__(self, bench: Bench, seed: int) -> None:
+        with blame(bench.task, "probe"):
+            self._probe: Samples = rows(bench.task.probe(), slice(0, INPUTS[1]))
+            self._projection = Projection(seed, _inputs(bench.task, self._probe))
+        self._bench = bench
+        self._next = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether the next one may be taken at this time."""
+        return now >= self._next
+
+    def take(self, trainer: Trainer, weights: Vector, clock: Callable[[], float]) -> bytes:
+        """The fingerprint of `weights`. Heavy. LocalProblem when their activations say nothing.
+
+        Give the weights right after training, before they merge: they show what this node's data did. A large model's
+        fingerprints come the further apart, the longer one takes.
+        """
+        begun = clock()
+        try:
+            return self.look(trainer, weights)
+        finally:  # one that cannot be taken costs no more time than others
+            self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
+
+    def look(self, trainer: Trainer, weights: Vector) -> bytes:
+        """The same, whenever it is asked for."""
+        try:
+            with trainer.borrowed(weights):
+                layers = activations(self._bench, self._probe)
+            return self._projection.fingerprint(layers)
+        except ValueError as error:
+            raise LocalProblem(f"no fingerprint: {error}") from None
+
+
+def _inputs(task: Task, probe: Samples) -> NDArray[np.float64]:
+    """The probe's inputs as plain numbers, a row each: all columns but the labels."""
+    labels = task.labels(probe)
+    columns = [probe[name] for name in sorted(probe) if probe[name] is not labels]
+    return np.concatenate([column.double().reshape(len(column), -1).numpy() for column in columns], axis=1)
+
+
+def activations(bench: Bench, probe: Samples) -> list[Activations]:
+    """What the loaded weights make of the probe, a row per input, for each layer the task names.
+
+    The task's own loss runs the model, as it knows how; without autocast, so that devices differ by rounding only.
+    """
+    bench.model.eval()
+    taken: list[list[Activations]] = []
+    with torch.no_grad(), blame(bench.task, "fingerprint"):
+        for start in range(0, length(probe), bench.task.evaluation_batch):
+            part = rows(probe, slice(start, start + bench.task.evaluation_batch))
+            batch = {name: column.to(bench.device) for name, column in part.items()}
+            with _watched(bench) as found:
+                bench.task.loss(bench.model, batch)
+            taken.append([_as_rows(tensor, length(part)) for tensor in found()])
+    return [np.concatenate(layer) for layer in zip(*taken, strict=True)]
+
+
+@contextlib.contextmanager
+def _watched(bench: Bench) -> Iterator[Callable[[], list[Tensor]]]:
+    """Notes what the layers give while the model runs inside; the function says it afterwards."""
+    names = bench.task.fingerprint_layers
+    watched = _named(bench, names) if names else _with_weights(bench.model)
+    seen: dict[nn.Module, tuple[Any, Any]] = {}  # in the order of the first calls
+
+    def note(module: nn.Module, inputs: Any, output: Any) -> None:
+        seen.setdefault(module, (inputs, output))
+
+    hooks = [module.register_forward_hook(note) for module in watched]
+    try:
+        yield lambda: [_named_output(seen, module) for module in watched] if names else [_last_hidden(seen)]
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _named(bench: Bench, names: tuple[str, ...]) -> list[nn.Module]:
+    there = dict(bench.model.named_modules())
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise TaskProblem(f"task {bench.task.name}: fingerprint_layers names {missing[0]!r}, which the model lacks")
+    return [there[name] for name in names]
+
+
+def _with_weights(model: nn.Module) -> list[nn.Module]:
+    return [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
+
+
+def _named_output(seen: dict[nn.Module, tuple[Any, Any]], module: nn.Module) -> Tensor:
+    if module not in seen:
+        raise ValueError("a layer named in fingerprint_layers was not called by the loss")
+    return _tensor(seen[module][1])
+
+
+def _last_hidden(seen: dict[nn.Module, tuple[Any, Any]]) -> Tensor:
+    """What goes into the last layer with weights; where that is the only one, what comes out of it."""
+    if not seen:
+        raise ValueError("the loss called no layer with weights; name some in fingerprint_layers")
+    inputs, output = next(reversed(seen.values()))
+    return _tensor(output if len(seen) == 1 else inputs)
+
+
+def _tensor(value: Any) -> Tensor:
+    while isinstance(value, tuple | list) and value:
+        value = value[0]
+    if not isinstance(value, Tensor):
+        raise ValueError(f"a layer gave {type(value).__name__}, not a tensor; name others in fingerprint_layers")
+    return value
+
+
+def _as_rows(tensor: Tensor, count: int) -> Activations:
+    """One row per input; layers that fold time or channels into the rows are unfolded again."""
+    if tensor.ndim == 0 or len(tensor) % count:
+        raise ValueError(f"a layer gave {tuple(tensor.shape)} for {count} inputs; name others in fingerprint_layers")
+    found: Activations = tensor.detach().float().cpu().numpy().reshape(count, -1)
+    return found

@@ -1,0 +1,283 @@
+"""Where models are trained: one model on one device, used by any number of trainers in turn.
+
+All trainable parameters lie in one vector, and their gradients in another: taking weights in and out is one copy, an
+elementwise optimizer is a few operations, and hundreds of simulated nodes need one model between them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..compression.weights import Layout, layout_of, read_weights
+from ..config.readers import DEVICES
+from ..shards.shard import sample_ids
+from ..tasks.errors import blame
+from ..tasks.task import Evaluation, Samples, Task, length, tells_losses
+from ..wire.errors import LocalProblem, TaskProblem, UsageError
+from .stepper import FlatStepper, Stepper, TorchStepper
+
+Vector = NDArray[np.float32]
+
+ELEMENTWISE = ("SGD", "Adam", "AdamW")  # what one does to a vector, it does to its parts
+BYTES_PER_PARAMETER = 28  # weights, gradient, two moments, and the node's three vectors
+MAX_CLASSES = 1024  # that are told others of
+FAR_OUT = 10.0  # times the largest number of our own data: more is no sample
+
+
+class Bench:
+    """A task's model and data, ready to train. Trainers hold `lock` while they use it."""
+
+    def __init__(self, task: Task, device: str = "cpu", seed: int = 0) -> None:
+        """Build everything once; TaskProblem or LocalProblem says what failed. Model init is drawn from `seed`."""
+        self.task = task
+        self.device = choose_device(device)
+        self.lock = threading.RLock()
+        self._seed = seed
+        check_memory(task)
+        with blame(task, "data"):
+            self.data = _checked(task, "data", task.data())
+        with blame(task, "test_data"):
+            self.test = _checked(task, "test_data", task.test_data())
+        self.model = build_model(task, seed).to(self.device)
+        self.layout = checked_layout(task, self.model)
+        self.parts = _by_place(self.model, self.layout)
+        self.weights, self.gradient = _bind(self.parts, self.device)
+        self.buffers = list(self.model.buffers())
+        self.per_sample = tells_losses(task)  # the loss of each sample is known
+        self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
+
+    @property
+    def genesis(self) -> Vector:
+        """The weights as the seed initialises them; built anew each time, since only the start needs them."""
+        with self.lock:  # torch's generator is one for all threads, and trainers draw from it
+            model = build_model(self.task, self._seed)
+        try:
+            return read_weights(model, self.layout)
+        except ValueError as error:
+            raise TaskProblem(f"task {self.task.name}: {error}") from None
+
+    @property
+    def samples(self) -> int:
+        return length(self.data)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The class of each sample; None where there are none."""
+        with blame(self.task, "labels"):
+            found = self.task.labels(self.data)
+        return None if found is None else found.numpy().astype(np.int64)
+
+    @cached_property
+    def classes(self) -> int:
+        """How many labels mean the same to all nodes, counted from 0: where test data have them too; 0 for none."""
+        with blame(self.task, "labels"):
+            test = self.task.labels(self.test)
+        if self.labels is None or test is None or min(int(self.labels.min()), int(test.min())) < 0:
+            return 0
+        most = max(int(self.labels.max()), int(test.max())) + 1
+        return most if most <= MAX_CLASSES else 0
+
+    @cached_property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """Between which numbers each column lies; bytes may be any, and floats somewhat more than our own."""
+        found: dict[str, tuple[float, float]] = {}
+        for name, column in self.data.items():
+            both = [column, *([self.test[name]] if name in self.test else [])]
+            low, high = (min(float(one.min()) for one in both), max(float(one.max()) for one in both))
+            far = FAR_OUT * max(abs(low), abs(high), 1.0)
+            found[name] = (-far, far) if column.is_floating_point() else (low, high)
+            if column.element_size() == 1:
+                found[name] = (-128.0, 255.0)
+        return found
+
+    def check_samples(self, samples: Samples) -> None:
+        """ValueError when samples of others, which have our columns, hold numbers that ours never do."""
+        for name, column in samples.items():
+            low, high = self.limits[name]
+            if not (low <= float(column.min()) and float(column.max()) <= high):  # NaN is neither
+                raise ValueError(f"column {name!r} has numbers beyond {low:g} to {high:g}")
+
+    @cached_property
+    def row_of(self) -> dict[bytes, int]:
+        """Where each sample is, by its hash (shards.shard.sample_ids); the first, when it is there twice."""
+        ids = sample_ids({name: column.numpy() for name, column in self.data.items()})
+        return {id: row for row, id in reversed(list(enumerate(ids)))}
+
+    def put(self, weights: Vector) -> None:
+        """Load weights into the model."""
+        self.weights.copy_(torch.from_numpy(weights))
+
+    def take(self) -> Vector:
+        """A copy of the model's weights."""
+        return np.array(self.weights.detach().cpu().numpy(), dtype=np.float32, copy=True)
+
+    def stepper(self) -> Stepper:
+        """A new optimizer of the task's kind: over the one vector where that comes to the same, else over the parts."""
+        with blame(self.task, "optimizer"):
+            made = self.task.optimizer([same[0] for same in self.parts])
+            if not isinstance(made, torch.optim.Optimizer):
+                return FlatStepper(made, self.weights, self.gradient)
+            if not self._same_when_flat(made):
+                return TorchStepper(made)
+            flat = nn.Parameter(self.weights)  # shares memory with the model
+            flat.grad = self.gradient
+            again = self.task.optimizer([flat])
+            return TorchStepper(again if isinstance(again, torch.optim.Optimizer) else made)
+
+    def _same_when_flat(self, made: torch.optim.Optimizer) -> bool:
+        one_group = len(made.param_groups) == 1
+        complete = one_group and sum(part.numel() for part in made.param_groups[0]["params"]) == self.layout.size
+        return complete and type(made).__name__ in ELEMENTWISE
+
+    def batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """Samples of the data set on the device."""
+        if self.device.type == "cpu":
+            return {name: column[indices] for name, column in self.data.items()}
+        return {name: column[indices].to(self.device, non_blocking=True) for name, column in self.data.items()}
+
+    def loss(self, batch: Samples) -> Tensor:
+        """The task's loss with autocast where it helps."""
+        with autocast(self.device):
+            return self.task.loss(self.model, batch)
+
+    def losses(self, batch: Samples) -> Tensor:
+        """The loss of each sample of a batch, where the task tells them."""
+        with autocast(self.device):
+            return self.task.losses(self.model, batch)
+
+    def check_losses(self, losses: Tensor, batch: Samples) -> None:
+        """ValueError unless there is one for each sample."""
+        if losses.shape != (length(batch),):
+            raise ValueError(f"must give {length(batch)} numbers, one for each sample, not {tuple(losses.shape)}")
+
+    def evaluate(self, samples: Samples) -> Evaluation:
+        """How good the loaded weights are on `samples`."""
+        self.model.eval()
+        on_device = {name: column.to(self.device) for name, column in samples.items()}
+        with blame(self.task, "evaluate"), torch.no_grad(), autocast(self.device):
+            return self.task.evaluate(self.model, on_device)
+
+    @contextlib.contextmanager
+    def randomness(self, seed: int) -> Iterator[None]:
+        """Torch's own random numbers (dropout) from `seed` inside, as they were afterwards."""
+        devices = [torch.cuda.current_device()] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            torch.default_generator.manual_seed(seed)
+            if devices:
+                torch.cuda.manual_seed(seed)
+            yield
+
+
+def build_model(task: Task, seed: int) -> nn.Module:
+    """The task's model as `seed` initialises it, on the CPU; nobody else's random numbers are disturbed."""
+    with torch.random.fork_rng([]), blame(task, "model"):
+        torch.default_generator.manual_seed(seed)
+        model = task.model()
+    if not isinstance(model, nn.Module):
+        raise TaskProblem(f"task {task.name}: model() gave {type(model).__name__}, not a torch module")
+    if not any(part.requires_grad for part in model.parameters()):
+        raise TaskProblem(f"task {task.name}: the model has no trainable parameters")
+    return model.float()  # lower precision is autocast's business: small steps need all 24 bits
+
+
+def checked_layout(task: Task, model: nn.Module) -> Layout:
+    """The layout of a task's model; TaskProblem when its parameters cannot be one vector."""
+    try:
+        return layout_of(model)
+    except ValueError as error:
+        raise TaskProblem(f"task {task.name}: {error}") from None
+
+
+def _by_place(model: nn.Module, layout: Layout) -> list[list[nn.Parameter]]:
+    """For each parameter of the layout, it and those tied to it."""
+    named = dict(model.named_parameters())
+    everything = [part for part in named.values() if part.requires_grad]
+    tied = [[part for part in everything if part.data_ptr() == named[name].data_ptr()] for name, _ in layout.parameters]
+    for (name, shape), same in zip(layout.parameters, tied, strict=True):
+        if any(part.shape != shape or part.stride() != same[0].stride() for part in same):
+            raise TaskProblem(f"parameter {name} shares its memory with one of another shape; tie whole parameters")
+    return tied
+
+
+def _bind(parts: list[list[nn.Parameter]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Move the parameters into one vector and their gradients into another."""
+    total = sum(same[0].numel() for same in parts)
+    weights, gradient = torch.empty(total, device=device), torch.zeros(total, device=device)
+    start = 0
+    for same in parts:
+        end = start + same[0].numel()
+        weights[start:end] = same[0].detach().reshape(-1)
+        for part in same:
+            part.data = weights[start:end].view(part.shape)
+            part.grad = gradient[start:end].view(part.shape)
+        start = end
+    return weights, gradient
+
+
+def _checked(task: Task, method: str, samples: object) -> Samples:
+    if not isinstance(samples, Mapping) or not all(isinstance(column, Tensor) for column in samples.values()):
+        raise TaskProblem(f"task {task.name}: {method}() must give a dict of tensors, such as {{'x': …, 'y': …}}")
+    try:
+        count = length(samples)
+    except ValueError as error:
+        raise TaskProblem(f"task {task.name}: {method}() gave {error}") from None
+    if count == 0:
+        raise TaskProblem(f"task {task.name}: {method}() gave no samples")
+    return samples
+
+
+def check_memory(task: Task) -> None:
+    """LocalProblem when the model cannot fit this machine; models that cannot be sketched pass."""
+    try:
+        with torch.device("meta"), _NoFilling(), torch.random.fork_rng([]):
+            count = sum(part.numel() for part in task.model().parameters())
+    except Exception:  # the user's code, on tensors that hold nothing: it may fail in any way
+        return
+    needed, free = count * BYTES_PER_PARAMETER, psutil.virtual_memory().available
+    if needed > free:
+        raise LocalProblem(
+            f"task {task.name}: a model of {count / 1e6:,.0f} M parameters needs about {needed / 1e9:,.1f} GB to train "
+            f"and {free / 1e9:,.1f} GB are free; choose a smaller one"
+        )
+
+
+class _NoFilling(TorchFunctionMode):
+    """Leaves out what writes into tensors: a sketch has nothing to write to, and torch loads 800 modules to do so."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        target = args[0] if args else (kwargs or {}).get("tensor")
+        if name.endswith("_") and not name.endswith("__") and isinstance(target, Tensor):
+            return target
+        return func(*args, **(kwargs or {}))
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device by name; `auto` takes CUDA, else MPS, else the CPU. UsageError when it is not there."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if wanted == "auto":
+        return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
+    kind = wanted.partition(":")[0]
+    if kind not in there:
+        raise UsageError(f"{wanted[:40]!r} is not a device; one of {', '.join(DEVICES)}")
+    if not there[kind]:
+        raise UsageError(f"device {wanted[:40]} is not available to torch here; use --device cpu or auto")
+    return torch.device(wanted)
+
+
+def autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """bfloat16 where the hardware has it; elsewhere it costs more than it gains."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return contextlib.nullcontext()

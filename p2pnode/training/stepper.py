@@ -1,0 +1,95 @@
+"""One trainer's optimizer: what it remembers, how it steps, and both as plain arrays to save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..tasks.optimizers import Moments, Optimizer
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Stepper(Protocol):
+    def step(self, rate: float) -> None:
+        """Change the bench's weights by its gradient; `rate` multiplies the learning rate."""
+        ...
+
+    def arrays(self) -> Arrays:
+        """What it remembers."""
+        ...
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Remember that again; ValueError, and nothing changed, when it is another optimizer's."""
+        ...
+
+
+class FlatStepper:
+    """One of our own optimizers over the bench's vector."""
+
+    def __init__(self, optimizer: Optimizer, weights: Tensor, gradient: Tensor) -> None:
+        self._optimizer = optimizer
+        self._weights = weights
+        self._gradient = gradient
+        self._moments: Moments = {}
+
+    def step(self, rate: float) -> None:
+        self._optimizer.step(self._weights, self._gradient, self._moments, rate)
+
+    def arrays(self) -> Arrays:
+        return {name: as_array(moment) for name, moment in self._moments.items()}
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._moments = {name: _moment(array, self._weights, name) for name, array in sorted(arrays.items())}
+
+
+class TorchStepper:
+    """Any torch optimizer a task made. What it keeps besides arrays and numbers is not saved and starts afresh."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._rates = [group["lr"] for group in optimizer.param_groups]
+        self._parts: list[torch.nn.Parameter] = [part for group in optimizer.param_groups for part in group["params"]]
+
+    def step(self, rate: float) -> None:
+        for group, own in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = own * rate
+        self._optimizer.step()
+
+    def arrays(self) -> Arrays:
+        return {
+            f"{number}/{name}": as_array(value)
+            for number, part in enumerate(self._parts)
+            for name, value in self._optimizer.state.get(part, {}).items()
+            if isinstance(value, Tensor | int | float)
+        }
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        found: dict[int, dict[str, Tensor]] = {}
+        for name, array in sorted(arrays.items()):
+            number, _, key = name.partition("/")
+            if not number.isdecimal() or int(number) >= len(self._parts) or not key:
+                raise ValueError(f"moment {name!r} belongs to another optimizer")
+            found.setdefault(int(number), {})[key] = _moment(array, self._parts[int(number)], name)
+        self._optimizer.state.clear()
+        for place, state in found.items():
+            self._optimizer.state[self._parts[place]] = state
+
+
+def _moment(array: NDArray[Any], like: Tensor, name: str) -> Tensor:
+    if array.ndim and array.shape != tuple(like.shape):
+        raise ValueError(f"moment {name!r} has shape {array.shape}, not {tuple(like.shape)}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"moment {name!r} has values that are not finite")
+    tensor = torch.from_numpy(np.array(array))
+    return tensor.to(like.device) if array.ndim else tensor
+
+
+def as_array(value: Tensor | float) -> NDArray[Any]:
+    """A copy as a plain array."""
+    return value.detach().cpu().numpy().copy() if isinstance(value, Tensor) else np.array(value)

@@ -1,0 +1,60 @@
+"""How many threads torch should train with: measured, because on a busy machine two can be 20 times slower than one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import torch
+
+from .host import Bench
+from .trainer import Trainer
+
+WORTH = 1.1  # a further thread must make training this much faster to be taken from the network and the user
+SECONDS = 1.0
+
+
+def choose_threads(
+    bench: Bench,
+    cores: int | None = None,
+    seconds: float = SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> int:
+    """Try 1, 2, 4 … threads, one core left free, for about `seconds` in all; set and return the best.
+
+    To be called in the thread that trains: torch keeps the number per thread.
+    """
+    candidates = thread_counts(cores if cores is not None else _cores()) if bench.device.type == "cpu" else [1]
+    best, fastest = 1, 0.0
+    for threads in candidates if len(candidates) > 1 else []:
+        torch.set_num_threads(threads)
+        speed = _speed(bench, seconds / len(candidates), clock)
+        if speed > fastest * (WORTH if fastest else 1.0):
+            best, fastest = threads, speed
+    torch.set_num_threads(best)
+    return best
+
+
+def thread_counts(cores: int) -> list[int]:
+    """Powers of two that leave a core for the network."""
+    return [1 << power for power in range(7) if 1 << power == 1 or 1 << power < cores]
+
+
+def _speed(bench: Bench, seconds: float, clock: Callable[[], float]) -> float:
+    """Steps a second of a trainer that is thrown away; the first step, to warm up, counts only if it takes all."""
+    trainer = Trainer(bench, clock=clock)
+    weights = bench.take()
+    warm = trainer.steps(weights, 1).seconds
+    begun, steps = clock(), 0
+    while clock() - begun < seconds - warm:
+        trainer.steps(weights, 1)
+        steps += 1
+    return steps / max(clock() - begun, 1e-9) if steps else 1.0 / max(warm, 1e-9)
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1

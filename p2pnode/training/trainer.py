@@ -1,0 +1,292 @@
+"""Local steps: from weights to weights on this node's own samples. Runs where `compute` puts it, never on the loop."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..compression.weights import MAX_UNITS, UNIT
+from ..tasks.errors import blame
+from ..tasks.task import Evaluation, Samples, Task
+from ..wire.errors import Diverged, LocalProblem
+from .batches import seed_from
+from .host import Bench, Vector
+from .pool import Pool, read_state
+from .stepper import Arrays, as_array
+
+LARGEST_WEIGHT = MAX_UNITS * UNIT
+SMOOTHING = 0.8
+RECALIBRATION_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What K local steps made of the weights they were given."""
+
+    weights: Vector
+    loss: float  # mean over the steps, each before its update
+    steps: int
+    samples: int
+    seconds: float
+
+    def then(self, later: TrainResult) -> TrainResult:
+        """These steps and `later` ones that went on from them, as one."""
+        steps = self.steps + later.steps
+        loss = (self.loss * self.steps + later.loss * later.steps) / max(1, steps)
+        return TrainResult(later.weights, loss, steps, self.samples + later.samples, self.seconds + later.seconds)
+
+
+class Trainer:
+    """One node's training: its samples, optimizer, order of batches and random numbers, on a bench it may share.
+
+    Contract: what `steps` returns depends on the bench, the seed, the samples, the weights given and the steps done
+    before; a trainer restored from `state` goes on bit for bit on a CPU. Not to be used by two threads at once; several
+    trainers on one bench may be.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        samples: NDArray[np.int64] | None = None,
+        seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+        declared_speed: float | None = None,
+    ) -> None:
+        """Train on the given rows of the bench's data, or all of them; `declared_speed` saves measuring."""
+        self.bench = bench
+        self.steps_done = 0
+        self.speed = declared_speed or 0.0  # local steps a second, smoothed; 0 before the first
+        self.brake: Callable[[], bool] = lambda: False  # after each step: may wait, and end the steps
+        self.keeps_gradient = False
+        self.last_gradient: Vector | None = None  # of the last local step, where it is kept
+        self._shares = torch.empty(0)
+        self._declared = declared_speed
+        self._seed = seed
+        self._clock = clock
+        self.pool = Pool(bench, seed)
+        self._seen: list[tuple[Tensor, Tensor]] = []  # places and losses of batches since they were last noted
+        self._own_confidence = type(bench.task).confidence is not Task.confidence
+        self._buffers = [buffer.clone() for buffer in bench.buffers]
+        self.reset_optimizer()
+        self.use(np.arange(bench.samples) if samples is None else samples)
+
+    @property
+    def samples(self) -> int:
+        """How many samples this node has to train on."""
+        return len(self.pool)
+
+    @property
+    def pace(self) -> tuple[int, int, float]:
+        """Local steps done, samples to do them on, and how many a second."""
+        return self.steps_done, self.samples, self.speed
+
+    def use(self, samples: NDArray[np.int64]) -> None:
+        """From now on train on these rows of the data; the same rows as before change nothing."""
+        self.pool.use(samples)
+
+    def reset_optimizer(self) -> None:
+        """Forget the optimizer's moments, as on a change of lineage."""
+        self._stepper = self.bench.stepper()
+
+    def steps(self, weights: Vector, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
+        """Do `count` local steps from `weights`, which stay as they are; fewer, at least one, when `brake` says so.
+
+        `at` is the run's step the first of them is, for the task's schedule (own steps when not told); `rate` is a
+        further factor on the learning rate.
+        Raises Diverged when a loss or gradient is not finite or a weight leaves the range that can be shared: the
+        weights given are then the last good ones, the optimizer starts afresh, and the next call goes on with the
+        batches after the bad one.
+        """
+        if not self.samples:
+            raise LocalProblem("this node has no samples to train on; give it some with --data, or wait for a share")
+        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "steps", self.steps_done)):
+            begun = self._clock()
+            self._borrow(weights)
+            self.bench.model.train()
+            total, first = 0.0, self.steps_done if at is None else at
+            for done in range(count):
+                total += self._step(first + done, rate, done)
+                if self.brake():
+                    count = done + 1
+                    break
+            self._check_weights(count, total)
+            self._note_confidences()
+            if self.keeps_gradient:
+                self.last_gradient = np.array(self.bench.gradient.cpu().numpy(), np.float32, copy=True)
+            self._give_back()
+            seconds = count / self._declared if self._declared else self._clock() - begun
+            self._measure(count, seconds)
+            return TrainResult(self.bench.take(), total / max(1, count), count, count * self.pool.batch_size, seconds)
+
+    def _step(self, at: int, rate: float, done: int) -> float:
+        bench = self.bench
+        bench.gradient.zero_()
+        value = self._descend() if bench.per_sample else self._descend_by_mean()
+        if not math.isfinite(value) or not math.isfinite(bench.gradient.sum().item()):
+            what = "loss" if not math.isfinite(value) else "gradient"
+            self._diverged(f"the {what} was no finite number", done, value)
+        self._stepper.step(rate * bench.task.rate(at))
+        self.steps_done += 1
+        return value
+
+    def _descend(self) -> float:
+        """The gradient of the next batch's weighted mean loss; the losses are kept for what they say of samples."""
+        places, weights = self.pool.next()
+        batch = self.pool.batch(places)
+        with blame(self.bench.task, "losses"):
+            losses = self.bench.losses(batch)
+            if losses.shape != self._shares.shape:  # a check at every step would cost more than it finds
+                self.bench.check_losses(losses, batch)
+                self._shares = torch.full_like(losses, 1 / len(losses), requires_grad=False)
+            shares = self._shares if weights is None else self._shares * weights.to(losses)
+            losses.backward(shares)  # type: ignore[no-untyped-call]
+            plain = losses.detach()
+            told = self.bench.task.confidence(plain, batch) if self._own_confidence else plain
+        self._seen.append((places, told))
+        return torch.dot(plain, shares).item()
+
+    def _descend_by_mean(self) -> float:
+        """The same where a task tells one loss for all; no weights then."""
+        with blame(self.bench.task, "loss"):
+            loss = self.bench.loss(self.pool.batch(self.pool.next()[0]))
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss.item()
+
+    def _note_confidences(self) -> None:
+        """What the steps' losses say of the samples, all at once."""
+        seen, self._seen = self._seen, []
+        if seen:
+            told = torch.cat([told for _, told in seen]).float()
+            shares = told if self._own_confidence else torch.exp(-told)
+            self.pool.note(torch.cat([places for places, _ in seen]).numpy(), shares.cpu().numpy())
+
+    def _check_weights(self, count: int, loss: float) -> None:
+        low, high = (bound.item() for bound in torch.aminmax(self.bench.weights))
+        if not -LARGEST_WEIGHT < low <= high < LARGEST_WEIGHT:
+            self._diverged(f"a weight left ±{LARGEST_WEIGHT:.0f}, the range that can be shared,", count, loss)
+
+    def _diverged(self, what: str, steps: int, loss: float) -> NoReturn:
+        self._seen.clear()
+        self.reset_optimizer()
+        remedy = "if it happens again, lower the task's learning_rate"
+        raise Diverged(f"{what} after {self.steps_done} local steps; {remedy}", steps, loss)
+
+    def evaluate(self, weights: Vector, samples: Samples | None = None) -> Evaluation:
+        """How good `weights` are on the task's test data, or on `samples`. Changes nothing of the training.
+
+        Where the model keeps statistics of its inputs (BatchNorm), they are taken anew from own batches.
+        """
+        with self.borrowed(weights):
+            if self.bench.has_statistics and self.samples:
+                self._recalibrate()
+            return self.bench.evaluate(self.bench.test if samples is None else samples)
+
+    def sure_of(self, weights: Vector, columns: Samples) -> NDArray[np.float32]:
+        """How sure `weights` are of samples nobody has trained them on. ValueError when these cannot be trained on."""
+        bench = self.bench
+        with self.borrowed(weights), torch.no_grad():
+            bench.model.eval()
+            batch = {name: column.to(bench.device) for name, column in columns.items()}
+            try:
+                losses = bench.losses(batch) if bench.per_sample else bench.loss(batch)
+                if bench.per_sample:
+                    bench.check_losses(losses, batch)
+                if not bool(torch.isfinite(losses).all()):
+                    raise ValueError("their loss is no finite number")
+                shares = bench.task.confidence(losses, batch) if bench.per_sample else losses.new_full((0,), math.nan)
+            except LocalProblem:
+                raise
+            except Exception as error:  # samples of a peer must not end a node whose own ones are fine
+                raise ValueError(f"{type(error).__name__}: {str(error)[:120]}") from None
+        found: NDArray[np.float32] = shares.float().cpu().numpy()
+        return found
+
+    @contextlib.contextmanager
+    def borrowed(self, weights: Vector) -> Iterator[None]:
+        """The bench with `weights` and this trainer's buffers on it, for looking; changes nothing of the training."""
+        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "evaluate")):
+            self._borrow(weights)
+            yield
+
+    def slopes(self, points: Sequence[Vector]) -> list[Vector]:
+        """The gradients at some weights, all on the batch that comes next. Changes nothing of the training."""
+        if not self.samples:
+            raise LocalProblem("this node has no samples to look at")
+        with self.bench.lock:
+            places = self.pool.peek()
+            return [self._slope(weights, places) for weights in points]
+
+    def _slope(self, weights: Vector, places: Tensor) -> Vector:
+        bench = self.bench
+        with bench.randomness(seed_from(self._seed, "slopes", self.steps_done)), blame(bench.task, "loss"):
+            self._borrow(weights)
+            bench.model.train()
+            bench.gradient.zero_()
+            bench.loss(self.pool.batch(places)).backward()  # type: ignore[no-untyped-call]
+            return np.array(bench.gradient.cpu().numpy(), np.float32, copy=True)
+
+    def _recalibrate(self) -> None:
+        kept = [module for module in self.bench.model.modules() if getattr(module, "running_mean", None) is not None]
+        momenta = [module.momentum for module in kept]
+        for module in kept:
+            module.reset_running_stats()  # type: ignore[operator]
+            module.momentum = None  # type: ignore[assignment]  # a plain mean over the batches
+        self.bench.model.train()
+        with torch.no_grad(), blame(self.bench.task, "loss"):
+            for places in self.pool.first(RECALIBRATION_BATCHES):
+                self.bench.loss(self.pool.batch(places))
+        for module, momentum in zip(kept, momenta, strict=True):
+            module.momentum = momentum
+
+    def _borrow(self, weights: Vector) -> None:
+        """Put this trainer's weights and buffers on the bench."""
+        self.bench.put(weights)
+        for there, own in zip(self.bench.buffers, self._buffers, strict=True):
+            there.copy_(own)
+
+    def _give_back(self) -> None:
+        for own, there in zip(self._buffers, self.bench.buffers, strict=True):
+            own.copy_(there)
+
+    def _measure(self, count: int, seconds: float) -> None:
+        if count and seconds > 0 and not self._declared:
+            now = count / seconds
+            self.speed = now if self.speed == 0 else SMOOTHING * self.speed + (1 - SMOOTHING) * now
+
+    def state(self) -> Arrays:
+        """All that `restore` needs, as plain arrays; weights and samples are kept elsewhere."""
+        counts = np.array([self.steps_done, self.pool.position], np.int64)
+        arrays: Arrays = {"counts": counts, "speed": np.array(self.speed)}
+        arrays.update({f"pool/{name}": array for name, array in self.pool.state().items()})
+        arrays.update({f"optimizer/{name}": array for name, array in self._stepper.arrays().items()})
+        for number, buffer in enumerate(self._buffers):
+            arrays[f"buffer/{number}"] = as_array(buffer)
+        return arrays
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where `state` was taken; ValueError, and nothing changed, when the arrays are of another model."""
+        if not {"counts", "speed"} <= set(arrays) or arrays["counts"].shape != (2,):
+            raise ValueError("the counts are missing")
+        buffers = [arrays.get(f"buffer/{number}") for number in range(len(self._buffers))]
+        if any(found is None or found.shape != own.shape for found, own in zip(buffers, self._buffers, strict=True)):
+            raise ValueError("the buffers belong to another model")
+        judged = read_state(_under("pool/", arrays))
+        self._stepper.load(_under("optimizer/", arrays))
+        for own, found in zip(self._buffers, buffers, strict=True):
+            own.copy_(torch.from_numpy(np.array(found)))
+        self.steps_done = int(arrays["counts"][0])
+        self.speed = self._declared or float(arrays["speed"])
+        self.pool.restore(judged, int(arrays["counts"][1]))
+
+
+def _under(folder: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    return {name.removeprefix(folder): array for name, array in arrays.items() if name.startswith(folder)}

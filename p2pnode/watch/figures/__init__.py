@@ -1,0 +1,1 @@
+"""TODO: what lives in figures, and where to start reading."""

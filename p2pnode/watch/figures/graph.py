@@ -1,0 +1,185 @@
+"""Figures of a swarm and its history, with matplotlib: good enough for a paper, the same picture every time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle
+
+from ...wire.ids import short
+from ..graph import ExchangeView, PeerGraph
+from ..groups import COLOURS, OTHERS, colours_of, groups_of, headline, names_of
+from ..layout import Layout, lay_out
+from ..text import clean
+from .drawing import ALIKE, FAINT, INK, NAMES_UP_TO, Drawing, plain_frame, time_unit
+
+NAMED_CIRCLES = 24
+LATELY = 30.0  # seconds
+SMALL: dict[str, Any] = {"fontsize": 7, "color": "#5b6b80"}
+OVER: dict[str, Any] = {**SMALL, "ha": "center", "va": "center", "bbox": {"fc": "white", "ec": "none", "pad": 1.0}}
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False, "handletextpad": 0.2}
+
+
+def plot_graph(picture: PeerGraph) -> Figure:
+    """Peers coloured by community around their circles; exchanges wider for more bytes, darker for more alike."""
+    figure = Drawing(figsize=(7.4, 5.8), layout="constrained")
+    axes = figure.add_subplot()
+    layout = lay_out(picture.peers)
+    edges = [edge for edge in picture.exchanges if edge.one in layout.peers and edge.other in layout.peers]
+    groups = groups_of(picture.peers)
+    colours = colours_of(groups)
+    _draw_discs(axes, layout, colours)
+    _draw_edges(figure, axes, layout, edges)
+    _draw_peers(axes, picture, layout, {peer: colours.get(group, OTHERS) for peer, group in groups.items()})
+    _legend(axes, picture, groups, colours)
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.margins(0.06)
+    axes.set_title(headline(picture), fontsize=11, color=INK)
+    return figure
+
+
+def _draw_discs(axes: Axes, layout: Layout, colours: Mapping[str, str]) -> None:
+    for disc in layout.communities:
+        colour = colours.get(f"community {short(disc.name)}", OTHERS)
+        place = (disc.centre.real, disc.centre.imag)
+        axes.add_patch(Circle(place, disc.radius, facecolor=colour, alpha=0.09, linewidth=0, zorder=0))
+    for disc in layout.circles:
+        place = (disc.centre.real, disc.centre.imag)
+        axes.add_patch(Circle(place, disc.radius, fill=False, edgecolor=FAINT, linestyle=(0, (3, 2)), zorder=0.5))
+        if len(layout.circles) <= NAMED_CIRCLES:
+            top = (place[0], place[1] + disc.radius)
+            axes.annotate(clean(disc.name, 9), top, (0, 0), textcoords="offset points", **OVER)
+
+
+def _draw_edges(figure: Figure, axes: Axes, layout: Layout, edges: Sequence[ExchangeView]) -> None:
+    """Those most alike on top; the scale covers the similarities there are. Pairs that ceased to exchange are faint."""
+    ranked = sorted(edges, key=lambda edge: -1.0 if edge.similarity is None else edge.similarity)
+    newest = max((edge.last for edge in edges), default=0.0)
+    strong = min(0.85, 0.25 + 40 / max(1, len(edges)))
+    known = [edge.similarity for edge in ranked if edge.similarity is not None]
+    scale = Normalize(min(known, default=0.0), max(known, default=1.0))
+    ends = [(layout.peers[edge.one], layout.peers[edge.other]) for edge in ranked]
+    lines = LineCollection(
+        [[(a.real, a.imag), (b.real, b.imag)] for a, b in ends],
+        colors=[
+            to_rgba(
+                OTHERS if edge.similarity is None else ALIKE(float(scale(edge.similarity))),
+                strong if newest - edge.last <= LATELY else strong / 5,
+            )
+            for edge in ranked
+        ],
+        linewidths=[0.3 + 0.45 * np.log10(1 + (edge.sent_bytes + edge.received_bytes) / 1000) for edge in ranked],
+        zorder=1,
+    )
+    axes.add_collection(lines)
+    if known and min(known) < max(known):
+        bar = figure.colorbar(
+            ScalarMappable(scale, ALIKE), ax=axes, shrink=0.35, aspect=14, pad=0.01, anchor=(0.0, 0.08)
+        )
+        bar.set_label("similarity of those who exchange", **SMALL)
+        bar.ax.tick_params(labelsize=7, color=FAINT)
+        bar.outline.set_visible(False)
+
+
+def _draw_peers(axes: Axes, picture: PeerGraph, layout: Layout, colours: Mapping[str, str]) -> None:
+    peers, places = picture.peers, [layout.peers[peer.id] for peer in picture.peers]
+    size = max(20.0, 900.0 / max(1, len(peers)) ** 0.75)
+    axes.scatter(
+        [place.real for place in places],
+        [place.imag for place in places],
+        s=[1.8 * size if peer.me else size for peer in peers],
+        c=[colours[peer.id] if peer.present else "white" for peer in peers],
+        edgecolors=[INK if peer.me else "white" if peer.present else colours[peer.id] for peer in peers],
+        linewidths=0.8,
+        zorder=2,
+    )
+    if len(peers) <= NAMES_UP_TO:
+        names = names_of(picture)
+        for peer, place in zip(peers, places, strict=True):
+            _name(axes, names[peer.id], place, layout.outwards(peer.id), 4 + 0.5 * size**0.5)
+
+
+def _name(axes: Axes, name: str, place: complex, outwards: complex, distance: float) -> None:
+    """On the side away from the others, so that names do not lie on lines."""
+    across = "left" if outwards.real > 0.3 else "right" if outwards.real < -0.3 else "center"
+    up = "bottom" if outwards.imag > 0.8 else "top" if outwards.imag < -0.8 else "center"
+    off = (distance * outwards.real, distance * outwards.imag)
+    axes.annotate(name, (place.real, place.imag), off, textcoords="offset points", ha=across, va=up, **SMALL)
+
+
+def _legend(axes: Axes, picture: PeerGraph, groups: Mapping[str, str], colours: Mapping[str, str]) -> None:
+    handles = [_dot(colour, group) for group, colour in colours.items()]
+    if colours and set(groups.values()) - {"", *colours}:
+        handles.append(_dot(OTHERS, "smaller communities"))
+    if colours and "" in groups.values():
+        handles.append(_dot(OTHERS, "not known yet"))
+    if any(not peer.present for peer in picture.peers):
+        handles.append(Line2D([], [], marker="o", linestyle="", color=OTHERS, markerfacecolor="white", label="silent"))
+    if handles:
+        axes.legend(handles=handles, fontsize=7.5, labelcolor=INK, **BESIDE)
+
+
+def _dot(colour: str, words: str) -> Line2D:
+    return Line2D([], [], marker="o", linestyle="", color=colour, markersize=5.5, label=words)
+
+
+# ---- over time ----
+
+
+def plot_history(pictures: Sequence[PeerGraph]) -> Figure:
+    """Accuracy and loss over time (the median, and where nine tenths of the peers lie); how many groups and peers."""
+    grouped = any(peer.community or peer.circle for one in pictures for peer in one.peers)
+    heights = (3.0, 3.0, *((1.6,) if grouped else ()), 1.2)
+    figure = Drawing(figsize=(7.0, 1.0 + 0.62 * sum(heights)), layout="constrained")
+    panels = list(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))
+    begun, ended = (pictures[0].time, pictures[-1].time) if pictures else (0.0, 0.0)
+    unit, words = time_unit(ended - begun)
+    times = np.array([(one.time - begun) / unit for one in pictures])
+    _spread(panels[0], times, [[peer.accuracy for peer in one.peers] for one in pictures], "accuracy")
+    _spread(panels[1], times, [[peer.loss for peer in one.peers] for one in pictures], "training loss")
+    if grouped:
+        _groups(panels[2], times, pictures)
+    panels[-1].plot(times, [sum(peer.present for peer in one.peers) for one in pictures], color=COLOURS[2])
+    panels[-1].set_ylim(bottom=0)
+    panels[-1].set_ylabel("peers")
+    panels[-1].set_xlabel(words)
+    for panel in panels:
+        plain_frame(panel)
+        panel.yaxis.label.set_size(9)
+        panel.grid(alpha=0.25)
+    figure.align_ylabels(panels)
+    return figure
+
+
+def _spread(axes: Axes, times: np.ndarray, values: list[list[float | None]], name: str) -> None:
+    known = [[value for value in row if value is not None] for row in values]
+    there = np.array([bool(row) for row in known], bool)
+    axes.set_ylabel(name)
+    if not there.any():
+        return
+    low, middle, high = np.array([np.percentile(row, (5, 50, 95)) for row in known if row]).T
+    axes.fill_between(times[there], low, high, color=COLOURS[0], alpha=0.2, linewidth=0, label="nine tenths")
+    axes.plot(times[there], middle, color=COLOURS[0], label="median")
+    axes.legend(frameon=False, fontsize=7.5, loc="best")
+
+
+def _groups(axes: Axes, times: np.ndarray, pictures: Sequence[PeerGraph]) -> None:
+    """How many communities and circles there are."""
+    kinds = {"communities": [{peer.community for peer in one.peers} - {""} for one in pictures]}
+    kinds["circles"] = [{peer.circle for peer in one.peers} - {""} for one in pictures]
+    for (name, found), colour, style in zip(kinds.items(), (COLOURS[4], COLOURS[1]), ("-", "--"), strict=True):
+        if any(found):
+            axes.plot(times, [len(groups) or np.nan for groups in found], style, color=colour, label=name)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_ylabel("how many")
+    axes.legend(frameon=False, fontsize=7.5, loc="best")

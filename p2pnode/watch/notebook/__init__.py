@@ -1,0 +1,1 @@
+"""TODO: what lives in notebook, and where to start reading."""

@@ -1,0 +1,102 @@
+"""A swarm as HTML for notebooks: what it is, a small drawing, a table. Everything a peer can set is escaped, nothing
+is fetched from anywhere, and there is no script in it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+
+from ...wire.ids import short
+from ..graph import PeerGraph, PeerView
+from ..groups import OTHERS, colours_of, groups_of, headline
+from ..layout import lay_out
+from ..text import clean
+
+SHOWN = 12  # rows of the table
+SIDE = 260  # of the drawing, in pixels
+MOST_EDGES = 500
+BESIDE = "display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap"
+
+
+def swarm_html(pictures: Sequence[PeerGraph], state: str) -> str:
+    """The newest picture, and how many there are."""
+    if not pictures:
+        return f"<div><b>{_text(state)}</b></div>"
+    picture = pictures[-1]
+    title = (
+        f"<b>{_text(headline(picture))}</b>, {len(pictures)} moments seen<br>{_text(_run_words(picture))}{_text(state)}"
+    )
+    return f'<div>{title}<div style="{BESIDE}">{_svg(picture)}{_table(picture)}</div></div>'
+
+
+def _run_words(picture: PeerGraph) -> str:
+    """What the run is."""
+    manifest = picture.manifest
+    if manifest is None:
+        return ""
+    plan = manifest.plan
+    learns = "" if plan is None else f" learns {clean(plan.task)}, {plan.parameters:,} parameters, policy {plan.policy}"
+    return f"run {clean(manifest.name)!r}{learns}; "
+
+
+def _table(picture: PeerGraph) -> str:
+    head = "".join(f"<th>{name}</th>" for name in ("peer", "community", "circle", "round", "loss", "accuracy", "there"))
+    colours = _colours(picture)
+    rows = "".join(_row(peer, colours[peer.id]) for peer in picture.peers[:SHOWN])
+    more = len(picture.peers) - SHOWN
+    rest = f"<tr><td colspan=7>… and {more} more: view.peers()</td></tr>" if more > 0 else ""
+    return f"<table><tr>{head}</tr>{rows}{rest}</table>"
+
+
+def _row(peer: PeerView, colour: str) -> str:
+    dot = f'<span style="color:{colour}">●</span> '
+    cells = (
+        clean(short(peer.community), 8),
+        clean(peer.circle, 16),
+        "" if peer.round is None else str(peer.round),
+        "" if peer.loss is None else f"{peer.loss:.4g}",
+        "" if peer.accuracy is None else f"{peer.accuracy:.1%}",
+        "yes" if peer.present else "no",
+    )
+    name = clean(peer.name, 24) or short(peer.id)
+    return f"<tr><td>{dot}{_text(name)}</td>" + "".join(f"<td>{_text(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _svg(picture: PeerGraph) -> str:
+    """Peers as dots on lines of their exchanges, in the places figures give them."""
+    layout, colours = lay_out(picture.peers), _colours(picture)
+    if not layout.peers:
+        return ""
+    reach = max(abs(place) for place in layout.peers.values()) + 1.0
+    unit = 2 * reach / SIDE
+    lines = [
+        _line(layout.peers[edge.one], layout.peers[edge.other], unit)
+        for edge in picture.exchanges[:MOST_EDGES]
+        if edge.one in layout.peers and edge.other in layout.peers
+    ]
+    dots = [_dot(peer, layout.peers[peer.id], colours[peer.id], unit) for peer in picture.peers]
+    box = f"{-reach:.2f} {-reach:.2f} {2 * reach:.2f} {2 * reach:.2f}"
+    about = f'role="img" aria-label="{_text(headline(picture))}"'
+    return f'<svg width="{SIDE}" height="{SIDE}" viewBox="{box}" {about}>{"".join(lines)}{"".join(dots)}</svg>'
+
+
+def _line(one: complex, other: complex, unit: float) -> str:
+    ends = f'x1="{one.real:.2f}" y1="{-one.imag:.2f}" x2="{other.real:.2f}" y2="{-other.imag:.2f}"'
+    return f'<line {ends} stroke="{OTHERS}" stroke-opacity="0.35" stroke-width="{0.8 * unit:.3f}"/>'
+
+
+def _dot(peer: PeerView, place: complex, colour: str, unit: float) -> str:
+    fill = colour if peer.present else "none"
+    at = f'cx="{place.real:.2f}" cy="{-place.imag:.2f}" r="{max(0.3, 3.5 * unit):.3f}"'
+    name = _text(clean(peer.name, 24))
+    return f'<circle {at} fill="{fill}" stroke="{colour}" stroke-width="{unit:.3f}"><title>{name}</title></circle>'
+
+
+def _colours(picture: PeerGraph) -> Mapping[str, str]:
+    groups = groups_of(picture.peers)
+    colours = colours_of(groups)
+    return {peer: colours.get(group, OTHERS) for peer, group in groups.items()}
+
+
+def _text(words: str) -> str:
+    return html.escape(words)

@@ -1,0 +1,1 @@
+"""TODO: what lives in terminal, and where to start reading."""

@@ -1,0 +1,1 @@
+"""TODO: what lives in wire, and where to start reading."""

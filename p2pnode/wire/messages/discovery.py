@@ -1,0 +1,165 @@
+"""How nodes meet: announcements, first words, records, who is there and how they are doing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from ..records import MAX_RECORDS_PER_KEY, SignedRecord
+from ..types import RunText
+from .bounds import (
+    MAX_PEERS_PER_ANSWER,
+    MAX_SIGHTS,
+    PROTOCOL,
+    Addresses,
+    Fingerprint,
+    Marks,
+    Message,
+    Name,
+    Proof,
+    Text,
+)
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """A node's word about itself; the record around it says who and until when."""
+
+    name: Name
+    run: RunText
+    addresses: Addresses
+    protocol: int = PROTOCOL
+    role: Text = "node"  # node | bootstrap | observer
+    started: float = 0.0  # swarm time this process joined; tells a restart from a long life
+    left: bool = False
+    circle: Name = ""  # whose delta set it shares; all of the run when nothing is said
+    fingerprint: Fingerprint = b""  # what its model has learned; none before it has trained
+
+
+# ---- requests, each above its answer ----
+
+
+class Ping(Message, frozen=True):
+    """Are you there, and what time is it?"""
+
+
+class Pong(Message, frozen=True):
+    time: float  # swarm time of the answering peer; 0 while it does not know
+    known: int = 0  # members of its run it knows: a hint that asking it for peers is worth while
+    knows_you: bool = True  # False: it has forgotten the asking peer, or never heard of it
+
+
+class Hello(Message, frozen=True):
+    """First words to a peer: which protocol I speak, and who I am (signed)."""
+
+    protocol: int
+    announcement: SignedRecord | None = None
+
+
+class Welcome(Message, frozen=True):
+    protocol: int
+    time: float
+    run: RunText = ""  # "" from a bootstrap, which is in no run
+    role: Text = "node"
+    name: Name = ""
+    private: bool = False
+    announcement: SignedRecord | None = None
+
+
+class Store(Message, frozen=True):
+    """Keep these records of mine."""
+
+    records: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=16)]
+
+
+class Stored(Message, frozen=True):
+    verdicts: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)]
+
+
+class Find(Message, frozen=True):
+    """Records under a key that expire after `newer_than`, so many at most; `after` pages on by peer id."""
+
+    key: Annotated[str, msgspec.Meta(max_length=256)]
+    newer_than: float = 0.0
+    after: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    most: Annotated[int, msgspec.Meta(ge=1)] = MAX_RECORDS_PER_KEY
+
+
+class Found(Message, frozen=True):
+    records: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_RECORDS_PER_KEY)]
+    more: bool = False
+
+
+class GetPeers(Message, frozen=True):
+    """Members of a run you have heard of lately."""
+
+    run: RunText
+
+
+class Peers(Message, frozen=True):
+    announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_PEERS_PER_ANSWER)]
+
+
+class SwapSights(Message, frozen=True):
+    """Announcements that may interest you, and what would interest me: peers whose models are like mine."""
+
+    run: RunText
+    announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_SIGHTS)]
+    known: Marks = b""  # short marks of those I know
+    floor: float = 2.0  # how alike they must be to be worth telling; above 1: I want nothing
+    proof: Proof = b""
+
+
+class Sights(Message, frozen=True):
+    announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_SIGHTS)]
+    known: Marks = b""
+    floor: float = 2.0
+
+
+class GetManifest(Message, frozen=True):
+    """What the run is."""
+
+    run: RunText
+    proof: Proof = b""
+
+
+class ManifestIs(Message, frozen=True):
+    manifest: Annotated[bytes, msgspec.Meta(max_length=65536)]
+
+
+class GetView(Message, frozen=True):
+    """How are you doing? For who watches; answered by members of the run alone."""
+
+    run: RunText
+    proof: Proof = b""
+
+
+class ViewExchange(msgspec.Struct, frozen=True, array_like=True):
+    """All exchanges a node began with one partner."""
+
+    peer: Annotated[str, msgspec.Meta(max_length=64)]
+    last: float  # when the latest was
+    count: Annotated[int, msgspec.Meta(ge=0)]
+    sent_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    received_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    loss_change: float | None = None  # of the training loss over the latest merge with it
+
+
+class ViewIs(Message, frozen=True):
+    """What a node says of its learning; None where it has nothing to say."""
+
+    round: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    update_norm: float | None = None
+    steps_per_second: float | None = None
+    head: Annotated[int, msgspec.Meta(ge=0)] | None = None  # seq of its newest entry
+    shards: Annotated[int, msgspec.Meta(ge=0)] | None = None  # that travel and are there
+    exchanges: Annotated[tuple[ViewExchange, ...], msgspec.Meta(max_length=64)] = ()
+
+
+class Refused(Message, frozen=True):
+    """The answer no, to any request."""
+
+    code: Text
+    why: Text = ""

@@ -1,0 +1,144 @@
+"""What a run is (its manifest), who may take part (its key), and the line that invites a friend."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+
+from .errors import PeerMisbehaved, UsageError
+from .ids import Identity, PeerId, RunId, sha256, signed_by
+from .messages import PROTOCOL, Name
+from .types import decoded
+
+KEY_BYTES = 20
+_RUN = re.compile(r"[a-z2-7]{26}")
+_KEY = re.compile(r"[a-z2-7]{32}")
+
+
+MAX_PARAMETERS = 10_000_000_000
+MAX_PAIRS = 32  # options of a task, and settings of a policy
+Word = Annotated[str, msgspec.Meta(max_length=120)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+GENESIS = "genesis"  # what a run's first circle, which has no name of its own, is called
+Aim = Literal["shared", "own"]  # one good model for all, or each community good at its own kind of data
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is learned in a run and how: everything two nodes must agree on to add up their work."""
+
+    task: Word  # its name; the code comes from what is installed, never from a peer
+    version: Word
+    options: Annotated[dict[Word, bool | int | float | Word], msgspec.Meta(max_length=MAX_PAIRS)]
+    parameters: Annotated[int, msgspec.Meta(gt=0, le=MAX_PARAMETERS)]
+    layout: Digest
+    genesis: Digest  # hash of the weights the seed gives
+    probe: Digest
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    data: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the founder's
+    policy: Word = "deltaset"
+    settings: Annotated[dict[Word, float], msgspec.Meta(max_length=MAX_PAIRS)] = msgspec.field(default_factory=dict)
+    round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
+    max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
+    aim: Aim = "shared"
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """All that a volunteer must know about a run besides an address; its hash is the run id."""
+
+    name: Name
+    founder: str
+    created: float
+    nonce: bytes
+    protocol: int = PROTOCOL
+    private: bool = False
+    plan: Plan | None = None  # None: the run only meets
+
+
+class SignedManifest(msgspec.Struct, frozen=True, array_like=True):
+    content: bytes
+    signature: bytes
+
+
+_manifest_decoder = msgspec.msgpack.Decoder(Manifest)
+_signed_decoder = msgspec.msgpack.Decoder(SignedManifest)
+
+
+def sign_manifest(identity: Identity, manifest: Manifest) -> bytes:
+    content = msgspec.msgpack.encode(manifest)
+    return msgspec.msgpack.encode(SignedManifest(content, identity.sign(content)))
+
+
+def read_manifest(signed: bytes) -> Manifest:
+    """The manifest in `signed`, its founder's signature checked; PeerMisbehaved otherwise."""
+    try:
+        envelope = decoded(_signed_decoder, signed, "manifest")
+        manifest = decoded(_manifest_decoder, envelope.content, "manifest")
+    except ValueError as error:
+        raise PeerMisbehaved(str(error)) from None
+    if not signed_by(manifest.founder, envelope.content, envelope.signature):
+        raise PeerMisbehaved("the manifest is not signed by the founder it names")
+    return manifest
+
+
+def run_id(signed: bytes) -> RunId:
+    """The name of a run: the hash of its signed manifest, 128 bits of it."""
+    return RunId(_base32(sha256(signed)[:16]))
+
+
+@dataclass(frozen=True)
+class RunAccess:
+    """A run's id and, for a private run, its key: what an invite carries and `--run` takes."""
+
+    run: RunId
+    key: bytes = b""
+
+    @classmethod
+    def parse(cls, text: str) -> RunAccess:
+        """Read `RUN` or `RUN.KEY`; UsageError says what one looks like."""
+        run, dot, key = text.strip().partition(".")
+        if not _RUN.fullmatch(run) or (dot and not _KEY.fullmatch(key)):
+            raise UsageError(
+                f"--run {text[:60]!r} is not a run id: it has 26 characters a-z and 2-7, and for a private run "
+                "a dot and 32 more; copy it whole from the founder's invite"
+            )
+        return cls(RunId(run), base64.b32decode(key.upper()) if dot else b"")
+
+    @property
+    def private(self) -> bool:
+        return bool(self.key)
+
+    @property
+    def tag(self) -> str:
+        """The name under which members meet in the DHT; for a private run it does not give the run id away."""
+        if not self.private:
+            return self.run
+        return _base32(hmac.digest(self.key, b"p2pnode tag " + self.run.encode(), "sha256")[:16])
+
+    def proof(self, speaker: PeerId, listener: PeerId) -> bytes:
+        """Shows `listener` that `speaker` has the key. Bound to both ends, which the transport authenticates."""
+        if not self.private:
+            return b""
+        words = f"p2pnode proof {self.run} {speaker} {listener}".encode()
+        return hmac.digest(self.key, words, "sha256")
+
+    def admits(self, proof: bytes, speaker: PeerId, listener: PeerId) -> bool:
+        return hmac.compare_digest(proof, self.proof(speaker, listener))
+
+    def __str__(self) -> str:
+        return f"{self.run}.{_base32(self.key)}" if self.private else self.run
+
+
+def invite(access: RunAccess, addresses: tuple[str, ...]) -> str:
+    """The exact command a friend pastes."""
+    bootstrap = " ".join(f"--bootstrap {address}" for address in addresses)
+    return f"python -m p2pnode {bootstrap} --run {access}"
+
+
+def _base32(raw: bytes) -> str:
+    return base64.b32encode(raw).decode().lower().rstrip("=")

@@ -1,0 +1,112 @@
+"""`p2pnode sim`: figures for people and machines, a recording, a picture, and one line for every slip."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from p2pnode.cli import app, run
+from p2pnode.config.units import read_rate, read_seconds, read_speeds
+from p2pnode.simulate.picture import accuracy_over_time, can_draw, shortened
+from p2pnode.watch.text import sparkline
+from p2pnode.wire.errors import UsageError
+
+SHORT = ("sim", "--peers", "3", "--rounds", "2", "--alone", "1")
+
+
+def test_json_recording_and_picture(capsys, tmp_path: Path) -> None:
+    picture = ("--picture", str(tmp_path / "p.png")) if can_draw() else ()
+    code = run(app, [*SHORT, "--json", "--record", str(tmp_path / "r"), "--set", "density=0.02", *picture], "p2pnode")
+    told = json.loads(capsys.readouterr().out)
+    lines = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
+    assert code == 0
+    assert told["finished"] is True
+    assert [node["node"] for node in told["nodes"]] == ["n0", "n1", "n2"]
+    assert all(node["rounds"] >= 2 for node in told["nodes"])
+    assert lines[0]["is"] == "plan"
+    assert lines[0]["settings"] == {"density": 0.02}
+    assert sum(line["is"] == "round" for line in lines) >= 6
+    assert lines[-1]["digest"] == told["digest"]
+    assert not picture or (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_and_a_line_of_bars(capsys) -> None:
+    assert run(app, SHORT, "p2pnode") == 0
+    out = capsys.readouterr().out
+    assert "accuracy together" in out
+    assert "MB received" in out
+    assert "█" in out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (("--split", "foo"), "--split"),
+        (("--peers", "0"), "--peers"),
+        (("--peers", "2000"), "1437 samples"),
+        (("--rounds", "0"), "--rounds"),
+        (("--circle", "17"), "--circle"),
+        (("--aim", "both"), "--aim"),
+        (("--task", "nope"), "nope"),
+        (("--task-option", "hiden=3"), "hidden"),
+        (("--policy", "nope"), "deltaset"),
+        (("--set", "density"), "--set: 'density' is not KEY=VALUE"),
+        (("--set", "density=much"), "must be a number"),
+        (tuple(word for key in range(33) for word in ("--set", f"k{key}=1")), "--set: 33 settings are too many"),
+        (tuple(word for key in range(32) for word in ("--set", f"k{key}=1")), "no setting 'k0'"),
+        (("--set", "explore=3"), "--set explore 3.0 is not between 0.0 and 1.0"),
+        (("--policy", "gossip", "--set", "patience=0"), "--set patience 0.0 is not between 1.0"),
+        (("--set", "dens=0.1"), "density"),
+        (("--policy", "average", "--set", "alpha=7"), "alpha"),
+        (("--rate", "fast"), "20mbit"),
+        (("--speeds", "4-1"), "1-4"),
+        (("--latency", "soon"), "50ms"),
+        (("--churn", "2"), "--churn"),
+        (("--loss", "1"), "--loss"),
+        (("--picture", "/nowhere/p.png"), "--picture"),
+        (("--pears", "3"), "--peers"),
+    ],
+)
+def test_a_slip_is_one_line(capsys, wrong: tuple[str, ...], says: str) -> None:
+    assert run(app, [*SHORT, *wrong], "p2pnode") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_a_recording_that_cannot_be_written_is_the_machines_fault(capsys) -> None:
+    assert run(app, [*SHORT, "--record", "/nowhere/r"], "p2pnode") == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_times_rates_and_speeds() -> None:
+    assert read_seconds("50ms") == pytest.approx(0.05)
+    assert read_seconds(0.2) == 0.2
+    assert read_rate("20mbit") == 2.5e6
+    assert read_rate("2.5MB/s") == 2.5e6
+    assert read_rate(None) == float("inf")
+    assert read_speeds("1-4") == (1.0, 4.0)
+    assert read_speeds("2") == (2.0, 2.0)
+    for wrong in ("0-4", "x", "", "-1", "4-"):
+        with pytest.raises(UsageError):
+            read_speeds(wrong)
+
+
+def test_bars() -> None:
+    assert shortened([], 60) == []
+    assert shortened([1.0, 2.0], 60) == [1.0, 2.0]
+    assert shortened([1.0, 2.0, 3.0, 4.0], 2) == [1.5, 3.5]
+    assert len(shortened([float(n) for n in range(1000)], 60)) == 60
+    assert sparkline([1.0, 1.0], 60) == "▁▁"
+    assert sparkline([0.0, 0.5, 1.0], 60) == "▁▅█"
+    assert accuracy_over_time([]) == []
+
+
+def test_the_package_itself_can_be_called() -> None:
+    import p2pnode
+
+    rows = p2pnode.simulate(2, seconds=20.0).rows()
+    assert {row["node"] for row in rows} == {"n0", "n1"}

@@ -1,0 +1,71 @@
+"""Hearing of peers: what others tell are addresses to try; they count, and are said to be here, once talked with."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from p2pnode.discovery.table import TOLD_BY_ONE
+from p2pnode.node.peer_states import peer_row
+from p2pnode.wire.ids import Identity, PeerId, sha256
+from p2pnode.wire.messages import PROTOCOL, GetPeers, Hello, Peers, Ping, Pong, Welcome
+from p2pnode.wire.records import SignedRecord
+from tests.node.test_router import ALICE, MALLORY, PUBLIC, Answering, announcement
+
+BOB = Identity(b"b" * 32)
+GHOSTS = [Identity(sha256(f"ghost {number}".encode())) for number in range(TOLD_BY_ONE + 20)]
+
+
+class Hearing(Answering):
+    """A node that hears of peers, and what it says of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self.parts.events.listen(lambda event: self.said.append(event.kind))
+
+    def told(self, teller: Identity, *records: SignedRecord) -> None:
+        for record in records:
+            self.parts.acquaintances.take_in(record, teller.peer_id)
+
+    def greeted_by(self, who: Identity) -> None:
+        self.ask(who.peer_id, Hello(PROTOCOL, announcement(who)), Welcome)
+
+    def tells(self) -> set[str]:
+        told = self.ask(MALLORY.peer_id, GetPeers(PUBLIC.tag), Peers)
+        assert isinstance(told, Peers)
+        return {record.peer for record in told.announcements}
+
+    def shown_here(self) -> set[str]:
+        return {peer.id for peer in self.parts.table if peer_row(peer, self.parts, None, None).present}
+
+    def knows(self, peer: PeerId) -> bool:
+        return self.parts.table.get(peer) is not None
+
+
+def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_calls() -> None:
+    node = Hearing()
+    node.told(MALLORY, announcement(ALICE), announcement(BOB))
+    assert (node.said, node.tells(), node.shown_here()) == ([], set(), set())
+    assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(1000.0, known=0, knows_you=True)
+    node.greeted_by(BOB)
+    assert node.said == ["peer joined", "peer joined"]
+    assert node.tells() == node.shown_here() == {ALICE.peer_id, BOB.peer_id}
+
+
+def test_one_that_tells_of_made_up_peers_without_end_fills_no_table_and_no_log() -> None:
+    node = Hearing()
+    node.told(MALLORY, *(announcement(ghost) for ghost in GHOSTS))
+    assert len(node.parts.table) == TOLD_BY_ONE
+    node.told(ALICE, announcement(BOB))
+    assert node.knows(BOB.peer_id), "what others tell is still taken"
+    node.greeted_by(ALICE)
+    assert (node.said, node.tells()) == (["peer joined"], {ALICE.peer_id})
+
+
+def test_who_passes_on_a_forged_announcement_loses_standing_and_who_has_a_wrong_clock_does_not() -> None:
+    node = Hearing()
+    forged = replace(announcement(BOB), signature=bytes(64))
+    node.told(MALLORY, forged, forged)
+    node.told(ALICE, announcement(BOB, expiry=1000.0 + 86_400), announcement(BOB, expiry=10.0))
+    assert [node.parts.standing.faults_of(who.peer_id) for who in (MALLORY, ALICE)] == [2, 0]
+    assert not node.knows(BOB.peer_id)

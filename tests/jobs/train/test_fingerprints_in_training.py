@@ -1,0 +1,153 @@
+"""When a learning node takes its model's fingerprint, of which weights, and what it does when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from torch import nn
+
+from p2pnode.compression.weights import Floats
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.until import Until
+from p2pnode.discovery.announcing import Me
+from p2pnode.discovery.membership import Membership
+from p2pnode.jobs.train.plan import make_plan
+from p2pnode.jobs.train.prepare import comparing
+from p2pnode.jobs.train.steps import Slices
+from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES
+from p2pnode.tasks.task import Samples, rows
+from p2pnode.training.fingerprinter import Fingerprinter
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
+from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.messages import Announcement
+from tests.jobs.train.test_train_job import RUN, TERMS, Lines, Setup, learned
+
+ROUNDS = 6
+
+
+class Speechless(Lines):
+    """Its activations are all the same, whatever goes in."""
+
+    def model(self) -> nn.Module:
+        model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+        nn.init.constant_(model[0].bias, -30.0)
+        return model
+
+
+class Noting:
+    """Takes true fingerprints and notes of which weights; the ones numbered in `fails` it cannot take."""
+
+    def __init__(self, true: Fingerprinter, note: Callable[[str, Floats], None], fails: tuple[int, ...] = ()) -> None:
+        self.true, self.note, self.fails = true, note, fails
+        self.taken = 0
+
+    def due(self, now: float) -> bool:
+        return True
+
+    def take(self, trainer: Trainer, weights: Floats, clock: Callable[[], float]) -> bytes:
+        self.taken += 1
+        self.note("fingerprint", weights)
+        if self.taken in self.fails:
+            raise LocalProblem("no fingerprint: activations are all zero")
+        return self.true.take(trainer, weights, clock)
+
+
+def announced(setup: Setup) -> bytes:
+    """The fingerprint in what this node would say of itself now."""
+    membership = Membership(Me("me", "node", RUN.tag, ()), setup.parts)
+    setup.learning.meet(membership)
+    record = membership.announcer.hello().announcement
+    assert record is not None
+    return msgspec.msgpack.decode(record.value, type=Announcement).fingerprint
+
+
+def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, Floats]] = []
+
+    def note(what: str, weights: Floats) -> None:
+        said.append((what, np.array(weights)))
+
+    train = Slices.train
+
+    async def noted_training(self, steps, rate, at=0):
+        begun, result = await train(self, steps, rate, at)
+        note("trained", result.weights)
+        assert not np.array_equal(begun, result.weights)
+        return begun, result
+
+    monkeypatch.setattr(Slices, "train", noted_training)
+
+    def setup() -> Setup:
+        made = Setup()
+        made.learning.fingerprints = Noting(Fingerprinter(made.learning.bench, 1), note)  # type: ignore[assignment]
+        policy = made.policy
+        record, merge = policy.record, policy.merge
+        policy.record = lambda begun, weights, facts: note("record", weights) or record(begun, weights, facts)
+        policy.merge = lambda: note("merge", np.empty(0)) or merge()
+        return made
+
+    learned(setup)
+    assert [what for what, _ in said] == ["trained", "fingerprint", "record", "merge"] * ROUNDS
+    for number in range(0, len(said), 4):
+        assert np.array_equal(said[number][1], said[number + 1][1])
+
+
+def test_a_model_that_shows_nothing_is_warned_of_and_learns_on_without_a_fingerprint() -> None:
+    def setup() -> Setup:
+        made = Setup(Speechless(), replace(TERMS, until=Until("rounds", ROUNDS)))
+        made.learning.fingerprints = Fingerprinter(made.learning.bench, 1)
+        return made
+
+    made, why = learned(setup)
+    assert why == "6 rounds are done"
+    assert [event.warning for event in made.events if event.kind == "fingerprint"] == [True]
+    assert made.said("fingerprint")[0].startswith("no fingerprint: activations")
+    assert announced(made) == b""
+
+
+@pytest.mark.parametrize(("fails", "size"), [((ROUNDS,), 0), ((ROUNDS - 1,), FINGERPRINT_BYTES)])
+def test_the_last_good_one_is_withdrawn_until_there_is_another(fails: tuple[int, ...], size: int) -> None:
+    def setup() -> Setup:
+        made = Setup()
+        true = Fingerprinter(made.learning.bench, 1)
+        made.learning.fingerprints = Noting(true, lambda what, weights: None, fails)  # type: ignore[assignment]
+        return made
+
+    made, _ = learned(setup)
+    assert len(announced(made)) == size
+    assert bool(made.learning.likeness.communities.of) == bool(size)
+
+
+class OtherVersion(Lines):
+    """The same task on data of another version."""
+
+    def test_data(self) -> Samples:
+        return {name: column.flip(0) for name, column in self.data().items()}
+
+
+class Lonely(Lines):
+    """Has one input to compare by, which is too few."""
+
+    def test_data(self) -> Samples:
+        return rows(self.data(), slice(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("task", "words"), [(Lines(), ""), (OtherVersion(), "its probe is not the run's"), (Lonely(), "probe() raised")]
+)
+def test_a_node_that_cannot_be_compared_with_others_is_told(task: Lines, words: str) -> None:
+    async def main() -> tuple[Setup, Fingerprinter | None]:
+        made = Setup(task)
+        plan = make_plan(Bench(Lines(), "cpu", seed=1), TaskChoice(), seed=1)
+        return made, await comparing(made.learning.bench, plan, made.parts)
+
+    made, found = run_virtual(main())
+    assert [(event.kind, event.warning) for event in made.events] == [("fingerprint", True)] * bool(words)
+    assert all("cannot be compared" in text and words in text for text in made.said("fingerprint"))
+    assert (found is None) == isinstance(task, Lonely)

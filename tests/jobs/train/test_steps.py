@@ -1,0 +1,325 @@
+"""A round in slices: what comes in between them is let in, and steps are never lost. And what goes over bridges."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from p2pnode.compression.weights import Floats, to_units
+from p2pnode.config.until import Until
+from p2pnode.discovery.table import Peer
+from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.options import Terms
+from p2pnode.jobs.train.steps import MOST, Slices, split
+from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
+from p2pnode.merging.deltaset.lineage import circle_lineage
+from p2pnode.merging.deltaset.messages import Deltas, encode_deltas
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.policy import Facts, Origin, Policy
+from p2pnode.merging.registry import policy_named
+from p2pnode.network.sim import SimSwarm
+from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.node.assemble import Parts, make_parts
+from p2pnode.runtime.seams import World
+from p2pnode.simulate import SimClock
+from p2pnode.storage.files import MemoryStorage
+from p2pnode.tasks.task import Samples, Task
+from p2pnode.training.host import Bench
+from p2pnode.training.trainer import Trainer
+from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.messages import Announcement, Bridge, Exchanged, encode
+from p2pnode.wire.records import sign_record
+from p2pnode.wire.run import RunAccess
+
+ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
+RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
+GENESIS = b"g" * 32
+T = TypeVar("T")
+
+
+class Lines(Task):
+    """Which side of a line a point is on."""
+
+    name = "lines"
+    batch_size = 8
+    learning_rate = 0.5
+
+    def model(self) -> nn.Module:
+        return nn.Linear(2, 2)
+
+    def data(self) -> Samples:
+        x = torch.randn(64, 2, generator=torch.Generator().manual_seed(3))
+        return {"x": x, "y": (x[:, 0] > x[:, 1]).long()}
+
+    def test_data(self) -> Samples:
+        return self.data()
+
+
+def policy_of(bench: Bench, identity: Identity, circle: str = "", **settings: float) -> DeltaSetPolicy:
+    lineage, tuned = circle_lineage(GENESIS, circle).hex(), {"tau": 3.0, **settings}
+    return DeltaSetPolicy(Origin(to_units(bench.genesis), identity, lineage, "main", bench.layout.hash, tuned, 1))
+
+
+def news(bench: Bench, policy: DeltaSetPolicy, size: float) -> bytes:
+    """A partner's round that moves the weights by about `size`, as it pushes it."""
+    begun = policy.start()
+    policy.publish(policy.record(begun, begun + np.float32(size), Facts(3, 0.5, 24, 1)))
+    policy.merge()
+    return encode_deltas(Deltas(b"x" * 16, entries=(encode_entry(list(policy.set.log)[-1]),)))
+
+
+@dataclass
+class Meddling:
+    """Compute during which somebody pushes: after each slice the next thing to do is done."""
+
+    then: list[Callable[[], object]] = field(default_factory=list)
+    slices: list[int] = field(default_factory=list)
+
+    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+        done = work()
+        if steps:
+            self.slices.append(steps)
+            if self.then:
+                self.then.pop(0)()
+        return done
+
+
+def trained(policy: Policy, bench: Bench, compute: Meddling, rounds: int = 1) -> tuple[Floats, Floats]:
+    """Where rounds of eight steps started, seen from their end, and what they came to."""
+
+    async def main() -> tuple[Floats, Floats]:
+        world = World(SimClock(0.0), random.Random(1), MemoryStorage(), compute)
+        slices = Slices(world, policy, Trainer(bench, seed=1, declared_speed=4.0), 2.0)
+        for _ in range(rounds):
+            begun, result = await slices.train(8, 1.0)
+            assert result.steps == 8
+        return begun, result.weights
+
+    return run_virtual(main())
+
+
+def test_what_came_in_is_under_the_steps_of_the_round() -> None:
+    bench = Bench(Lines(), seed=1)
+    plain, plain_after = trained(policy_of(bench, ME), bench, Meddling())
+    policy, partner = policy_of(bench, ME), policy_of(bench, OTHER)
+    push = news(bench, partner, 0.01)
+    begun, after = trained(policy, bench, Meddling([lambda: policy.take(OTHER.peer_id, push)]))
+    assert np.array_equal(begun, partner.weights())
+    assert not np.array_equal(begun, plain)
+    assert np.allclose(after - begun, plain_after - plain, atol=0.05)
+    assert (policy.correction.kept, policy.correction.restarted) == (1, 0)
+
+
+def test_a_great_change_starts_the_round_again_and_keeps_its_steps_as_residual() -> None:
+    bench = Bench(Lines(), seed=1)
+    policy, partner = policy_of(bench, ME, norm_ratio=1e6), policy_of(bench, OTHER, norm_ratio=1e6)
+    small, great = news(bench, partner, 0.01), news(bench, partner, 40.0)
+    compute = Meddling(
+        [lambda: policy.take(OTHER.peer_id, small), lambda: None, lambda: policy.take(OTHER.peer_id, great)]
+    )
+    begun, _ = trained(policy, bench, compute, rounds=2)
+    assert (policy.correction.kept, policy.correction.restarted) == (1, 1)
+    assert np.array_equal(begun, partner.weights())
+    assert policy.author.residual.any()
+
+
+def test_without_news_nothing_is_touched_and_slices_come_to_the_same() -> None:
+    bench = Bench(Lines(), seed=1)
+    whole, compute = policy_of(bench, ME, tau=0.0), Meddling()
+    begun, after = trained(whole, bench, compute)
+    assert compute.slices == [8]
+    sliced = Meddling()
+    again = trained(policy_of(bench, ME), bench, sliced)
+    assert sliced.slices == [4, 4]
+    assert np.array_equal(begun, again[0])
+    assert np.allclose(after, again[1])
+
+
+def test_corrections_that_cost_nothing_are_made_as_often_as_there_are_slices() -> None:
+    bench = Bench(Lines(), seed=1)
+    policy, partner = policy_of(bench, ME), policy_of(bench, OTHER)
+    pushes = [news(bench, partner, 0.01) for _ in range(6)]
+    compute = Meddling([lambda push=push: policy.take(OTHER.peer_id, push) for push in pushes])  # type: ignore[misc]
+    trained(policy, bench, compute, rounds=2)
+    assert compute.slices == [4, 4] + [2] * MOST
+    # What comes after a round's last slice is for the next round.
+    assert policy.correction.kept + policy.correction.restarted == 4
+
+
+def test_corrections_that_cost_much_are_left_out() -> None:
+    bench = Bench(Lines(), seed=1)
+    policy, partner = policy_of(bench, ME), policy_of(bench, OTHER)
+    push = news(bench, partner, 0.01)
+    compute = Meddling([lambda: policy.take(OTHER.peer_id, push)])
+
+    class Slow:
+        now = 0.0
+
+        def time(self) -> float:
+            return 0.0
+
+        def monotonic(self) -> float:
+            self.now += 0.1
+            return self.now
+
+    async def main() -> None:
+        world = World(Slow(), random.Random(1), MemoryStorage(), compute)
+        slices = Slices(world, policy, Trainer(bench, seed=1, declared_speed=4.0), 2.0)
+        for _ in range(3):
+            await slices.train(8, 1.0)
+
+    run_virtual(main())
+    assert compute.slices == [4, 4, 8, 8]
+
+
+@pytest.mark.parametrize("name", ["average", "gossip", "diloco"])
+def test_other_policies_train_in_one_piece(name: str) -> None:
+    bench = Bench(Lines(), seed=1)
+    origin = Origin(to_units(bench.genesis), ME, GENESIS.hex(), "main", bench.layout.hash, {}, 1)
+    compute = Meddling()
+    trained(policy_named(name)(origin), bench, compute)
+    assert compute.slices == [8]
+
+
+@pytest.mark.parametrize(("steps", "parts"), [(1, [1]), (3, [1, 1, 1]), (8, [2, 2, 2, 2]), (10, [3, 3, 2, 2])])
+def test_slices_are_nearly_equal_and_never_empty(steps: int, parts: list[int]) -> None:
+    assert split(steps, 4) == parts
+
+
+# ---- bridges ----
+
+
+class Node:
+    """A learning in one circle, and somebody in another."""
+
+    def __init__(self, policy: str = "deltaset") -> None:
+        self.bench = Bench(Lines(), seed=1)
+        self.storage = MemoryStorage()
+        world = World(SimClock(0.0), random.Random(1), self.storage, inline_compute)
+        self.parts: Parts = make_parts(ME, world, SimSwarm(1).network(ME.peer_id))
+        origin = Origin(
+            to_units(self.bench.genesis),
+            ME,
+            circle_lineage(GENESIS, "here").hex(),
+            "main",
+            self.bench.layout.hash,
+            {"bridge": 1.0} if policy == "deltaset" else {},
+            1,
+        )
+        terms = Terms(2.0, 8, rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
+        self.learning = Learning(self.parts, RUN, self.bench, policy_named(policy)(origin), terms)
+        self.other = policy_of(self.bench, OTHER, "there")
+
+    def meet(self, circle: str = "there") -> Peer:
+        word = Announcement("other", RUN.tag, ("/ip4/127.0.0.1/tcp/1",), circle=circle)
+        record = sign_record(OTHER, "peers/x/p", encode(word), 1000.0)
+        self.parts.table.add(record, word, OTHER.peer_id)
+        peer = self.parts.table.get(OTHER.peer_id)
+        assert peer is not None
+        return peer
+
+
+async def inline_compute(work: Callable[[], T], steps: int = 0) -> T:
+    return work()
+
+
+def test_only_peers_of_other_circles_are_beyond_and_only_for_delta_sets_that_bridge() -> None:
+    async def main() -> None:
+        node = Node()
+        bridging = node.learning.exchanging.bridging
+        assert bridging.beyond("here") == []
+        there = node.meet()
+        assert bridging.beyond("here") == [there.id]
+        assert bridging.beyond("there") == []
+        average = Node("average")
+        average.meet()
+        assert average.learning.exchanging.bridging.beyond("here") == []
+
+    run_virtual(main())
+
+
+def test_a_bridge_is_asked_drafted_published_and_on_disk() -> None:
+    async def main() -> None:
+        node = Node()
+        news(node.bench, node.other, 0.01)
+
+        async def answers(peer: str, request: Bridge, kind: type, timeout: float) -> Exchanged:
+            assert (peer, request.run, request.model) == (OTHER.peer_id, RUN.tag, "main")
+            return Exchanged(node.other.bridges.answer(request.body))
+
+        node.parts.calls.ask = answers  # type: ignore[method-assign, assignment]
+        await node.learning.save()
+        await node.learning.exchanging.bridging.ask(node.meet(), 1)
+        await node.learning.keep()
+        policy = node.learning.policy
+        assert isinstance(policy, DeltaSetPolicy)
+        bridges = [entry for entry in policy.set.log if entry.kind == BRIDGE]
+        assert node.learning.status().bridges == len(bridges) == 1
+        assert bridges[0].other == circle_lineage(GENESIS, "there")
+        journal = [name for name in node.storage._files if "journal" in name]
+        noted = b"".join(node.storage.read(name) or b"" for name in journal)
+        assert encode_entry(bridges[0]) in noted
+        assert decode_entry(encode_entry(bridges[0])) == bridges[0]
+
+    run_virtual(main())
+
+
+def test_an_answer_that_is_nonsense_costs_standing() -> None:
+    async def main() -> None:
+        node = Node()
+
+        async def answers(*_: object) -> Exchanged:
+            return Exchanged(b"\xff" * 50)
+
+        node.parts.calls.ask = answers  # type: ignore[method-assign, assignment]
+        bridging = node.learning.exchanging.bridging
+        await bridging.ask(node.meet(), 1)
+        assert await bridging.draft() is None
+        assert node.parts.standing.faults_of(OTHER.peer_id) == 1
+
+    run_virtual(main())
+
+
+def test_who_asks_nonsense_or_for_another_run_is_refused() -> None:
+    async def main() -> None:
+        node = Node()
+        with pytest.raises(PeerMisbehaved, match="malformed bridge"):
+            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+        with pytest.raises(PeerRefused, match="unknown run"):
+            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge("another", "main", b"?"))
+        with pytest.raises(PeerRefused, match="no bridges"):
+            await Node("gossip").learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+
+    run_virtual(main())
+
+
+def test_one_bridge_is_answered_at_a_time() -> None:
+    async def main() -> None:
+        node = Node()
+        asked = node.other.bridges.ask(circle_lineage(GENESIS, "here"), 1)
+        gate = asyncio.Event()
+
+        async def aside(work: Callable[[], T], steps: int = 0) -> T:
+            await gate.wait()
+            return work()
+
+        object.__setattr__(node.parts.world, "aside", aside)
+        first = asyncio.ensure_future(
+            node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+        )
+        await asyncio.sleep(0)
+        with pytest.raises(PeerRefused, match="one bridge at a time"):
+            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+        gate.set()
+        assert (await first).body
+
+    run_virtual(main())

@@ -1,0 +1,432 @@
+"""One node's learning, in virtual time: what goes wrong costs a round or a save, never the node."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from p2pnode.compression.weights import MAX_UNITS, to_units
+from p2pnode.config.until import Until
+from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, SHARE, Pace, save_pause
+from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.options import Terms
+from p2pnode.merging.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry
+from p2pnode.merging.deltaset.messages import Deltas, encode_deltas
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.policy import Facts, Origin
+from p2pnode.network.sim import SimSwarm
+from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.node.assemble import Parts, make_parts
+from p2pnode.runtime.seams import World, inline
+from p2pnode.simulate import SimClock
+from p2pnode.storage.files import MemoryStorage, Part
+from p2pnode.tasks.task import Samples, Task
+from p2pnode.training.evaluation import FEW, Evaluating
+from p2pnode.training.host import Bench
+from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, PeerRefused, TaskProblem
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.messages import Exchange
+from p2pnode.wire.run import KEY_BYTES, RunAccess
+from p2pnode.wire.status import Event
+
+ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
+RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
+PRIVATE = replace(RUN, key=b"k" * KEY_BYTES)
+TERMS = Terms(round_seconds=0.5, max_steps=8, rows=np.arange(64), until=Until("rounds", 6))
+
+
+class Lines(Task):
+    """Which side of a line a point is on."""
+
+    name = "lines"
+    batch_size = 8
+    learning_rate = 0.5
+
+    def model(self) -> nn.Module:
+        return nn.Linear(2, 2)
+
+    def data(self) -> Samples:
+        x = torch.randn(64, 2, generator=torch.Generator().manual_seed(3))
+        return {"x": x, "y": (x[:, 0] > x[:, 1]).long()}
+
+    def test_data(self) -> Samples:
+        return self.data()
+
+
+class Spoiled(Lines):
+    """Gives no number for some batches."""
+
+    bad = frozenset(range(5, 9))
+    calls = 0
+
+    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+        type(self).calls += 1
+        loss = super().loss(model, batch)
+        return loss * float("nan") if type(self).calls in self.bad else loss
+
+
+class Raising(Lines):
+    def loss(self, model: nn.Module, batch: Samples) -> Tensor:
+        raise KeyError("no such column")
+
+
+class FullDisk(MemoryStorage):
+    """Takes nothing while `full`."""
+
+    full = False
+
+    def write(self, name: str, *parts: Part) -> None:
+        if self.full:
+            raise LocalProblem("No space left on device")
+        super().write(name, *parts)
+
+    def append(self, name: str, data: bytes) -> None:
+        if self.full:
+            raise LocalProblem("No space left on device")
+        super().append(name, data)
+
+
+class Setup:
+    """A learning with everything around it. To be made inside a running loop."""
+
+    def __init__(
+        self,
+        task: Task | None = None,
+        terms: Terms = TERMS,
+        storage: MemoryStorage | None = None,
+        access: RunAccess = RUN,
+    ) -> None:
+        self.storage = storage or MemoryStorage()
+        self.parts: Parts = make_parts(
+            ME, World(SimClock(0.0), random.Random(1), self.storage, inline), SimSwarm(1).network(ME.peer_id)
+        )
+        self.events: list[Event] = []
+        self.parts.events.listen(self.events.append)
+        bench = Bench(task or Lines(), "cpu", seed=1)
+        self.policy = policy_of(bench, ME)
+        self.learning = Learning(self.parts, access, bench, self.policy, terms)
+
+    def said(self, kind: str) -> list[str]:
+        return [event.text for event in self.events if event.kind == kind]
+
+
+def policy_of(bench: Bench, identity: Identity, lineage: str = "ab" * 32) -> DeltaSetPolicy:
+    genesis = to_units(bench.genesis)
+    return DeltaSetPolicy(Origin(genesis, identity, lineage, "main", bench.layout.hash, {}, 1))
+
+
+def learned(setup: Callable[[], Setup]) -> tuple[Setup, str]:
+    """Resume or begin, save, learn to the goal; returns why it ended."""
+
+    async def main() -> tuple[Setup, str]:
+        made = setup()
+        if not await made.learning.resume():
+            await made.learning.save()
+        async with asyncio.timeout(600):
+            why = await made.learning.keep()
+        return made, why
+
+    return run_virtual(main())
+
+
+def test_it_learns_and_stops_at_its_goal() -> None:
+    setup, why = learned(Setup)
+    status = setup.learning.status()
+    assert why == "6 rounds are done"
+    assert status.rounds == 6
+    assert status.steps > 6
+    assert status.accuracy is not None
+    assert setup.said("progress")[0].startswith("round 1: loss ")
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        (Until("time", 5.0), "5 s have passed"),
+        (Until("accuracy", 0.9), "an accuracy of"),
+        (Until("converged", 0.05), "the run has converged"),
+    ],
+)
+def test_other_goals(until: Until, words: str) -> None:
+    _, why = learned(lambda: Setup(terms=replace(TERMS, until=until)))
+    assert why.startswith(words)
+
+
+def test_a_loss_that_is_no_number_costs_the_round_and_is_said() -> None:
+    Spoiled.calls = 0
+    setup, why = learned(lambda: Setup(Spoiled(), replace(TERMS, until=Until("rounds", 30))))
+    assert why == "30 rounds are done"
+    assert len(setup.said("diverged")) == 1  # said once, not at every batch
+    assert "back to the last good weights" in setup.said("diverged")[0]
+    assert setup.learning.status().problems >= 1
+    assert np.isfinite(setup.policy.weights()).all()
+    assert setup.learning.evaluate().loss < setup.learning.trainer.evaluate(setup.learning.bench.genesis).loss
+
+
+def test_a_task_that_raises_ends_with_one_line_that_names_it() -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        learned(lambda: Setup(Raising()))
+    (problem,) = caught.value.exceptions
+    assert isinstance(problem, TaskProblem)
+    assert "task lines: loss() raised KeyError" in str(problem)
+
+
+def test_a_full_disk_costs_the_saving_only() -> None:
+    disk = FullDisk()
+    disk.full = True
+    setup, why = learned(lambda: Setup(storage=disk))
+    assert why == "6 rounds are done"
+    assert len(setup.said("disk")) == 1  # not at every round
+    assert "No space left" in setup.said("disk")[0]
+
+
+def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
+    """The state before it is gone on from, under a new log."""
+    disk = FullDisk()
+
+    def fills_up() -> Setup:
+        made = Setup(storage=disk)
+        made.parts.events.listen(lambda event: setattr(disk, "full", True))
+        return made
+
+    first, _ = learned(fills_up)
+    assert "could not be noted: No space left" in first.said("disk")[0]
+    disk.full = False
+    again, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 12))))
+    assert "going on under a new log" in again.said("state")[0]
+    signed: dict[tuple[int, int], Entry] = {}
+    for entry in (*first.policy.set.log, *again.policy.set.log):
+        assert signed.setdefault((entry.incarnation, entry.seq), entry) == entry
+    assert {incarnation for incarnation, _ in signed} == {0, 1}
+    third, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 14))))
+    assert third.said("state") == []
+
+
+def test_evaluating_takes_a_small_share_of_the_time() -> None:
+    pace = Pace(now=0.0, first=0.0)
+    assert pace.due(0.0)
+    pace.done(begun=10.0, now=11.0, least=5.0)
+    assert not pace.due(11.0 + 1.0 / SHARE - 0.1)
+    assert pace.due(11.0 + 1.0 / SHARE)
+    pace.done(begun=100.0, now=100.01, least=5.0)
+    assert not pace.due(104.9)
+    assert pace.due(105.02)
+
+
+class ManyTests(Lines):
+    """With more test samples than are looked at first."""
+
+    def test_data(self) -> Samples:
+        return {name: column.repeat(100, *[1] * (column.ndim - 1)) for name, column in self.data().items()}
+
+
+def test_as_much_is_evaluated_as_a_small_share_of_the_time_is_enough_for() -> None:
+    async def main() -> list[int]:
+        made = Setup(ManyTests())
+        evaluating = Evaluating(made.learning.trainer, every=5.0, now=0.0)
+        looks, now = [], 0.0
+        for cost in (1e-4, 1e-4, 1e-5, 1.0):  # seconds for a sample
+            looks.append(evaluating.evaluate(made.policy.readout()).samples)
+            evaluating.done(now, now + cost * looks[-1])
+            now += 1e6
+        return [*looks, evaluating.evaluate(made.policy.readout()).samples]
+
+    first, second, third, fourth, fifth = run_virtual(main())
+    assert (first, second, third) == (FEW, int(SHARE * 5.0 / 1e-4), int(SHARE * 5.0 / 1e-4))
+    assert (fourth, fifth) == (6400, FEW)
+
+
+def test_large_states_are_saved_more_seldom() -> None:
+    """So that no more is written than SAVE_RATE, whatever the model."""
+    assert save_pause(1000) == SAVE_EVERY
+    assert 21_000_000 / save_pause(21_000_000) <= SAVE_RATE
+
+
+def test_max_disk_is_kept() -> None:
+    setup, why = learned(lambda: Setup(terms=replace(TERMS, max_disk=100)))
+    assert why == "6 rounds are done"
+    assert "more than --max-disk allows" in setup.said("disk")[0]
+    assert not [name for name in setup.storage._files if "state" in name]
+
+
+def test_a_crash_loses_nothing_that_was_published() -> None:
+    """All that is on disk is the state of the beginning and the journal."""
+    disk = MemoryStorage()
+    first, _ = learned(lambda: Setup(storage=disk))
+    again, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 12))))
+    before, after = list(first.policy.set.log), list(again.policy.set.log)
+    assert after[: len(before)] == before
+    assert [entry.seq for entry in after] == list(range(1, len(after) + 1))
+    assert again.learning.standings.rounds == 12
+    assert {entry.incarnation for entry in after} == {0}
+
+
+def test_what_was_published_after_the_state_is_not_sent_again() -> None:
+    """The saved residual still has it; the journal says that it is gone."""
+    setup, _ = learned(Setup)
+    policy, bench = setup.policy, setup.learning.bench
+    state = policy.state()
+    state["residual"] = np.full_like(state["residual"], 1000)
+    entry = publish(policy, bench)
+    again = policy_of(bench, ME)
+    again.restore(state, [encode_entry(entry)])
+    sent = delta_of(entry, policy.set.rules).indices
+    assert len(sent)
+    assert not again.author.residual[sent].any()
+    assert again.author.residual.sum() == 1000 * (len(state["residual"]) - len(sent))
+
+
+def test_a_lost_state_begins_a_new_log() -> None:
+    disk = MemoryStorage()
+    learned(lambda: Setup(storage=disk))
+    for name in [name for name in disk._files if "state" in name]:
+        disk.write(name, b"rubbish")
+    again, _ = learned(lambda: Setup(storage=disk))
+    assert "nothing else was saved" in again.said("state")[0]
+    assert {entry.incarnation for entry in again.policy.set.log} == {1}
+
+
+def test_a_fork_of_ones_own_is_survived() -> None:
+    """Another process with the same key published something else: that chain is left out, and a new one begins."""
+    setup, _ = learned(Setup)
+    other, _ = learned(lambda: Setup(terms=replace(TERMS, max_steps=3)))
+    setup.policy.take(
+        OTHER.peer_id, encode_deltas(Deltas(b"x" * 16, entries=tuple(map(encode_entry, other.policy.set.log))))
+    )
+    assert setup.policy.set.log.exclusions
+    publish(setup.policy, setup.learning.bench)
+    assert setup.policy.author.incarnation == 1
+    assert list(setup.policy.set.log)[-1].incarnation == 1
+
+
+def publish(policy: DeltaSetPolicy, bench: Bench) -> Entry:
+    """A round of a node that sees two members."""
+    begun = policy.start()
+    after = begun + np.random.default_rng(policy.author.rounds).normal(0, 0.1, begun.shape).astype(np.float32)
+    return decode_entry(policy.publish(policy.record(begun, after, Facts(3, 0.5, 24, 2))))
+
+
+def resigned(entry: Entry, by: Identity = OTHER, **changes: object) -> bytes:
+    return encode_entry(sign_entry(by, msgspec.structs.replace(entry, **changes)))
+
+
+def bad_entries(entry: Entry, bench: Bench) -> dict[str, bytes]:
+    huge = policy_of(bench, OTHER)
+    huge.set.rules = replace(huge.set.rules, max_norm_units=MAX_UNITS)
+    begun = huge.start()
+    draft = huge.record(begun, begun + np.float32(20.0), Facts(3, 0.5, 24, 1))
+    return {
+        "a wrong author": encode_entry(msgspec.structs.replace(entry, peer=ME.peer_id)),
+        "no signature": encode_entry(msgspec.structs.replace(entry, signature=b"\0" * 64)),
+        "another lineage": resigned(entry, lineage=b"\7" * 32),
+        "another model": resigned(entry, model="other"),
+        "a huge norm": resigned(entry, payload=draft.payload),
+        "no number": resigned(entry, gamma=float("nan")),
+        "rubbish inside": resigned(entry, payload=b"\xff" * 40),
+        "rubbish": b"\xc1\xc1",
+    }
+
+
+@pytest.mark.parametrize(
+    "what", list(bad_entries(publish(policy_of(Bench(Lines()), OTHER), Bench(Lines())), Bench(Lines())))
+)
+def test_a_bad_entry_is_refused_costs_standing_and_changes_nothing(what: str) -> None:
+    async def main() -> None:
+        setup = Setup()
+        bench = setup.learning.bench
+        entry = bad_entries(publish(policy_of(bench, OTHER), bench), bench)[what]
+        before = setup.policy.set.hash()
+        body = encode_deltas(Deltas(b"x" * 16, entries=(entry,)))
+        with pytest.raises(PeerMisbehaved):
+            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
+        assert setup.policy.set.hash() == before
+        assert setup.policy.set.log.heads == {}
+
+    run_virtual(main())
+
+
+def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
+    async def main() -> None:
+        setup = Setup()
+        bench = setup.learning.bench
+        one, two = policy_of(bench, OTHER), policy_of(bench, OTHER)
+        two.author.rounds = 5  # other noise
+        entries = [publish(one, bench) for _ in range(3)]
+        forked = publish(two, bench)
+
+        def push(*told: Entry) -> None:
+            body = encode_deltas(Deltas(b"x" * 16, entries=tuple(map(encode_entry, told))))
+            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
+
+        push(entries[2], entries[0])
+        assert list(setup.policy.set.heads.values()) == [1]
+        push(entries[1])
+        assert list(setup.policy.set.heads.values()) == [3]
+        assert setup.policy.set.hash() == one.set.hash()
+        push(forked)
+        assert setup.policy.set.heads == {}
+        assert list(setup.policy.set.log.exclusions.values()) == [1]
+        assert setup.policy.set.hash() == policy_of(bench, ME).set.hash()
+
+    run_virtual(main())
+
+
+def test_a_private_run_answers_those_with_the_key() -> None:
+    async def main() -> None:
+        setup = Setup(access=PRIVATE)
+        body = policy_of(setup.learning.bench, OTHER).ask(ME.peer_id)
+        good = PRIVATE.proof(OTHER.peer_id, ME.peer_id)
+        setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=good))
+        for proof in (b"", b"x" * 32, PRIVATE.proof(ME.peer_id, OTHER.peer_id)):
+            with pytest.raises(PeerRefused):
+                setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=proof))
+        with pytest.raises(PeerRefused):
+            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "another", body, proof=good))
+
+    run_virtual(main())
+
+
+def test_leaving_a_peer_out_is_private_and_lasts() -> None:
+    async def main() -> None:
+        setup = Setup()
+        bench, mine = setup.learning.bench, setup.policy
+        other = policy_of(bench, OTHER)
+        take = lambda: mine.take(OTHER.peer_id, other.answer(ME.peer_id, mine.ask(OTHER.peer_id)))  # noqa: E731
+        before = mine.weights()
+        publish(other, bench)
+        take()
+        assert not np.array_equal(mine.weights(), before)
+        mine.leave_out(OTHER.peer_id)
+        assert np.array_equal(mine.weights(), before)
+        publish(other, bench)
+        take()
+        assert np.array_equal(mine.start(), before)
+        assert np.array_equal(mine.readout(), before)
+        assert mine.set.hash() == other.set.hash()
+        restored = policy_of(bench, ME)
+        restored.restore(mine.state(), [])
+        assert np.array_equal(restored.weights(), before)
+        assert restored.left_out == {OTHER.peer_id}
+
+    run_virtual(main())
+
+
+def test_anyone_of_a_large_circle_may_be_a_partner_but_who_is_ignored() -> None:
+    async def main() -> None:
+        exchanging = Setup().learning.exchanging
+        members = [Identity(bytes([number]) * 32).peer_id for number in range(10, 50)]
+        exchanging.members = lambda: members  # type: ignore[method-assign]
+        for _ in range(30):
+            exchanging._parts.fault(members[0], "nonsense")
+        met = [peer for _ in range(30) for peer in exchanging._possible()]
+        assert set(met) == set(members[1:]) and len(met) == 30 * 15
+
+    run_virtual(main())

@@ -1,0 +1,326 @@
+"""The door, with real processes: found, invite, join, look, leave; and every slip in one line."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import stat
+import struct
+import termios
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from p2pnode.wire.ids import Identity
+from tests.live.cli_nodes import Door, pasted, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180), pytest.mark.xdist_group("door")]
+Opener = Callable[..., Door]
+NOBODY = Identity(b"\7" * 32).peer_id
+
+
+@pytest.fixture
+def door(tmp_path) -> Iterator[Opener]:
+    opened: list[Door] = []
+
+    def open_door(name: str, *arguments: str, argv: list[str] | None = None, terminal: int | None = None) -> Door:
+        opened.append(Door(tmp_path, name, *arguments, argv=argv, terminal=terminal))
+        return opened[-1]
+
+    yield open_door
+    for one in opened:
+        one.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def complaint(door: Door, code: int, seconds: float = 40.0) -> str:
+    """The one line with which a process ended."""
+    assert door.ended(seconds) == code, door.out + door.err
+    assert door.err.startswith("p2pnode: ")
+    assert door.err.count("\n") == 1, door.err
+    assert door.left_behind() == []
+    return door.err
+
+
+# ---- the usual way ----
+
+
+def test_found_invite_join_look_leave(door):
+    ann = door("ann", "--name", "ann")
+    bob = door("bob", argv=[*pasted(ann.invite()), "--name", "bob"])  # exactly the command, and a name to look for
+    wait_for("ann sees bob", lambda: "bob" in ann.peers(), 40)
+    wait_for("bob sees ann", lambda: "ann" in bob.peers(), 40)
+    assert ann.status()["run"] == bob.status()["run"] != ""
+    wait_for("ann says connected", lambda: ann.status()["condition"] == "connected", 20)
+    assert "bob" in ann.ask("peers").stdout
+    assert stat.S_IMODE((ann.data_dir / "control.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE((ann.data_dir / "identity.key").stat().st_mode) == 0o600
+
+    (daemon,) = bob.daemons()
+    assert bob.signalled(signal.SIGTERM) < 5.0
+    assert bob.process.returncode == 0, bob.err
+    assert not daemon.is_running()
+    assert bob.left_behind() == []
+    assert bob.err == ""
+    ann.says(r"bob \(\w+\) left", 15)
+    assert "bob" not in ann.peers()
+
+    stored = json.loads(bob.ask("peers", "--json").stdout)
+    assert stored["from"] == "store"
+    assert [row["id"] for row in stored["peers"]] == [ann.status()["id"]]
+
+    left = ann.ask("leave")
+    assert (left.returncode, left.stdout) == (0, "the node left\n")
+    assert ann.ended(5) == 0
+    assert ann.left_behind() == []
+
+
+def test_the_same_command_again_goes_on(door):
+    first = door("ann", "--private")
+    invite, id = first.invite(), first.status()["id"]
+    assert "." in invite.split()[-1]
+    assert first.signalled(signal.SIGINT) < 5.0
+    assert first.process.returncode == 0
+    again = door("ann", "--private")
+    again.says("resumed run")
+    assert again.invite().split()[-1] == invite.split()[-1]
+    assert again.status()["id"] == id
+    assert again.status()["private"]
+    assert again.status()["name"] == first.out.split()[1]
+
+
+def test_json_lines_and_quiet(door):
+    ann = door("ann", "--log-format", "json", "--name", "ann")
+    ann.says('"kind": "invite"')
+    assert ann.signalled(signal.SIGTERM) < 5.0
+    events = [json.loads(line) for line in ann.out.splitlines()]
+    assert all({"time", "kind", "text", "warning"} <= event.keys() for event in events)
+    assert {"started", "founded", "invite", "left"} <= {event["kind"] for event in events}
+    quiet = door("bob", "--quiet")
+    wait_for("the node is up", lambda: quiet.status().get("invite"), 40)
+    assert quiet.signalled(signal.SIGTERM) < 5.0
+    assert quiet.out == quiet.err == ""
+
+
+def test_the_live_view_and_ctrl_c_in_a_terminal(door):
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    ann = door("ann", "--name", "ann", terminal=terminal)
+    os.close(terminal)
+    shown = ""
+    deadline = time.monotonic() + 60
+    while ann.process.poll() is None and time.monotonic() < deadline:
+        shown += read_screen(screen)
+        if "invite a friend" in shown and "\x03" not in shown:
+            os.write(screen, b"\x03")
+            shown += "\x03"
+    assert ann.ended(5) == 0
+    for words in ("ann", "alone", "nobody else yet", "founded run", "invite a friend", "left after"):
+        assert words in shown
+    assert re.search(r"python -m p2pnode --bootstrap \S+ --run \S+\r\n", shown)
+    assert ann.left_behind() == []
+
+
+def read_screen(screen: int) -> str:
+    if not select.select([screen], [], [], 0.5)[0]:
+        return ""
+    try:
+        return os.read(screen, 65536).decode(errors="replace")
+    except OSError:
+        return ""  # the other side has closed it
+
+
+def test_a_private_run_needs_its_key(door):
+    ann = door("ann", "--private")
+    words = pasted(ann.invite())
+    without_run = door("bob", argv=words[: words.index("--run")])
+    assert "private" in complaint(without_run, 2)
+    bare = [*words[:-1], words[-1].partition(".")[0], "--join-timeout", "6"]
+    without_key = door("cas", argv=bare)
+    assert without_key.ended(60) in (1, 2)
+    assert without_key.err.count("\n") == 1
+    assert not (without_key.data_dir / "run.json").exists()
+    with_key = door("dan", argv=words)
+    with_key.says("joined run")
+
+
+# ---- ending ----
+
+
+def test_twice_ctrl_c_ends_at_once(door):
+    ann = door("ann")
+    ann.invite()
+    (daemon,) = ann.daemons()
+    daemon.suspend()  # so that leaving takes its time
+    ann.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert ann.process.poll() is None
+    assert ann.signalled(signal.SIGINT) < 1.5
+    assert ann.process.returncode == 130
+    wait_for("the daemon is gone", lambda: not daemon.is_running(), 3)
+    assert ann.left_behind() == []
+
+
+@pytest.mark.parametrize("pause", [0.3, 1.0, 2.0])
+def test_leaving_while_starting(door, pause):
+    ann = door("ann")
+    time.sleep(pause)
+    assert ann.signalled(signal.SIGTERM) < 5.0
+    assert ann.process.returncode in (0, -signal.SIGTERM)
+    assert [
+        child
+        for child in psutil.process_iter(["cmdline"])
+        if str(ann.data_dir) in " ".join(child.info["cmdline"] or [])
+    ] == []
+    assert ann.left_behind() == []
+
+
+def test_a_stuck_node_ends_in_time(door):
+    """A stopped daemon cannot hold up the end."""
+    ann = door("ann")
+    ann.invite()
+    ann.daemons()[0].suspend()
+    assert ann.signalled(signal.SIGTERM) < 5.0
+    assert ann.left_behind() == []
+
+
+# ---- slips ----
+
+
+def test_a_second_node_on_the_same_data_directory(door):
+    ann = door("ann")
+    ann.invite()
+    second = door("ann")
+    assert second.ended() == 1
+    assert second.err.count("\n") == 1
+    assert f"process {ann.process.pid}" in second.err
+    assert "--data-dir" in second.err
+    assert ann.status()["condition"] == "alone"
+
+
+def test_a_port_in_use(door):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ann = door("ann", "--listen", f"/ip4/127.0.0.1/tcp/{port}")
+        assert f"port {port} is in use" in complaint(ann, 1)
+        assert not ann.data_dir.exists()
+
+
+def test_a_run_without_anybody_to_find_it_through(door):
+    ann = door("ann", "--run", "abcdefghijklmnopqrstuvwxyz")
+    assert "--bootstrap" in complaint(ann, 2)
+    assert not ann.data_dir.exists()
+
+
+def test_a_public_run_does_not_become_private(door):
+    ann = door("ann")
+    ann.invite()
+    assert ann.signalled(signal.SIGTERM) < 5.0
+    again = door("ann", "--private")
+    assert "add --found" in complaint(again, 2)
+
+
+def test_a_wrong_peer_id(door):
+    ann = door("ann")
+    address = pasted(ann.invite())[4]
+    wrong = f"{address.partition('/p2p/')[0]}/p2p/{NOBODY}"
+    bob = door("bob", "--bootstrap", wrong)
+    assert "another peer answers there" in complaint(bob, 2)
+    assert not (bob.data_dir / "run.json").exists()
+    cas = door("cas", "--bootstrap", wrong, "--bootstrap", address)  # any one that is right suffices
+    cas.says("joined run")
+
+
+def test_nobody_there(door):
+    nowhere = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{NOBODY}"
+    limited = door("ann", "--bootstrap", nowhere, "--join-timeout", "3")
+    assert "--join-timeout" in complaint(limited, 1)
+    assert not (limited.data_dir / "run.json").exists()
+    patient = door("bob", "--bootstrap", nowhere)
+    patient.says("still trying")
+    assert patient.status()["condition"] == "searching"
+    assert patient.signalled(signal.SIGTERM) < 5.0
+    assert patient.process.returncode == 0
+
+
+def test_a_damaged_identity(door, tmp_path):
+    (tmp_path / "ann").mkdir(mode=0o700)
+    (tmp_path / "ann" / "identity.key").write_bytes(b"x" * 68)
+    ann = door("ann")
+    assert "is damaged" in complaint(ann, 1)
+    assert (ann.data_dir / "identity.key").read_bytes() == b"x" * 68
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null/data"])
+def test_an_unusable_data_directory(door, place):
+    ann = door("ann", "--data-dir", place)
+    assert "--data-dir" in complaint(ann, 1)
+    assert place in ann.err
+
+
+# ---- doctor ----
+
+
+def test_doctor_looks_at_everything(door):
+    ann = door("ann")
+    address = pasted(ann.invite())[4]
+    wrong = f"{address.partition('/p2p/')[0]}/p2p/{NOBODY}"
+    nowhere = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{Identity(bytes(32)).peer_id}"
+    well = ann.ask("doctor", "--bootstrap", address, "--json", seconds=120)
+    checks = {check["check"]: check for check in json.loads(well.stdout)["checks"]}
+    assert well.returncode == 0, well.stdout
+    assert well.stderr == ""
+    assert set(checks) == {
+        "python",
+        "torch",
+        "hivemind",
+        "daemon",
+        "port",
+        "clock",
+        "disk",
+        "reachability",
+        "bootstrap",
+    }
+    assert all(
+        checks[name]["verdict"] == "ok"
+        for name in ("python", "torch", "hivemind", "daemon", "port", "clock", "disk", "bootstrap")
+    )
+    ill = ann.ask("doctor", "--bootstrap", wrong, "--bootstrap", nowhere, seconds=120)
+    assert ill.returncode == 1
+    problems = [line for line in ill.stdout.splitlines() if line.startswith("problem")]
+    assert len(problems) == 2
+    assert "another peer answers there" in problems[0]
+    assert "firewall" in problems[1]
+    assert ann.status()["condition"] == "alone"
+
+
+def test_doctor_finds_problems_of_this_machine(door, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        (tmp_path / "ann").mkdir()
+        (tmp_path / "ann" / "identity.key").write_bytes(b"short")
+        port = taken.getsockname()[1]
+        ann = door("ann", "doctor", "--listen", f"/ip4/127.0.0.1/tcp/{port}", "--json")
+        assert ann.ended(120) == 1
+    checks = {check["check"]: check for check in json.loads(ann.out)["checks"]}
+    assert checks["port"]["verdict"] == "problem"
+    assert checks["disk"]["verdict"] == "problem"
+    assert checks["daemon"]["verdict"] == "ok"
+    assert all(check["remedy"] for check in checks.values() if check["verdict"] == "problem")
+    assert ann.left_behind() == []

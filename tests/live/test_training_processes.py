@@ -1,0 +1,222 @@
+"""Learning with real processes: joining in the middle, killed at any instant, founders gone, keys asked for."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2pnode.config.task_choice import TaskChoice
+from p2pnode.jobs.train.exchange import MODEL
+from p2pnode.jobs.train.plan import open_bench
+from p2pnode.jobs.train.prepare import fresh_policy
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.files import DiskStorage
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.run import Plan, read_manifest
+from tests.live.cli_nodes import Door, pasted, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+Opener = Callable[..., Door]
+LIMIT = 90.0
+FAST = ("--round-seconds", "0.5")
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Opener]:
+    opened: list[Door] = []
+
+    def open_door(name: str, *arguments: str, argv: list[str] | None = None) -> Door:
+        opened.append(Door(tmp_path, name, *arguments, argv=argv, learns=True))
+        return opened[-1]
+
+    yield open_door
+    for one in opened:
+        one.stop()
+
+
+def learning(door: Door) -> dict[str, Any]:
+    """What a node says of its learning; empty before it learns."""
+    assert door.process.poll() is None, f"ended early: {door.out}{door.err}"
+    return dict(door.status().get("learning") or {})
+
+
+def rounds(door: Door, more_than: int = 0) -> int:
+    """Wait for a node to have done so many rounds."""
+    return int(wait_for("rounds", lambda: (now := learning(door).get("rounds", 0)) > more_than and now, LIMIT))
+
+
+def contributes(giver: Door, taker: Door) -> None:
+    """Wait until a node has taken in entries, and the other has given some since."""
+    before = learning(taker).get("entries", 0)
+    rounds(giver, learning(giver).get("rounds", 0) + 1)
+    wait_for("entries of others", lambda: learning(taker).get("entries", 0) > before, LIMIT)
+
+
+def leaves(door: Door) -> None:
+    """Ask a node that trains to leave: in time, or its process would end itself with another code."""
+    door.signalled(signal.SIGTERM)
+    assert door.process.returncode == 0, door.err
+
+
+def friend_of(door: Opener, founder: Door, name: str, *arguments: str) -> Door:
+    return door(name, *pasted(founder.invite())[3:], *arguments)
+
+
+def plan_of(data_dir: Path) -> tuple[Plan, str]:
+    (manifest,) = data_dir.glob("runs/*/manifest")
+    plan = read_manifest(manifest.read_bytes()).plan
+    assert plan is not None
+    return plan, manifest.parent.name
+
+
+def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
+    """The delta set a node that ended has saved."""
+    plan, run = plan_of(data_dir)
+    bench = open_bench(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
+    policy = fresh_policy(plan, bench, Identity.from_key_file((data_dir / "identity.key").read_bytes()))
+    saved = Progress(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
+    assert saved is not None and isinstance(policy, DeltaSetPolicy)
+    policy.restore(*saved)
+    return policy
+
+
+def test_joining_in_the_middle_and_going_on_without_the_founder(door: Opener) -> None:
+    ann = door("ann", *FAST)
+    rounds(ann, 5)
+    ben = friend_of(door, ann, "ben")
+    ben.says("learning digits from where the run stands")
+    contributes(ben, ann)
+    contributes(ann, ben)
+    invite = pasted(ben.invite())[3:]
+    leaves(ann)
+    cat = door("cat", *invite)
+    cat.says("learning digits from where the run stands")
+    contributes(cat, ben)
+    good = wait_for("an evaluation", lambda: learning(cat).get("accuracy"), LIMIT)
+    assert good > 0.5  # of ten classes: these are not the run's first weights
+
+
+def test_killed_at_any_instant_it_goes_on_under_the_same_log(door: Opener) -> None:
+    rng = random.Random(7)
+    ann = door("ann", *FAST)
+    ben = friend_of(door, ann, "ben")
+    rounds(ben, 2)
+    identity, command = ben.status()["id"], pasted(ann.invite())[3:]
+    for _ in range(3):
+        time.sleep(rng.uniform(0.0, 2.0))
+        before = learning(ben).get("rounds", 0)
+        ben.signalled(signal.SIGKILL)
+        ben = door("ben", *command)
+        ben.says("going on with digits")
+        assert rounds(ben, before) > before
+        assert ben.status()["id"] == identity
+    contributes(ben, ann)
+    for one in (ben, ann):
+        leaves(one)
+    policies = [left_on_disk(one.data_dir) for one in (ann, ben)]
+    for policy in policies:
+        assert policy.set.log.exclusions == {}
+        assert {chain.incarnation for chain in policy.set.heads} == {0}
+        assert {chain.peer for chain in policy.set.heads} == {policies[0].author.identity.peer_id, identity}
+
+
+def test_a_damaged_state_falls_back_and_says_so(door: Opener) -> None:
+    ann = door("ann", *FAST)
+    rounds(ann, 3)
+    leaves(ann)
+    done = left_on_disk(ann.data_dir).author.rounds
+    newest = max(ann.data_dir.glob("runs/*/main/state.*"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-40] + b"\1" * 40)
+    ann = door("ann")
+    ann.says("newest saved progress was damaged; going on from the one before")
+    assert rounds(ann, done) > done
+
+
+def test_a_lost_state_begins_a_new_log_from_where_the_run_stands(door: Opener) -> None:
+    ann = door("ann", *FAST)
+    ben = friend_of(door, ann, "ben")
+    contributes(ben, ann)
+    command = pasted(ann.invite())[3:]
+    ben.signalled(signal.SIGKILL)
+    for state in ben.data_dir.glob("runs/*/main/*"):
+        if state.name != "incarnation":
+            state.write_bytes(b"rubbish")
+    ben = door("ben", *command)
+    ben.says("damaged; nothing else was saved")
+    contributes(ben, ann)
+    for one in (ben, ann):
+        leaves(one)
+    held = left_on_disk(ann.data_dir).set
+    assert held.log.exclusions == {}
+    assert sorted(chain.incarnation for chain in held.heads if chain.peer == ben_id(ben)) == [0, 1]
+
+
+def ben_id(ben: Door) -> str:
+    return Identity.from_key_file((ben.data_dir / "identity.key").read_bytes()).peer_id
+
+
+def test_a_private_run_is_learned_with_its_key_only(door: Opener) -> None:
+    ann = door("ann", "--private", *FAST)
+    invite = pasted(ann.invite())[3:]
+    ben = door("ben", *invite)
+    contributes(ben, ann)
+    keyless = [word.partition(".")[0] if "." in word and not word.startswith("/") else word for word in invite]
+    eve = door("eve", *keyless, "--join-timeout", "10")
+    assert eve.ended(LIMIT) == 1
+    assert "could not join" in eve.err
+
+
+def test_what_contradicts_the_run_gets_one_line(door: Opener, tmp_path: Path) -> None:
+    ann = door("ann", *FAST, "--set", "density=0.01")
+    invite = pasted(ann.invite())[3:]
+    other = tmp_path / "digits_of_mine.py"
+    other.write_text(
+        "from p2pnode.tasks.digits import Digits as Original\n"
+        "class Digits(Original):\n    name = 'digits'\n    version = '2'\n"
+    )
+    cases = {
+        "version 1 with 9,610 parameters": ["--task", str(other)],
+        "is 'fashion-mnist', and this run learns 'digits'": ["--task", "fashion-mnist"],
+        "--policy gossip contradicts the run, which has deltaset": ["--policy", "gossip"],
+        "--aim own contradicts the run, which has shared": ["--aim", "own"],
+        "--set density=0.5 contradicts the run, which has 0.01": ["--set", "density=0.5"],
+        "--task-option hidden=64 contradicts the run": ["--task-option", "hidden=64"],
+    }
+    for number, (words, flags) in enumerate(cases.items()):
+        ben = door(f"ben{number}", *invite, *flags)
+        assert ben.ended(LIMIT) == 2, ben.out + ben.err
+        assert ben.err.count("\n") == 1
+        assert words in ben.err
+
+
+def test_a_goal_that_is_reached_ends_the_node(door: Opener) -> None:
+    ann = door("ann", *FAST, "--until", "rounds:5")
+    assert ann.ended(LIMIT) == 0
+    assert "5 rounds are done; leaving" in ann.out
+    assert ann.left_behind() == []
+
+
+def test_export_and_revert(door: Opener, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    ann = door("ann", *FAST)
+    ben = friend_of(door, ann, "ben", "--name", "ben")
+    contributes(ben, ann)
+    said = ann.ask("revert", "ben", seconds=60)
+    assert "is left out" in said.stdout and "before" in said.stdout, said.stderr
+    assert "no author of entries is called" in ann.ask("revert", "nobody").stderr
+    files = [tmp_path / f"{name}.safetensors" for name in ("running", "ema", "saved")]
+    assert ann.ask("export", str(files[0]), seconds=60).returncode == 0
+    assert ann.ask("export", str(files[1]), "--ema", seconds=60).returncode == 0
+    leaves(ann)
+    assert "as the node had saved them" in ann.ask("export", str(files[2]), seconds=60).stdout
+    for file in files:
+        shapes = {name: tensor.shape for name, tensor in load_file(file).items()}
+        assert shapes == {"1.weight": (128, 64), "1.bias": (128,), "3.weight": (10, 128), "3.bias": (10,)}

@@ -1,0 +1,108 @@
+"""Authors that judge what to send: sets stay equal, the same seed gives the same, settings are checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
+from p2pnode.compression.selectors.granularity import COARSE, HYBRID, LEARNED, RULE
+from p2pnode.merging.deltaset.author import Draft
+from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.deltaset.state import Tuning, tuning_of
+from p2pnode.merging.policy import Facts
+from p2pnode.shards.split import parse_split, split
+from p2pnode.tasks.find import load_task
+from p2pnode.training.host import Bench
+
+VARIANTS = [
+    {"influence": 1.0, "importance": 0.5, "layer_scores": 0.5},
+    {"least_influence": 0.3, "granularity": HYBRID},
+    {"granularity": COARSE},
+    {"granularity": RULE},
+    {"granularity": LEARNED},
+]
+
+
+def run(settings: dict[str, float]) -> list[Peer]:
+    bench = Bench(load_task("digits"), seed=0)
+    parts = split(None, bench.samples, 3, parse_split("iid"), 1)
+    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, settings, Plan(150, seed=1), bench.genesis)
+    swarm.run()
+    return swarm.peers
+
+
+@pytest.mark.parametrize(
+    "settings", VARIANTS, ids=lambda settings: "+".join(settings) + str(settings.get("granularity", ""))
+)
+def test_the_same_seed_gives_the_same_and_everybody_learns(settings: dict[str, float]) -> None:
+    first, again = run(settings), run(settings)
+    for one, other in zip(first, again, strict=True):
+        assert np.array_equal(one.policy.readout(), other.policy.readout())
+        assert one.received == other.received > 0
+        assert one.trainer.evaluate(one.policy.readout()).accuracy > 0.5
+
+
+def test_partners_hear_each_others_scores_of_layers() -> None:
+    for peer in run(VARIANTS[0]):
+        assert isinstance(peer.policy, DeltaSetPolicy)
+        scorer = peer.policy.author.scorer
+        assert scorer is not None
+        assert scorer.partners is not None
+        assert scorer.partners.heard > 10
+        assert len(scorer.layer_bytes) == 4
+        assert scorer.influence is not None
+        assert scorer.influence.looks == 1
+        assert scorer.importance is not None
+        assert scorer.importance.lessons > 10
+
+
+def test_the_default_is_plain_magnitude() -> None:
+    assert Tuning().scoring.plain
+    assert tuning_of({}).scoring.plain
+    assert not tuning_of({"granularity": 1}).scoring.plain
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"granularity": 5},
+        {"granularity": 0.5},
+        {"influence": -1},
+        {"importance": float("nan")},
+        {"least_influence": 11},
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        tuning_of(settings)
+
+
+def test_a_short_link_is_told_to_the_rule() -> None:
+    """A budget the round's entry fills makes the link short; one with room does not."""
+    (peer, *_) = run({"granularity": RULE})
+    policy = peer.policy
+    assert isinstance(policy, DeltaSetPolicy)
+    scorer = policy.author.scorer
+    assert scorer is not None
+    begun = policy.start()
+    for budget, scarce in ((300, True), (1_000_000, False)):
+        policy.record(begun, begun + np.float32(0.001), Facts(1, 1.0, 1, 3, byte_budget=budget))
+        assert (scorer.granulator.scarcity > 0.5) is scarce
+
+
+@pytest.mark.parametrize("granularity", [COARSE, HYBRID])
+def test_blocks_keep_to_a_byte_budget(granularity: int) -> None:
+    """Coordinates are cheaper in blocks; a budget still buys bytes, not more of them."""
+    (peer, *_) = run({"granularity": granularity, "density": 0.05, "gamma": 1.0})
+    policy = peer.policy
+    assert isinstance(policy, DeltaSetPolicy)
+    rng, sizes = np.random.default_rng(1), []
+    for _ in range(16):
+        begun = policy.start()
+        after = begun + rng.normal(0, 1e-3, len(begun)).astype(np.float32)
+        draft = policy.record(begun, after, Facts(1, 1.0, 1, 3, byte_budget=300))
+        assert isinstance(draft, Draft)
+        sizes.append(len(draft.payload))
+        policy.publish(draft)
+    assert np.mean(sizes[8:]) < 360

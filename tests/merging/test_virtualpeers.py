@@ -1,0 +1,29 @@
+"""The loop the frontier is measured with: the same seed, the same figures; and bytes only where somebody speaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.frontier import SCHEMES, labels_of, run_scheme
+from benchmarks.virtualpeers import Plan
+from p2pnode.shards.split import parse_split, split
+from p2pnode.tasks.find import load_task
+from p2pnode.training.host import Bench
+
+
+def run(name: str, seed: int = 1) -> list[dict[str, float | int | str | None]]:
+    task = load_task("digits")
+    bench = Bench(task, seed=0)
+    parts = split(labels_of(task, bench), bench.samples, 4, parse_split("dirichlet:0.3"), seed)
+    return run_scheme(SCHEMES[name], bench, parts, Plan(60, seed=seed), bench.genesis)
+
+
+@pytest.mark.parametrize("name", ["dense", "deltaset", "deltaset-0.5", "gossip", "diloco", "all-reduce"])
+def test_the_same_seed_gives_the_same_figures(name: str) -> None:
+    first = run(name)
+    assert first == run(name)
+    assert all(int(node["bytes"] or 0) > 0 for node in first)
+
+
+def test_alone_nobody_receives_anything() -> None:
+    assert all(node["bytes"] == 0 for node in run("alone"))

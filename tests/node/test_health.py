@@ -1,0 +1,122 @@
+"""A node is well only when it makes progress or rests on purpose, can write, and its loop is alive."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from p2pnode.network.sim import SimSwarm
+from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.node.assemble import make_parts
+from p2pnode.node.health import LATELY, PREPARED, PROBE_EVERY, PROBE_FILE, STALLED, Wellbeing
+from p2pnode.runtime.seams import World, inline
+from p2pnode.storage.files import MemoryStorage
+from p2pnode.wire.errors import LocalProblem
+from tests.jobs.train.test_train_job import ME
+from tests.node.test_router import HandClock
+from tests.runtime.test_limiter import FakeHost
+
+
+class Disk(MemoryStorage):
+    full = False
+    writes = 0
+
+    def write(self, name: str, *parts: bytes | memoryview) -> None:
+        self.writes += 1
+        if self.full:
+            raise LocalProblem("No space left on device")
+        super().write(name, *parts)
+
+
+class Patient:
+    """A wellbeing with what it looks at. To be made inside a running loop."""
+
+    def __init__(self) -> None:
+        self.clock, self.disk = HandClock(), Disk()
+        world = World(self.clock, random.Random(1), self.disk, inline, host=FakeHost())
+        self.parts = make_parts(ME, world, SimSwarm(1).network(ME.peer_id))
+        self.wellbeing = Wellbeing(world, self.parts.restraint)
+        self.parts.events.listen(self.wellbeing.hear)
+
+    async def after(self, seconds: float, steps: int | None, samples: int = 10, speed: float = 5.0) -> tuple[str, ...]:
+        self.clock.now += seconds
+        await self.wellbeing.look(steps, samples, speed)
+        return self.wellbeing.reasons()
+
+
+def looked(test: Callable[[Patient], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test(Patient())
+
+    run_virtual(main())
+
+
+def test_who_has_nothing_to_learn_is_well_for_ever() -> None:
+    async def test(patient: Patient) -> None:
+        assert await patient.after(10 * PREPARED, None) == ()
+
+    looked(test)
+
+
+def test_steps_that_stop_are_noticed_and_steps_again_are_health() -> None:
+    async def test(patient: Patient) -> None:
+        patient.wellbeing.learns()
+        assert await patient.after(PREPARED - 1, None) == ()
+        assert await patient.after(2, None) == (f"learning did not begin for {PREPARED + 1:.0f} s",)
+        assert await patient.after(1, 5) == ()
+        assert await patient.after(STALLED, 5) == ()
+        assert await patient.after(10, 5) == (f"no local step for {STALLED + 10:.0f} s",)
+        assert await patient.after(1, 6) == ()
+        assert await patient.after(STALLED + 10, 6, speed=0.1) == (), "a slow machine has more time"
+
+    looked(test)
+
+
+@pytest.mark.parametrize("idle", ["paused", "without samples"])
+def test_who_rests_on_purpose_is_well_and_has_time_to_begin_again(idle: str) -> None:
+    async def test(patient: Patient) -> None:
+        patient.wellbeing.learns()
+        await patient.after(1, 5)
+        if idle == "paused":
+            patient.parts.restraint.pause()
+        samples = 10 if idle == "paused" else 0
+        assert await patient.after(10 * STALLED, 5, samples) == ()
+        patient.parts.restraint.resume()
+        assert await patient.after(STALLED, 5) == ()
+        assert len(await patient.after(10, 5)) == 1
+
+    looked(test)
+
+
+def test_a_disk_that_takes_nothing_is_found_out_and_forgotten_when_it_does_again() -> None:
+    async def test(patient: Patient) -> None:
+        patient.disk.full = True
+        (why,) = await patient.after(PROBE_EVERY, None)
+        assert why == "the disk takes no writes: No space left on device"
+        patient.disk.full = False
+        assert await patient.after(LATELY, None) == ()
+        assert patient.disk.read(PROBE_FILE) is None
+        patient.parts.events.say("disk", "progress was not saved", warning=True)
+        assert await patient.after(1, None) == ("the disk takes no writes: progress was not saved",)
+
+    looked(test)
+
+
+def test_the_disk_is_tried_once_a_minute_only() -> None:
+    async def test(patient: Patient) -> None:
+        for _ in range(300):
+            await patient.after(1, None)
+        assert patient.disk.writes == 300 / PROBE_EVERY
+
+    looked(test)
+
+
+def test_a_loop_that_was_held_up_is_told_for_a_while() -> None:
+    async def test(patient: Patient) -> None:
+        patient.parts.restraint.held_up = (patient.clock.now, 9.0)
+        assert await patient.after(1, None) == ("the node's loop was held up for 9 s",)
+        assert await patient.after(LATELY, None) == ()
+
+    looked(test)

@@ -1,0 +1,44 @@
+"""A guest in a swarm: one that rests holds up nobody and comes along again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from p2pnode.node.control import ControlRequest
+from p2pnode.simulate import Simulation
+from p2pnode.wire.status import LearningStatus
+from tests.scenarios.test_training import LESSON, PLAN, check_one_set, run_then_rest
+
+SMALL = replace(PLAN, peers=3, lesson=replace(LESSON, rounds=10))
+RESTS = 1
+
+
+def learning(simulation: Simulation, index: int) -> LearningStatus:
+    found = simulation.processes[index].node.status().learning
+    assert found is not None
+    return found
+
+
+def test_who_rests_does_nothing_and_answers_and_the_others_go_on() -> None:
+    async def rest(simulation: Simulation) -> None:
+        await asyncio.sleep(8.0)
+        node = simulation.processes[RESTS].node
+        await node.obey(ControlRequest("pause"))
+        await asyncio.sleep(3.0)  # what was under way ends
+        before, others = learning(simulation, RESTS), learning(simulation, 0)
+        served = node.status().traffic.calls_served
+        await asyncio.sleep(8.0)
+        after, gone_on = learning(simulation, RESTS), learning(simulation, 0)
+        assert (after.steps, after.rounds, after.exchanges) == (before.steps, before.rounds, before.exchanges)
+        assert gone_on.rounds > others.rounds + 1
+        assert node.status().traffic.calls_served > served
+        assert node.status().condition == "connected"
+        for index in (0, 2):
+            rows = simulation.processes[index].node.status().peers
+            assert all(row.present for row in rows), "it is there for the others"
+        await node.obey(ControlRequest("resume"))
+
+    result, found = run_then_rest(SMALL, rest)
+    check_one_set(found, 3)
+    assert result.finished and result.left_over == ()

@@ -1,0 +1,52 @@
+"""Nodes that learn know each other by what they have learned, and say why they chose whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from p2pnode.simulate import Plan, Simulation, run_sim
+from p2pnode.simulate.compute import one_thread
+from tests.scenarios.test_training import LESSON, PLAN
+
+
+def learned(plan: Plan) -> Simulation:
+    async def main() -> Simulation:
+        simulation = Simulation(plan, alone=0)
+        await simulation.start()
+        assert simulation.watch is not None
+        await simulation.learn(simulation.watch, plan.seconds)
+        simulation.finished = await simulation.finish()  # type: ignore[attr-defined]
+        return simulation
+
+    with one_thread():
+        return run_sim(main())
+
+
+def test_everybody_is_known_by_a_fingerprint_and_chosen_for_a_reason() -> None:
+    result = learned(replace(PLAN, lesson=replace(LESSON, rounds=20))).finished  # type: ignore[attr-defined]
+    for status in result.statuses:
+        assert status is not None
+        rows = [row for row in status.peers if row.present]
+        assert len(rows) == 7
+        assert all(row.similarity is not None and 0.0 < row.similarity <= 1.05 for row in rows)
+        assert all(row.chosen for row in rows), "in twenty rounds everybody of eight was a partner"
+        assert all(row.community for row in rows)
+
+
+def test_two_circles_choose_inside_and_bridge_with_a_reason() -> None:
+    lesson = replace(LESSON, rounds=25, circle=4)
+    result = learned(replace(PLAN, lesson=lesson)).finished  # type: ignore[attr-defined]
+    whys = [row.chosen for status in result.statuses for row in status.peers if row.chosen]
+    assert any("bridge to" in why or "by lot" in why for why in whys)
+    assert any("in the circle" in why for why in whys)
+    assert sum(status.learning.bridges for status in result.statuses) > 0
+
+
+@pytest.mark.parametrize("policy", ["deltaset", "gossip"])
+def test_the_run_says_how_partners_are_weighed(policy: str) -> None:
+    choice = replace(LESSON.choice, policy=policy, settings={"explore": 1.0})
+    result = learned(replace(PLAN, peers=5, lesson=replace(LESSON, choice=choice, rounds=4))).finished  # type: ignore[attr-defined]
+    for status in result.statuses:
+        assert any("by lot" in row.chosen for row in status.peers), "one in every round"

@@ -1,0 +1,266 @@
+"""A node's relations: similar peers are heard of by calls, only from good announcements, and shown with reasons."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from p2pnode.discovery.admission import Admission
+from p2pnode.network.sim import SimSwarm
+from p2pnode.node.assemble import make_parts
+from p2pnode.runtime.seams import World, inline
+from p2pnode.similarity.driver import Likeness
+from p2pnode.similarity.fingerprint import HEADER_BYTES
+from p2pnode.similarity.partners import Choice
+from p2pnode.storage.files import MemoryStorage
+from p2pnode.wire.errors import PeerRefused, PeerUnreachable
+from p2pnode.wire.ids import Identity, PeerId
+from p2pnode.wire.messages import Announcement, Sights, SwapSights, decode_announcement, encode
+from p2pnode.wire.records import SignedRecord, sign_record
+from p2pnode.wire.run import RunAccess
+from tests.node.test_router import PRIVATE, PUBLIC, HandClock
+from tests.similarity.views import planted
+
+HEADER = bytes([1, 1, 7, 7])
+COMMUNITIES, SIZE = 4, 10
+T = TypeVar("T")
+
+
+class SlowClock(HandClock):
+    """Each look at it takes a while."""
+
+    step = 0.0
+
+    def monotonic(self) -> float:
+        self.now += self.step
+        return super().monotonic()
+
+
+class Aside:
+    """What is done beside the loop is done in place here, and counted."""
+
+    count = 0
+
+    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+        self.count += 1
+        return work()
+
+
+class Node:
+    """A node's likeness, and what of a node it needs; `others` are the peers it can call."""
+
+    def __init__(self, number: int, fingerprint: bytes, access: RunAccess = PUBLIC) -> None:
+        self.identity = Identity(bytes([number + 1]) * 32)
+        self.fingerprint = fingerprint
+        self.others: dict[PeerId, Node] = {}
+        self.asked: list[PeerId] = []
+        self.clock, self.aside = SlowClock(), Aside()
+        world = World(self.clock, random.Random(number), MemoryStorage(), inline, aside=self.aside)
+        parts = make_parts(self.identity, world, SimSwarm(seed=1).network(self.peer))
+        parts.clock.established = True
+        self.parts = replace(parts, calls=self)
+        self.likeness = Likeness(self.parts, Admission(access, self.peer, "main"))
+        self.likeness.took(fingerprint)
+
+    @property
+    def peer(self) -> PeerId:
+        return self.identity.peer_id
+
+    def record(self, expiry: float = 1300.0, **more) -> SignedRecord:
+        word = Announcement(f"node {self.peer[-4:]}", PUBLIC.tag, (), fingerprint=self.fingerprint)
+        return sign_record(self.identity, f"peers/{PUBLIC.tag}/p", encode(replace_word(word, **more)), expiry)
+
+    def knows(self, *others: Node, **more) -> None:
+        for other in others:
+            self.parts.acquaintances.take_in(other.record(**more), other.peer)
+
+    def reads_of(self, *others: Node) -> None:
+        """In the directory, and then they answer."""
+        for other in others:
+            self.parts.acquaintances.note(other.record(), decode_announcement(other.record().value))
+            self.parts.table.called(other.peer)
+
+    async def ask(self, peer: PeerId, request: SwapSights, expected: type[Sights], timeout: float) -> Sights:
+        self.asked.append(peer)
+        if peer not in self.others:
+            raise PeerUnreachable("no way")
+        return self.others[peer].likeness.answer(self.peer, request)
+
+    def swap(self) -> None:
+        """After whoever is there of those told of has answered a ping."""
+        for peer in self.parts.table:
+            if peer.id in self.others:
+                self.parts.table.heard(peer.id, 1.0, 0.1)
+        asyncio.run(self.likeness.swap(self.record))
+
+    def view(self) -> set[PeerId]:
+        asyncio.run(self.likeness.look((), 5, 0.0))
+        return set(self.likeness.communities.of)
+
+    def choose(self, circle: list[PeerId], beyond: list[PeerId], turn: int, age: float) -> list[Choice]:
+        asyncio.run(self.likeness.look(circle, turn, age))
+        return self.likeness.choose(circle, beyond, turn, age)
+
+
+def replace_word(word: Announcement, **more) -> Announcement:
+    return Announcement(**{field: more.get(field, getattr(word, field)) for field in word.__struct_fields__})
+
+
+def swarm(communities: int = COMMUNITIES, **more) -> list[Node]:
+    nodes = [Node(n, HEADER + row.tobytes(), **more) for n, row in enumerate(planted(communities, SIZE).values())]
+    for node in nodes:
+        node.others = {other.peer: other for other in nodes}
+    return nodes
+
+
+def test_similar_peers_are_heard_of_from_others() -> None:
+    nodes, lots = swarm(), random.Random(3)
+    for node in nodes:
+        node.knows(*lots.sample(nodes, 3))
+    for _ in range(10):
+        for node in nodes:
+            node.swap()
+    for number, node in enumerate(nodes):
+        alike = {other.peer for other in nodes[number % COMMUNITIES :: COMMUNITIES]}
+        assert len(alike & node.view()) >= SIZE - 1
+
+
+def test_what_peers_tell_does_not_get_into_the_random_sample() -> None:
+    nodes = swarm(communities=6)
+    me, read, told = nodes[0], nodes[1:13], nodes[13:]
+    me.knows(*told)
+    me.reads_of(*read)
+    me.likeness._look_around(me.likeness._vicinity)
+    assert me.view() == {me.peer, *(node.peer for node in read)}
+
+
+def test_strangers_are_drawn_from_the_directory() -> None:
+    me, *others = swarm(communities=6)
+    read, beyond = {node.peer for node in others[:12]}, [node.peer for node in others]
+    me.knows(*others[12:])
+    me.reads_of(*others[:12])
+    fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
+    assert {choice.peer for turn in range(100) for choice in fresh.choose((), beyond, turn, 0.0)} == read
+
+
+def test_only_good_and_comparable_announcements_count() -> None:
+    me, forger, foreign, gone, short, stale = swarm()[:6]
+    forged = forger.record()
+    forged = SignedRecord(forged.key, forged.peer, forged.expiry + 1, forged.value, forged.signature)
+    foreign.fingerprint = bytes([1, 2, 7, 7]) + foreign.fingerprint[HEADER_BYTES:]
+    short.fingerprint = short.fingerprint[:-1]
+    told = [forged, foreign.record(), gone.record(left=True), short.record(), stale.record(expiry=900.0)]
+    answer = me.likeness.answer(gone.peer, SwapSights(PUBLIC.tag, tuple(told), floor=0.0))
+    assert answer.announcements == ()
+    assert me.view() == {me.peer}
+
+
+def test_a_private_run_tells_members_only() -> None:
+    me, other = swarm(access=PRIVATE)[:2]
+    with pytest.raises(PeerRefused, match="private"):
+        me.likeness.answer(other.peer, SwapSights(PRIVATE.tag, ()))
+    with pytest.raises(PeerRefused, match="unknown"):
+        me.likeness.answer(other.peer, SwapSights("another", ()))
+
+
+def test_who_wants_nothing_is_told_nothing_and_who_knows_nobody_is_told() -> None:
+    me, other, third = swarm()[:3]
+    me.knows(other, third)
+    me.swap()
+    assert me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, ())).announcements == ()
+    told = me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, (), floor=0.0)).announcements
+    assert [record.peer for record in told] == [third.peer]
+
+
+def test_a_peer_that_does_not_answer_is_not_asked_for_ever() -> None:
+    me, other, silent = swarm()[:3]
+    me.knows(other, silent)
+    del me.others[silent.peer]
+    for _ in range(8):
+        me.swap()
+    assert me.asked.count(other.peer) >= 4
+
+
+def test_while_nothing_is_new_it_seldom_asks() -> None:
+    nodes = swarm()[:4]
+    for node in nodes:
+        node.knows(*nodes)
+        node.swap()
+    asked = []
+    for _ in range(100):
+        before = len(nodes[0].asked)
+        nodes[0].swap()
+        asked.append(len(nodes[0].asked) - before)
+    assert 4 <= sum(count > 0 for count in asked[20:]) <= 6, "every sixteenth round"
+
+
+def test_before_the_first_fingerprint_it_chooses_in_the_circle_and_tells_nothing() -> None:
+    me, other = swarm()[:2]
+    fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
+    me.knows(other)
+    asyncio.run(fresh.swap(me.record))
+    assert [choice.peer for choice in fresh.choose([other.peer], [], 1, 0.0)] == [other.peer]
+    assert fresh.answer(other.peer, SwapSights(PUBLIC.tag, (other.record(),), floor=0.0)) == Sights(())
+
+
+def test_choices_are_remembered_for_people() -> None:
+    nodes = swarm()
+    me, circle = nodes[0], [node.peer for node in nodes[1:9]]
+    me.knows(*nodes[1:])
+    me.swap()
+    choices = me.choose(circle, [node.peer for node in nodes[9:]], 5, 30.0)
+    assert len(choices) == 3
+    for choice in choices:
+        kinship = me.likeness.kinship(choice.peer)
+        assert kinship.why == choice.why
+        assert kinship.community in me.likeness.communities.of.values()
+        assert kinship.similarity is not None
+    assert me.likeness.kinship(nodes[4].peer).similarity > me.likeness.kinship(nodes[1].peer).similarity
+    assert asyncio.run(me.likeness.advise({me.peer: ""}, 0)).what == "found"
+
+
+def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:
+    me, *others = swarm()
+    me.knows(*others)
+    me.swap()
+    beside = []
+    for step in (0.0, 0.02, 0.02, 0.002, 0.002):  # seconds from clock to clock
+        me.clock.step, before = step, me.aside.count
+        me.view()
+        beside.append(me.aside.count - before)
+    assert beside == [1, 0, 1, 1, 0], "as long as the last one, of which the first knows nothing"
+    assert len(me.likeness.communities.of) == COMMUNITIES * SIZE
+
+
+def test_advice_is_made_beside_the_loop() -> None:
+    me = swarm()[0]
+    asyncio.run(me.likeness.advise({me.peer: ""}, 0))
+    assert me.aside.count == 1
+
+
+def test_who_has_left_since_is_not_told_of() -> None:
+    me, other, third, gone = swarm()[:4]
+    me.knows(other, third, gone)
+    me.swap()
+    me.knows(gone, left=True, expiry=1301.0)
+    told = me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, (), floor=0.0)).announcements
+    assert [record.peer for record in told] == [third.peer]
+
+
+def test_fingerprints_just_like_ours_do_not_push_all_others_out_of_the_view() -> None:
+    """Sixty liars fill the nearest; a sample of the directory finds the honest, at one time or another."""
+    nodes = swarm()
+    me, honest = nodes[0], nodes[1:11]
+    liars = [Node(100 + number, me.fingerprint) for number in range(60)]
+    me.reads_of(*honest, *liars)
+    seen = set()
+    for _ in range(100):
+        me.likeness.answer(liars[0].peer, SwapSights(PUBLIC.tag, tuple(liar.record() for liar in liars[:8])))
+        me.swap()
+        seen |= me.view()
+    assert seen >= {node.peer for node in honest}

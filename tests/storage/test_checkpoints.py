@@ -1,0 +1,231 @@
+"""Progress on disk: whatever is cut off or damaged, one whole state and all that was published after it come back."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2pnode.storage.checkpoints import STATES, Progress
+from p2pnode.storage.files import MemoryStorage, Part
+from p2pnode.wire.errors import LocalProblem
+
+
+def state(number: int) -> dict[str, np.ndarray]:
+    return {"weights": np.full(5, number, np.int32), "rounds": np.array([number], np.int64)}
+
+
+def again(storage: MemoryStorage) -> tuple[int, list[bytes], bool]:
+    """What a new process finds: the state's number, the journal, and whether there was damage."""
+    progress = Progress(storage, "model")
+    found = progress.load()
+    assert found is not None
+    return int(found[0]["rounds"][0]), found[1], progress.damaged
+
+
+class Cut(MemoryStorage):
+    """A disk whose process is killed before the change number `at`."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+
+    def _change(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+    def write(self, name: str, *parts: Part) -> None:
+        self._change()
+        super().write(name, *parts)
+
+    def append(self, name: str, data: bytes) -> None:
+        self._change()
+        super().append(name, data)
+
+    def delete(self, name: str) -> None:
+        self._change()
+        super().delete(name)
+
+
+def test_nothing_saved_is_nothing_found():
+    assert Progress(MemoryStorage(), "model").load() is None
+
+
+def test_state_and_what_was_noted_since():
+    storage = MemoryStorage()
+    progress = Progress(storage, "model")
+    progress.save(state(1))
+    progress.note(b"one")
+    progress.note(b"two")
+    assert again(storage) == (1, [b"one", b"two"], False)
+    progress.save(state(2))
+    assert again(storage) == (2, [], False)
+
+
+def test_a_kill_before_any_change_loses_nothing_that_was_durable():
+    for at in range(40):
+        storage = Cut(at)
+        saved, noted = 0, []
+        try:
+            progress = Progress(storage, "model")
+            for number in range(1, 8):
+                progress.save(state(number))
+                saved, noted = number, []
+                for entry in (f"{number}a".encode(), f"{number}b".encode()):
+                    progress.note(entry)
+                    noted.append(entry)
+        except KeyboardInterrupt:
+            pass
+        storage.left = 1000
+        if saved:
+            assert again(storage) == (saved, noted, False)
+
+
+@pytest.mark.parametrize("newest", [1, 2, 3])
+def test_a_damaged_newest_state_falls_back_and_nothing_published_is_lost(newest: int):
+    storage = MemoryStorage()
+    progress = Progress(storage, "model")
+    for number in range(newest + 1):
+        progress.save(state(number))
+        progress.note(f"after {number}".encode())
+    name = f"model/state.{(newest + 1) % 2}"
+    data = storage.read(name)
+    assert data is not None
+    storage.write(name, data[:-3] + b"bad")
+    assert again(storage) == (newest - 1, [f"after {newest - 1}".encode(), f"after {newest}".encode()], True)
+
+
+def test_a_torn_note_is_cut_off_and_notes_after_it_are_found():
+    storage = MemoryStorage()
+    progress = Progress(storage, "model")
+    progress.save(state(1))
+    progress.note(b"whole")
+    storage.append("model/journal.1", b"\0\0\0\7torn")
+    assert again(storage) == (1, [b"whole"], False)
+    second = Progress(storage, "model")
+    second.load()
+    second.note(b"later")
+    assert again(storage) == (1, [b"whole", b"later"], False)
+
+
+def test_a_full_disk_leaves_the_state_before():
+    class Full(MemoryStorage):
+        full = False
+
+        def write(self, name: str, *parts: Part) -> None:
+            if self.full:
+                raise LocalProblem("no space left")
+            super().write(name, *parts)
+
+    storage = Full()
+    progress = Progress(storage, "model")
+    progress.save(state(1))
+    progress.note(b"one")
+    storage.full = True
+    with pytest.raises(LocalProblem):
+        progress.save(state(2))
+    progress.note(b"two")
+    assert again(storage) == (1, [b"one", b"two"], False)
+    storage.full = False
+    progress.save(state(3))
+    assert again(storage) == (3, [], False)
+
+
+class NoNotes(MemoryStorage):
+    """A disk that is too full to append to."""
+
+    full = True
+
+    def append(self, name: str, data: bytes) -> None:
+        if self.full:
+            raise LocalProblem("no space left")
+        super().append(name, data)
+
+
+def with_a_gap() -> tuple[NoNotes, Progress]:
+    storage = NoNotes()
+    progress = Progress(storage, "model")
+    progress.save(state(1))
+    with pytest.raises(LocalProblem):
+        progress.note(b"lost")
+    return storage, progress
+
+
+def found_gap(storage: MemoryStorage) -> bool:
+    progress = Progress(storage, "model")
+    assert progress.load() is not None
+    return progress.gap
+
+
+def test_what_could_not_be_noted_leaves_a_gap_that_a_restart_sees():
+    storage, _ = with_a_gap()
+    assert again(storage) == (1, [], False)
+    assert found_gap(storage)
+
+
+def test_after_a_gap_nothing_is_noted_until_a_state_is_saved():
+    storage, progress = with_a_gap()
+    storage.full = False
+    progress.note(b"after the gap")
+    assert again(storage) == (1, [], False)
+    progress.save(state(2))
+    progress.note(b"after the state")
+    assert again(storage) == (2, [b"after the state"], False)
+    assert not found_gap(storage)
+
+
+def test_a_gap_is_seen_when_the_state_after_it_is_damaged():
+    storage, progress = with_a_gap()
+    progress.save(state(2))
+    storage.write("model/state.0", b"damaged")
+    assert again(storage) == (1, [], True)
+    assert found_gap(storage)
+
+
+def test_without_a_state_nothing_is_noted():
+    storage = MemoryStorage()
+    Progress(storage, "model").note(b"follows nothing")
+    assert storage.used("model") == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(notes=st.lists(st.integers(0, 400), max_size=60), most=st.integers(0, 4000))
+def test_max_disk_bounds_all_that_is_written(notes: list[int], most: int):
+    """States, journals and what other runs hold together; a state being written counts too."""
+    storage = MemoryStorage()
+    storage.write("runs/other/main/state.0", bytes(300))
+    progress = Progress(storage, "runs/own/main", most)
+    sizes = []
+    for length in notes:
+        with contextlib.suppress(LocalProblem):
+            if progress.due or not progress.state_bytes:
+                progress.save(state(1))
+                sizes.append(storage.used("runs/own"))
+            progress.note(bytes(length))
+        assert storage.used("runs") + progress.state_bytes <= max(most, 300)
+    assert bool(sizes) == (bool(notes) and most >= 300 + STATES * state_size())
+
+
+def test_a_disk_that_cannot_be_measured_ends_nothing(monkeypatch):
+    storage = MemoryStorage()
+    progress = Progress(storage, "runs/own/main", 4000)
+    progress.save(state(1))
+
+    def broken(folder: str) -> int:
+        raise LocalProblem("Input/output error")
+
+    monkeypatch.setattr(storage, "used", broken)
+    assert not progress.due
+    with pytest.raises(LocalProblem, match="Input"):
+        progress.save(state(2))
+
+
+def state_size() -> int:
+    """Of a state on disk."""
+    storage = MemoryStorage()
+    Progress(storage, "model").save(state(1))
+    return storage.used("model")

@@ -1,0 +1,157 @@
+"""Decoding what peers send: a message, or one kind of error. 100,000 malformed ones prove it."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.messages import (
+    MAX_CALL_BYTES,
+    Announcement,
+    Find,
+    Found,
+    GetManifest,
+    GetNeeds,
+    GetPeers,
+    Hello,
+    ManifestIs,
+    Message,
+    NeedsAre,
+    Peers,
+    Ping,
+    Pong,
+    Refused,
+    Store,
+    Stored,
+    Welcome,
+    decode_announcement,
+    decode_answer,
+    decode_request,
+    encode,
+)
+from p2pnode.wire.records import sign_record
+from p2pnode.wire.run import Manifest, read_manifest, sign_manifest
+
+ALICE = Identity(b"a" * 32)
+RECORD = sign_record(ALICE, "peers/run/p", encode(Announcement("alice", "run", ("/ip4/127.0.0.1/tcp/1",))), 10.0)
+REQUESTS: list[Message] = [
+    Ping(),
+    Hello(1, RECORD),
+    Store((RECORD,)),
+    Find("peers/run/p", 3.0, "12D3", 7),
+    GetPeers("run"),
+    GetManifest("run", b"x"),
+    GetNeeds("run", "main", b"x"),
+]
+ANSWERS: list[Message] = [
+    Pong(1.0),
+    Welcome(1, 2.0, "run", announcement=RECORD),
+    Stored(("stored",)),
+    Found((RECORD, RECORD), True),
+    Peers((RECORD,)),
+    ManifestIs(b"m"),
+    NeedsAre(1000, (3, 0, 5), b"12345678", b""),
+]
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=lambda message: type(message).__name__)
+def test_requests_round_trip(message: Message) -> None:
+    assert decode_request(encode(message)) == message
+
+
+@pytest.mark.parametrize("message", ANSWERS, ids=lambda message: type(message).__name__)
+def test_answers_round_trip(message: Message) -> None:
+    assert decode_answer(encode(message), type(message)) == message
+
+
+def test_a_refusal_is_raised_and_a_wrong_answer_is_misbehaviour() -> None:
+    with pytest.raises(PeerRefused, match="busy"):
+        decode_answer(encode(Refused("busy", "later")), Pong)
+    with pytest.raises(PeerMisbehaved, match="Stored"):
+        decode_answer(encode(Stored(())), Pong)
+
+
+@pytest.mark.parametrize("counts", [(-1,), (1 << 40,), (0,) * 1025])
+def test_label_counts_out_of_bounds_are_misbehaviour(counts: tuple[int, ...]) -> None:
+    with pytest.raises(PeerMisbehaved):
+        decode_answer(encode(NeedsAre(0, counts)), NeedsAre)
+
+
+def test_unknown_fields_of_a_newer_minor_version_are_ignored() -> None:
+    newer = msgspec.msgpack.encode({"is": "Pong", "time": 5.0, "mood": "good"})
+    assert decode_answer(newer, Pong) == Pong(5.0)
+
+
+def test_unknown_messages_are_misbehaviour() -> None:
+    with pytest.raises(PeerMisbehaved):
+        decode_request(msgspec.msgpack.encode({"is": "Explode"}))
+
+
+def test_oversized_messages_are_not_even_decoded() -> None:
+    with pytest.raises(PeerMisbehaved, match="allowed"):
+        decode_request(b"\xc1" * (MAX_CALL_BYTES + 1))
+
+
+def decoders_take(data: bytes) -> None:
+    for decode in (decode_request, decode_announcement, read_manifest, lambda raw: decode_answer(raw, Pong)):
+        try:
+            decode(data)
+        except (PeerMisbehaved, PeerRefused):
+            continue
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_a_message_or_misbehaviour(data: bytes) -> None:
+    decoders_take(data)
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=8), children, max_size=4),
+)
+
+
+@given(st.sampled_from([type(message).__name__ for message in REQUESTS + ANSWERS]), json_like, json_like)
+def test_right_tag_with_wrong_contents(tag: str, one: object, two: object) -> None:
+    decoders_take(msgspec.msgpack.encode({"is": tag, "records": one, "announcement": two, "run": one, "time": two}))
+
+
+def test_a_hundred_thousand_malformed_messages() -> None:
+    """Seeded mutations of good messages: bits flipped, cut, repeated, spliced. Each is taken or refused, never more."""
+    rng = random.Random(7)
+    manifest = sign_manifest(ALICE, Manifest("run", ALICE.peer_id, 1.0, b"n" * 16))
+    good = [encode(message) for message in REQUESTS + ANSWERS] + [RECORD.value, manifest]
+    for _ in range(100_000):
+        decoders_take(mutated(rng.choice(good), rng.choice(good), rng))
+
+
+def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
+    bent = bytearray(data)
+    for _ in range(rng.randint(1, 6)):
+        place = rng.randrange(len(bent) + 1)
+        match rng.randrange(4):
+            case 0 if bent:
+                bent[place % len(bent)] = rng.randrange(256)
+            case 1:
+                del bent[place:]
+            case 2:
+                bent[place:place] = other[: rng.randrange(len(other))]
+            case _:
+                bent[place:place] = bytes([rng.randrange(256)]) * rng.randrange(9)
+    return bytes(bent)
+
+
+def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> None:
+    with_one = Announcement("alice", "run", (), fingerprint=b"f" * 260)
+    assert decode_announcement(encode(with_one)) == with_one
+    older = msgspec.msgpack.encode({"name": "alice", "run": "run", "addresses": []})
+    assert decode_announcement(older).fingerprint == b""
+    too_long = msgspec.msgpack.encode({"name": "a", "run": "r", "addresses": [], "fingerprint": b"f" * 513})
+    with pytest.raises(PeerMisbehaved, match="fingerprint"):
+        decode_announcement(too_long)

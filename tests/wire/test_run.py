@@ -1,0 +1,85 @@
+"""Runs: manifests, private keys, invites."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from p2pnode.wire.errors import PeerMisbehaved, UsageError
+from p2pnode.wire.ids import Identity, RunId
+from p2pnode.wire.run import KEY_BYTES, Manifest, Plan, RunAccess, invite, read_manifest, run_id, sign_manifest
+
+ALICE, BOB = Identity(b"a" * 32), Identity(b"b" * 32)
+MANIFEST = Manifest("digits", ALICE.peer_id, 5.0, b"n" * 16)
+SIGNED = sign_manifest(ALICE, MANIFEST)
+PUBLIC = RunAccess(run_id(SIGNED))
+PRIVATE = RunAccess(run_id(SIGNED), b"k" * KEY_BYTES)
+
+
+def test_a_manifest_is_read_back() -> None:
+    assert read_manifest(SIGNED) == MANIFEST
+
+
+def planned(**more: object) -> bytes:
+    """A signed manifest whose plan is a plain mapping, as another version may have written it."""
+    plan = {"task": "t", "version": "1", "options": {}, "parameters": 1, "seed": 0, **more}
+    plan |= dict.fromkeys(("layout", "genesis", "probe"), "ab" * 32)
+    content = {"name": "r", "founder": ALICE.peer_id, "created": 5.0, "nonce": b"n", "plan": plan}
+    packed = msgspec.msgpack.encode(content)
+    return msgspec.msgpack.encode((packed, ALICE.sign(packed)))
+
+
+def test_a_plan_from_before_there_were_aims_is_for_one_shared_model() -> None:
+    old, own = read_manifest(planned()).plan, read_manifest(planned(aim="own")).plan
+    assert isinstance(old, Plan) and isinstance(own, Plan)
+    assert (old.aim, own.aim) == ("shared", "own")
+    with pytest.raises(PeerMisbehaved, match="malformed"):
+        read_manifest(planned(aim="none"))
+
+
+def test_a_tampered_manifest_is_refused_and_has_another_run_id() -> None:
+    bent = SIGNED.replace(b"digits", b"digitz")
+    with pytest.raises(PeerMisbehaved, match="signed"):
+        read_manifest(bent)
+    assert run_id(bent) != run_id(SIGNED)
+
+
+def test_a_manifest_signed_by_another_is_refused() -> None:
+    with pytest.raises(PeerMisbehaved, match="signed"):
+        read_manifest(sign_manifest(BOB, MANIFEST))
+
+
+@pytest.mark.parametrize("access", [PUBLIC, PRIVATE])
+def test_run_text_round_trip(access: RunAccess) -> None:
+    assert RunAccess.parse(str(access)) == access
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "A" * 26, "a" * 26 + ".", "a" * 26 + ".b", "a" * 27, "a" * 26 + "." + "1" * 32]
+)
+def test_a_wrong_run_gets_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match="invite"):
+        RunAccess.parse(text)
+
+
+def test_a_private_runs_tag_does_not_tell_its_id() -> None:
+    assert PUBLIC.tag == PUBLIC.run
+    assert PRIVATE.tag != PRIVATE.run
+    assert PRIVATE.tag == RunAccess(PRIVATE.run, b"k" * KEY_BYTES).tag
+    assert PRIVATE.tag != RunAccess(PRIVATE.run, b"j" * KEY_BYTES).tag
+
+
+def test_the_proof_of_a_key_is_bound_to_both_ends() -> None:
+    proof = PRIVATE.proof(ALICE.peer_id, BOB.peer_id)
+    assert PRIVATE.admits(proof, ALICE.peer_id, BOB.peer_id)
+    assert not PRIVATE.admits(proof, BOB.peer_id, ALICE.peer_id)
+    assert not PRIVATE.admits(b"", ALICE.peer_id, BOB.peer_id)
+    assert not RunAccess(PRIVATE.run, b"j" * KEY_BYTES).admits(proof, ALICE.peer_id, BOB.peer_id)
+    assert PUBLIC.admits(b"", ALICE.peer_id, BOB.peer_id)
+
+
+def test_the_invite_is_the_command_to_paste() -> None:
+    line = invite(RunAccess(RunId("a" * 26)), ("/ip4/1.2.3.4/tcp/5/p2p/X", "/ip4/9.9.9.9/tcp/5/p2p/X"))
+    assert line == (
+        "python -m p2pnode --bootstrap /ip4/1.2.3.4/tcp/5/p2p/X --bootstrap /ip4/9.9.9.9/tcp/5/p2p/X --run " + "a" * 26
+    )
