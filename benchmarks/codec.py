@@ -33,10 +33,10 @@ import torch
 
 from benchmarks.codec_baselines import hivemind_codecs, lloyd_max, trained_residual
 from benchmarks.common import Figures, progress, run
-from p2pnode.compression.codec import decode, encode
+from p2pnode.compression.codec import decode_delta, encode_delta
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.quantise import BITS, quantise
-from p2pnode.compression.residual import cut
+from p2pnode.compression.residual import take_levels
 from p2pnode.compression.selectors.magnitude import largest
 from p2pnode.compression.values import CHUNK, WIDE_CHUNK, write_levels
 from p2pnode.compression.weights import UNIT, Units
@@ -54,9 +54,9 @@ def residual_of(size: int) -> Units:
 
 def sent(residual: Units, bits: int) -> bytes:
     """From the residual to bytes; it loses what is in them."""
-    taken = cut(residual, largest(residual, entries(residual)), bits)
+    taken = take_levels(residual, largest(residual, entries(residual)), bits)
     taken.leave(residual)
-    return encode(taken.delta(WEIGHT))
+    return encode_delta(taken.delta(WEIGHT))
 
 
 def entries(residual: Units) -> int:
@@ -64,7 +64,7 @@ def entries(residual: Units) -> int:
 
 
 def received(weights: Units, data: bytes, most: int) -> None:
-    apply(weights, decode(data, len(weights), most))
+    apply(weights, decode_delta(data, len(weights), most))
 
 
 def best_of(times: int, works: dict[str, Callable[[], object]], in_a_row: int = 3) -> dict[str, float]:
@@ -120,8 +120,8 @@ def memory(residual: Units) -> Figures:
 
 def smallness(residual: Units, bits: int) -> Figures:
     places = largest(residual, entries(residual))
-    delta = cut(residual, places, bits).delta(WEIGHT)
-    total, values = 8 * len(encode(delta)), 8 * len(write_levels(delta.values) or b"")
+    delta = take_levels(residual, places, bits).delta(WEIGHT)
+    total, values = 8 * len(encode_delta(delta)), 8 * len(write_levels(delta.values) or b"")
     return {
         "bits_per_entry": total / len(delta),
         "index_bits_vs_bound": (total - values) / bound(delta),

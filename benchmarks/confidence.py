@@ -23,7 +23,7 @@ from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.fashion_mnist import FashionMnist
 from p2pnode.tasks.task import Samples, Task
 from p2pnode.tasks.text import Text
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 
 STEPS = {"digits": 600, "fashion_mnist": 200, "text": 3}  # in a round of some 0.2 s: a tenth of the usual
@@ -47,8 +47,8 @@ class PlainText(Text):
 
 def cost(plain: Task, telling: Task, steps: int, rounds: int) -> float:
     """How much longer rounds take with confidences, as a share."""
-    trainers = [Trainer(Bench(task), seed=1) for task in (plain, telling)]
-    weights = [one.bench.genesis for one in trainers]
+    trainers = [Trainer(ModelHost(task), seed=1) for task in (plain, telling)]
+    weights = [one.model_host.genesis for one in trainers]
     seconds: list[list[float]] = [[], []]
     for _ in range(rounds):
         for which, one in enumerate(trainers):

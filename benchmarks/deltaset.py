@@ -40,13 +40,13 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.merging.snapshots.fetch import Fetching
 from p2pnode.merging.snapshots.outline import Assembly, Snapshot
-from p2pnode.node.assemble import make_parts
+from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import real_world
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.ids import PeerId, known_signed_by, signed_by
-from p2pnode.wire.messages import Exchange, Exchanged, encode
+from p2pnode.wire.messages import Exchange, Exchanged, encode_message
 from p2pnode.wire.run import RunAccess
 
 SIZE = 1_000_000
@@ -115,8 +115,8 @@ def measure_idle() -> Figures:
         for _ in range(2):
             for one, other in permutations(nodes, 2):
                 exchange(one, other)
-        question = encode(Exchange("x" * 26, "main", nodes[0].ask(OTHER), False, bytes(PROOF_BYTES)))
-        answer = encode(Exchanged(nodes[1].answer(ONE, nodes[0].ask(OTHER))))
+        question = encode_message(Exchange("x" * 26, "main", nodes[0].ask(OTHER), False, bytes(PROOF_BYTES)))
+        answer = encode_message(Exchanged(nodes[1].answer(ONE, nodes[0].ask(OTHER))))
         figures[f"idle_exchange_bytes_{authors}"] = len(question) + len(answer)
     return {"idle_exchange_bytes": figures["idle_exchange_bytes_16"], **figures}
 
@@ -213,7 +213,7 @@ async def measure_snapshot(repeats: int) -> Figures:
         raw = await P2P.create(initial_peers=[str(there["raw"])], host_maddrs=("/ip4/127.0.0.1/tcp/0",))
         raw_peer = PeerID.from_base58(str(there["raw"]).rpartition("/")[2])
         admission = Admission(RunAccess.parse("a" * 26), network.peer, "main")
-        calls = make_parts(identity, real_world(MemoryStorage()), network).calls
+        calls = make_services(identity, real_world(MemoryStorage()), network).calls
         fetching = Fetching(calls, admission, blame)
         taken = Snapshot(b"", b"")
 

@@ -24,9 +24,9 @@ import torch
 
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.tasks.text import Text
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity
 
@@ -39,10 +39,12 @@ def learning(source: str, width: int, layers: int) -> dict[str, Any]:
     task = Text()
     for name, value in {**SHORT, "width": width, "layers": layers, "source": source}.items():
         setattr(task, name, value)
-    bench = Bench(task)
-    layout, lineage = bench.layout.hash, "00" * 32
-    policy = DeltaSetPolicy(Origin(to_units(bench.genesis), Identity(bytes(32)), lineage, "main", layout, {}, 0))
-    return {"bench": bench, "trainer": Trainer(bench), "policy": policy}
+    model_host = ModelHost(task)
+    layout, lineage = model_host.layout.hash, "00" * 32
+    policy = DeltaSetPolicy(
+        PolicySetup(to_units(model_host.genesis), Identity(bytes(32)), lineage, "main", layout, {}, 0)
+    )
+    return {"bench": model_host, "trainer": Trainer(model_host), "policy": policy}
 
 
 def train(kept: dict[str, Any]) -> None:
@@ -51,7 +53,7 @@ def train(kept: dict[str, Any]) -> None:
     for _ in range(ROUNDS):
         begun = policy.start()
         result = trainer.steps(begun, 1)
-        policy.publish(policy.record(begun, result.weights, Facts(1, result.loss, 1, 2)))
+        policy.publish(policy.record(begun, result.weights, RoundFacts(1, result.loss, 1, 2)))
         del begun, result
         policy.merge()
 

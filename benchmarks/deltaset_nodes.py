@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.common import Figures, percentile, progress
 from benchmarks.network import wait_for
-from p2pnode.wire.status import Status
+from p2pnode.wire.status import NodeStatus
 
 LIMIT = 120.0
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -58,7 +58,7 @@ def measure_node(learns: bool, calls: int, task: list[str]) -> tuple[list[float]
                 node.wait(20)
 
 
-def trains(told: Status) -> bool:
+def trains(told: NodeStatus) -> bool:
     return told.learning is not None and told.learning.rounds >= 3
 
 

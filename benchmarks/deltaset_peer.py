@@ -18,7 +18,7 @@ import uvloop
 from benchmarks.peer import BenchServer, open_network, serve_raw
 from p2pnode.compression.weights import Units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.merging.snapshots.offers import Offers
 from p2pnode.merging.snapshots.outline import outline_of
 from p2pnode.network.base import Payload
@@ -37,14 +37,14 @@ def genesis(size: int) -> Units:
 def policy(size: int, number: int, start: Units | None = None) -> DeltaSetPolicy:
     """Author `number` of a set of `size` parameters."""
     units = genesis(size) if start is None else start
-    return DeltaSetPolicy(Origin(units, Identity(number.to_bytes(32, "big")), LINEAGE, "main", "layout", {}, 0))
+    return DeltaSetPolicy(PolicySetup(units, Identity(number.to_bytes(32, "big")), LINEAGE, "main", "layout", {}, 0))
 
 
 def publish(author: DeltaSetPolicy, seed: int, peers: int) -> bytes:
     """One round of made-up progress; the entry as bytes."""
     begun = author.start()
     progress = np.random.default_rng(seed).standard_normal(len(begun), np.float32)
-    draft = author.record(begun, begun + np.float32(1e-3) * progress**3, Facts(10, 1.0, 320, peers))
+    draft = author.record(begun, begun + np.float32(1e-3) * progress**3, RoundFacts(10, 1.0, 320, peers))
     return author.publish(draft)
 
 

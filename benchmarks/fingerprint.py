@@ -23,12 +23,12 @@ from torch import nn
 
 from benchmarks.common import Figures, middle, progress, run
 from p2pnode.compression.weights import read_weights
-from p2pnode.shards.split import parse_split, split
+from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, read_fingerprint, similarity_table, unit_gram, upper
 from p2pnode.tasks.digits import Scale
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist
 from p2pnode.training.fingerprinter import Fingerprinter, activations
-from p2pnode.training.host import Bench, build_model
+from p2pnode.training.host import ModelHost, build_model
 from p2pnode.training.trainer import Trainer
 
 MODELS = 96
@@ -62,39 +62,47 @@ class Convolutions(FashionMnist):
 KINDS: tuple[type[FashionMnist], ...] = (FashionMnist, Wide, Convolutions)
 
 
-def shares(bench: Bench, seed: int) -> list[NDArray[np.int64]]:
+def shares(model_host: ModelHost, seed: int) -> list[NDArray[np.int64]]:
     """Shares of the data of all degrees of skew."""
-    labels = bench.task.labels(bench.data)
+    labels = model_host.task.labels(model_host.data)
     assert labels is not None
-    return [part for words in SPLITS for part in split(labels.numpy(), bench.samples, PARTS, parse_split(words), seed)]
+    return [
+        part
+        for words in SPLITS
+        for part in split_rows(labels.numpy(), model_host.samples, PARTS, parse_split(words), seed)
+    ]
 
 
 def trained(
     kind: type[FashionMnist], count: int, steps: tuple[int, ...], seed: int, shared: bool
 ) -> tuple[list[bytes], list[NDArray[np.float64]]]:
     """Fingerprints and exact Gram vectors of so many models of one kind."""
-    bench = Bench(kind(learning_rate=0.05), seed=seed)
-    fingerprinter = Fingerprinter(bench, seed)
-    parts = shares(bench, seed)
+    model_host = ModelHost(kind(learning_rate=0.05), seed=seed)
+    fingerprinter = Fingerprinter(model_host, seed)
+    parts = shares(model_host, seed)
     fingerprints, vectors = [], []
     for number in range(count):
-        genesis = bench.genesis if shared else read_weights(build_model(bench.task, seed + number), bench.layout)
-        trainer = Trainer(bench, parts[number % len(parts)], seed=number)
+        genesis = (
+            model_host.genesis
+            if shared
+            else read_weights(build_model(model_host.task, seed + number), model_host.layout)
+        )
+        trainer = Trainer(model_host, parts[number % len(parts)], seed=number)
         weights = trainer.steps(genesis, steps[(number // 3) % len(steps)]).weights
         fingerprints.append(fingerprinter.take(trainer, weights, time.perf_counter))
         with trainer.borrowed(weights):
-            vectors.append(upper(unit_gram(activations(bench, bench.task.probe())[0])))
+            vectors.append(upper(unit_gram(activations(model_host, model_host.task.probe())[0])))
     return fingerprints, vectors
 
 
 def cost(seed: int) -> float:
     """Seconds of processor time one fingerprint of the task's own model takes."""
-    bench = Bench(FashionMnist(), seed=seed)
-    fingerprinter, trainer = Fingerprinter(bench, seed), Trainer(bench, seed=seed)
+    model_host = ModelHost(FashionMnist(), seed=seed)
+    fingerprinter, trainer = Fingerprinter(model_host, seed), Trainer(model_host, seed=seed)
     taken = []
     for _ in range(COST_TAKES):
         begun = time.process_time()
-        fingerprinter.take(trainer, bench.genesis, time.perf_counter)
+        fingerprinter.take(trainer, model_host.genesis, time.perf_counter)
         taken.append(time.process_time() - begun)
     return middle(taken[1:])
 

@@ -37,10 +37,10 @@ from p2pnode.merging.deltaset.pace import pace_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import policy_named
-from p2pnode.shards.split import parse_split, split
+from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.task import Task
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 
 Row = dict[str, float | int | str | None]
@@ -104,14 +104,16 @@ ON_DEMAND = ("deltaset-0.5-islands", "deltaset-0.5-corrected")  # no bridges; en
 QUICK = ("alone", "dense", "dense-4bit", "gossip", "deltaset", "deltaset-0.5")
 
 
-def run_scheme(scheme: Scheme, bench: Bench, parts: list[np.ndarray], plan: Plan, genesis: Floats) -> list[Row]:
+def run_scheme(
+    scheme: Scheme, model_host: ModelHost, parts: list[np.ndarray], plan: Plan, genesis: Floats
+) -> list[Row]:
     """Each node's figures."""
-    rate = (scheme.learning_rate or bench.task.learning_rate) / bench.task.learning_rate
+    rate = (scheme.learning_rate or model_host.task.learning_rate) / model_host.task.learning_rate
     plan = replace(plan, partners=scheme.partners, waits=scheme.waits, rate=rate, mean_steps=scheme.mean_steps)
     if scheme.policy == "all-reduce":
-        peers, kept = in_step(bench, parts, plan, genesis, int(scheme.mean_steps))
+        peers, kept = in_step(model_host, parts, plan, genesis, int(scheme.mean_steps))
     else:
-        swarm = VirtualPeers(bench, parts, policy_named(scheme.policy), scheme.settings, plan, genesis)
+        swarm = VirtualPeers(model_host, parts, policy_named(scheme.policy), scheme.settings, plan, genesis)
         swarm.run()
         peers, kept = swarm.peers, [peer.policy.readout() for peer in swarm.peers]
     return [figures(peer, weights) for peer, weights in zip(peers, kept, strict=True)]
@@ -177,19 +179,21 @@ def compare(rows: list[Row], what: str) -> None:
 
 def measure(arguments: argparse.Namespace) -> list[Row]:
     task = load_task(arguments.task, dict(arguments.task_option), arguments.data)
-    bench = Bench(task, seed=0)
+    model_host = ModelHost(task, seed=0)
     what = "loss" if task.name == "text" else "accuracy"
     known = TEXT if task.name == "text" else SCHEMES
     rows: list[Row] = []
     for seed in arguments.seeds:
-        parts = split(labels_of(task, bench), bench.samples, arguments.peers, parse_split(arguments.split), seed)
-        genesis = Bench(task, seed=seed).genesis
+        parts = split_rows(
+            labels_of(task, model_host), model_host.samples, arguments.peers, parse_split(arguments.split), seed
+        )
+        genesis = ModelHost(task, seed=seed).genesis
         if arguments.warm:
-            genesis = Trainer(bench, seed=seed + 77).steps(genesis, arguments.warm).weights
+            genesis = Trainer(model_host, seed=seed + 77).steps(genesis, arguments.warm).weights
         for name in arguments.schemes:
             begun = time.perf_counter()
             plan = Plan(arguments.steps, circle=arguments.circle, seed=seed)
-            nodes = run_scheme(known[name], bench, parts, plan, genesis)
+            nodes = run_scheme(known[name], model_host, parts, plan, genesis)
             row: Row = {"scheme": name, "task": task.name, "split": arguments.split, "peers": arguments.peers}
             row["circle"] = arguments.circle or arguments.peers
             rows.append({**row, "seed": seed, "steps": arguments.steps, **summary(nodes, what)})
@@ -200,8 +204,8 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def labels_of(task: Task, bench: Bench) -> np.ndarray | None:
-    labels = task.labels(bench.data)
+def labels_of(task: Task, model_host: ModelHost) -> np.ndarray | None:
+    labels = task.labels(model_host.data)
     return None if labels is None else labels.numpy()
 
 

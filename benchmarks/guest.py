@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.common import Figures, middle, progress, run
 from p2pnode.node.control import ControlRequest, ask
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import Status
+from p2pnode.wire.status import NodeStatus
 
 WAIT = 90.0
 LOOK = 0.01
@@ -46,14 +46,14 @@ def node(place: Path, *arguments: str) -> Iterator[Path]:
             process.wait(30)
 
 
-def status(place: Path) -> Status | None:
+def status(place: Path) -> NodeStatus | None:
     try:
         return ask(place, ControlRequest("status")).status
     except LocalProblem:
         return None
 
 
-def came(place: Path, kind: str) -> Status:
+def came(place: Path, kind: str) -> NodeStatus:
     """The node's status once it has said so."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:

@@ -27,19 +27,19 @@ from benchmarks.network import HashingSink
 from p2pnode.discovery.admission import Admission
 from p2pnode.network.base import Payload, StreamLimits
 from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.node.assemble import make_parts
+from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import real_world
-from p2pnode.shards.driver import Holdings
+from p2pnode.shards.driver import ShardDriver
 from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
-from p2pnode.shards.store import Entry
+from p2pnode.shards.store import StoredShard
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.errors import P2pnodeError
 from p2pnode.wire.ids import PeerId
-from p2pnode.wire.messages import GetShard, TellShards, decode_request, decode_stream_request, encode
+from p2pnode.wire.messages import GetShard, SyncShards, decode_request, decode_stream_request, encode_message
 from p2pnode.wire.run import RunAccess
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -68,25 +68,25 @@ class ShardProcess:
         options = NetworkOptions(data_dir=path, key_file=data_dir.key_file, listen=(listen,))
         self.data_dir = data_dir
         self.network = HivemindNetwork(identity, options)
-        self.parts = make_parts(identity, real_world(data_dir.storage), self.network)
+        self.services = make_services(identity, real_world(data_dir.storage), self.network)
         self.others: list[PeerId] = []
         admission = Admission(RUN, identity.peer_id, "main")
-        self.holdings = Holdings(self.parts, admission, sample_layout(columns(0, 1)), lambda: self.others)
+        self.shard_driver = ShardDriver(self.services, admission, sample_layout(columns(0, 1)), lambda: self.others)
         self.playing = False
 
     # ---- network.base.Server ----
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
         message = decode_request(request)
-        assert isinstance(message, TellShards)
-        return encode(await self.holdings.answer(peer, message))
+        assert isinstance(message, SyncShards)
+        return encode_message(await self.shard_driver.answer(peer, message))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         if request.startswith(RAW):
             return Payload.of(bytes(int(request.removeprefix(RAW))))
         message = decode_stream_request(request)
         assert isinstance(message, GetShard)
-        return await self.holdings.payload(peer, message)
+        return await self.shard_driver.payload(peer, message)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         print(f"{peer[-6:]} misbehaved: {why}", file=sys.stderr)
@@ -95,12 +95,12 @@ class ShardProcess:
 
     async def live(self) -> None:
         await self.network.start(self)
-        await self.holdings.start()
+        await self.shard_driver.start()
         address = parse_address((await self.network.addresses())[0])
         self.data_dir.remember_port(int(address.text.split("/")[4]))
         say({"peer": self.network.peer, "address": address.text})
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.holdings.keep())
+            group.create_task(self.shard_driver.keep())
             group.create_task(self._play())
             await self._obey_all()
             raise SystemExit(0)
@@ -121,17 +121,17 @@ class ShardProcess:
         for seed in range(first, first + count):
             id, content = shard(seed, samples)
             files.put_samples(id, content)
-            self.holdings._shelf.entries[id] = Entry()
-        await self.holdings.start()
+            self.shard_driver._shard_store.entries[id] = StoredShard()
+        await self.shard_driver.start()
         return {}
 
     async def give(self, to: str) -> dict[str, Any]:
-        begun, shards = time.perf_counter(), self.holdings.held()
+        begun, shards = time.perf_counter(), self.shard_driver.held()
         slots = asyncio.Semaphore(GIVEN_AT_ONCE)
 
         async def one(id: str) -> bool:
             async with slots:
-                return await self.holdings.give(Shipment(id, to, "", 0, move=True))
+                return await self.shard_driver.give(Shipment(id, to, "", 0, move=True))
 
         given = await asyncio.gather(*map(one, shards))
         return {"seconds": time.perf_counter() - begun, "given": sum(given), "of": len(shards)}
@@ -150,22 +150,22 @@ class ShardProcess:
         return {}
 
     async def report(self) -> dict[str, Any]:
-        whole = [id for id in self.holdings.ids() if self.holdings.read(id)]
-        return {"held": self.holdings.held(), "here": whole, "warnings": self._warnings()}
+        whole = [id for id in self.shard_driver.ids() if self.shard_driver.read(id)]
+        return {"held": self.shard_driver.held(), "here": whole, "warnings": self._warnings()}
 
     def _warnings(self) -> list[str]:
-        return [event.text for event in self.parts.events.latest(200) if event.warning]
+        return [event.text for event in self.services.events.latest(200) if event.warning]
 
     async def _play(self) -> None:
         rng = random.Random()
         while True:
-            held = self.holdings.held()
+            held = self.shard_driver.held()
             if not self.playing or not held or not self.others:
                 await asyncio.sleep(0.05)
                 continue
             some = rng.sample(held, min(4, len(held)))
             gives = [Shipment(id, rng.choice(self.others), "", 0, move=True) for id in some]
-            await asyncio.gather(*map(self.holdings.give, gives))
+            await asyncio.gather(*map(self.shard_driver.give, gives))
 
 
 def say(answer: dict[str, Any]) -> None:

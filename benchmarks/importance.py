@@ -31,9 +31,9 @@ from benchmarks.frontier import BEST, FIXED, Row, figures, labels_of, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.compression.selectors.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.shards.split import parse_split, split
+from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.tasks.find import load_task
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,12 @@ class Stopwatch:
         return sum(self.seconds.get(name, 0.0) for name in names)
 
 
-def run_variant(name: str, case: Case, bench: Bench, parts: list[np.ndarray], seed: int, steps: int) -> Row:
-    rate = (case.learning_rate or bench.task.learning_rate) / bench.task.learning_rate
+def run_variant(name: str, case: Case, model_host: ModelHost, parts: list[np.ndarray], seed: int, steps: int) -> Row:
+    rate = (case.learning_rate or model_host.task.learning_rate) / model_host.task.learning_rate
     plan = Plan(steps, mean_steps=case.mean_steps, rate=rate, seed=seed)
-    genesis = Bench(bench.task, seed=seed).genesis
+    genesis = ModelHost(model_host.task, seed=seed).genesis
     watch, entries = Stopwatch(), []
-    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, {**FIXED, **case.settings, **VARIANTS[name]}, plan, genesis)
+    swarm = VirtualPeers(model_host, parts, DeltaSetPolicy, {**FIXED, **case.settings, **VARIANTS[name]}, plan, genesis)
     for peer in swarm.peers:
         watch.watch_peer(peer)
         _count_entries(peer, entries)
@@ -133,7 +133,7 @@ def run_variant(name: str, case: Case, bench: Bench, parts: list[np.ndarray], se
     nodes = [figures(peer, peer.policy.readout()) for peer in swarm.peers]
     return {
         **_described(name),
-        **summary(nodes, "loss" if bench.task.name == "text" else "accuracy"),
+        **summary(nodes, "loss" if model_host.task.name == "text" else "accuracy"),
         "entries": round(float(np.mean(entries))),
         "train_s": watch.of("train"),
         "record_s": watch.of("record") - watch.of("learn"),
@@ -196,13 +196,13 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     for task_name in arguments.tasks:
         case = CASES[task_name]
         task = load_task(case.spec, case.options, case.source)
-        bench, steps, peers = Bench(task, seed=0), arguments.steps or case.steps, arguments.peers or case.peers
+        model_host, steps, peers = ModelHost(task, seed=0), arguments.steps or case.steps, arguments.peers or case.peers
         for seed in arguments.seeds:
-            parts = split(labels_of(task, bench), bench.samples, peers, parse_split(case.split), seed)
+            parts = split_rows(labels_of(task, model_host), model_host.samples, peers, parse_split(case.split), seed)
             for name in arguments.variants:
                 begun = time.perf_counter()
                 run: Row = {"task": task_name, "seed": seed, "peers": peers, "steps": steps}
-                rows.append({**run, **run_variant(name, case, bench, parts, seed, steps)})
+                rows.append({**run, **run_variant(name, case, model_host, parts, seed, steps)})
                 progress(f"{rows[-1]} in {time.perf_counter() - begun:.0f} s")
     compare(rows)
     return rows

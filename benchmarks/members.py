@@ -14,7 +14,7 @@ from p2pnode.simulate import SimClock
 from p2pnode.wire.addresses import Address
 from p2pnode.wire.errors import PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode
+from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode_message
 
 TAG = "benchmarkbenchmarkbenchmar"
 
@@ -30,9 +30,9 @@ class Member:
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
         message = decode_request(request)
         if isinstance(message, Store):
-            return encode(self.records.serve_store(peer, message))
+            return encode_message(self.records.serve_store(peer, message))
         assert isinstance(message, Find)
-        return encode(self.records.serve_find(message))
+        return encode_message(self.records.serve_find(message))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         raise PeerRefused("unknown")

@@ -40,9 +40,9 @@ from benchmarks.nearest_views import choosing, drawn, moved
 from p2pnode.similarity.communities import MAX_VIEW
 from p2pnode.similarity.driver import SAMPLE_EVERY
 from p2pnode.similarity.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
-from p2pnode.similarity.neighbours import FAR, MARK_BYTES, Sight, Vicinity
+from p2pnode.similarity.neighbours import FAR, MARK_BYTES, Neighbour, Neighbours
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, decode_announcement, encode
+from p2pnode.wire.messages import Announcement, decode_announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record, why_refused
 
 SIZES = (100, 1_000, 10_000)
@@ -65,7 +65,7 @@ def announced(number: int = 0) -> SignedRecord:
     identity, fingerprint = Identity(number.to_bytes(32, "big")), b"f" * FINGERPRINT_BYTES
     addresses = tuple(f"/ip4/192.168.100.100/{kind}/31337/p2p/{identity.peer_id}" for kind in ("tcp", "udp"))
     word = Announcement("brave-bat-21", "r" * 26, addresses, started=1e9, fingerprint=fingerprint)
-    return sign_record(identity, "peers/" + "r" * 26 + "/p0101", encode(word), 2e9)
+    return sign_record(identity, "peers/" + "r" * 26 + "/p0101", encode_message(word), 2e9)
 
 
 @cache  # a signature that was checked once is not checked again
@@ -84,8 +84,8 @@ class Swarm:
     """Nodes by number; gone ones stay in the lists."""
 
     rows: Rows
-    nodes: list[Vicinity]
-    sights: list[Sight]
+    nodes: list[Neighbours]
+    sights: list[Neighbour]
     here: list[int]
     since: dict[int, int] = field(default_factory=dict)
     told: int = 0
@@ -101,8 +101,8 @@ class Swarm:
         self.rows = np.concatenate([self.rows, rows])
         for number, row in enumerate(rows, first):
             peer = PeerId(f"{number:07d}")
-            self.sights.append(Sight(peer, row, FOR_EVER))
-            self.nodes.append(Vicinity(peer, row))
+            self.sights.append(Neighbour(peer, row, FOR_EVER))
+            self.nodes.append(Neighbours(peer, row))
             self.here.append(number)
             self.since[number] = turn
         for number in range(first, len(self.nodes)):
@@ -162,7 +162,7 @@ class Swarm:
         return float(np.mean(everyone)), float(np.mean(settled))
 
 
-def swap(node: Vicinity, there: Vicinity, me: Sight, partner: Sight) -> int:
+def swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour) -> int:
     """Two nodes tell each other; how many announcements went over the wire."""
     answer = there.tell(me.peer, me.row, node.marks(0.0, LASTING), node.floor())
     push = node.tell(partner.peer, partner.row, there.marks(0.0, LASTING), there.floor())
@@ -171,7 +171,7 @@ def swap(node: Vicinity, there: Vicinity, me: Sight, partner: Sight) -> int:
     return len(answer) + len(push) + 1
 
 
-def cpu_of_swap(node: Vicinity, there: Vicinity, me: Sight, partner: Sight) -> float:
+def cpu_of_swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour) -> float:
     """Processor seconds of both sides, choosing whom to ask included; nothing changes."""
     one, other, lots = copy.deepcopy(node), copy.deepcopy(there), random.Random(1)
     gc.disable()  # a collection goes through all nodes of the process

@@ -34,7 +34,7 @@ from p2pnode.network.base import Network, StreamLimits
 from p2pnode.node.control import ControlRequest, ask
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import Status
+from p2pnode.wire.status import NodeStatus
 
 MB = 1_000_000
 STORERS = 4
@@ -219,7 +219,7 @@ def start_node(root: Path, name: str, arguments: list[str]) -> subprocess.Popen[
     return subprocess.Popen([*command, "--listen", "/ip4/127.0.0.1/tcp/0", *arguments], stdout=log, stderr=log)
 
 
-def wait_for(root: Path, name: str, happened: Callable[[Status], bool]) -> Status:
+def wait_for(root: Path, name: str, happened: Callable[[NodeStatus], bool]) -> NodeStatus:
     """Poll a node until something is true of it; AssertionError after a minute."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:

@@ -34,7 +34,7 @@ from benchmarks.partners_run import Cell, calm, run_cell
 from p2pnode.similarity.annealing import ROUNDS_TO_ONE
 from p2pnode.similarity.partners import PartnerSettings
 from p2pnode.tasks.fashion_mnist import FashionMnist
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 
 HIDDEN = 64
 STEPS = 300
@@ -151,13 +151,13 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     torch.set_num_threads(1)
     arguments = parsed()
-    bench = Bench(FashionMnist(hidden=HIDDEN), seed=0)
+    model_host = ModelHost(FashionMnist(hidden=HIDDEN), seed=0)
     rows = []
     for cell in cells(arguments):
         if wanted(cell, arguments.only):
-            rows.append(run_cell(cell, bench))
+            rows.append(run_cell(cell, model_host))
             progress(" ".join(f"{key} {value}" for key, value in rows[-1].items()))
-    found = {} if arguments.only else calm(bench, peers=arguments.peers)
+    found = {} if arguments.only else calm(model_host, peers=arguments.peers)
     if arguments.json:
         print(json.dumps({"benchmark": "partners", "quick": arguments.quick, "rows": rows, **found}))
         return

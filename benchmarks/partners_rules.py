@@ -22,7 +22,7 @@ from p2pnode.similarity.communities import Communities, Dendrogram, grow
 from p2pnode.similarity.fingerprint import Row, read_fingerprint, similarities, similarity_table
 from p2pnode.similarity.partners import Candidate, Home, PartnerSettings, choose_partners
 from p2pnode.training.fingerprinter import Fingerprinter
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import PeerId
 
@@ -47,11 +47,11 @@ class Rule:
     everyone: bool = False  # without circles, all peers are home, not the community
 
 
-def first_fingerprints(bench: Bench, parts: list[np.ndarray], genesis: Floats, seed: int) -> list[Row]:
+def first_fingerprints(model_host: ModelHost, parts: list[np.ndarray], genesis: Floats, seed: int) -> list[Row]:
     """Of models that each peer trained alone for a moment."""
-    taken, taker = [], Fingerprinter(bench, seed)
+    taken, taker = [], Fingerprinter(model_host, seed)
     for number, part in enumerate(parts):
-        trainer = Trainer(bench, part, seed=seed * 1000 + number)
+        trainer = Trainer(model_host, part, seed=seed * 1000 + number)
         taken.append(fingerprint(taker, trainer, trainer.steps(genesis, ALONE).weights))
     return taken
 
@@ -91,13 +91,13 @@ def _in_turn(liking: np.ndarray, count: int, rng: random.Random) -> list[list[in
 class Choosing:
     """The choices of all peers of a run, by one rule. Put `choose` in the swarm's place for it."""
 
-    def __init__(self, swarm: VirtualPeers, bench: Bench, rule: Rule, rows: list[Row]) -> None:
+    def __init__(self, swarm: VirtualPeers, model_host: ModelHost, rule: Rule, rows: list[Row]) -> None:
         self.rows: dict[PeerId, Row] = {
             PeerId(peer.identity.peer_id): row for peer, row in zip(swarm.peers, rows, strict=True)
         }
         self._swarm = swarm
         self._rule = rule
-        self._taker = Fingerprinter(bench, swarm.plan.seed)
+        self._taker = Fingerprinter(model_host, swarm.plan.seed)
         self._peers = {PeerId(peer.identity.peer_id): peer for peer in swarm.peers}
         self._rounds = dict.fromkeys(self._peers, 0)
         self._met: dict[PeerId, dict[PeerId, int]] = {peer: {} for peer in self._peers}

@@ -15,11 +15,11 @@ from benchmarks.partners_rules import ALONE, Choosing, Rule, draw_circles, finge
 from benchmarks.virtualpeers import Plan, VirtualPeers
 from p2pnode.compression.weights import Floats
 from p2pnode.merging.registry import policy_named
-from p2pnode.shards.split import parse_split, split
+from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.similarity.communities import grow
 from p2pnode.similarity.fingerprint import Row, similarity_table
 from p2pnode.training.fingerprinter import Fingerprinter
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import PeerId
 
@@ -50,16 +50,16 @@ class Cell:
 class Judge:
     """How good weights are on all test data, and on test data like a node's own."""
 
-    def __init__(self, bench: Bench, parts: list[np.ndarray]) -> None:
-        self._bench = bench
-        self._x, self._y = bench.test["x"], bench.test["y"]
-        labels = bench.data["y"].numpy()
+    def __init__(self, model_host: ModelHost, parts: list[np.ndarray]) -> None:
+        self._model_host = model_host
+        self._x, self._y = model_host.test["x"], model_host.test["y"]
+        labels = model_host.data["y"].numpy()
         self.shares = np.stack([np.bincount(labels[part], minlength=CLASSES) / len(part) for part in parts])
 
     def accuracies(self, weights: Floats, trainer: Trainer, number: int) -> tuple[float, float]:
         with trainer.borrowed(weights), torch.no_grad():
-            self._bench.model.eval()
-            right = self._bench.model(self._x).argmax(1) == self._y
+            self._model_host.model.eval()
+            right = self._model_host.model(self._x).argmax(1) == self._y
         by_class = np.array([float(right[self._y == label].float().mean()) for label in range(CLASSES)])
         return float(right.float().mean()), float(self.shares[number] @ by_class)
 
@@ -92,19 +92,19 @@ class Judge:
         return round(float(spearmanr(similarity_table(np.stack(rows))[pairs], (unit @ unit.T)[pairs]).statistic), 3)
 
 
-def run_cell(cell: Cell, bench: Bench) -> Figures:
+def run_cell(cell: Cell, model_host: ModelHost) -> Figures:
     begun = time.process_time()
-    parts = split(bench.data["y"].numpy(), bench.samples, cell.peers, parse_split(cell.split), cell.seed)
-    genesis = Bench(bench.task, seed=cell.seed).genesis
-    judge, rows = Judge(bench, parts), first_fingerprints(bench, parts, genesis, cell.seed)
+    parts = split_rows(model_host.data["y"].numpy(), model_host.samples, cell.peers, parse_split(cell.split), cell.seed)
+    genesis = ModelHost(model_host.task, seed=cell.seed).genesis
+    judge, rows = Judge(model_host, parts), first_fingerprints(model_host, parts, genesis, cell.seed)
     rows = judge.labels() if cell.rule.by_labels else rows
     plan = Plan(cell.steps, seed=cell.seed)
     if cell.way == "circles":
         circles = draw_circles(cell.rule.circles, rows, CIRCLE, random.Random(cell.seed))
-        swarm = VirtualPeers(bench, parts, policy_named("deltaset"), {}, plan, genesis, circles)
+        swarm = VirtualPeers(model_host, parts, policy_named("deltaset"), {}, plan, genesis, circles)
     else:
         plan = replace(plan, partners=1, waits=True, rate=GOSSIP_RATE)
-        swarm = VirtualPeers(bench, parts, policy_named("gossip"), {"density": 0.1}, plan, genesis)
+        swarm = VirtualPeers(model_host, parts, policy_named("gossip"), {"density": 0.1}, plan, genesis)
     if cell.far:
         side = {peer.identity.peer_id: number % 2 for number, peer in enumerate(swarm.peers)}
         swarm.latency = lambda one, other: (
@@ -115,7 +115,7 @@ def run_cell(cell: Cell, bench: Bench) -> Figures:
         swarm.per_byte = lambda one, other: (
             cell.slow if {one.identity.peer_id, other.identity.peer_id} & slow else cell.slow / 10
         )
-    choosing = Choosing(swarm, bench, cell.rule, rows)
+    choosing = Choosing(swarm, model_host, cell.rule, rows)
     swarm.choose = choosing.choose
     found: Figures = {}
     for look in cell.looks:
@@ -132,14 +132,14 @@ def run_cell(cell: Cell, bench: Bench) -> Figures:
     }  # fmt: skip
 
 
-def calm(bench: Bench, alpha: str = "dirichlet:0.3", peers: int = 32, seed: int = 1) -> Figures:
+def calm(model_host: ModelHost, alpha: str = "dirichlet:0.3", peers: int = 32, seed: int = 1) -> Figures:
     """The share of peers that change communities when one fingerprint becomes that of a little later, or one comes."""
-    parts = split(bench.data["y"].numpy(), bench.samples, peers, parse_split(alpha), seed)
-    genesis, taker = Bench(bench.task, seed=seed).genesis, Fingerprinter(bench, seed)
+    parts = split_rows(model_host.data["y"].numpy(), model_host.samples, peers, parse_split(alpha), seed)
+    genesis, taker = ModelHost(model_host.task, seed=seed).genesis, Fingerprinter(model_host, seed)
     view: dict[PeerId, Row] = {}
     later: dict[PeerId, Row] = {}
     for number, part in enumerate(parts):
-        trainer, peer = Trainer(bench, part, seed=number), PeerId(f"{number:03d}")
+        trainer, peer = Trainer(model_host, part, seed=number), PeerId(f"{number:03d}")
         weights = trainer.steps(genesis, 5 * ALONE).weights
         view[peer] = fingerprint(taker, trainer, weights)
         later[peer] = fingerprint(taker, trainer, trainer.steps(weights, 10).weights)

@@ -23,7 +23,7 @@ from p2pnode.runtime.seams import SystemClock
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode
+from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode_message
 from p2pnode.wire.records import sign_record
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
@@ -45,9 +45,9 @@ class BenchServer:
         message = decode_request(request)
         assert self.records is not None
         if isinstance(message, Find):
-            return encode(self.records.serve_find(message))
+            return encode_message(self.records.serve_find(message))
         assert isinstance(message, Store)
-        return encode(self.records.serve_store(peer, message))
+        return encode_message(self.records.serve_store(peer, message))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         size = int(request)
@@ -82,7 +82,7 @@ def fill_directory(stores: Iterable[Records], peers: int) -> None:
     now = SystemClock().time()
     for number in range(peers):
         identity = Identity(number.to_bytes(32, "big"))
-        value = encode(Announcement(f"peer {number}", TAG, (f"/ip4/127.0.0.1/tcp/1/p2p/{identity.peer_id}",)))
+        value = encode_message(Announcement(f"peer {number}", TAG, (f"/ip4/127.0.0.1/tcp/1/p2p/{identity.peer_id}",)))
         for depth in range(MAX_DEPTH):
             record = sign_record(identity, key_at(TAG, path_of(identity.peer_id, depth)), value, now + 500)
             if {records.kept.put(record, identity.peer_id, now)[0] for records in stores} == {"stored"}:

@@ -17,19 +17,19 @@ from msgspec.structs import replace
 from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
-from p2pnode.watch.dashboard.server import Place, served
+from p2pnode.watch.dashboard.server import PageAddress, served
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import (
-    Event,
     ExchangeRow,
     Guest,
-    LearningStatus,
     Machine,
     MergeRow,
+    NodeEvent,
+    NodeStatus,
     PeerRow,
     ShardRow,
-    Status,
     Traffic,
+    TrainStatus,
     VisitRow,
 )
 
@@ -58,7 +58,7 @@ class PretendNode:
         self.seconds = 0
         self.left = False
         self.guest = Guest()
-        self.events = [Event(self._start, "joined", "joined run 'run of quiet-otter-07'")]
+        self.events = [NodeEvent(self._start, "joined", "joined run 'run of quiet-otter-07'")]
         self.condition, self.why = "connected", f"connected: {peers} peers here"
         self.asked: list[str] = []
         self._given = names
@@ -71,8 +71,8 @@ class PretendNode:
 
     # ---- what a view needs of a node ----
 
-    def status(self) -> Status:
-        return Status(
+    def status(self) -> NodeStatus:
+        return NodeStatus(
             id=ME, name="quiet-otter-07", run=RUN, role="node", condition=self.condition, why=self.why, private=False,
             uptime_seconds=float(self.seconds), clock_offset_seconds=0.0, addresses=(), invite=INVITE, daemon_starts=1,
             traffic=Traffic(41_000 * self.seconds, 130_000 * self.seconds, 4 * self.seconds, 5 * self.seconds, 2),
@@ -81,7 +81,7 @@ class PretendNode:
             machine=Machine(0.62, 0.48, 412_000_000, 6_100_000_000),
         )  # fmt: skip
 
-    def on_event(self, listener: Callable[[Event], None]) -> None: ...
+    def on_event(self, listener: Callable[[NodeEvent], None]) -> None: ...
 
     def leave(self) -> None:
         self.left = True
@@ -89,7 +89,7 @@ class PretendNode:
     async def look_around(self) -> None:
         self.turn()
 
-    async def obey(self, request: ControlRequest) -> ControlAnswer:
+    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
         self.asked.append(request.do)
         if request.do == "log":
             return ControlAnswer(
@@ -157,9 +157,9 @@ class PretendNode:
             circle=self._circle(number),
         )  # fmt: skip
 
-    def _learning(self) -> LearningStatus:
+    def _learning(self) -> TrainStatus:
         loss = self._loss(0, self.seconds)
-        return LearningStatus(
+        return TrainStatus(
             task="fashion-mnist", parameters=61_706, rounds=self.seconds, steps=38 * self.seconds, samples=4_096,
             steps_per_second=412.0, loss=loss, test_loss=1.08 * loss, accuracy=max(0.1, 1 - loss / 2.4),
             update_norm=0.2 * loss, exchanges=3 * self.seconds, entries=11 * self.seconds,
@@ -226,9 +226,9 @@ def _animal(number: int) -> str:
 
 
 @contextlib.contextmanager
-def serving(node: PretendNode, port: int = 0) -> Iterator[Place]:
+def serving(node: PretendNode, port: int = 0) -> Iterator[PageAddress]:
     """Its page, served from a thread with a loop of its own."""
-    placed: Future[Place] = Future()
+    placed: Future[PageAddress] = Future()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
 

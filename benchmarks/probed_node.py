@@ -44,7 +44,7 @@ async def call_often(node: Node, calls: int, file: Path) -> None:
     times = []
     for _ in range(calls):
         begun = time.perf_counter()
-        await node._parts.calls.ask(peer, Ping(), Pong)
+        await node._services.calls.ask(peer, Ping(), Pong)
         times.append((time.perf_counter() - begun) * 1000)
         await asyncio.sleep(PACE)
     write(file, times)
@@ -52,7 +52,7 @@ async def call_often(node: Node, calls: int, file: Path) -> None:
 
 async def somebody(node: Node) -> PeerId:
     while True:
-        for peer in node._parts.table.present(node.access.tag if node.access is not None else ""):
+        for peer in node._services.table.present(node.access.tag if node.access is not None else ""):
             return peer.id
         await asyncio.sleep(0.1)
 

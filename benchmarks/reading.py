@@ -21,12 +21,12 @@ from statistics import mean
 
 from benchmarks.common import Figures, progress, read_sizes, run
 from benchmarks.members import TAG, Member
-from p2pnode.discovery.announcing import ANNOUNCE_TTL, Me
+from p2pnode.discovery.announcing import ANNOUNCE_TTL, SelfDescription
 from p2pnode.discovery.membership import ANNOUNCE_PERIOD, Membership
 from p2pnode.network.base import Seconds
 from p2pnode.network.sim import SimNetwork, SimSwarm
-from p2pnode.node.assemble import make_parts
-from p2pnode.runtime.seams import World, inline
+from p2pnode.node.assemble import make_services
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES
 from p2pnode.simulate import SimClock, identity_of, run_sim
 from p2pnode.storage.files import MemoryStorage
@@ -36,7 +36,7 @@ from p2pnode.wire.messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
     Announcement,
-    Found,
+    FoundRecords,
     GetPeers,
     Hello,
     Peers,
@@ -45,7 +45,7 @@ from p2pnode.wire.messages import (
     Welcome,
     decode_answer,
     decode_request,
-    encode,
+    encode_message,
 )
 from p2pnode.wire.records import SignedRecord
 
@@ -78,11 +78,11 @@ class Neighbour(Member):
         now = self._crowd.clock.time()
         match decode_request(request):
             case Ping():
-                return encode(Pong(now, MAX_PEERS_PER_ANSWER))
+                return encode_message(Pong(now, MAX_PEERS_PER_ANSWER))
             case Hello():
-                return encode(Welcome(PROTOCOL, now, TAG, announcement=self.record))
+                return encode_message(Welcome(PROTOCOL, now, TAG, announcement=self.record))
             case GetPeers():
-                return encode(Peers(self._crowd.some_records()))
+                return encode_message(Peers(self._crowd.some_records()))
         return await super().answer(peer, request)
 
     async def live(self, when: Seconds = 0.0) -> None:
@@ -158,7 +158,7 @@ class CountedNetwork(SimNetwork):
         answer = await super().call(peer, request, timeout)
         self.counts["bytes"] += len(request) + len(answer)
         if asked == "Find":
-            self.counts["records"] += len(decode_answer(answer, Found).records)
+            self.counts["records"] += len(decode_answer(answer, FoundRecords).records)
         return answer
 
 
@@ -169,13 +169,13 @@ class Watched(Membership):
         identity = crowd.identity()
         self.network = CountedNetwork(crowd.swarm, identity.peer_id)
         self.counts = self.network.counts
-        world = World(crowd.clock, random.Random(identity.peer_id), MemoryStorage(), inline)
-        parts = make_parts(identity, world, self.network)
-        super().__init__(Me("watched", "node", TAG, (crowd.first,)), parts)
-        self.table = parts.table
+        world = Seams(crowd.clock, random.Random(identity.peer_id), MemoryStorage(), inline)
+        services = make_services(identity, world, self.network)
+        super().__init__(SelfDescription("watched", "node", TAG, (crowd.first,)), services)
+        self.table = services.table
         self.table.max_peers = table
         self._server = Neighbour(crowd, self.network, identity)
-        self._server.records = parts.records
+        self._server.records = services.records
 
     async def live(self) -> None:
         await self.network.start(self._server)

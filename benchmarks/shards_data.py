@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from p2pnode.shards.shard import SHARD_SAMPLES
-from p2pnode.shards.split import parse_split, split
+from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist
 
 PIXELS = 28 * 28
@@ -56,7 +56,7 @@ def deal(how: str, noise: str, peers: int, seed: int) -> Dealt:
     task = FashionMnist()
     data, tests = task.data(), task.test_data()
     true = data["y"][:SAMPLES].numpy()
-    shards, held = _cut(split(true, SAMPLES, peers, parse_split(how), seed), seed)
+    shards, held = _cut(split_rows(true, SAMPLES, peers, parse_split(how), seed), seed)
     return Dealt(
         data["x"][:SAMPLES].reshape(-1, PIXELS).float() / 255,
         _mislabelled(true, shards, noise, seed),

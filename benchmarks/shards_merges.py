@@ -13,7 +13,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from p2pnode.compression.weights import Floats, to_units
-from p2pnode.merging.policy import Facts, Origin, Policy
+from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
 from p2pnode.wire.ids import Identity
 
@@ -32,7 +32,7 @@ class Merging:
         self._names = [Identity(blake3(f"peer {number} of {seed}".encode()).digest()) for number in range(peers)]
         make = policy_named("average" if kind == "dense" else kind)
         self.policies: list[Policy] = [
-            make(Origin(to_units(genesis), name, "00" * 32, "main", "00" * 32, settings, seed, layers))
+            make(PolicySetup(to_units(genesis), name, "00" * 32, "main", "00" * 32, settings, seed, layers))
             for name in self._names
         ]
         self.bytes = 0
@@ -46,7 +46,7 @@ class Merging:
     def end_round(self, begun: Rows, after: Rows, steps: int, samples: int) -> Rows:
         """Publish, exchange, merge; where each peer's next round begins."""
         for policy, start, end in zip(self.policies, begun, after, strict=True):
-            facts = Facts(steps, 1.0, samples, len(self.policies))
+            facts = RoundFacts(steps, 1.0, samples, len(self.policies))
             policy.publish(policy.record(start, end, facts))
         if self._kind == "deltaset":
             starts = self._merged()

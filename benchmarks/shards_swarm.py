@@ -22,8 +22,8 @@ from benchmarks.shards_models import SIZES, Models, outputs_of
 from benchmarks.shards_tuning import RouteTuning, choose_mixture, learnt, with_mixture
 from p2pnode.shards.confidence import Confidences, Shares
 from p2pnode.shards.datum import DatumStates, StateRules, age_of_round, chances, scored, untouched
-from p2pnode.shards.route import PeerView, RouteRules, ShardView, choose_shipment
-from p2pnode.shards.visits import Past
+from p2pnode.shards.route import RouteRules, ShardCandidate, ShardView, choose_shipment
+from p2pnode.shards.visits import EarlierVisits
 from p2pnode.training.sampling import DrawnBatches, Floats, base_chances, sampling
 
 STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it
@@ -82,7 +82,7 @@ class Swarm:
         self.first: list[Shares] = [np.full(SAMPLES, np.nan, np.float32) for _ in range(plan.peers)]
         self.age = [0.0] * plan.peers
         self.states: list[DatumStates] = [untouched(SAMPLES) for _ in range(plan.peers)]
-        self.visits: list[dict[int, dict[str, Past]]] = [{shard: {} for shard in held} for held in self.held]
+        self.visits: list[dict[int, dict[str, EarlierVisits]]] = [{shard: {} for shard in held} for held in self.held]
         self.tunings = [RouteTuning() for _ in range(plan.peers)]
         self.sent: list[Sent] = []
         self.measured: list[list[float]] = []
@@ -172,7 +172,7 @@ class Swarm:
         if not plan.guarded:
             rules = RouteRules(forget_seconds=rules.forget_seconds, failing_models=1 << 30, most_quarantined=1.0)
         peers = [
-            PeerView(
+            ShardCandidate(
                 str(other),
                 str(other),
                 self.data.counts(self.held[other]),
@@ -199,13 +199,13 @@ class Swarm:
             float(self.states[peer].quarantined[places].mean()),
         )
 
-    def _history(self, peer: int, shard: int, number: int) -> dict[str, Past]:
+    def _history(self, peer: int, shard: int, number: int) -> dict[str, EarlierVisits]:
         """What came with the shard, and this peer's own stay."""
         places = self.data.shards[shard]
         first, after = self.first[peer][places], self.seen[peer].mean(places)
         if np.isnan(first).all():
             return self.visits[peer][shard]
-        stay = Past(str(peer), 1, float(np.nanmean(first)), after, float(number))
+        stay = EarlierVisits(str(peer), 1, float(np.nanmean(first)), after, float(number))
         return {**self.visits[peer][shard], str(peer): stay}
 
     def _arrive(self, sent: Sent) -> None:

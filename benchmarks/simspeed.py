@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.common import progress
-from p2pnode.simulate import Plan, Simulation, run_sim
+from p2pnode.simulate import Scenario, Simulation, run_sim
 
 SIZES = (16, 64, 256)
 WARM_UP = 60.0  # virtual seconds until all have met
@@ -37,7 +37,7 @@ class Row:
 
 async def measured(nodes: int, seconds: float) -> Row:
     """Let the nodes meet; then time what they do from there on."""
-    simulation = Simulation(Plan(peers=nodes, seed=1, sample_every=0.0))
+    simulation = Simulation(Scenario(peers=nodes, seed=1, sample_every=0.0))
     await simulation.start()
     await simulation.go_on(WARM_UP)
     calls = simulation.swarm.trace.counts["call"]

@@ -21,13 +21,13 @@ from hivemind.compression import Float16Compression
 
 from p2pnode.jobs.train.checkpoints import SHARE
 from p2pnode.jobs.train.prepare import fixed_rows
-from p2pnode.node.entrance import Share
+from p2pnode.node.entrance import DataPart
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.optimizers import AdamW, Sgd
 from p2pnode.tasks.task import Task, length
 from p2pnode.training.batches import Batches
 from p2pnode.training.evaluation import FEW, next_count, spread
-from p2pnode.training.host import Bench, build_model
+from p2pnode.training.host import ModelHost, build_model
 
 SEED = 7  # of the first weights, the same for all
 TELL_EVERY = 0.25  # seconds: each step() of hivemind goes into the DHT, 0.4 MB/s for small models if told every time
@@ -64,9 +64,9 @@ def optimizer(task: Task, model: torch.nn.Module, words: dict[str, Any]) -> hive
 def main(words: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     task = load_task(words["task"], words["options"], words["source"])
-    bench = Bench(task)
+    model_host = ModelHost(task)
     model = build_model(task, SEED)
-    rows = torch.from_numpy(fixed_rows(bench, Share(words["split"], words["part"], words["parts"])))
+    rows = torch.from_numpy(fixed_rows(model_host, DataPart(words["split"], words["part"], words["parts"])))
     batches = Batches(rows, task.batch_size, words["part"])
     averaged = optimizer(task, model, words)
     inner = averaged.state_averager.optimizer  # torch's own, over the model's parameters
@@ -74,7 +74,7 @@ def main(words: dict[str, Any]) -> None:
     while True:
         begun = time.perf_counter()
         model.train()
-        task.loss(model, bench.batch(batches.next())).backward()  # type: ignore[no-untyped-call]
+        task.loss(model, model_host.batch(batches.next())).backward()  # type: ignore[no-untyped-call]
         untold += task.batch_size
         if time.monotonic() - told_at >= TELL_EVERY:
             busy += time.perf_counter() - begun
@@ -90,7 +90,7 @@ def main(words: dict[str, Any]) -> None:
             looked = time.monotonic()
             model.eval()
             with torch.no_grad():
-                found = task.evaluate(model, spread(bench.test, count))
+                found = task.evaluate(model, spread(model_host.test, count))
             told = {"loss": found.loss, "accuracy": found.accuracy, "epoch": averaged.local_epoch}
             part = Path(words["status"] + ".part")
             part.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
@@ -98,7 +98,7 @@ def main(words: dict[str, Any]) -> None:
             now = time.monotonic()
             every, took = words["evaluate_every"], now - looked
             evaluate_at = now + max(every, took / SHARE)  # as a node paces itself
-            count = next_count(count, length(bench.test), took, every)
+            count = next_count(count, length(model_host.test), took, every)
 
 
 if __name__ == "__main__":

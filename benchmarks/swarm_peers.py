@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from benchmarks.swarm_net import Links
 from p2pnode.node.control import ControlRequest, ask
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import LearningStatus, Status
+from p2pnode.wire.status import NodeStatus, TrainStatus
 
 if TYPE_CHECKING:
     from benchmarks.swarm import Case
@@ -96,14 +96,14 @@ class NodePeer(Started):
         words += [word for key, value in self.case.options.items() for word in ("--task-option", f"{key}={value}")]
         return words + [word for key, value in self.case.settings.items() for word in ("--set", f"{key}={value}")]
 
-    def _status(self) -> Status | None:
+    def _status(self) -> NodeStatus | None:
         try:
             return ask(self._data_dir, ControlRequest("status")).status
         except LocalProblem:
             self.alive()
             return None
 
-    def _learning(self) -> LearningStatus | None:
+    def _learning(self) -> TrainStatus | None:
         status = self._status()
         return None if status is None else status.learning
 

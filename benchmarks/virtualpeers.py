@@ -19,14 +19,14 @@ from blake3 import blake3
 
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.jobs.train.steps import MOST as SLICES
-from p2pnode.jobs.train.steps import split
+from p2pnode.jobs.train.steps import split_steps
 from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.deltaset.pace import pace_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, MakePolicy, Origin, Policy
+from p2pnode.merging.policy import MakePolicy, Policy, PolicySetup, RoundFacts
 from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.training.background import measure_influence
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.rounds import local_steps, shortened
 from p2pnode.training.trainer import Trainer, TrainResult
 from p2pnode.wire.ids import Identity
@@ -80,7 +80,7 @@ class VirtualPeers:
 
     def __init__(
         self,
-        bench: Bench,
+        model_host: ModelHost,
         parts: Sequence[np.ndarray],
         make: MakePolicy,
         settings: Mapping[str, float],
@@ -100,17 +100,17 @@ class VirtualPeers:
             identity = Identity(blake3(f"peer {number} of run {plan.seed}".encode()).digest())
             circle = circles[number] if circles else f"circle {number // plan.circle}" if plan.circle else ""
             lineage = circle_lineage(GENESIS, circle).hex()
-            origin = Origin(
+            origin = PolicySetup(
                 to_units(genesis),
                 identity,
                 lineage,
                 "main",
-                bench.layout.hash,
+                model_host.layout.hash,
                 settings,
                 plan.seed,
-                bench.layout.layer_sizes,
+                model_host.layout.layer_sizes,
             )
-            trainer = Trainer(bench, part, seed=plan.seed * 1000 + number)
+            trainer = Trainer(model_host, part, seed=plan.seed * 1000 + number)
             self.peers.append(Peer(identity, make(origin), trainer, random.Random(plan.seed * 1000 + number), circle))
 
     def run(self) -> None:
@@ -136,7 +136,7 @@ class VirtualPeers:
         if count <= 0:
             return
         corrects = isinstance(peer.policy, DeltaSetPolicy) and peer.policy.author.tuning.tau > 0
-        self._slice(peer, None, split(count, SLICES if corrects else 1), pace.rate * self.plan.rate)
+        self._slice(peer, None, split_steps(count, SLICES if corrects else 1), pace.rate * self.plan.rate)
 
     def _slice(self, peer: Peer, before: tuple[Floats, TrainResult] | None, counts: list[int], rate: float) -> None:
         """The next steps of a round, of which `before` were done, as the node does them (node/training/slices.py)."""
@@ -151,10 +151,10 @@ class VirtualPeers:
             self._after(counts[0], lambda: self._slice(peer, (begun, result), counts[1:], rate))
             return
         measure_influence(peer.policy, peer.trainer, result.weights)
-        facts = Facts(result.steps, result.loss, result.samples, len(self.mates(peer)) + 1)
+        facts = RoundFacts(result.steps, result.loss, result.samples, len(self.mates(peer)) + 1)
         self._after(counts[0], lambda: self._end(peer, begun, result.weights, facts))
 
-    def _end(self, peer: Peer, begun: Floats, after: Floats, facts: Facts) -> None:
+    def _end(self, peer: Peer, begun: Floats, after: Floats, facts: RoundFacts) -> None:
         policy = peer.policy
         policy.publish(policy.record(begun, after, facts))
         peer.done += facts.steps
@@ -242,14 +242,16 @@ class VirtualPeers:
 
 
 def in_step(
-    bench: Bench, parts: Sequence[np.ndarray], plan: Plan, genesis: Floats, every: int
+    model_host: ModelHost, parts: Sequence[np.ndarray], plan: Plan, genesis: Floats, every: int
 ) -> tuple[list[Peer], list[Floats]]:
     """Synchronous all-reduce: all do `every` steps, then take the mean. Bytes are those of a ring, in float32.
 
     Returns the peers and, for each, the read-out (EMA 0.8/0.2 of the means).
     """
     peers = [
-        Peer(Identity(bytes([number]) * 32), None, Trainer(bench, part, plan.seed * 1000 + number), random.Random())  # type: ignore[arg-type]
+        Peer(
+            Identity(bytes([number]) * 32), None, Trainer(model_host, part, plan.seed * 1000 + number), random.Random()
+        )  # type: ignore[arg-type]
         for number, part in enumerate(parts)
     ]
     mean, readout = genesis, genesis

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from benchmarks.pretend import PretendNode
 from p2pnode.cli import main
 from p2pnode.node.node import Node
-from p2pnode.wire.status import Status
+from p2pnode.wire.status import NodeStatus
 
 _status, _look_around = Node.status, Node.look_around
 _swarm = PretendNode(int(os.environ.get("WATCHED_PEERS", "64")), 4, shards=0)
 
 
-def status(self: Node) -> Status:
+def status(self: Node) -> NodeStatus:
     made_up = _swarm.status()
     return replace(_status(self), peers=made_up.peers, exchanges=made_up.exchanges)
 

@@ -51,7 +51,7 @@ class Demo:
         self._learn("Act 3: all four learn together …")
         received = self._leave()
         alone.finish(self.stage.nodes)
-        policies = [left_on_disk(node, plan, run, alone.bench) for node in self.stage.nodes]
+        policies = [left_on_disk(node, plan, run, alone.model_host) for node in self.stage.nodes]
         close_the_books(policies)
         _check_log(policies[1].author.rounds, before)
         accuracies = [node.learned.accuracy or 0.0 for node in self.stage.nodes if node.learned is not None]

@@ -9,17 +9,17 @@ from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
 from p2pnode.compression.weights import to_units
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.jobs.train.exchange import MODEL
-from p2pnode.jobs.train.plan import open_bench
+from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fixed_rows
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Origin
-from p2pnode.node.entrance import Share
+from p2pnode.merging.policy import PolicySetup
+from p2pnode.node.entrance import DataPart
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import DiskStorage
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.run import Plan, read_manifest
+from p2pnode.wire.run import TrainPlan, read_manifest
 
 CHUNK = 100  # local steps of the lonely training at a time
 PAUSE = 0.05
@@ -28,11 +28,13 @@ PAUSE = 0.05
 class Alone:
     """The same trainers on the same parts from the same first weights, as many local steps as the nodes do."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.bench: Bench = open_bench(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
-        shares = [Share(SPLIT, part, len(NAMES)) for part in range(len(NAMES))]
-        self._trainers = [Trainer(self.bench, fixed_rows(self.bench, share), seed=share.part) for share in shares]
-        self._weights = [self.bench.genesis.copy() for _ in NAMES]
+    def __init__(self, plan: TrainPlan) -> None:
+        self.model_host: ModelHost = open_model_host(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
+        shares = [DataPart(SPLIT, part, len(NAMES)) for part in range(len(NAMES))]
+        self._trainers = [
+            Trainer(self.model_host, fixed_rows(self.model_host, share), seed=share.part) for share in shares
+        ]
+        self._weights = [self.model_host.genesis.copy() for _ in NAMES]
         self._stop = Event()
         self._thread: Thread | None = None
 
@@ -65,7 +67,7 @@ class Alone:
         return max(0, steps)
 
 
-def plan_of(node: DemoNode) -> Plan:
+def plan_of(node: DemoNode) -> TrainPlan:
     """The plan of the run a node is in, from its disk."""
     assert node.status is not None
     plan = read_manifest((node.data_dir / "runs" / node.status.run / "manifest").read_bytes()).plan
@@ -73,11 +75,11 @@ def plan_of(node: DemoNode) -> Plan:
     return plan
 
 
-def left_on_disk(node: DemoNode, plan: Plan, run: str, bench: Bench) -> DeltaSetPolicy:
+def left_on_disk(node: DemoNode, plan: TrainPlan, run: str, model_host: ModelHost) -> DeltaSetPolicy:
     """A node's delta set as it saved it on leaving."""
     identity = Identity.from_key_file((node.data_dir / "identity.key").read_bytes())
-    genesis = to_units(bench.genesis)
-    policy = DeltaSetPolicy(Origin(genesis, identity, plan.genesis, MODEL, plan.layout, plan.settings, plan.seed))
+    genesis = to_units(model_host.genesis)
+    policy = DeltaSetPolicy(PolicySetup(genesis, identity, plan.genesis, MODEL, plan.layout, plan.settings, plan.seed))
     saved = Progress(DiskStorage(node.data_dir), f"runs/{run}/{MODEL}").load()
     if saved is None:
         raise Failed(f"{node.name} left nothing on its disk")

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from p2pnode.node.control import ControlRequest, ask
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import LearningStatus, Status
+from p2pnode.wire.status import NodeStatus, TrainStatus
 
 NAMES = ("alice", "bob", "carol", "dave")
 SPLIT = "dirichlet:0.3"
@@ -51,8 +51,8 @@ class DemoNode:
     data_dir: Path
     command: list[str]
     process: subprocess.Popen[bytes]
-    status: Status | None = None
-    learned: LearningStatus | None = None  # the last that was heard, also while the node is gone
+    status: NodeStatus | None = None
+    learned: TrainStatus | None = None  # the last that was heard, also while the node is gone
     peer_id: str = ""
     alone: float | None = None  # accuracy of the same training without the others
     received_before: int = 0  # bytes, by processes that were killed

@@ -118,7 +118,7 @@ def _split(
     """Two halves, or as many parts as a crowd makes; who splits goes with its part. One part stays."""
     if rounds_here < (SETTLE_ROUNDS if len(members) <= MAX_CIRCLE else HASTE_ROUNDS):
         return Advice("stay", f"{len(members)} members; the circle changed lately")
-    parts = _parts(members, tree, aim)
+    parts = _services(members, tree, aim)
     part = next(part for part in parts if me in part)
     acts = me == members[0] or (len(parts) > 2 and me == min(part) and part is not parts[-1])
     if not acts and rng.random() * len(members) >= LOT:
@@ -129,7 +129,7 @@ def _split(
     return Advice("split", f"{len(members)} members; {TARGET} are aimed at", members=tuple(leaving))
 
 
-def _parts(members: list[PeerId], tree: Dendrogram, aim: Aim) -> list[list[PeerId]]:
+def _services(members: list[PeerId], tree: Dendrogram, aim: Aim) -> list[list[PeerId]]:
     """Adjacent branches each, or every second, third … peer along the branches."""
     order = {peer: number for number, peer in enumerate(tree.leaves)}
     ranked = sorted(members, key=lambda peer: (order.get(peer, len(order)), peer))

@@ -12,9 +12,9 @@ from ..merging.deltaset.lineage import circle_lineage, is_split_off
 from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.policy import Policy
 from ..network.base import Seconds
-from ..node.assemble import Parts
-from ..training.progress import Standings
-from ..wire.bounded import remember
+from ..node.assemble import Services
+from ..training.progress import TrainProgress
+from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import Bridge, Exchanged
@@ -37,14 +37,14 @@ class Bridging:
     """One model's talk with circles it does not belong to. Only delta sets have circles to bridge."""
 
     def __init__(
-        self, parts: Parts, admission: Admission, policy: Policy, genesis: bytes, standings: Standings
+        self, services: Services, admission: Admission, policy: Policy, genesis: bytes, train_progress: TrainProgress
     ) -> None:
         """`genesis` is the run's lineage, from which those of its circles follow."""
-        self._parts = parts
+        self._services = services
         self._admission = admission
         self._policy = policy if isinstance(policy, DeltaSetPolicy) else None
         self._genesis = genesis
-        self._standings = standings
+        self._train_progress = train_progress
         self._told: Told | None = None
         self._asked: dict[PeerId, int] = {}  # until which round each is left alone
         self._answering = False
@@ -63,10 +63,12 @@ class Bridging:
         """
         if not self.often:
             return []
-        where = {peer.id: peer.announcement.circle for peer in self._parts.table.learners(self._admission.access.tag)}
+        where = {
+            peer.id: peer.announcement.circle for peer in self._services.table.learners(self._admission.access.tag)
+        }
         sizes = Counter(where.values())
         small = {name for name in sizes if is_split_off(name) and sizes[name] < LEAST_MEMBERS}
-        rested = {peer for peer in where if self._standings.rounds >= self._asked.get(peer, 0)}
+        rested = {peer for peer in where if self._train_progress.rounds >= self._asked.get(peer, 0)}
         return [peer for peer, name in where.items() if name not in (circle, *small) and peer in rested]
 
     async def ask(self, partner: Peer, group: int) -> None:
@@ -76,17 +78,17 @@ class Bridging:
         question = self._policy.bridges.ask(other, group)
         if not question:
             return
-        remember(self._asked, partner.id, self._standings.rounds + group, MOST_ASKED)
+        keep_newest(self._asked, partner.id, self._train_progress.rounds + group, MOST_ASKED)
         proof = self._admission.proof(partner.id)
         request = Bridge(self._admission.access.tag, self._admission.model, question, proof)
         try:
-            answer = (await self._parts.calls.ask(partner.id, request, Exchanged, BRIDGE_TIMEOUT)).body
+            answer = (await self._services.calls.ask(partner.id, request, Exchanged, BRIDGE_TIMEOUT)).body
         except (PeerError, NetworkDown):
             return
         if answer:  # else it has moved to another circle since it said where it is
             self._told = Told(partner.id, other, answer, group)
-            now = self._parts.world.clock.time()
-            self._standings.note_exchange(partner.id, len(question), len(answer), now)
+            now = self._services.seams.clock.time()
+            self._train_progress.note_exchange(partner.id, len(question), len(answer), now)
 
     def move(self) -> None:
         """Our circle is another now: what was told was for the old one."""
@@ -101,9 +103,9 @@ class Bridging:
         if told is None or policy is None:
             return None
         try:
-            return await self._parts.world.compute(lambda: policy.bridges.draft(told.other, told.answer, told.group))
+            return await self._services.seams.compute(lambda: policy.bridges.draft(told.other, told.answer, told.group))
         except ValueError as fault:
-            self._parts.fault(told.partner, f"bridge: {fault}")
+            self._services.fault(told.partner, f"bridge: {fault}")
             return None
 
     # ---- answering ----
@@ -118,7 +120,7 @@ class Bridging:
             raise PeerRefused("busy", "one bridge at a time")
         self._answering = True
         try:
-            return Exchanged(await self._parts.world.aside(lambda: policy.bridges.answer(request.body)))
+            return Exchanged(await self._services.seams.background(lambda: policy.bridges.answer(request.body)))
         except ValueError as fault:
             raise PeerMisbehaved(f"bridge: {fault}") from None
         finally:

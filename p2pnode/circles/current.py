@@ -17,7 +17,7 @@ _NAME, _FOUND, _SINCE = "circle/name", "circle/found", "circle/since"
 
 
 @dataclass
-class OwnCircle:
+class CurrentCircle:
     """The circle this node is in. The run's first has no name."""
 
     name: str = ""

@@ -16,25 +16,25 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..compression.weights import Floats
-from ..jobs.train.checkpoints import Saving
-from ..jobs.train.exchange import Exchanging
+from ..jobs.train.checkpoints import Checkpoints
+from ..jobs.train.exchange import ExchangeLoop
 from ..merging.deltaset.bridges import BridgeDraft
-from ..merging.deltaset.lineage import Found, circle_lineage, encode_found, name_of
+from ..merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, encode_found
 from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import Unsuited
 from ..merging.snapshots.outline import Snapshot
-from ..node.assemble import Parts
-from ..training.newcomer_probe import FirstLook
-from ..training.progress import Standings
+from ..node.assemble import Services
+from ..training.newcomer_probe import NewcomerProbe
+from ..training.progress import TrainProgress
 from ..training.trainer import Trainer
 from ..wire.errors import LocalProblem
 from ..wire.ids import PeerId, short
 from ..wire.run import GENESIS
 from .advice import Advice, Declared, joinable
-from .founding import CircleWords
-from .splits import CircleSplits
-from .transitions import elsewhere, follow, split_off, union_with
+from .founding import FoundingRecords
+from .splits import SplitWatcher
+from .transitions import elsewhere, follow_split, split_off, union_with
 from .trust import LEAST_MEMBERS, LONG, CircleTrust, founded_well, worth_a_look
 
 DECIDE_EVERY = 5  # rounds
@@ -60,35 +60,35 @@ async def tell_nobody(peers: list[PeerId]) -> None:
     """While nobody is there to be told."""
 
 
-class Circling:
+class CircleDriver:
     """One model's way through its run's circles."""
 
     def __init__(
         self,
-        parts: Parts,
-        exchanging: Exchanging,
+        services: Services,
+        exchange_loop: ExchangeLoop,
         policy: DeltaSetPolicy,
         genesis: bytes,
-        standings: Standings,
+        train_progress: TrainProgress,
         trainer: Trainer,
-        saving: Saving,
+        saving: Checkpoints,
     ) -> None:
-        self.own = exchanging.own
-        self.words = CircleWords(parts, exchanging.admission, exchanging.own)
+        self.own = exchange_loop.own
+        self.words = FoundingRecords(services, exchange_loop.admission, exchange_loop.own)
         self.tell: Callable[[list[PeerId]], Awaitable[None]] = tell_nobody  # where this node is now
-        self._parts = parts
-        self._exchanging = exchanging
+        self._services = services
+        self._exchange_loop = exchange_loop
         self._policy = policy
         self._genesis = genesis
-        self._standings = standings
+        self._train_progress = train_progress
         self._trainer = trainer
-        self._saving = saving
-        self._trust = CircleTrust(trainer, standings)
-        self._splits = CircleSplits(parts, exchanging, policy, standings, self.words)
+        self._checkpoints = saving
+        self._trust = CircleTrust(trainer, train_progress)
+        self._splits = SplitWatcher(services, exchange_loop, policy, train_progress, self.words)
         self._going: Going | None = None
         self._told: list[PeerId] = []
         self._round = asyncio.Event()
-        self._followed: tuple[Found, int] | None = None  # a split we are part of, and how often it was tried
+        self._followed: tuple[CircleFounding, int] | None = None  # a split we are part of, and how often it was tried
 
     # ---- beside training ----
 
@@ -115,18 +115,18 @@ class Circling:
             await self._leave(regret)
         elif self._followed is not None:
             await self._follow(*self._followed)
-        elif self._standings.rounds % DECIDE_EVERY == 0:
+        elif self._train_progress.rounds % DECIDE_EVERY == 0:
             await self._decide()
 
-    async def _follow(self, found: Found, tries: int) -> None:
+    async def _follow(self, found: CircleFounding, tries: int) -> None:
         """Make the beginning the founder signed from our own entries; else take it from who is there."""
-        policy, name = self._policy, name_of(found)
+        policy, name = self._policy, circle_name(found)
         self._followed = (found, tries + 1) if tries < FOLLOW_TRIES else None
         try:
-            deltas = await self._parts.world.aside(lambda: follow(policy, found, self._genesis))
+            deltas = await self._services.seams.background(lambda: follow_split(policy, found, self._genesis))
         except ValueError as fault:
             self._followed = None
-            self._parts.fault(found.founder, f"circle: {fault}")
+            self._services.fault(found.founder, f"circle: {fault}")
             return
         why = f"{short(found.founder)} split a circle of {found.group}"
         if deltas is not None:
@@ -137,53 +137,53 @@ class Circling:
     # ---- deciding ----
 
     async def _decide(self) -> None:
-        if not self._exchanging.likeness.fingerprint:
+        if not self._exchange_loop.likeness.fingerprint:
             return
         circles = self._circles(self.own.name or GENESIS)
-        advice = await self._exchanging.likeness.advise(circles, self._splits.rounds_here)
+        advice = await self._exchange_loop.likeness.advise(circles, self._splits.rounds_here)
         if advice.what == "split":
             await self._split(advice)
         elif advice.what == "join":
             circle = self._where_mates_went(circles) or _named(advice.circle)
-            await self._prepare(circle, advice.why, self._exchanging.members())
+            await self._prepare(circle, advice.why, self._exchange_loop.members())
         elif advice.what == "move":
             await self._prepare(_named(advice.circle), advice.why)
 
     def _circles(self, mine: str) -> dict[PeerId, str]:
         """Which learner is where, by its own word: those of bad standing are nowhere, nor who just left our circle."""
-        now, standing = self._parts.world.clock.monotonic(), self._parts.standing
-        found = {self._parts.identity.peer_id: mine}
-        for peer in self._parts.table.present(self._exchanging.admission.access.tag):
+        now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
+        found = {self._services.identity.peer_id: mine}
+        for peer in self._services.table.present(self._exchange_loop.admission.access.tag):
             circle = peer.announcement.circle
             left = circle == self.own.name and peer.id in self._splits.left
-            if peer.announcement.fingerprint and not left and not standing.ignored(peer.id, now):
+            if peer.announcement.fingerprint and not left and not reputation.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._trust.enterable(circle) else ""
         return worth_a_look(found, mine)
 
     def _where_mates_went(self, circles: dict[PeerId, str]) -> str:
         """The circle that one of our small one joined before us, if ours may too, or ""."""
-        may = joinable(Declared(self._parts.identity.peer_id, circles))
+        may = joinable(Declared(self._services.identity.peer_id, circles))
         went = (circles.get(peer, "") for peer in self._splits.mates)
         return next((_named(name) for name in went if name in may), "")
 
     async def _leave(self, why: str) -> None:
         """It was wrong to come: enter another circle, like a newcomer."""
         self._trust.useless(self.own.name, LONG)
-        advice = await self._exchanging.likeness.advise(self._circles(""), 0)
+        advice = await self._exchange_loop.likeness.advise(self._circles(""), 0)
         if advice.what == "enter" and await self._prepare(_named(advice.circle), f"left the last one: {why}"):
             self._followed = None
 
     async def _split(self, advice: Advice) -> None:
-        policy, group = self._policy, len(self._exchanging.members()) + 1
+        policy, group = self._policy, len(self._exchange_loop.members()) + 1
         try:
-            found, deltas = await self._parts.world.aside(
+            found, deltas = await self._services.seams.background(
                 lambda: split_off(policy, advice.members, group, self._genesis)
             )
         except ValueError:
             return  # our weights are being mended
         why = f"splits off with {len(advice.members) - 1} others: {advice.why}"
-        after = self._standings.rounds + SPREAD_ROUNDS
-        self._going = Going(name_of(found), encode_found(found), deltas, why, after)
+        after = self._train_progress.rounds + SPREAD_ROUNDS
+        self._going = Going(circle_name(found), encode_found(found), deltas, why, after)
 
     async def _prepare(self, name: str, why: str, joining: list[PeerId] | None = None) -> bool:
         """Take a snapshot of another circle, to go on from it; `joining` are those of our circle that go there too."""
@@ -195,7 +195,7 @@ class Circling:
         def take(snapshot: Snapshot) -> None:
             taken.append(elsewhere(self._policy, lineage, snapshot))
 
-        alone, take_from = len(members) < LEAST_MEMBERS, self._exchanging.snapshots.take_from
+        alone, take_from = len(members) < LEAST_MEMBERS, self._exchange_loop.snapshots.take_from
         known = not name or (found is not None and founded_well(found, self._policy.set.rules))
         if not known or not await take_from(members, name, take, on_its_word=alone):
             self._trust.useless(name)
@@ -212,19 +212,19 @@ class Circling:
         """How high the loss may be in a circle; None when its weights do much worse here than our own."""
         trust, policy = self._trust, self._policy
         try:
-            return await self._parts.world.compute(lambda: trust.most_loss(deltas.weights(), policy.weights()))
+            return await self._services.seams.compute(lambda: trust.most_loss(deltas.weights(), policy.weights()))
         except Unsuited as error:
             trust.useless(name, LONG)
             text = f"this node does not go to circle {name[:8] or GENESIS}: {error}"
-            self._parts.events.say("circle", text, warning=True)
+            self._services.events.say("circle", text, warning=True)
             return None
 
-    async def enter(self, look: FirstLook) -> bool:
+    async def enter(self, look: NewcomerProbe) -> bool:
         """For a newcomer: start in the circle that wants it most; False when that is the run's first, or none.
 
         Where there is a choice, by what its own data teach.
         """
-        likeness = self._exchanging.likeness
+        likeness = self._exchange_loop.likeness
         for _ in range(ENTER_TRIES):
             circles = self._circles("")
             known = await look.fingerprint() if len({*circles.values()} - {""}) > 1 else b""
@@ -241,34 +241,34 @@ class Circling:
     @property
     def due(self) -> bool:
         """Whether a change of circles is prepared."""
-        return self._going is not None and self._standings.rounds >= self._going.after
+        return self._going is not None and self._train_progress.rounds >= self._going.after
 
     async def change(self) -> BridgeDraft | None:
         """Between two rounds, when due: go on elsewhere. To be saved; then what to publish there first, if anything."""
         going, self._going = self._going, None
         assert going is not None
-        before = self._exchanging.members()
+        before = self._exchange_loop.members()
         try:
-            incarnation, weights, union = await self._parts.world.compute(lambda: self._pack(going))
+            incarnation, weights, union = await self._services.seams.compute(lambda: self._pack(going))
         except LocalProblem as problem:
-            self._parts.events.say("circle", f"this node stays in its circle: {problem}", warning=True)
+            self._services.events.say("circle", f"this node stays in its circle: {problem}", warning=True)
             return None
         # With no wait between: what this node answers is of the circle it says.
         self._policy.move(going.deltas, weights, incarnation)
-        self.own.name, self.own.found, self.own.since = going.name, going.found, self._standings.rounds
+        self.own.name, self.own.found, self.own.since = going.name, going.found, self._train_progress.rounds
         self._trainer.reset_optimizer()
-        self._exchanging.bridging.move()
-        self._exchanging.snapshots.offers.move()
+        self._exchange_loop.bridging.move()
+        self._exchange_loop.snapshots.offers.move()
         self._splits.moved()
         self._followed = None
         self._trust.came(going.most_loss)
-        self._told = [*before, *(peer for peer in self._exchanging.members() if peer not in before)]
-        self._parts.events.say("circle", f"in circle {going.name[:8] or GENESIS} now: {going.why}")
+        self._told = [*before, *(peer for peer in self._exchange_loop.members() if peer not in before)]
+        self._services.events.say("circle", f"in circle {going.name[:8] or GENESIS} now: {going.why}")
         return union
 
     def _pack(self, going: Going) -> tuple[int, Floats, BridgeDraft | None]:
         """Heavy. What is needed there: a log not written to yet, weights, a union. LocalProblem without a disk."""
-        incarnation = self._saving.begin_log()
+        incarnation = self._checkpoints.begin_log()
         union = None if going.union is None else union_with(self._policy, going.deltas, *going.union)
         return incarnation, going.deltas.weights(), union
 

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from ..discovery.admission import Admission
-from ..merging.deltaset.lineage import Found, read_found
+from ..merging.deltaset.lineage import CircleFounding, read_found
 from ..network.base import Seconds
-from ..node.assemble import Parts
+from ..node.assemble import Services
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import CircleIs, GetCircle
-from .current import OwnCircle
+from .current import CurrentCircle
 
 MOST_ASKED = 3  # members of a circle
 ASK_TIMEOUT: Seconds = 5.0
 
 
-class CircleWords:
+class FoundingRecords:
     """One model's words of circles."""
 
-    def __init__(self, parts: Parts, admission: Admission, own: OwnCircle) -> None:
-        self._parts = parts
+    def __init__(self, services: Services, admission: Admission, own: CurrentCircle) -> None:
+        self._services = services
         self._admission = admission
         self._own = own
 
-    async def ask(self, name: str, members: list[PeerId]) -> Found | None:
+    async def ask(self, name: str, members: list[PeerId]) -> CircleFounding | None:
         """The word a circle was founded by, from any of its members. A wrong one costs standing."""
         admission = self._admission
         for peer in members[:MOST_ASKED]:
             request = GetCircle(admission.access.tag, admission.model, name, admission.proof(peer))
             try:
-                return read_found((await self._parts.calls.ask(peer, request, CircleIs, ASK_TIMEOUT)).found, name)
+                return read_found((await self._services.calls.ask(peer, request, CircleIs, ASK_TIMEOUT)).found, name)
             except ValueError as fault:
-                self._parts.fault(peer, f"circle: {fault}")
+                self._services.fault(peer, f"circle: {fault}")
             except (PeerError, NetworkDown):
                 continue
         return None

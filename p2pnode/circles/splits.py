@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from ..jobs.train.exchange import Exchanging
-from ..merging.deltaset.lineage import Found, is_split_off, splits
+from ..jobs.train.exchange import ExchangeLoop
+from ..merging.deltaset.lineage import CircleFounding, is_split_off, splits
 from ..merging.deltaset.policy import DeltaSetPolicy
-from ..node.assemble import Parts
-from ..training.progress import Standings
-from ..wire.bounded import remember
+from ..node.assemble import Services
+from ..training.progress import TrainProgress
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from .advice import REST_ROUNDS, SETTLE_ROUNDS
-from .founding import CircleWords
+from .founding import FoundingRecords
 from .trust import is_fair
 
 ASK_TRIES = 3  # rounds, for the word of a circle
@@ -20,19 +20,24 @@ MOST_HEARD = 64  # circles remembered
 MOST_FOLLOWED = 2  # splits in REST_ROUNDS: what is still large after one splits again
 
 
-class CircleSplits:
+class SplitWatcher:
     """What one model's circle loses to others."""
 
     def __init__(
-        self, parts: Parts, exchanging: Exchanging, policy: DeltaSetPolicy, standings: Standings, words: CircleWords
+        self,
+        services: Services,
+        exchange_loop: ExchangeLoop,
+        policy: DeltaSetPolicy,
+        train_progress: TrainProgress,
+        words: FoundingRecords,
     ) -> None:
         self.mates: dict[PeerId, int] = {}  # in which round each was last seen in our circle
         self.left: set[str] = set()  # who split off lately, though it may not have said so yet
-        self._parts = parts
-        self._exchanging = exchanging
-        self._own = exchanging.own
+        self._services = services
+        self._exchange_loop = exchange_loop
+        self._own = exchange_loop.own
         self._policy = policy
-        self._standings = standings
+        self._train_progress = train_progress
         self._words = words
         self._stayed = 0  # the round in which others last left
         self._asked: dict[str, int] = {}  # how often about each circle
@@ -42,22 +47,22 @@ class CircleSplits:
     @property
     def rounds_here(self) -> int:
         """Since our circle last changed: we came, or others left."""
-        return self._standings.rounds - max(self._own.since, self._stayed)
+        return self._train_progress.rounds - max(self._own.since, self._stayed)
 
     def moved(self) -> None:
         """Our circle is another now."""
         self.mates, self.left = {}, set()
 
-    async def hear(self) -> Found | None:
+    async def hear(self) -> CircleFounding | None:
         """Ask about the circles that mates are in now, all at once; a split that names us, if there is one."""
         found = await asyncio.gather(*(self._hear(name, peer) for name, peer in self._look().items()))
         return next((word for word in found if word is not None), None)
 
     def _look(self) -> dict[str, PeerId]:
         """Circles that mates went to, to be asked about, and one in each."""
-        now, mine = self._standings.rounds, self._own.name
+        now, mine = self._train_progress.rounds, self._own.name
         heard: dict[str, PeerId] = {}
-        for peer in self._parts.table.present(self._exchanging.admission.access.tag):
+        for peer in self._services.table.present(self._exchange_loop.admission.access.tag):
             circle = peer.announcement.circle
             if circle == mine:
                 self.mates[peer.id] = now
@@ -68,13 +73,13 @@ class CircleSplits:
         self.mates = {peer: seen for peer, seen in self.mates.items() if now - seen <= 2 * SETTLE_ROUNDS}
         return heard
 
-    async def _hear(self, name: str, peer: PeerId) -> Found | None:
+    async def _hear(self, name: str, peer: PeerId) -> CircleFounding | None:
         """One of our circle is in another: did it split off, and are we part of that?"""
         found = await self._words.ask(name, [peer])
-        remember(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES, MOST_HEARD)
+        keep_newest(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES, MOST_HEARD)
         if found is None or not splits(found, self._policy.set.rules) or not is_fair(found, self.mates):
             return None
-        now, named = self._standings.rounds, self._parts.identity.peer_id in found.members
+        now, named = self._train_progress.rounds, self._services.identity.peer_id in found.members
         lately = self._own.since > 0 and now - self._own.since < SETTLE_ROUNDS // 2
         again = now - self._founders.get(found.founder, -REST_ROUNDS) < REST_ROUNDS
         self._followed = [number for number in self._followed if now - number < REST_ROUNDS]
@@ -85,5 +90,5 @@ class CircleSplits:
         if named:
             self._followed.append(now)
             return found
-        remember(self._founders, found.founder, now, MOST_HEARD)
+        keep_newest(self._founders, found.founder, now, MOST_HEARD)
         return None

@@ -14,7 +14,7 @@ from ..merging.deltaset.accumulate import weights_hash
 from ..merging.deltaset.bridge_deltas import union_delta
 from ..merging.deltaset.bridges import BridgeDraft
 from ..merging.deltaset.entry import UNION
-from ..merging.deltaset.lineage import Found, first_set, sign_found
+from ..merging.deltaset.lineage import CircleFounding, first_set, sign_found
 from ..merging.deltaset.past import units_of
 from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.deltaset.set import DeltaSet
@@ -27,7 +27,9 @@ MOST_UNITS = MAX_UNITS + MAX_UNITS // 4  # entries of several authors at once ma
 OLD_ENOUGH = 0.5  # of the larger circle's steps per member, for a smaller one's weights to be worth uniting
 
 
-def split_off(policy: DeltaSetPolicy, members: Iterable[PeerId], group: int, genesis: bytes) -> tuple[Found, DeltaSet]:
+def split_off(
+    policy: DeltaSetPolicy, members: Iterable[PeerId], group: int, genesis: bytes
+) -> tuple[CircleFounding, DeltaSet]:
     """Leave a circle of `group` together with `members`: the word for it, and the set the new circle begins with.
 
     ValueError when that cannot be told.
@@ -38,12 +40,12 @@ def split_off(policy: DeltaSetPolicy, members: Iterable[PeerId], group: int, gen
     if len(here.place) > MAX_PLACE_BYTES:
         raise ValueError("too many logs to tell of")
     units = units_of(here, policy.set.rules)
-    found = Found(here.place, weights_hash(units), group, tuple(members))
+    found = CircleFounding(here.place, weights_hash(units), group, tuple(members))
     signed = sign_found(policy.author.identity, found)
     return signed, first_set(signed, genesis, policy.set.rules, units)
 
 
-def follow(policy: DeltaSetPolicy, found: Found, genesis: bytes) -> DeltaSet | None:
+def follow_split(policy: DeltaSetPolicy, found: CircleFounding, genesis: bytes) -> DeltaSet | None:
     """The same beginning, made from our own entries; None when we lack some, or no longer keep them.
 
     ValueError when the founder signed anything but what the entries make.

@@ -14,13 +14,13 @@ import torch
 
 from ..compression.weights import Floats
 from ..merging.deltaset.entry import SetRules
-from ..merging.deltaset.lineage import Found, is_split_off, of_this_model
+from ..merging.deltaset.lineage import CircleFounding, is_split_off, of_this_model
 from ..merging.deltaset.snapshots import Unsuited
 from ..tasks.task import Samples
 from ..training.evaluation import spread
-from ..training.progress import Standings
+from ..training.progress import TrainProgress
 from ..training.trainer import Trainer
-from ..wire.bounded import remember
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from ..wire.run import GENESIS
 from .advice import FEWEST, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
@@ -37,9 +37,9 @@ TRIED_SAMPLES = 256  # of the test data where this node has none
 class CircleTrust:
     """One model's experience with circles."""
 
-    def __init__(self, trainer: Trainer, standings: Standings) -> None:
+    def __init__(self, trainer: Trainer, train_progress: TrainProgress) -> None:
         self._trainer = trainer
-        self._standings = standings
+        self._train_progress = train_progress
         self._useless: dict[str, int] = {}  # until which round
         self._most_loss: float | None = None  # in the first rounds after we came; None: we did not come from elsewhere
         self._first_rounds = 0  # last until this one
@@ -49,11 +49,11 @@ class CircleTrust:
 
     def useless(self, circle: str, rounds: int = REST_ROUNDS) -> None:
         """A circle is not tried again for so many rounds."""
-        remember(self._useless, circle, self._standings.rounds + rounds, MOST_REMEMBERED)
+        keep_newest(self._useless, circle, self._train_progress.rounds + rounds, MOST_REMEMBERED)
 
     def enterable(self, circle: str) -> bool:
         """Whether a circle, by its name, can be entered and was not found useless lately."""
-        lately = self._standings.rounds < self._useless.get(circle, 0)
+        lately = self._train_progress.rounds < self._useless.get(circle, 0)
         return (not circle or is_split_off(circle)) and not lately
 
     def most_loss(self, theirs: Floats, ours: Floats) -> float:
@@ -61,7 +61,7 @@ class CircleTrust:
 
         Twice our own, or half the way back to a model that knows nothing: circles differ, and data too.
         """
-        there, here, untrained = (self._loss(weights) for weights in (theirs, ours, self._trainer.bench.genesis))
+        there, here, untrained = (self._loss(weights) for weights in (theirs, ours, self._trainer.model_host.genesis))
         known = here if math.isfinite(here) else untrained
         most = known + max(abs(known), (untrained - known) / 2)
         if not there <= most:
@@ -74,18 +74,18 @@ class CircleTrust:
     def _samples(self) -> Samples:
         pool = self._trainer.pool
         places = pool.first(TRIED_BATCHES)
-        return pool.batch(torch.cat(places)) if places else spread(self._trainer.bench.test, TRIED_SAMPLES)
+        return pool.batch(torch.cat(places)) if places else spread(self._trainer.model_host.test, TRIED_SAMPLES)
 
     # ---- after ----
 
     def came(self, most_loss: float | None) -> None:
         """We are in another circle, where the loss may be that in our first rounds; None: with our own weights."""
         self._most_loss, self._wrong = most_loss, 0
-        self._first_rounds = self._standings.rounds + SETTLE_ROUNDS
+        self._first_rounds = self._train_progress.rounds + SETTLE_ROUNDS
 
     def regret(self) -> str:
         """After each round, diverged ones too: why it was wrong to come, or ""."""
-        now = self._standings
+        now = self._train_progress
         if self._most_loss is None or now.rounds > self._first_rounds:
             return ""
         wrong = now.diverged > 0 or (now.loss is not None and not now.loss <= self._most_loss)
@@ -103,12 +103,12 @@ def worth_a_look(circles: Mapping[PeerId, str], mine: str) -> dict[PeerId, str]:
     return {peer: "" if name in small else name for peer, name in circles.items()}
 
 
-def founded_well(found: Found, rules: SetRules) -> bool:
+def founded_well(found: CircleFounding, rules: SetRules) -> bool:
     """Whether a circle's word is one that a node of this model may have given."""
     return of_this_model(found, rules) and FEWEST <= len(found.members) <= found.group
 
 
-def is_fair(found: Found, mates: Collection[PeerId]) -> bool:
+def is_fair(found: CircleFounding, mates: Collection[PeerId]) -> bool:
     """Whether a split is one that our circle needs, as far as we see: the half of a large one, by one of us."""
     size = len(mates) + 1
     large = size >= SPLIT - NEARLY and found.founder in mates

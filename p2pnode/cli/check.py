@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..compression.codec import encode
+from ..compression.codec import encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import MAX_UNITS, UNIT, layout_of, read_weights
 from ..config.resolve import read_flag
-from ..tasks.errors import blame
+from ..tasks.errors import task_errors
 from ..tasks.find import load_task
 from ..tasks.task import Evaluation, Samples, Task, length, rows
-from ..training.host import BYTES_PER_PARAMETER, Bench, Vector, build_model, checked_layout
+from ..training.host import BYTES_PER_PARAMETER, ModelHost, Vector, build_model, checked_layout
 from ..training.threads import choose_threads
 from ..training.trainer import Trainer
 from ..watch.text import size
@@ -41,14 +41,14 @@ class Examination:
     task: Task
     device: str
     facts: dict[str, object] = field(default_factory=dict)
-    _bench: Bench | None = None
+    _model_host: ModelHost | None = None
 
     @property
-    def bench(self) -> Bench:
-        if self._bench is None:
-            self._bench = Bench(self.task, self.device)
-            choose_threads(self._bench, seconds=0.5)
-        return self._bench
+    def model_host(self) -> ModelHost:
+        if self._model_host is None:
+            self._model_host = ModelHost(self.task, self.device)
+            choose_threads(self._model_host, seconds=0.5)
+        return self._model_host
 
 
 Check = Callable[[Examination], Iterator[Finding]]
@@ -83,26 +83,26 @@ def check_task(task: Task, device: str = "cpu") -> tuple[list[Finding], dict[str
 
 def _model(examination: Examination) -> Iterator[Finding]:
     """Its size, and that each call makes the same one."""
-    task, bench = examination.task, examination.bench
+    task, model_host = examination.task, examination.model_host
     again, other = build_model(task, 0), build_model(task, 1)
-    if checked_layout(task, again) != bench.layout or checked_layout(task, other) != bench.layout:
+    if checked_layout(task, again) != model_host.layout or checked_layout(task, other) != model_host.layout:
         yield Finding(
             "model", "problem", "model() gives other shapes from call to call", "make its sizes depend on options only"
         )
         return
     everything = list(again.parameters())
     frozen = sum(part.numel() for part in everything if not part.requires_grad)
-    tied = sum(part.numel() for part in again.parameters() if part.requires_grad) - bench.layout.size
+    tied = sum(part.numel() for part in again.parameters() if part.requires_grad) - model_host.layout.size
     tied += sum(1 for _ in again.named_parameters(remove_duplicate=False)) > len(everything)
-    count = bench.layout.size
+    count = model_host.layout.size
     examination.facts.update(parameters=count, frozen=frozen, tied=bool(tied), bytes=4 * count)
     notes = [f"{frozen:,} frozen stay as they are"] if frozen else []
     notes += ["tied weights count once"] if tied else []
-    words = f"{count:,} parameters in {len(bench.layout.parameters)} tensors ({size(4 * count)}), "
+    words = f"{count:,} parameters in {len(model_host.layout.parameters)} tensors ({size(4 * count)}), "
     words += f"about {size(BYTES_PER_PARAMETER * count)} of memory to train" + "".join(f"; {note}" for note in notes)
     yield Finding("model", "ok", words)
-    yield from _initial_weights(bench.genesis, read_weights(again, layout_of(again)))
-    if bench.has_statistics:
+    yield from _initial_weights(model_host.genesis, read_weights(again, layout_of(again)))
+    if model_host.has_statistics:
         yield Finding(
             "batchnorm", "warning", "BatchNorm keeps statistics of each node's own data, which are not shared",
             "use GroupNorm or LayerNorm where nodes have unlike data",
@@ -124,13 +124,13 @@ def _initial_weights(first: Vector, second: Vector) -> Iterator[Finding]:
 
 def _data(examination: Examination) -> Iterator[Finding]:
     """What there is to learn from, its values, and that it stays the same."""
-    task, bench = examination.task, examination.bench
-    shapes = ", ".join(f"{name} {tuple(column.shape[1:])} {column.dtype}" for name, column in bench.data.items())
-    train, test = bench.samples, length(bench.test)
+    task, model_host = examination.task, examination.model_host
+    shapes = ", ".join(f"{name} {tuple(column.shape[1:])} {column.dtype}" for name, column in model_host.data.items())
+    train, test = model_host.samples, length(model_host.test)
     examination.facts.update(samples=train, test_samples=test)
-    bad = [name for name, column in _some(bench.data).items() if not torch.isfinite(column.float()).all()]
-    with blame(task, "data"):
-        changed = not _equal(_some(bench.data), _some(task.data()))
+    bad = [name for name, column in _some(model_host.data).items() if not torch.isfinite(column.float()).all()]
+    with task_errors(task, "data"):
+        changed = not _equal(_some(model_host.data), _some(task.data()))
     if bad:
         yield Finding("data", "problem", f"{' and '.join(bad)} hold values that are not finite", "clean the data")
     elif changed:
@@ -144,7 +144,7 @@ def _data(examination: Examination) -> Iterator[Finding]:
 
 def _probe(examination: Examination) -> Iterator[Finding]:
     task = examination.task
-    with blame(task, "probe"):
+    with task_errors(task, "probe"):
         first, second = task.probe(), task.probe()
         count = length(first)
     examination.facts["probe"] = count
@@ -158,14 +158,14 @@ def _probe(examination: Examination) -> Iterator[Finding]:
 
 def _loss(examination: Examination) -> Iterator[Finding]:
     """One finite number with a gradient, the same for the same batch, which it leaves alone."""
-    task, bench = examination.task, examination.bench
-    batch = bench.batch(torch.arange(min(task.batch_size, bench.samples)))
+    task, model_host = examination.task, examination.model_host
+    batch = model_host.batch(torch.arange(min(task.batch_size, model_host.samples)))
     before = {name: column.clone() for name, column in batch.items()}
-    bench.put(bench.genesis)
-    bench.gradient.zero_()
-    bench.model.train()
-    with blame(task, "loss"), bench.randomness(0):
-        loss: object = bench.loss(batch)
+    model_host.put(model_host.genesis)
+    model_host.gradient.zero_()
+    model_host.model.train()
+    with task_errors(task, "loss"), model_host.randomness(0):
+        loss: object = model_host.loss(batch)
     if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.ndim > 1:
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         yield Finding("loss", "problem", f"loss() must give one number as a tensor, not {what}", "return the mean")
@@ -176,15 +176,15 @@ def _loss(examination: Examination) -> Iterator[Finding]:
     if not math.isfinite(loss.item()):
         yield Finding("loss", "problem", f"the first loss is {loss.item()}", "look at inputs and initial weights")
         return
-    with blame(task, "loss"):
+    with task_errors(task, "loss"):
         loss.backward()  # type: ignore[no-untyped-call]
     if not _equal(before, batch):
         yield Finding("loss", "problem", "loss() changes the batch it is given", "work on a copy")
-    examination.facts["losses"] = bench.per_sample
-    yield from losses_findings(bench, batch)
+    examination.facts["losses"] = model_host.per_sample
+    yield from losses_findings(model_host, batch)
     examination.facts["first_loss"] = loss.item()
     yield Finding("loss", "ok", f"{loss.item():.4g} on the first batch")
-    unused = [name for name, part in bench.model.named_parameters() if part.requires_grad and not part.grad.any()]  # type: ignore[union-attr]
+    unused = [name for name, part in model_host.model.named_parameters() if part.requires_grad and not part.grad.any()]  # type: ignore[union-attr]
     if unused:
         named = ", ".join(unused[:3]) + (" …" if len(unused) > 3 else "")
         yield Finding("gradient", "warning", f"no gradient reaches {named}", "remove what is unused, or freeze it")
@@ -192,9 +192,9 @@ def _loss(examination: Examination) -> Iterator[Finding]:
 
 def _learning(examination: Examination) -> Iterator[Finding]:
     """A small batch, again and again: its loss must fall. Tells the cost of a step and of a delta as well."""
-    task, bench = examination.task, examination.bench
-    few = np.arange(min(task.batch_size, bench.samples))
-    trainer, weights, losses, seconds = Trainer(bench, few), bench.genesis, [], []
+    task, model_host = examination.task, examination.model_host
+    few = np.arange(min(task.batch_size, model_host.samples))
+    trainer, weights, losses, seconds = Trainer(model_host, few), model_host.genesis, [], []
     begun = time.perf_counter()
     for _ in range(SMALL_BATCH_STEPS):
         result = trainer.steps(weights, 1, at=10_000)
@@ -214,18 +214,20 @@ def _learning(examination: Examination) -> Iterator[Finding]:
 
 def _cost(examination: Examination, per_step: float) -> Iterator[Finding]:
     examination.facts["seconds_per_step"] = per_step
-    words = f"{per_step * 1000:.3g} ms a step of {min(examination.task.batch_size, examination.bench.samples)} samples"
-    words += f" on {examination.bench.device}"
+    words = (
+        f"{per_step * 1000:.3g} ms a step of {min(examination.task.batch_size, examination.model_host.samples)} samples"
+    )
+    words += f" on {examination.model_host.device}"
     slow = per_step > SLOW_STEP
     yield Finding("cost", "warning" if slow else "ok", words, "a smaller batch_size or model" if slow else "")
 
 
 def _delta(examination: Examination, weights: Vector) -> Finding:
     """The size of what a round publishes, encoded for real."""
-    genesis = examination.bench.genesis
+    genesis = examination.model_host.genesis
     count = max(1, round(DENSITY * len(genesis)))
     delta, _ = make_delta(record(np.zeros(len(genesis), np.int32), weights - genesis, 1.0), count, 2, 1.0)
-    coded = len(encode(delta))
+    coded = len(encode_delta(delta))
     examination.facts["delta_bytes"] = coded
     times = 4 * len(genesis) / max(1, coded)
     return Finding(
@@ -234,10 +236,10 @@ def _delta(examination: Examination, weights: Vector) -> Finding:
 
 
 def _evaluate(examination: Examination) -> Iterator[Finding]:
-    task, bench = examination.task, examination.bench
-    trainer = Trainer(bench)
+    task, model_host = examination.task, examination.model_host
+    trainer = Trainer(model_host)
     begun = time.perf_counter()
-    found: object = trainer.evaluate(bench.genesis)
+    found: object = trainer.evaluate(model_host.genesis)
     seconds = time.perf_counter() - begun
     if not isinstance(found, Evaluation):
         words = f"evaluate() must give an Evaluation, not {type(found).__name__}"
@@ -250,14 +252,14 @@ def _evaluate(examination: Examination) -> Iterator[Finding]:
         examination.facts["seconds_per_evaluation"] = seconds
         words = f"untrained: loss {found.loss:.4g}{accuracy}, {seconds:.2g} s for {found.samples:,} samples"
         yield Finding("evaluate", "ok", words)
-    if _uses_chance(task, bench.model, bench.test):
+    if _uses_chance(task, model_host.model, model_host.test):
         yield Finding("evaluate", "warning", "the same weights get another loss each time", "leave out randomness")
 
 
 def _uses_chance(task: Task, model: nn.Module, samples: Samples) -> bool:
     few = {name: column.to(next(model.parameters()).device) for name, column in rows(samples, slice(0, 64)).items()}
     model.eval()
-    with blame(task, "evaluate"), torch.no_grad():
+    with task_errors(task, "evaluate"), torch.no_grad():
         return task.evaluate(model, few).loss != task.evaluate(model, few).loss
 
 

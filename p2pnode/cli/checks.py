@@ -23,9 +23,9 @@ from ..node.control import ControlRequest, ask
 from ..storage.datadir import IDENTITY_FILE
 from ..wire.errors import LocalProblem
 from ..wire.ids import Identity
-from ..wire.status import Status
+from ..wire.status import NodeStatus
 
-Verdict = Literal["ok", "warning", "problem"]
+CheckLevel = Literal["ok", "warning", "problem"]
 OLDEST_PYTHON = (3, 11)
 TORCH_LIMIT = 60.0
 LITTLE_BYTES = 1 << 30
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One line of the doctor's report. A problem or warning says what to do about it."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckLevel
     text: str
     remedy: str = ""
 
@@ -100,7 +100,7 @@ def check_hivemind() -> Finding:
     return Finding("hivemind", "ok", version)
 
 
-def running_node(config: Config) -> Status | None:
+def running_node(config: Config) -> NodeStatus | None:
     """The node that runs on the data directory now, if one answers."""
     try:
         return ask(config.data_dir, ControlRequest("status"), timeout=2.0).status
@@ -108,7 +108,7 @@ def running_node(config: Config) -> Status | None:
         return None
 
 
-def check_port(config: Config, running: Status | None) -> Finding:
+def check_port(config: Config, running: NodeStatus | None) -> Finding:
     """Whether the ports asked for are free; a node of our own that has them is fine."""
     if config.network.no_listen:
         return Finding("port", "ok", "none needed: --no-listen")
@@ -124,7 +124,7 @@ def check_port(config: Config, running: Status | None) -> Finding:
     return Finding("port", "ok", f"{given} can be used" if given else "any free one will be used")
 
 
-def check_disk(config: Config, running: Status | None) -> Finding:
+def check_disk(config: Config, running: NodeStatus | None) -> Finding:
     """The data directory as the node would use it; nothing is created that stays."""
     place = _nearest_existing(config.data_dir)
     try:
@@ -139,7 +139,7 @@ def check_disk(config: Config, running: Status | None) -> Finding:
     used = f"; the node {running.name!a} runs on it" if running is not None else ""
     words = f"{free / 1e9:.1f} GB free for {config.data_dir}{used}"
     if free < LITTLE_BYTES:
-        verdict: Verdict = "problem" if free < TOO_LITTLE_BYTES else "warning"
+        verdict: CheckLevel = "problem" if free < TOO_LITTLE_BYTES else "warning"
         return Finding("disk", verdict, words, "make room, or choose another --data-dir")
     return Finding("disk", "ok", words)
 

@@ -25,7 +25,7 @@ from ..watch.text import clean, one_line
 from ..wire.addresses import Address, host_and_port, parse_address
 from ..wire.errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, UsageError
 from ..wire.ids import Identity, PeerId
-from ..wire.messages import Ping, Pong, decode_answer, encode
+from ..wire.messages import Ping, Pong, decode_answer, encode_message
 from .checks import Finding, check_disk, check_hivemind, check_port, check_python, check_torch, running_node
 from .ending import INTERRUPTED, run_loop
 from .reports import print_json
@@ -174,7 +174,7 @@ async def _visit(network: HivemindNetwork, address: Address) -> _Visit:
         async with asyncio.timeout(CONTACT_LIMIT * 2):
             await network.contact(address, CONTACT_LIMIT)
             sent = time.monotonic()
-            pong = decode_answer(await network.call(address.peer, encode(Ping()), CONTACT_LIMIT), Pong)
+            pong = decode_answer(await network.call(address.peer, encode_message(Ping()), CONTACT_LIMIT), Pong)
     except PeerMisbehaved as fault:
         return _Visit(Finding("bootstrap", "problem", f"{address}: {fault}", "ask for the address again"))
     except (PeerError, LocalProblem, TimeoutError) as error:

@@ -12,7 +12,7 @@ from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
 from ..node.saved_run import last_run
 from ..storage.files import DiskStorage
 from ..wire.errors import LocalProblem
-from ..wire.run import Plan
+from ..wire.run import TrainPlan
 
 
 def export_weights(config: Config, file: str, ema: bool) -> None:
@@ -41,17 +41,17 @@ def change_limits(data_dir: Path, words: dict[str, str]) -> None:
 def _export_saved(config: Config, target: Path, ema: bool) -> str:
     from ..jobs.train.exchange import MODEL
     from ..jobs.train.export import as_safetensors, exported, write_export
-    from ..jobs.train.plan import follow_plan, open_bench
+    from ..jobs.train.plan import follow_plan, open_model_host
     from ..jobs.train.prepare import fresh_policy
     from ..storage.checkpoints import Progress
     from ..storage.datadir import open_data_dir
     from .start import task_choice
 
     plan, run = _saved_plan(config.data_dir)
-    bench = follow_plan(plan, replace(task_choice(config.learning), device="cpu"), open_bench)
+    model_host = follow_plan(plan, replace(task_choice(config.learning), device="cpu"), open_model_host)
     data_dir = open_data_dir(config.data_dir)
     try:
-        policy = fresh_policy(plan, bench, data_dir.identity())
+        policy = fresh_policy(plan, model_host, data_dir.identity())
         saved = Progress(data_dir.storage, f"runs/{run}/{MODEL}").load()
         if saved is None:
             raise LocalProblem(f"nothing that was learned is saved in {config.data_dir}; run the node first")
@@ -60,12 +60,12 @@ def _export_saved(config: Config, target: Path, ema: bool) -> str:
         raise LocalProblem(f"what is saved in {config.data_dir} cannot be used: {error}") from None
     finally:
         data_dir.close()
-    data = as_safetensors(bench.layout, exported(policy, ema), {"task": plan.task})
+    data = as_safetensors(model_host.layout, exported(policy, ema), {"task": plan.task})
     write_export(target, data)
-    return f"wrote {bench.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
+    return f"wrote {model_host.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
 
 
-def _saved_plan(data_dir: Path) -> tuple[Plan, str]:
+def _saved_plan(data_dir: Path) -> tuple[TrainPlan, str]:
     """What the run saved in a data directory learns, and its id."""
     access, manifest = last_run(DiskStorage(data_dir))
     plan = None if manifest is None else manifest.plan

@@ -26,7 +26,7 @@ from ..watch.text import clean, duration, learning_words, machine_words, partner
 from ..wire.addresses import Address
 from ..wire.errors import LocalProblem
 from ..wire.run import RunAccess
-from ..wire.status import PeerRow, Status
+from ..wire.status import NodeStatus, PeerRow
 
 LEAVE_LIMIT = 10.0
 ANY_WIDTH = 10_000  # columns
@@ -118,7 +118,7 @@ def show_status(data_dir: Path, as_json: bool) -> None:
         print("\n".join(status_lines(status)))
 
 
-def status_lines(status: Status) -> list[str]:
+def status_lines(status: NodeStatus) -> list[str]:
     """The status as `word: value` lines, for pipes; the invite on one line."""
     here = sum(row.present for row in status.peers)
     traffic, reason = status.traffic, why(status)
@@ -143,7 +143,7 @@ def status_lines(status: Status) -> list[str]:
     return [f"{word}: {value}" for word, value in facts.items()]
 
 
-def _ask_status(data_dir: Path) -> Status:
+def _ask_status(data_dir: Path) -> NodeStatus:
     status = ask(data_dir, ControlRequest("status")).status
     if status is None:
         raise LocalProblem(f"the node on {data_dir} told nothing about itself; is it another version?")

@@ -21,7 +21,7 @@ from ..network.libp2p.hivemind import HivemindNetwork, NetworkOptions
 from ..network.libp2p.orphans import sweep_orphan
 from ..network.libp2p.ports import PortLease
 from ..node.control import ControlServer, socket_path
-from ..node.entrance import Share
+from ..node.entrance import DataPart
 from ..node.node import Node, NodeSettings
 from ..node.saved_run import load_manifest, load_saved
 from ..runtime.seams import real_world
@@ -80,10 +80,10 @@ def run_node(config: Config, role: str = "node") -> int:
 
 async def _run(config: Config, role: str, data_dir: DataDir) -> int:
     identity = data_dir.identity()
-    world = real_world(data_dir.storage)
+    seams = real_world(data_dir.storage)
     network = HivemindNetwork(identity, _network_options(config, role, data_dir))
     settings = _node_settings(config, role, identity)
-    node = Node(settings, world, network, identity)
+    node = Node(settings, seams, network, identity)
     Ending(node.leave, lambda: _sweep(data_dir.path), lambda: settings.leave_timeout * bool(node.shards_only_here))
     try:
         async with (
@@ -96,7 +96,7 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
         ):
             await node.run()
     finally:
-        world.close()
+        seams.close()
     return 0
 
 
@@ -170,11 +170,11 @@ def task_choice(learning: LearningSettings) -> TaskChoice:
     return TaskChoice(device=learning.device, given=frozenset(given), **given)
 
 
-def _share(learning: LearningSettings) -> Share | None:
+def _share(learning: LearningSettings) -> DataPart | None:
     if learning.split is None or learning.part is None:
         return None
     part, parts = learning.part
-    return Share(learning.split, part - 1, parts)
+    return DataPart(learning.split, part - 1, parts)
 
 
 def _network_options(config: Config, role: str, data_dir: DataDir) -> NetworkOptions:
@@ -232,7 +232,7 @@ def _port_problem(listen: tuple[str, ...]) -> LocalProblem | None:
 
 @contextlib.asynccontextmanager
 async def _controlled(node: Node, data_dir: DataDir) -> AsyncIterator[None]:
-    control = ControlServer(data_dir.path, node.status, node.leave, node.obey)
+    control = ControlServer(data_dir.path, node.status, node.leave, node.carry_out)
     try:
         await control.start()
         yield

@@ -16,14 +16,14 @@ def packed_bytes(count: int, width: int) -> int:
     return (count * width + 7) // 8
 
 
-def pack(numbers: Numbers, width: int) -> bytes:
+def pack_bits(numbers: Numbers, width: int) -> bytes:
     """The low `width` bits (0 to 32) of each number: a plane of their lowest bytes, of the next, …, then the rest."""
     whole, rest = divmod(width, 8)
     planes = [(numbers >> np.uint32(8 * place)).astype(np.uint8).tobytes() for place in range(whole)]
     return b"".join([*planes, _pack_rest(numbers >> np.uint32(8 * whole), rest)]) if rest else b"".join(planes)
 
 
-def unpack(data: bytes, count: int, width: int) -> Numbers:
+def unpack_bits(data: bytes, count: int, width: int) -> Numbers:
     """What `pack` packed; ValueError when `data` is not exactly that long."""
     if len(data) != packed_bytes(count, width):
         raise ValueError(f"{len(data)} bytes for {count} numbers of {width} bits")

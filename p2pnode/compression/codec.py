@@ -20,7 +20,7 @@ from . import version1
 from .delta import Indices, SparseDelta
 from .draw import draw_places
 from .indices import Rice, gaps_of, read_byte_gaps, read_rice, write_byte_gaps
-from .sections import Reader, varint
+from .sections import SectionReader, varint
 from .values import read_levels, read_plain, write_levels, write_plain
 
 VERSION = 2
@@ -29,7 +29,7 @@ _SEED_BYTES, _SUM_BYTES = 8, 4
 _WORTH_IT = 0.98  # Rice code takes three times as long to read
 
 
-def encode(delta: SparseDelta) -> bytes:
+def encode_delta(delta: SparseDelta) -> bytes:
     """A delta as bytes; quantised ones get small, but any is encoded exactly."""
     form, indices, values = 0, b"", b""
     if len(delta):
@@ -45,7 +45,7 @@ def sealed(body: bytes) -> bytes:
     return body + zlib.crc32(body).to_bytes(_SUM_BYTES, "little")
 
 
-def decode(data: bytes, size: int, max_entries: int) -> SparseDelta:
+def decode_delta(data: bytes, size: int, max_entries: int) -> SparseDelta:
     """The delta of `size` coordinates in `data`, at most `max_entries` of them; ValueError for anything else."""
     version = data[0] if data else 0
     if version == version1.VERSION:
@@ -55,7 +55,7 @@ def decode(data: bytes, size: int, max_entries: int) -> SparseDelta:
     body = data[:-_SUM_BYTES]
     if len(data) < _SUM_BYTES or zlib.crc32(body) != int.from_bytes(data[-_SUM_BYTES:], "little"):
         raise ValueError("damaged or truncated: the checksum does not fit")
-    reader = Reader(body)
+    reader = SectionReader(body)
     _, form = reader.take(2)
     told_size, count = reader.varint(), reader.varint()
     if told_size != size:
@@ -67,7 +67,7 @@ def decode(data: bytes, size: int, max_entries: int) -> SparseDelta:
     return _read(reader, form, size, count)
 
 
-def _read(reader: Reader, form: int, size: int, count: int) -> SparseDelta:
+def _read(reader: SectionReader, form: int, size: int, count: int) -> SparseDelta:
     indices, values, seed = np.empty(0, np.uint32), np.empty(0, np.int32), None
     if count:
         indices, seed = _read_indices(reader, form & _DENSE, size, count)
@@ -88,7 +88,7 @@ def _write_indices(delta: SparseDelta) -> tuple[int, bytes]:
     return (_RICE, rice.write()) if rice.about_bytes < _WORTH_IT * len(as_bytes) else (_BYTES, as_bytes)
 
 
-def _read_indices(reader: Reader, form: int, size: int, count: int) -> tuple[Indices, int | None]:
+def _read_indices(reader: SectionReader, form: int, size: int, count: int) -> tuple[Indices, int | None]:
     if form == _DENSE:
         return np.arange(size, dtype=np.uint32), None
     if form == _DRAWN:
@@ -110,4 +110,4 @@ class Codec:
 
 
 RICE: Final = 1
-CODECS: dict[int, Codec] = {RICE: Codec("rice", encode, decode)}
+CODECS: dict[int, Codec] = {RICE: Codec("rice", encode_delta, decode_delta)}

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .bits import Numbers, pack, packed_bytes, running_sum, true_places, unpack
+from .bits import Numbers, pack_bits, packed_bytes, running_sum, true_places, unpack_bits
 from .delta import Indices
-from .sections import Reader, part, varint
+from .sections import SectionReader, part, varint
 
 _GROUP = 512  # gaps that share a width: whole bytes, whatever the width
 _MAX_WIDTH = 31
@@ -76,16 +76,16 @@ class Rice:
     def write(self) -> bytes:
         whole = self._count // _GROUP
         rows, widths = self._rows[:whole], self._widths[:whole]
-        lows = [pack(rows[widths == width].reshape(-1), int(width)) for width in np.unique(widths)]
+        lows = [pack_bits(rows[widths == width].reshape(-1), int(width)) for width in np.unique(widths)]
         if self._count % _GROUP:
-            lows.append(pack(self._rows[-1, : self._count % _GROUP], int(self._widths[-1])))
+            lows.append(pack_bits(self._rows[-1, : self._count % _GROUP], int(self._widths[-1])))
         unary = np.zeros(self._unary_bits, bool)
         unary[np.cumsum(self._highs.astype(np.int64) + 1) - 1] = True
         packed = np.packbits(unary, bitorder="little").tobytes()
         return part(self._widths.astype(np.uint8).tobytes()) + part(b"".join(lows)) + varint(len(packed)) + part(packed)
 
 
-def read_rice(reader: Reader, count: int, size: int) -> Indices:
+def read_rice(reader: SectionReader, count: int, size: int) -> Indices:
     widths = np.frombuffer(reader.part(-(-count // _GROUP)), np.uint8).astype(np.int64)
     if int(widths.max()) > _MAX_WIDTH:
         raise ValueError("a gap wider than 31 bits")
@@ -97,7 +97,7 @@ def read_rice(reader: Reader, count: int, size: int) -> Indices:
     return _indices(lows.reshape(-1)[:count], size)
 
 
-def _read_lows(reader: Reader, widths: Gaps, count: int) -> Numbers:
+def _read_lows(reader: SectionReader, widths: Gaps, count: int) -> Numbers:
     whole, rest = divmod(count, _GROUP)
     groups = np.bincount(widths[:whole]) if whole else np.zeros(0, np.int64)
     lengths = [(int(width), int(groups[width]) * _GROUP) for width in np.flatnonzero(groups)]
@@ -106,7 +106,7 @@ def _read_lows(reader: Reader, widths: Gaps, count: int) -> Numbers:
     rows = np.zeros((len(widths), _GROUP), np.uint32)
     for place, (width, numbers) in enumerate(lengths):
         length = packed_bytes(numbers, width)
-        lows = unpack(packed[at : at + length], numbers, width)
+        lows = unpack_bits(packed[at : at + length], numbers, width)
         at += length
         if rest and place == len(lengths) - 1:
             rows[-1, :rest] = lows
@@ -115,7 +115,7 @@ def _read_lows(reader: Reader, widths: Gaps, count: int) -> Numbers:
     return rows
 
 
-def _read_highs(reader: Reader, count: int) -> Gaps:
+def _read_highs(reader: SectionReader, count: int) -> Gaps:
     length = reader.varint()
     if length > packed_bytes(count, 3):
         raise ValueError(f"{length} bytes of unary numbers for {count} entries")
@@ -140,10 +140,10 @@ def write_byte_gaps(gaps: Numbers) -> bytes:
     if not len(long):
         return short
     width = int(long.max()).bit_length()
-    return short + bytes([width]) + part(pack(long, width))
+    return short + bytes([width]) + part(pack_bits(long, width))
 
 
-def read_byte_gaps(reader: Reader, count: int, size: int) -> Indices:
+def read_byte_gaps(reader: SectionReader, count: int, size: int) -> Indices:
     short = np.frombuffer(reader.part(count), np.uint8)
     gaps = short.astype(np.uint32)
     long = np.zeros(-(-count // 8) * 8, bool)
@@ -153,5 +153,5 @@ def read_byte_gaps(reader: Reader, count: int, size: int) -> Indices:
         width = reader.take(1)[0]
         if width > _MAX_WIDTH:
             raise ValueError("a gap wider than 31 bits")
-        gaps[at] += unpack(reader.part(packed_bytes(len(at), width)), len(at), width)
+        gaps[at] += unpack_bits(reader.part(packed_bytes(len(at), width)), len(at), width)
     return _indices(gaps, size)

@@ -56,7 +56,7 @@ class Cut:
         np.subtract.at(residual, self.places, self.levels)
 
 
-def cut(residual: Units, places: Indices, bits: int, rng: np.random.Generator | None = None) -> Cut:
+def take_levels(residual: Units, places: Indices, bits: int, rng: np.random.Generator | None = None) -> Cut:
     """Levels for the residual at these places; with `rng` rounded by chance (`quantise`)."""
     return Cut(len(residual), places, quantise(residual[places], bits, rng))
 
@@ -64,7 +64,7 @@ def cut(residual: Units, places: Indices, bits: int, rng: np.random.Generator | 
 def cut_drawn(residual: Units, count: int, seed: int, bits: int, rng: np.random.Generator | None = None) -> Cut:
     """The same at places drawn from a seed, which then need not be sent."""
     places = draw_places(len(residual), count, seed)
-    return replace(cut(residual, places, bits, rng), seed=seed)
+    return replace(take_levels(residual, places, bits, rng), seed=seed)
 
 
 def make_delta(residual: Units, k: int, bits: int, weight: float) -> tuple[SparseDelta, Units]:
@@ -73,7 +73,7 @@ def make_delta(residual: Units, k: int, bits: int, weight: float) -> tuple[Spars
     The k largest entries are quantised to levels; the residual loses the levels exactly; the wire carries the levels
     times `weight` (γ/G, and any discount) rounded to the grid, without those that round to nothing.
     """
-    taken = cut(residual, largest(residual, k), bits)
+    taken = take_levels(residual, largest(residual, k), bits)
     after = residual.copy()
     taken.leave(after)
     return taken.delta(weight), after

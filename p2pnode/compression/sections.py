@@ -57,7 +57,7 @@ def inflate(stored: bytes, raw_bytes: int) -> bytes:
         raise ValueError(f"a compressed part is damaged: {str(error)[:80]}") from None
 
 
-class Reader:
+class SectionReader:
     """Takes numbers and sections off a payload; ValueError whenever it does not hold what it must."""
 
     def __init__(self, data: bytes) -> None:

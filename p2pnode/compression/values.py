@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .bits import Bytes, pack, packed_bytes, unpack
-from .sections import Reader, entropy_coded, part, varint
+from .bits import Bytes, pack_bits, packed_bytes, unpack_bits
+from .sections import SectionReader, entropy_coded, part, varint
 from .weights import MAX_UNITS, Units
 
 CHUNK, WIDE_CHUNK = 1 << 13, 1 << 16
@@ -74,7 +74,7 @@ def _table(books: Books, width: int) -> bytes:
         row[: len(book)], row[len(book) :] = book, book[-1]
     increments = np.diff(levels, axis=1, prepend=0).astype(np.uint32).reshape(-1)
     bits = int(increments.max()).bit_length()
-    return bytes([bits]) + part(pack(increments, bits))
+    return bytes([bits]) + part(pack_bits(increments, bits))
 
 
 def _symbols(symbols: Bytes, bits: int) -> bytes:
@@ -85,7 +85,7 @@ def _symbols(symbols: Bytes, bits: int) -> bytes:
     number, stored = min(ways, key=lambda way: len(way[1]))
     if len(stored) < packed_bytes(len(symbols), bits) - _MAX_VARINT_BYTES:
         return bytes([number]) + varint(len(stored)) + stored
-    return b"\0" + pack(symbols.astype(np.uint32), bits)
+    return b"\0" + pack_bits(symbols.astype(np.uint32), bits)
 
 
 def _joined(symbols: Bytes, bits: int, lanes: int) -> Bytes:
@@ -97,7 +97,7 @@ def _joined(symbols: Bytes, bits: int, lanes: int) -> Bytes:
     return joined
 
 
-def read_levels(reader: Reader, count: int) -> Units:
+def read_levels(reader: SectionReader, count: int) -> Units:
     width = reader.take(1)[0]
     if width > _MOST:
         raise ValueError(f"levels of {width} bits")
@@ -118,25 +118,25 @@ def _by_byte(levels: Units, bits: int, lanes: int) -> Units:
     return by_symbol[:, symbols]
 
 
-def _read_table(reader: Reader, chunks: int, width: int) -> Units:
+def _read_table(reader: SectionReader, chunks: int, width: int) -> Units:
     bits = reader.take(1)[0]
     if bits > 32:
         raise ValueError(f"levels {bits} bits apart")
     count = chunks << width
-    increments = unpack(reader.part(packed_bytes(count, bits)), count, bits).reshape(chunks, -1)
+    increments = unpack_bits(reader.part(packed_bytes(count, bits)), count, bits).reshape(chunks, -1)
     levels = np.cumsum(increments, axis=1, dtype=np.int64)
     if int(levels[:, -1].max()) > MAX_UNITS:
         raise ValueError(f"a level beyond {MAX_UNITS} units")
     return levels.astype(np.int32)
 
 
-def _read_symbols(reader: Reader, count: int, bits: int) -> tuple[Bytes, int]:
+def _read_symbols(reader: SectionReader, count: int, bits: int) -> tuple[Bytes, int]:
     """Bytes, and how many symbols each holds."""
     lanes = reader.take(1)[0]
     if lanes * bits > 8:
         raise ValueError(f"{lanes} symbols of {bits} bits to a byte")
     if lanes == 0:
-        return unpack(reader.take(packed_bytes(count, bits)), count, bits).astype(np.uint8), 1
+        return unpack_bits(reader.take(packed_bytes(count, bits)), count, bits).astype(np.uint8), 1
     joined = np.frombuffer(reader.compressed(-(-count // lanes)), np.uint8)
     if CHUNK % lanes or int(joined.max()) >> lanes * bits:
         raise ValueError(f"a byte that does not hold {lanes} symbols of {bits} bits")
@@ -147,6 +147,6 @@ def write_plain(values: Units) -> bytes:
     return part(np.ascontiguousarray(values.astype("<i4").view(np.uint8).reshape(-1, 4).T).tobytes())
 
 
-def read_plain(reader: Reader, count: int) -> Units:
+def read_plain(reader: SectionReader, count: int) -> Units:
     planes = np.frombuffer(reader.part(4 * count), np.uint8).reshape(4, count)
     return np.ascontiguousarray(planes.T).view("<i4").ravel().astype(np.int32, copy=False)

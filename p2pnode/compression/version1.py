@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .bits import Numbers, packed_bytes
 from .delta import Indices, SparseDelta
-from .sections import Reader
+from .sections import SectionReader
 from .weights import MAX_UNITS, Units
 
 VERSION = 1
@@ -31,7 +31,7 @@ Gaps = npt.NDArray[np.int64]
 
 def decode(data: bytes, size: int, max_entries: int) -> SparseDelta:
     """The delta of `size` coordinates in `data`, at most `max_entries` of them; ValueError for anything else."""
-    reader = Reader(data)
+    reader = SectionReader(data)
     _, flags, told_size, count = _HEADER.unpack(reader.take(_HEADER.size))
     if told_size != size:
         raise ValueError(f"a delta of {told_size} coordinates; the model has {size}")
@@ -48,7 +48,7 @@ def decode(data: bytes, size: int, max_entries: int) -> SparseDelta:
     return SparseDelta(size, indices, values)
 
 
-def _read_indices(reader: Reader, count: int, size: int) -> Indices:
+def _read_indices(reader: SectionReader, count: int, size: int) -> Indices:
     widths = np.frombuffer(reader.exactly(-(-count // _GROUP)), np.uint8).astype(np.int64)
     if int(widths.max()) > _MAX_WIDTH:
         raise ValueError("a gap wider than 31 bits")
@@ -67,7 +67,7 @@ def _read_indices(reader: Reader, count: int, size: int) -> Indices:
     return indices.astype(np.uint32)
 
 
-def _read_lows(reader: Reader, spread: Gaps) -> Gaps:
+def _read_lows(reader: SectionReader, spread: Gaps) -> Gaps:
     counts = np.bincount(spread)
     present = [(int(width), int(counts[width])) for width in np.flatnonzero(counts)]
     packed = reader.exactly(sum(packed_bytes(count, width) for width, count in present))
@@ -79,7 +79,7 @@ def _read_lows(reader: Reader, spread: Gaps) -> Gaps:
     return lows
 
 
-def _read_values(reader: Reader, count: int) -> Units:
+def _read_values(reader: SectionReader, count: int) -> Units:
     width = reader.take(1)[0]
     if width > _MAX_LEVEL_WIDTH:
         raise ValueError(f"levels of {width} bits")
@@ -95,7 +95,7 @@ def _read_values(reader: Reader, count: int) -> Units:
     return np.where(signs, -values, values).astype(np.int32, copy=False)
 
 
-def _read_plain(reader: Reader, count: int) -> Units:
+def _read_plain(reader: SectionReader, count: int) -> Units:
     planes = np.frombuffer(reader.exactly(4 * count), np.uint8).reshape(4, count)
     return np.ascontiguousarray(planes.T).view("<i4").ravel().astype(np.int32, copy=False)
 

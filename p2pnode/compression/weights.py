@@ -30,7 +30,7 @@ Units = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Layout:
+class WeightLayout:
     """Which trainable parameters there are, in order: (name, shape) each. Another layout is another lineage."""
 
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
@@ -58,7 +58,7 @@ class Layout:
         return places
 
 
-def layout_of(model: torch.nn.Module) -> Layout:
+def layout_of(model: torch.nn.Module) -> WeightLayout:
     """The layout of a model's trainable parameters: tied weights once, frozen parameters and buffers left out.
 
     ValueError when two parameters overlap without being the same weights, or when there is nothing to train.
@@ -74,13 +74,13 @@ def layout_of(model: torch.nn.Module) -> Layout:
             raise ValueError(f"parameters {first} and {name} share storage but not their size")
         if first == name:
             found.append((name, tuple(parameter.shape)))
-    layout = Layout(tuple(found))
+    layout = WeightLayout(tuple(found))
     if not 0 < layout.size <= MAX_SIZE:
         raise ValueError(f"a model of {layout.size} trainable parameters; between 1 and {MAX_SIZE} are possible")
     return layout
 
 
-def read_weights(model: torch.nn.Module, layout: Layout) -> Floats:
+def read_weights(model: torch.nn.Module, layout: WeightLayout) -> Floats:
     """The model's trainable weights as a fresh float32 vector; ValueError when the model has another layout."""
     vector = np.empty(layout.size, np.float32)
     for parameter, place in _parameters(model, layout):
@@ -88,7 +88,7 @@ def read_weights(model: torch.nn.Module, layout: Layout) -> Floats:
     return vector
 
 
-def _parameters(model: torch.nn.Module, layout: Layout) -> Iterator[tuple[torch.nn.Parameter, slice]]:
+def _parameters(model: torch.nn.Module, layout: WeightLayout) -> Iterator[tuple[torch.nn.Parameter, slice]]:
     named = dict(model.named_parameters())
     for (name, shape), place in zip(layout.parameters, layout.layers().values(), strict=True):
         parameter = named.get(name)

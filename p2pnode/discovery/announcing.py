@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..network.base import Seconds
-from ..node.assemble import Parts
+from ..node.assemble import Services
 from ..wire.addresses import Address, useful
 from ..wire.errors import NetworkDown
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, Welcome, encode
+from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, Welcome, encode_message
 from ..wire.records import SignedRecord, sign_record
 from .directory import Directory
 
@@ -22,7 +22,7 @@ GOODBYE_LIMIT: Seconds = 2.0
 
 
 @dataclass(frozen=True)
-class Me:
+class SelfDescription:
     """Who this node is."""
 
     name: str
@@ -35,15 +35,15 @@ class Me:
 class Announcer:
     """One node's word about itself. `record` is the newest one it signed."""
 
-    def __init__(self, me: Me, parts: Parts, addresses: tuple[str, ...] = ()) -> None:
+    def __init__(self, me: SelfDescription, services: Services, addresses: tuple[str, ...] = ()) -> None:
         self.record: SignedRecord | None = None
         self.addresses = addresses
         self.fingerprint: Callable[[], bytes] = bytes  # of what this node's model has learned; empty before it has
         self.circle: Callable[[], str] = lambda: me.circle  # whose delta set this node shares
-        self.directory = Directory(parts.records, me.tag or me.role, parts.identity.peer_id)
+        self.directory = Directory(services.records, me.tag or me.role, services.identity.peer_id)
         self._me = me
-        self._parts = parts
-        self._started = parts.clock.now()
+        self._services = services
+        self._started = services.clock.now()
 
     async def announce(self) -> int:
         """Publish our announcement; returns how many other peers keep it."""
@@ -59,7 +59,7 @@ class Announcer:
         """
         before = self.addresses
         with contextlib.suppress(NetworkDown):
-            self.addresses = useful(await self._parts.network.addresses(), MAX_ADDRESSES)
+            self.addresses = useful(await self._services.network.addresses(), MAX_ADDRESSES)
         return self.addresses != before
 
     def hello(self, left: bool = False) -> Hello:
@@ -67,23 +67,23 @@ class Announcer:
 
         `left` outlives our last word by a moment only, so that the first word after a restart outlives it in turn.
         """
-        expiry = self._parts.clock.now() + ANNOUNCE_TTL
+        expiry = self._services.clock.now() + ANNOUNCE_TTL
         if left and self.record is not None:
             expiry = self.record.expiry + MOMENT
-        value = encode(self._announcement(left))
-        self.record = sign_record(self._parts.identity, self.directory.key, value, expiry)
+        value = encode_message(self._announcement(left))
+        self.record = sign_record(self._services.identity, self.directory.key, value, expiry)
         return Hello(PROTOCOL, self.record)
 
     async def say_goodbye(self, peers: list[PeerId]) -> None:
         """Withdraw: a signed `left` with a later expiry, to the directory and to these peers. Bounded."""
         goodbye = self.hello(left=True)
         assert goodbye.announcement is not None
-        ttl = goodbye.announcement.expiry - self._parts.clock.now() + MOMENT
+        ttl = goodbye.announcement.expiry - self._services.clock.now() + MOMENT
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_LIMIT):
                 await asyncio.gather(
                     self.directory.announce(self._announcement(left=True), ttl),
-                    *(self._parts.calls.ask(peer, goodbye, Welcome, GOODBYE_LIMIT) for peer in peers),
+                    *(self._services.calls.ask(peer, goodbye, Welcome, GOODBYE_LIMIT) for peer in peers),
                     return_exceptions=True,
                 )
 

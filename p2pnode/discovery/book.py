@@ -14,7 +14,7 @@ SAVE_PAUSE = 30.0  # seconds
 ADDRESSES_PER_PEER = 4
 
 
-class Entry(msgspec.Struct, frozen=True):
+class BookEntry(msgspec.Struct, frozen=True):
     """A peer we have spoken with: where, and when last (swarm time)."""
 
     peer: str
@@ -22,7 +22,7 @@ class Entry(msgspec.Struct, frozen=True):
     met: float
 
 
-_decoder = msgspec.json.Decoder(tuple[Entry, ...])
+_decoder = msgspec.json.Decoder(tuple[BookEntry, ...])
 
 
 class PeerBook:
@@ -31,7 +31,7 @@ class PeerBook:
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage = storage
         self._name = name
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, BookEntry] = {}
         self.damaged = False
         self._changed = False
         self._failed = False
@@ -55,7 +55,7 @@ class PeerBook:
         if not addresses:
             return
         known = self._entries.get(peer)
-        entry = Entry(peer, addresses[:ADDRESSES_PER_PEER], now)
+        entry = BookEntry(peer, addresses[:ADDRESSES_PER_PEER], now)
         self._changed |= known is None or known.addresses != entry.addresses or now - known.met > 60
         self._entries[peer] = entry
         if len(self._entries) > MAX_ENTRIES:
@@ -72,7 +72,7 @@ class PeerBook:
                     continue
         return result
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[BookEntry]:
         return sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer))
 
     def save(self, now: float) -> None:

@@ -10,7 +10,7 @@ import random
 from ..network.base import Seconds
 from ..wire.errors import PeerMisbehaved
 from ..wire.ids import PeerId
-from ..wire.messages import Announcement, decode_announcement, encode
+from ..wire.messages import Announcement, decode_announcement, encode_message
 from ..wire.records import SignedRecord
 from .directory_tree import ROOMY, key_at, next_depth, path_elsewhere, path_of, should_rise, tree_goes_on
 from .records import Pick, Published, Records
@@ -37,7 +37,7 @@ class Directory:
     async def announce(self, announcement: Announcement, ttl: Seconds) -> Published:
         """Publish at the present depth, going deeper as long as the key there is full."""
         while True:
-            published = await self._records.publish(self.key, encode(announcement), ttl)
+            published = await self._records.publish(self.key, encode_message(announcement), ttl)
             deeper = next_depth(self.depth, published.verdicts)
             if deeper == self.depth:
                 return published

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ..wire.bounded import remember
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 
 MOST = 2000  # peers remembered
@@ -13,7 +13,7 @@ KEEP = 0.5  # of what earlier exchanges said
 LEAST = 0.02  # what one is worth with whom nothing ever goes well
 
 
-class Dealings:
+class PartnerRecord:
     """This node's own experience; nothing that a peer says changes it."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Dealings:
 
     def note(self, peer: PeerId, well: bool) -> None:
         """One exchange went well, or came to nothing."""
-        remember(self._worth, peer, KEEP * self.worth(peer) + (1 - KEEP) * well, MOST)
+        keep_newest(self._worth, peer, KEEP * self.worth(peer) + (1 - KEEP) * well, MOST)
 
     def worth(self, peer: PeerId) -> float:
         """From 1 for one with whom all goes well, or that was not asked yet, down to LEAST."""

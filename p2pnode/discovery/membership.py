@@ -12,12 +12,12 @@ import contextlib
 from dataclasses import dataclass, field, replace
 
 from ..network.base import Health, Seconds
-from ..node.assemble import Parts
+from ..node.assemble import Services
 from ..wire.addresses import Address
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Welcome
-from .announcing import Announcer, Me
+from .announcing import Announcer, SelfDescription
 from .crowd import in_a_crowd
 
 CONTACT_TIMEOUT: Seconds = 8.0
@@ -50,38 +50,38 @@ class Search:
 class Membership:
     """Keeps one node in touch with its swarm."""
 
-    def __init__(self, me: Me, parts: Parts, addresses: tuple[str, ...] = ()) -> None:
+    def __init__(self, me: SelfDescription, services: Services, addresses: tuple[str, ...] = ()) -> None:
         self.me = me
         self.search = Search()
-        self.announcer = Announcer(me, parts, addresses)
-        self._parts = parts
-        self._rng = parts.world.rng
-        self._table = parts.table
-        self._calls = parts.calls
+        self.announcer = Announcer(me, services, addresses)
+        self._services = services
+        self._rng = services.seams.rng
+        self._table = services.table
+        self._calls = services.calls
         self._announce_now = asyncio.Event()
         self._read_now = asyncio.Event()
         self._contact_now = asyncio.Event()
 
     def in_run(self, tag: str) -> Membership:
         """The same node, now knowing its run."""
-        return Membership(replace(self.me, tag=tag), self._parts, self.announcer.addresses)
+        return Membership(replace(self.me, tag=tag), self._services, self.announcer.addresses)
 
     @property
     def connected(self) -> bool:
         """Whether a remote peer answered a call of ours within the last seconds. Nothing else counts."""
         heard = self._calls.last_heard
-        up = self._parts.network.health.state == "up"
-        return up and heard is not None and self._parts.world.clock.monotonic() - heard <= HEARD_WINDOW
+        up = self._services.network.health.state == "up"
+        return up and heard is not None and self._services.seams.clock.monotonic() - heard <= HEARD_WINDOW
 
     @property
     def looks_for_others(self) -> bool:
-        return bool(self.me.bootstrap) or len(self._parts.acquaintances.book) > 0
+        return bool(self.me.bootstrap) or len(self._services.registry.book) > 0
 
     # ---- loops ----
 
     async def keep(self) -> None:
         """Run all loops until cancelled."""
-        self._parts.network.on_change(self._network_changed)
+        self._services.network.on_change(self._network_changed)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_contact())
             group.create_task(self._keep_announced())
@@ -92,7 +92,7 @@ class Membership:
         pause = SEARCH_PAUSE[0]
         while True:
             await self.contact_round()
-            self._parts.clock.established = True  # whoever could tell the swarm's time was asked
+            self._services.clock.established = True  # whoever could tell the swarm's time was asked
             pause = SEARCH_PAUSE[0] if self.connected else min(pause * 2, SEARCH_PAUSE[1])
             wait = CONTACT_PERIOD if self.connected or not self.looks_for_others else pause
             if await self._woken(self._contact_now, wait):
@@ -121,7 +121,7 @@ class Membership:
         rounds = 0
         while True:
             was_connected = self.connected
-            newcomers = self._newcomers or await self._woken(self._parts.acquaintances.newcomer, PING_PERIOD)
+            newcomers = self._newcomers or await self._woken(self._services.registry.newcomer, PING_PERIOD)
             rounds += 1
             picks = self._table.pick_to_ping(self._rng, GREET_AT_ONCE if newcomers else PINGS_AT_ONCE)
             await asyncio.gather(*(self._ping(peer) for peer in picks))
@@ -130,7 +130,7 @@ class Membership:
             if rounds % ASK_PEERS_EVERY == 0 and not self._table.crowd:
                 await self._ask_someone_for_peers()
             await self._renew_acquaintance()
-            self._parts.acquaintances.tidy()
+            self._services.registry.tidy()
             if await self.announcer.refresh_addresses():
                 self._announce_now.set()
             if was_connected and not self.connected:
@@ -139,7 +139,7 @@ class Membership:
     @property
     def _newcomers(self) -> bool:
         """Whether somebody was not tried yet, and can be."""
-        return bool(self._table.urgent()) and self._parts.network.health.state == "up"
+        return bool(self._table.urgent()) and self._services.network.health.state == "up"
 
     # ---- contact ----
 
@@ -149,9 +149,9 @@ class Membership:
 
     def _addresses_to_try(self) -> list[Address]:
         here = {peer.id for peer in self._table.present() if peer.heard is not None} if self.connected else set()
-        here.add(self._parts.identity.peer_id)
+        here.add(self._services.identity.peer_id)
         bootstrap = [address for address in self.me.bootstrap if address.peer not in here]
-        met = self._parts.acquaintances.book.addresses()
+        met = self._services.registry.book.addresses()
         book = [address for address in met if address.peer not in here and address not in bootstrap]
         if not self.connected:
             return bootstrap + book[:BOOK_TRIES]
@@ -160,7 +160,7 @@ class Membership:
     async def contact(self, address: Address) -> bool:
         """Dial one address and greet the peer there; the failure's reason is kept for people to see."""
         try:
-            await self._parts.network.contact(address, CONTACT_TIMEOUT)
+            await self._services.network.contact(address, CONTACT_TIMEOUT)
             self.search.welcomes[address] = await self.greet(address.peer)
         except PeerMisbehaved as fault:
             self.search.wrong[address] = str(fault)
@@ -174,12 +174,12 @@ class Membership:
 
     async def greet(self, peer: PeerId) -> Welcome:
         """Exchange first words with a peer and ask whom it knows. Its time comes first: our own record needs it."""
-        clock = self._parts.world.clock
-        if not self._parts.clock.established:
+        clock = self._services.seams.clock
+        if not self._services.clock.established:
             await self._calls.ping(peer, CONTACT_TIMEOUT)
         begun = clock.monotonic()
         welcome = await self._calls.ask(peer, self.announcer.hello(), Welcome, CONTACT_TIMEOUT)
-        self._parts.clock.report(peer, welcome.time, clock.monotonic() - begun)
+        self._services.clock.report(peer, welcome.time, clock.monotonic() - begun)
         self._welcomed(peer, welcome)
         await self._ask_for_peers(peer)
         return welcome
@@ -188,7 +188,7 @@ class Membership:
         if not self.me.tag:
             return
         told = await self._calls.ask(peer, GetPeers(self.me.tag), Peers)
-        new = [PeerId(record.peer) for record in told.announcements if self._parts.acquaintances.take_in(record, peer)]
+        new = [PeerId(record.peer) for record in told.announcements if self._services.registry.take_in(record, peer)]
         if new:
             self._announce_now.set()
             await self._greet_some(new)
@@ -218,17 +218,17 @@ class Membership:
 
     async def _renew_acquaintance(self) -> None:
         """In a crowd a peer we work with may not be read of again for long: before we forget it, we greet it."""
-        soon = self._table.running_out(self._parts.clock.now() + RENEW_BEFORE)
+        soon = self._table.running_out(self._services.clock.now() + RENEW_BEFORE)
         if soon is not None:
             await self._greet_quietly(soon)
 
     def _welcomed(self, peer: PeerId, welcome: Welcome) -> None:
         """A peer answered our greeting, with its newest word about itself."""
         if welcome.announcement is not None and welcome.announcement.peer == peer:
-            self._parts.acquaintances.take_in(welcome.announcement, peer)
+            self._services.registry.take_in(welcome.announcement, peer)
         known = self._table.get(peer)
         if known is not None:
-            self._parts.acquaintances.answered(known)
+            self._services.registry.answered(known)
 
     async def say_goodbye(self) -> None:
         """Withdraw, so that the others know at once. Bounded."""
@@ -238,7 +238,7 @@ class Membership:
 
     async def read_directory(self, thorough: bool = True) -> bool:
         """Read our part of the directory; True when it told of somebody new."""
-        directory, table, note = self.announcer.directory, self._table, self._parts.acquaintances.note
+        directory, table, note = self.announcer.directory, self._table, self._services.registry.note
         found = await directory.read(self._rng, thorough, table.crowd)
         new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
         table.crowd = in_a_crowd(len(table), table.max_peers, directory.whole)
@@ -251,9 +251,9 @@ class Membership:
             return
         pong = await self._calls.ping(peer, PING_TIMEOUT)
         if pong is None:
-            self._parts.acquaintances.did_not_answer(known)
+            self._services.registry.did_not_answer(known)
             return
-        self._parts.acquaintances.answered(known)
+        self._services.registry.answered(known)
         if not pong.knows_you:
             await self._greet_quietly(peer)  # it was started anew, perhaps without its peer book
         here = self._table.count_present(self.me.tag)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from ..network.base import Network, Seconds
 from ..wire.errors import PeerError, PeerMisbehaved
 from ..wire.ids import Identity, PeerId
-from ..wire.messages import Find, Found, Message, Store, Stored, decode_answer, encode
+from ..wire.messages import Find, FoundRecords, Message, Store, Stored, decode_answer, encode_message
 from ..wire.records import (
     MAX_RECORDS_PER_KEY,
     WRONG_SIGNATURE,
@@ -112,17 +112,17 @@ class Records:
                 break
         return found
 
-    async def _page(self, peer: PeerId, request: Find) -> Found:
+    async def _page(self, peer: PeerId, request: Find) -> FoundRecords:
         """What a storer has; nothing when it does not answer."""
         if peer == self._network.peer:
             return self.serve_find(request)
         try:
-            return await self._ask(peer, request, Found)
+            return await self._ask(peer, request, FoundRecords)
         except PeerError:
-            return Found(())
+            return FoundRecords(())
 
     async def _ask(self, peer: PeerId, request: Message, expected: type[A]) -> A:
-        return decode_answer(await self._network.call(peer, encode(request), CALL_TIMEOUT), expected)
+        return decode_answer(await self._network.call(peer, encode_message(request), CALL_TIMEOUT), expected)
 
     # ---- the storer's side ----
 
@@ -135,11 +135,11 @@ class Records:
             verdicts.append(verdict)
         return Stored(tuple(verdicts))
 
-    def serve_find(self, request: Find) -> Found:
+    def serve_find(self, request: Find) -> FoundRecords:
         records = [
             record
             for record in self.kept.find(request.key, self._now(), request.newer_than)
             if record.peer > request.after
         ]
         count = min(request.most, PAGE_RECORDS)
-        return Found(tuple(records[:count]), more=len(records) > count)
+        return FoundRecords(tuple(records[:count]), more=len(records) > count)

@@ -20,7 +20,7 @@ from .table import DIRECTORY, Peer, PeerTable
 BOOK_FILE = "book.json"
 
 
-class Acquaintances:
+class PeerRegistry:
     """Whom this node knows, now (table) and from before (book)."""
 
     def __init__(

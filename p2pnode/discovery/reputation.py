@@ -20,7 +20,7 @@ class _Behaviour:
     reasons: dict[str, int] = field(default_factory=dict)
 
 
-class Standing:
+class Reputation:
     """Counts what peers do wrong. `now` is monotonic time."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..network.base import Clock
-from ..wire.bounded import remember
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from .swarm_offset import FAR_OFF, corrected_offset
 
@@ -35,7 +35,7 @@ class SwarmClock:
         """A peer told its swarm time; half the round trip ago, by our best guess. What cannot be a time is ignored."""
         if not UNKNOWN < their_time < END_OF_TIME:
             return
-        remember(self._reports, peer, their_time + round_trip / 2 - self._clock.time(), MAX_REPORTS)
+        keep_newest(self._reports, peer, their_time + round_trip / 2 - self._clock.time(), MAX_REPORTS)
         offset = corrected_offset(self.offset, list(self._reports.values()), self.established)
         jumped = abs(offset - self.offset) > FAR_OFF
         self.offset = offset

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from ..compression.weights import Floats, from_units
-from ..wire.bounded import remember
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .policy import Arrays, MergeResult, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (
@@ -47,7 +47,7 @@ _MAX_SHOWN = 16  # partners that were answered and may still push; partners a re
 
 
 @dataclass(frozen=True)
-class View:
+class AverageView:
     """What a node shows of itself, relative to the genesis: numbered, never changed, replaced as a whole."""
 
     number: int
@@ -67,7 +67,7 @@ class Reference:
 class _Shown:
     """A view as a partner got it."""
 
-    view: View
+    view: AverageView
     reference: Reference
     payload: bytes
     values: Floats  # what it reads there
@@ -82,7 +82,7 @@ class _Met:
 class Average:
     """Settings: bits (32), alpha (0.5), alpha_end (= alpha), alpha_rounds (over which α moves there)."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: PolicySetup) -> None:
         settings = origin.settings
         self._genesis = from_units(origin.genesis)
         self._bits = checked_bits(settings, 32)
@@ -113,7 +113,7 @@ class Average:
         done = min(1.0, self._rounds / self._alpha_rounds)
         return self._alpha + (self._alpha_end - self._alpha) * done
 
-    def record(self, begun: Floats, after: Floats, facts: Facts) -> object:
+    def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> object:
         weights: Floats = self._weights + (after - begun)
         return weights
 
@@ -134,7 +134,7 @@ class Average:
         known, wanted = _ASK.unpack(request)
         reference = self._reference(partner)
         shown = self._show(reference if reference.id == wanted else self._origin)
-        remember(self._shown_to, partner, shown, _MAX_SHOWN)
+        keep_newest(self._shown_to, partner, shown, _MAX_SHOWN)
         return self._message(_ANSWER, partner, shown, known)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
@@ -158,12 +158,12 @@ class Average:
         if not payload or number <= self._taken.get(partner, 0):
             return
         theirs: Floats = mine.reference.values + decode_values(payload, len(self._genesis), self._bits)
-        remember(self._taken, partner, number, _MAX_PEERS)
+        keep_newest(self._taken, partner, number, _MAX_PEERS)
         self._inbox.append(_Met(theirs, mine))
         if self._bits < 16:
             name = int.from_bytes(blake3(said).digest(7), "little") + 1
             middle: Floats = (theirs + mine.values) * np.float32(0.5)
-            remember(self._references, partner, Reference(name, middle), _MAX_SHOWN)
+            keep_newest(self._references, partner, Reference(name, middle), _MAX_SHOWN)
 
     def _reference(self, partner: str) -> Reference:
         return self._references.get(partner, self._origin)
@@ -174,8 +174,8 @@ class Average:
         values = reference.values + decode_values(payload, len(self._genesis), self._bits)
         return _Shown(view, reference, payload, values)
 
-    def _seen(self, number: int) -> View:
-        return View(number, self._weights - self._genesis, self._moved)
+    def _seen(self, number: int) -> AverageView:
+        return AverageView(number, self._weights - self._genesis, self._moved)
 
     def _message(self, kind: int, partner: str, shown: _Shown, known: int) -> bytes:
         number = shown.view.number
@@ -192,7 +192,7 @@ class Average:
 
     # ---- the round, and starting elsewhere ----
 
-    def merge(self) -> Merged:
+    def merge(self) -> MergeResult:
         moved, entries = self._moved.copy(), 0
         while self._inbox:
             met = self._inbox.popleft()  # what others moved since that view counts as moved already
@@ -205,7 +205,7 @@ class Average:
         change = relative_change(self._last, self._weights)
         self._last = self._weights
         self._readout = mixed(self._readout, self._weights)
-        return Merged(f"averaged with {entries}, alpha {self.alpha:.2f}", entries, change)
+        return MergeResult(f"averaged with {entries}, alpha {self.alpha:.2f}", entries, change)
 
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
         return None if at else Snapshot(b"", encode_values(self._weights, 32))

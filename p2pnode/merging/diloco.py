@@ -17,13 +17,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..compression.codec import decode, encode
+from ..compression.codec import decode_delta, encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import Floats, Units, from_units
-from ..wire.bounded import remember
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from ..wire.types import decoded
-from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .policy import Arrays, MergeResult, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (
@@ -46,7 +46,7 @@ _SPARSE_BITS = 2
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
-class Word(msgspec.Struct, frozen=True, array_like=True):
+class InnerPhase(msgspec.Struct, frozen=True, array_like=True):
     """What one inner phase made of φ, and sometimes φ itself."""
 
     number: Number
@@ -58,7 +58,7 @@ class Talk(msgspec.Struct, frozen=True, array_like=True):
     """The newest word of yours that I have, and words of mine; a question has none. Only an answer is answered."""
 
     known: Number
-    words: Annotated[tuple[Word, ...], msgspec.Meta(max_length=_KEPT)] = ()
+    words: Annotated[tuple[InnerPhase, ...], msgspec.Meta(max_length=_KEPT)] = ()
     reply: bool = False
 
 
@@ -73,7 +73,7 @@ class _Heard:
 class _Draft:
     weights: Floats
     steps: int
-    word: Word | None
+    word: InnerPhase | None
     residual: Units
 
 
@@ -87,7 +87,7 @@ class DiLoCo:
     density below 1 sends progress through the sparse codec, with what was not sent kept for the next time.
     """
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: PolicySetup) -> None:
         settings = origin.settings
         self._me = origin.identity.peer_id
         self._genesis = from_units(origin.genesis)
@@ -102,7 +102,7 @@ class DiLoCo:
         self._momentum = np.zeros(size, np.float32)
         self._residual: Units = np.zeros(size if self._density < 1 else 0, np.int32)
         self._said: Floats | None = None  # the weights when the last word was said, until its outer step
-        self._own: deque[Word] = deque(maxlen=_KEPT)
+        self._own: deque[InnerPhase] = deque(maxlen=_KEPT)
         self._done, self._waited, self._outer, self._number = 0, 0, 0, 0
         self._taken: dict[str, int] = {}
         self._inbox: deque[_Heard] = deque(maxlen=_MAX_INBOX)
@@ -115,14 +115,14 @@ class DiLoCo:
 
     # ---- the round ----
 
-    def record(self, begun: Floats, after: Floats, facts: Facts) -> object:
+    def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> object:
         weights, steps = self._weights + (after - begun), self._done + facts.steps
         if steps < self._steps or self._said is not None:
             return _Draft(weights, steps, None, self._residual)
         progress, residual = self._progress(weights - self._phi)
         averaged = self._outer % AVERAGE_EVERY == AVERAGE_EVERY - 1
         phi = encode_values(self._phi - self._genesis, self._bits) if averaged else b""
-        return _Draft(weights, steps, Word(self._number + 1, progress, phi), residual)
+        return _Draft(weights, steps, InnerPhase(self._number + 1, progress, phi), residual)
 
     def publish(self, draft: object) -> bytes:
         assert isinstance(draft, _Draft)
@@ -135,10 +135,10 @@ class DiLoCo:
         self._inbox.append(self._heard(self._me, draft.word))
         return draft.word.number.to_bytes(8, "little")
 
-    def merge(self) -> Merged:
+    def merge(self) -> MergeResult:
         if self._said is None or self._waited < self._wait:
             self._waited += 1
-            return Merged(f"{len(self._inbox)} heard, outer step {self._outer + 1} to come", 0, 0.0)
+            return MergeResult(f"{len(self._inbox)} heard, outer step {self._outer + 1} to come", 0, 0.0)
         heard = [self._inbox.popleft() for _ in range(len(self._inbox))]
         before, weights = self._phi, self._weights
         phi = self._averaged([one.phi for one in heard if one.phi is not None and one.author != self._me])
@@ -149,7 +149,7 @@ class DiLoCo:
         self._readout = mixed(self._readout, self._phi) if self._outer > 1 else self._phi
         others = sum(one.author != self._me for one in heard)
         change = relative_change(before, self._phi)
-        return Merged(f"outer step {self._outer} with {others} others", others, change)
+        return MergeResult(f"outer step {self._outer} with {others} others", others, change)
 
     def _outer_step(self, phi: Floats, progress: Floats) -> None:
         mu, rate = np.float32(self._mu), np.float32(self._rate)
@@ -168,14 +168,14 @@ class DiLoCo:
             return encode_values(progress, self._bits), self._residual
         residual = record(self._residual, progress, 1.0)
         delta, left = make_delta(residual, max(1, round(self._density * len(progress))), _SPARSE_BITS, 1.0)
-        return encode(delta), left
+        return encode_delta(delta), left
 
-    def _heard(self, author: str, word: Word) -> _Heard:
+    def _heard(self, author: str, word: InnerPhase) -> _Heard:
         size = len(self._genesis)
         phi = decode_values(word.phi, size, self._bits) if word.phi else None
         if self._density >= 1:
             return _Heard(author, decode_values(word.progress, size, self._bits), phi)
-        delta = decode(word.progress, size, max(1, round(self._density * size)))
+        delta = decode_delta(word.progress, size, max(1, round(self._density * size)))
         progress = np.zeros(size, np.float32)
         progress[delta.indices] = from_units(delta.values)
         return _Heard(author, progress, phi)
@@ -194,12 +194,12 @@ class DiLoCo:
         fresh = {word.number: word for word in talk.words if word.number > taken}
         heard = [self._heard(partner, fresh[number]) for number in sorted(fresh)]
         if fresh:
-            remember(self._taken, partner, max(fresh), _MAX_PEERS)
+            keep_newest(self._taken, partner, max(fresh), _MAX_PEERS)
             self._inbox.extend(heard)
         words = self._newer(talk.known) if talk.reply else ()
         return _encode(Talk(self._taken.get(partner, 0), words)) if words else b""
 
-    def _newer(self, known: int) -> tuple[Word, ...]:
+    def _newer(self, known: int) -> tuple[InnerPhase, ...]:
         return tuple(word for word in self._own if word.number > known)
 
     def _read(self, message: bytes) -> Talk:
@@ -250,7 +250,7 @@ class DiLoCo:
         said = stored_vector(state, "said", size) if len(state["said"]) else None
         if state["residual"].shape != self._residual.shape:
             raise ValueError("the residual belongs to other settings")
-        own = _unpacked(state["own"], tuple[Word, ...])
+        own = _unpacked(state["own"], tuple[InnerPhase, ...])
         inbox = _unpacked(state["inbox"], list[tuple[str, bytes, bytes]])
         heard = [
             _Heard(author, decode_values(progress, size, 32), decode_values(told, size, 32) if told else None)

@@ -22,12 +22,12 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from ..compression.delta import Indices
-from ..compression.sections import Reader, section
+from ..compression.sections import SectionReader, section
 from ..compression.selectors.magnitude import largest
 from ..compression.weights import Floats, from_units, to_units
-from ..wire.bounded import remember
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from .policy import Arrays, Facts, Merged, Origin, relative_change
+from .policy import Arrays, MergeResult, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (
@@ -52,7 +52,7 @@ _LOTS = 0.2  # of the index set
 
 
 @dataclass(frozen=True)
-class View:
+class GossipView:
     """What a node shows: never changed, replaced as a whole. `number` tells what has been merged into it."""
 
     number: int
@@ -67,7 +67,7 @@ class _Talk:
 
     token: int
     seed: int
-    view: View
+    view: GossipView
     places: Indices  # the whole set, once both tops are known
 
 
@@ -85,7 +85,7 @@ class _Met:
 class Gossip:
     """Settings: density (0.1, of the index set), bits (8), eta, beta, gamma (0.7, 0.5, 0.7; 1, 0, 1 when sparse)."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: PolicySetup) -> None:
         settings = origin.settings
         self._genesis = from_units(origin.genesis)
         self._bits = checked_bits(settings, 8)
@@ -115,18 +115,18 @@ class Gossip:
     def readout(self) -> Floats:
         return self._readout.copy()
 
-    def record(self, begun: Floats, after: Floats, facts: Facts) -> object:
+    def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> object:
         return self._seen(self._view.number + 1, self._delta + (after - begun))
 
     def publish(self, draft: object) -> bytes:
-        assert isinstance(draft, View)
+        assert isinstance(draft, GossipView)
         self._view, self._delta = draft, draft.delta
         return _JOURNAL.pack(self._token)
 
     def ask(self, partner: PeerId) -> bytes:
         self._token += 1
         seed = int.from_bytes(blake3(self._seed + self._token.to_bytes(8, "little")).digest(8), "little")
-        remember(self._asked, partner, _Talk(self._token, seed, self._view, self._view.top), _MAX_PENDING)
+        keep_newest(self._asked, partner, _Talk(self._token, seed, self._view, self._view.top), _MAX_PENDING)
         return _ASK.pack(self._token, seed) + section(encode_places(len(self._genesis), self._view.top))
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
@@ -136,7 +136,7 @@ class Gossip:
         reader.end()
         view = self._view
         talk = _Talk(token, seed, view, self._union(top, view.top, seed))
-        remember(self._answered, partner, talk, _MAX_PENDING)
+        keep_newest(self._answered, partner, talk, _MAX_PENDING)
         places = section(encode_places(len(self._genesis), view.top))
         return _HEADER.pack(_ANSWER, token) + places + self._values(talk)
 
@@ -153,7 +153,7 @@ class Gossip:
             del self._answered[partner]
         return b""
 
-    def _take_answer(self, partner: PeerId, token: int, reader: Reader) -> bytes:
+    def _take_answer(self, partner: PeerId, token: int, reader: SectionReader) -> bytes:
         asked = self._asked.get(partner)
         top = decode_places(reader.section(max_bytes(self._top)), len(self._genesis), self._top)
         if asked is None or asked.token != token:
@@ -163,7 +163,7 @@ class Gossip:
         del self._asked[partner]
         return _HEADER.pack(_PUSH, token) + self._values(talk)
 
-    def merge(self) -> Merged:
+    def merge(self) -> MergeResult:
         phi, delta, momentum = self._phi.copy(), self._delta.copy(), self._momentum
         number, entries = self._view.number + 1, 0
         while self._inbox:
@@ -175,7 +175,7 @@ class Gossip:
         weights = self.start()
         change = relative_change(self._last, weights)
         self._last, self._readout = weights, mixed(self._readout, weights)
-        return Merged(f"gossiped with {entries}", entries, change)
+        return MergeResult(f"gossiped with {entries}", entries, change)
 
     def _apply(self, met: _Met, phi: Floats, delta: Floats, momentum: Floats, number: int) -> None:
         fresh = self._merged[met.places] <= met.number
@@ -223,8 +223,8 @@ class Gossip:
 
     # ---- what both sides agree on ----
 
-    def _seen(self, number: int, delta: Floats) -> View:
-        return View(number, self._phi, delta, largest(to_units(delta), self._top))
+    def _seen(self, number: int, delta: Floats) -> GossipView:
+        return GossipView(number, self._phi, delta, largest(to_units(delta), self._top))
 
     def _union(self, one: Indices, other: Indices, seed: int) -> Indices:
         size = len(self._genesis)
@@ -241,7 +241,7 @@ class Gossip:
         places = talk.places
         return talk.view.delta[places], talk.view.phi[places] - self._genesis[places]
 
-    def _met(self, talk: _Talk, reader: Reader) -> _Met:
+    def _met(self, talk: _Talk, reader: SectionReader) -> _Met:
         """Their values beside mine; ValueError when theirs are malformed."""
         count = len(talk.places)
         most = max_bytes(count)
@@ -252,7 +252,7 @@ class Gossip:
         as_sent = decode_values(encode_values(my_phi, self._bits), count, self._bits)
         return _Met(talk.view.number, talk.places, mine, theirs, their_phi - as_sent)
 
-    def _reader(self, message: bytes) -> Reader:
+    def _reader(self, message: bytes) -> SectionReader:
         if len(message) > 2 * max_bytes(len(self._genesis)):
             raise ValueError(f"a message of {len(message)} bytes")
-        return Reader(message)
+        return SectionReader(message)

@@ -35,7 +35,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Facts:
+class RoundFacts:
     """What a round's training was like; policies may publish it."""
 
     steps: int
@@ -46,7 +46,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeResult:
     """What a merge did, for people and for the convergence monitor."""
 
     why: str
@@ -66,7 +66,7 @@ class Policy(Protocol):
         """What is worth keeping, evaluating and exporting. A fresh array."""
         ...
 
-    def record(self, begun: Floats, after: Floats, facts: Facts) -> object:
+    def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> object:
         """Heavy. What this round has to say; `begun` is what `start` gave, `after` what local steps made of it."""
         ...
 
@@ -86,7 +86,7 @@ class Policy(Protocol):
         """Light. Take in a partner's answer or push; returns what to push back to it (may be empty)."""
         ...
 
-    def merge(self) -> Merged:
+    def merge(self) -> MergeResult:
         """Heavy. Let what came in count."""
         ...
 
@@ -111,7 +111,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True)
-class Origin:
+class PolicySetup:
     """What a policy begins with: the run's genesis weights on the grid, who we are, and the policy's settings."""
 
     genesis: npt.NDArray[np.int32]
@@ -125,7 +125,7 @@ class Origin:
     beside: Beside = inline  # runs small work for which training does not wait
 
 
-MakePolicy = Callable[[Origin], Policy]
+MakePolicy = Callable[[PolicySetup], Policy]
 
 
 def relative_change(before: Floats, after: Floats) -> float:

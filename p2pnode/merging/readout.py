@@ -18,7 +18,7 @@ def mixed(readout: Floats, weights: Floats) -> Floats:
     return after
 
 
-def follow(readout: Floats, weights: Iterable[tuple[slice, Floats]]) -> float:
+def move_readout(readout: Floats, weights: Iterable[tuple[slice, Floats]]) -> float:
     """Move a read-out, in place, towards weights that come block by block; how far it went, relative to its norm."""
     moved = size = 0.0
     for block, now in weights:

@@ -13,7 +13,7 @@ from .average import Average
 from .deltaset.policy import DeltaSetPolicy
 from .diloco import DiLoCo
 from .gossip import Gossip
-from .policy import MakePolicy, Origin
+from .policy import MakePolicy, PolicySetup
 
 GROUP = "p2pnode.merge"
 
@@ -39,7 +39,7 @@ def policy_named(name: str) -> MakePolicy:
 def check_settings(name: str, settings: Mapping[str, float], besides: Collection[str] = ()) -> None:
     """ValueError where there is no such policy, or it does not take these settings; `besides` are others' names."""
     asked = _Asked(settings)
-    policy_named(name)(Origin(np.zeros(8, np.int32), Identity(bytes(32)), "00" * 32, "main", "00" * 32, asked, 0))
+    policy_named(name)(PolicySetup(np.zeros(8, np.int32), Identity(bytes(32)), "00" * 32, "main", "00" * 32, asked, 0))
     unknown = sorted(set(settings) - asked.names)
     if unknown and asked.names:  # a policy of others may read its settings in ways that are not seen here
         known = ", ".join(sorted({*asked.names, *besides}))

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..compression.codec import decode, encode
+from ..compression.codec import decode_delta, encode_delta
 from ..compression.delta import Indices, SparseDelta
 from ..compression.weights import Floats
 from ..wire.types import decoded
@@ -78,12 +78,12 @@ def max_bytes(size: int) -> int:
 
 def encode_places(size: int, places: Indices) -> bytes:
     """Which of `size` coordinates are meant."""
-    return encode(SparseDelta(size, places, np.ones(len(places), np.int32)))
+    return encode_delta(SparseDelta(size, places, np.ones(len(places), np.int32)))
 
 
 def decode_places(data: bytes, size: int, most: int) -> Indices:
     """At most `most` coordinates, increasing; ValueError otherwise."""
-    return decode(data, size, most).indices
+    return decode_delta(data, size, most).indices
 
 
 def checked_bits(settings: Mapping[str, float], default: int) -> int:

@@ -22,14 +22,14 @@ KIB = 1024
 CHUNK_BYTES = 512 * KIB
 MAX_CHUNK_BYTES = 1024 * KIB
 
-State = Literal["starting", "up", "down", "closed"]
+NetworkState = Literal["starting", "up", "down", "closed"]
 
 
 @dataclass(frozen=True)
 class Health:
     """What the network knows of its own machinery (not of peers). `generation` rises with every new daemon."""
 
-    state: State
+    state: NetworkState
     generation: int = 0
     why: str = ""
 
@@ -112,7 +112,7 @@ class MemorySink:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class StreamResult:
     """A completed stream: the payload's size and verified content hash, and how many bytes of it came this time."""
 
     size: int
@@ -161,7 +161,7 @@ class Network(Protocol):
 
     async def call(self, peer: PeerId, request: bytes, timeout: Seconds) -> bytes: ...
 
-    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> StreamResult:
         """Stream the answer to `request` into `sink`, from `sink.offset` on, hash-checked at the end."""
         ...
 

@@ -6,51 +6,51 @@ from dataclasses import dataclass
 
 from ..config.options import NO_LIMITS, GuestSettings
 from ..discovery.records import Records
-from ..discovery.registry import Acquaintances
-from ..discovery.reputation import Standing
+from ..discovery.registry import PeerRegistry
+from ..discovery.reputation import Reputation
 from ..discovery.swarm_time import SwarmClock
 from ..discovery.table import PeerTable
 from ..network.base import Network
 from ..runtime.calls import Calls
 from ..runtime.events import Events
-from ..runtime.limiter import Restraint
-from ..runtime.seams import World
+from ..runtime.limiter import Limiter
+from ..runtime.seams import Seams
 from ..wire.ids import Identity, PeerId
 
 
 @dataclass(frozen=True)
-class Parts:
+class Services:
     identity: Identity
-    world: World
+    seams: Seams
     network: Network
     events: Events
     clock: SwarmClock
     table: PeerTable
-    standing: Standing
+    reputation: Reputation
     calls: Calls
     records: Records
-    acquaintances: Acquaintances
-    restraint: Restraint
+    registry: PeerRegistry
+    limiter: Limiter
 
     def fault(self, peer: str, why: str) -> None:
         """A peer did something wrong: it costs it standing."""
-        self.standing.fault(peer, why, self.world.clock.monotonic())
+        self.reputation.fault(peer, why, self.seams.clock.monotonic())
 
 
-def make_parts(identity: Identity, world: World, network: Network, guest: GuestSettings = NO_LIMITS) -> Parts:
-    events = Events(world.clock)
-    clock = SwarmClock(world.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
+def make_services(identity: Identity, seams: Seams, network: Network, guest: GuestSettings = NO_LIMITS) -> Services:
+    events = Events(seams.clock)
+    clock = SwarmClock(seams.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
     table = PeerTable(identity.peer_id)
-    standing = Standing()
-    calls = Calls(network, world.clock, clock, table, standing)
+    reputation = Reputation()
+    calls = Calls(network, seams.clock, clock, table, reputation)
     records = Records(network, identity, clock.now)
 
     def fault(peer: PeerId, why: str) -> None:
-        standing.fault(peer, why, world.clock.monotonic())
+        reputation.fault(peer, why, seams.clock.monotonic())
 
-    acquaintances = Acquaintances(table, records, network, clock, events, world.storage, fault)
-    restraint = Restraint(world, events, calls.allowance, guest)
-    return Parts(identity, world, network, events, clock, table, standing, calls, records, acquaintances, restraint)
+    registry = PeerRegistry(table, records, network, clock, events, seams.storage, fault)
+    limiter = Limiter(seams, events, calls.throttles, guest)
+    return Services(identity, seams, network, events, clock, table, reputation, calls, records, registry, limiter)
 
 
 def _clock_warning(offset: float) -> str:

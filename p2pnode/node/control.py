@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from ..wire.errors import LocalProblem, UsageError
-from ..wire.status import MergeRow, ShardRow, Status
+from ..wire.status import MergeRow, NodeStatus, ShardRow
 
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 MAX_REQUEST_BYTES = 4096
@@ -48,7 +48,7 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     """`problem` says why not; else `status` is there when it was asked for, and `said` tells what was done."""
 
     problem: str = ""
-    status: Status | None = None
+    status: NodeStatus | None = None
     said: str = ""
     merges: tuple[MergeRow, ...] = ()  # the log, newest last
     blame: dict[str, dict[str, float]] = {}  # by author and layer, the share of what was added there
@@ -95,7 +95,7 @@ class ControlServer:
     def __init__(
         self,
         data_dir: Path,
-        status: Callable[[], Status],
+        status: Callable[[], NodeStatus],
         leave: Callable[[], None],
         order: Order,
     ) -> None:

@@ -15,8 +15,8 @@ from ..discovery.membership import Membership
 from ..network.base import Seconds
 from ..wire.addresses import Address, parse_address
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, UsageError
-from ..wire.run import Plan, RunAccess
-from .assemble import Parts
+from ..wire.run import RunAccess, TrainPlan
+from .assemble import Services
 from .saved_run import (
     Run,
     SavedRun,
@@ -33,11 +33,11 @@ RETRY_PAUSE: Seconds = 1.0
 RETRY_PAUSE_MOST: Seconds = 15.0
 
 
-MakePlan = Callable[[], Awaitable[Plan | None]]
+MakePlan = Callable[[], Awaitable[TrainPlan | None]]
 
 
 @dataclass(frozen=True)
-class Share:
+class DataPart:
     """One of `parts` equal shares of the data, split as `how` says (iid, dirichlet:0.3, labels:2)."""
 
     how: str
@@ -59,7 +59,7 @@ class NodeSettings:
     run_name: str = ""
     join_timeout: Seconds | None = None
     task: TaskChoice | None = None  # None: a run founded here only meets
-    share: Share | None = None  # a fixed part of the data, for experiments
+    share: DataPart | None = None  # a fixed part of the data, for experiments
     share_data: bool = False  # what this node brings may travel
     visits: bool = True  # models of others may come to train on what stays here
     reserve: bool = False  # train less on what models are sure of
@@ -83,11 +83,11 @@ class Entered:
 class Entrance:
     """One node's way into its run. Waits for ever for somebody to answer, unless `join_timeout` is set."""
 
-    def __init__(self, settings: NodeSettings, parts: Parts, membership: Membership, plan: MakePlan) -> None:
+    def __init__(self, settings: NodeSettings, services: Services, membership: Membership, plan: MakePlan) -> None:
         self._settings = settings
         self._make_plan = plan
-        self._parts = parts
-        self._storage = parts.world.storage
+        self._services = services
+        self._storage = services.seams.storage
         self._membership = membership
 
     async def enter(self) -> Entered:
@@ -133,8 +133,8 @@ class Entrance:
             await self._meet_someone()  # their swarm's time is ours
         name = settings.run_name or settings.name
         plan = await self._make_plan()
-        now, rng = self._parts.clock.now(), self._parts.world.rng
-        return found_run(self._parts.identity, name, settings.private, now, rng, plan)
+        now, rng = self._services.clock.now(), self._services.seams.rng
+        return found_run(self._services.identity, name, settings.private, now, rng, plan)
 
     async def _ask_bootstrap(self) -> RunAccess:
         """The run that a bootstrap is in; one in a run comes before a mere meeting point."""
@@ -153,15 +153,15 @@ class Entrance:
 
     async def _join(self, access: RunAccess) -> Run:
         """Find a member of the run and get its manifest."""
-        parts = self._parts
+        services = self._services
         searching = self._membership.in_run(access.tag)
         self._membership.search = searching.search
         async for _ in self._again_and_again():
             await searching.contact_round()
             with contextlib.suppress(PeerError, NetworkDown):
                 await searching.read_directory()
-            members = [peer.id for peer in parts.table.to_try(access.tag)]
-            signed = await manifest_from_any(parts.calls, parts.identity.peer_id, members, access)
+            members = [peer.id for peer in services.table.to_try(access.tag)]
+            signed = await manifest_from_any(services.calls, services.identity.peer_id, members, access)
             if signed is not None:
                 return Run(access, signed)
             self._raise_if_all_wrong()
@@ -189,7 +189,7 @@ class Entrance:
             raise UsageError(f"{address}: {wrong[address]}; ask for the address again")
 
     def _say_searching(self, what: str) -> None:
-        search, events = self._membership.search, self._parts.events
+        search, events = self._membership.search, self._services.events
         text = f"{what} ({search.trouble}); still trying" if search.trouble else f"{what}; still trying"
         search.trouble = search.trouble or what
         latest = events.latest(1)

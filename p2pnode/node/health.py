@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 
 from ..network.base import Seconds
-from ..runtime.limiter import Restraint
-from ..runtime.seams import World
+from ..runtime.limiter import Limiter
+from ..runtime.seams import Seams
 from ..wire.errors import LocalProblem
-from ..wire.status import Event
+from ..wire.status import NodeEvent
 
 STALLED: Seconds = 120.0  # without a local step, and the time of STEPS of them
 STEPS = 20
@@ -21,49 +21,49 @@ PROBE_EVERY: Seconds = 60.0
 PROBE_FILE = "probe"
 
 
-class Wellbeing:
+class HealthMonitor:
     """One node's."""
 
-    def __init__(self, world: World, restraint: Restraint) -> None:
-        self._world = world
-        self._restraint = restraint
+    def __init__(self, seams: Seams, limiter: Limiter) -> None:
+        self._seams = seams
+        self._limiter = limiter
         self._steps: int | None = None
         self._speed = 0.0
         self._moved: Seconds | None = None  # when the steps last did; None: nothing is to be learned
         self._disk: tuple[Seconds, str] | None = None  # its latest trouble
-        self._probed = world.clock.monotonic()
+        self._probed = seams.clock.monotonic()
 
     def learns(self) -> None:
         """From now on this node should come to learn."""
-        self._moved = self._world.clock.monotonic()
+        self._moved = self._seams.clock.monotonic()
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: NodeEvent) -> None:
         """An event of the node."""
         if event.kind == "disk":
-            self._disk = (self._world.clock.monotonic(), event.text)
+            self._disk = (self._seams.clock.monotonic(), event.text)
 
     async def look(self, steps: int | None, samples: int, speed: float) -> None:
         """`steps` local steps are done, on so many samples; None before the node learns."""
-        now = self._world.clock.monotonic()
+        now = self._seams.clock.monotonic()
         self._speed = speed
-        idle = bool(self._restraint.why) or (steps is not None and samples == 0)
+        idle = bool(self._limiter.why) or (steps is not None and samples == 0)
         if self._moved is not None and (steps != self._steps or idle):
             self._moved, self._steps = now, steps
-        if self._world.host is not None and now - self._probed >= PROBE_EVERY:
+        if self._seams.host is not None and now - self._probed >= PROBE_EVERY:
             self._probed = now
-            await self._world.aside(self._probe)
+            await self._seams.background(self._probe)
 
     def _probe(self) -> None:
         try:
-            self._world.storage.write(PROBE_FILE, b"")
+            self._seams.storage.write(PROBE_FILE, b"")
         except LocalProblem as problem:
-            self._disk = (self._world.clock.monotonic(), str(problem))
+            self._disk = (self._seams.clock.monotonic(), str(problem))
         with contextlib.suppress(LocalProblem):
-            self._world.storage.delete(PROBE_FILE)
+            self._seams.storage.delete(PROBE_FILE)
 
     def reasons(self) -> tuple[str, ...]:
         """Why the node is not well; none while it is."""
-        now, held_up = self._world.clock.monotonic(), self._restraint.held_up
+        now, held_up = self._seams.clock.monotonic(), self._limiter.held_up
         found = []
         if self._moved is not None and (still := now - self._moved) > self._patience():
             found.append(

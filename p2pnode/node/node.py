@@ -8,30 +8,30 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..discovery.announcing import Me
+from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
 from ..discovery.table import Peer
 from ..network.base import Health, Network, Seconds
 from ..network.cancelling import cancelled
 from ..runtime.limiter import GUEST_ORDERS
-from ..runtime.seams import World
+from ..runtime.seams import Seams
 from ..wire.errors import LocalProblem, UsageError
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import ViewIs
 from ..wire.records import SignedRecord
-from ..wire.run import Manifest, Plan, RunAccess, read_manifest
-from ..wire.status import Condition, Event, PeerRow, Status
-from .assemble import make_parts
+from ..wire.run import Manifest, RunAccess, TrainPlan, read_manifest
+from ..wire.status import Condition, NodeEvent, NodeStatus, PeerRow
+from .assemble import make_services
 from .control import ControlAnswer, ControlRequest
 from .entrance import Entrance, NodeSettings
-from .health import Wellbeing
-from .look import Looking, view_of
+from .health import HealthMonitor
+from .look import StatePoller, view_of
 from .peer_states import condition_in_words, exchange_rows, invitation, peer_row
-from .router import Desk, NodeServer
-from .unwrap import raise_plain
+from .router import Desk, Router
+from .unwrap import raise_unwrapped
 
 if TYPE_CHECKING:
-    from ..jobs.train.job import Learning
+    from ..jobs.train.job import TrainJob
 
 __all__ = ["Node", "NodeSettings"]
 
@@ -42,25 +42,25 @@ SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end fir
 class Node:
     """One participant. `run()` is its life; `status()` may be asked at any time."""
 
-    def __init__(self, settings: NodeSettings, world: World, network: Network, identity: Identity) -> None:
+    def __init__(self, settings: NodeSettings, seams: Seams, network: Network, identity: Identity) -> None:
         self.name = settings.name
         self.role = settings.role
         self.access: RunAccess | None = None
         self.manifest = b""
-        self.learner: Learning | None = None
+        self.learner: TrainJob | None = None
         self._settings = settings
-        self._world = world
+        self._seams = seams
         self._network = network
-        self._parts = make_parts(identity, world, network, settings.guest)
-        self._events = self._parts.events
-        self._born = world.clock.monotonic()
+        self._services = make_services(identity, seams, network, settings.guest)
+        self._events = self._services.events
+        self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
         self._page = ""
-        self._looking = Looking(self._parts)
-        self._wellbeing = Wellbeing(world, self._parts.restraint)
-        self._events.listen(self._wellbeing.hear)
-        me = Me(self.name, self.role, "", settings.bootstrap, settings.circle)
-        self._membership = Membership(me, self._parts)
+        self._state_poller = StatePoller(self._services)
+        self._health_monitor = HealthMonitor(seams, self._services.limiter)
+        self._events.listen(self._health_monitor.hear)
+        me = SelfDescription(self.name, self.role, "", settings.bootstrap, settings.circle)
+        self._membership = Membership(me, self._services)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
 
@@ -68,7 +68,7 @@ class Node:
 
     @property
     def peer_id(self) -> PeerId:
-        return self._parts.identity.peer_id
+        return self._services.identity.peer_id
 
     @property
     def desk(self) -> Desk | None:
@@ -78,7 +78,7 @@ class Node:
     def record(self) -> SignedRecord | None:
         return self._membership.announcer.record
 
-    def on_event(self, listener: Callable[[Event], None]) -> None:
+    def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self._events.listen(listener)
 
     def has_page(self, link: str) -> None:
@@ -92,19 +92,19 @@ class Node:
     @property
     def shards_only_here(self) -> int:
         """How many shards leaving would take out of the swarm, as far as is known."""
-        return 0 if self.learner is None else len(self.learner.holdings.only_here)
+        return 0 if self.learner is None else len(self.learner.shard_driver.only_here)
 
-    async def obey(self, request: ControlRequest) -> ControlAnswer:
+    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints=self.fingerprints(), manifest=self.manifest)
         if request.do in GUEST_ORDERS:
-            return self._parts.restraint.obey(request, self.role == "node")
+            return self._services.limiter.carry_out(request, self.role == "node")
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")
-        from ..jobs.train.orders import obey  # torch, which a node that learns has imported
+        from ..jobs.train.orders import carry_out  # torch, which a node that learns has imported
 
-        return await obey(request, self.learner, self._parts)
+        return await carry_out(request, self.learner, self._services)
 
     async def run(self) -> None:
         """Live until asked to leave. UsageError or LocalProblem when the node cannot start or join."""
@@ -116,32 +116,32 @@ class Node:
                 await cancelled(living)
                 if self.learner is not None:
                     await self.learner.save(SAVE_LIMIT)
-                    await self.learner.holdings.hand_over_all(self._settings.leave_timeout)
+                    await self.learner.shard_driver.hand_over_all(self._settings.leave_timeout)
                 await self._say_goodbye()
             else:
-                raise_plain(living)
+                raise_unwrapped(living)
         finally:
             await cancelled(leaving)
             if not living.done():  # else it was seen to end
                 await cancelled(living)
-            self._parts.acquaintances.tidy()
+            self._services.registry.tidy()
             await self._network.close()
             self._events.say("left", "left the swarm")
 
     # ---- life ----
 
     async def _live(self) -> None:
-        await self._network.start(NodeServer(self, self._parts))
+        await self._network.start(Router(self, self._services))
         await self._membership.announcer.refresh_addresses()
         self._events.say("started", f"{self.name} is {self.peer_id}")
-        if self._parts.acquaintances.book.damaged:
+        if self._services.registry.book.damaged:
             self._events.say("book", "the peer book was damaged and starts empty", warning=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_condition())
             if self.role != "bootstrap":
                 await self._enter_run()
             group.create_task(self._membership.keep())
-            group.create_task(self._parts.restraint.keep())
+            group.create_task(self._services.limiter.keep())
             if self.manifest and self.role == "node":
                 group.create_task(self._learn(read_manifest(self.manifest)))
 
@@ -152,10 +152,10 @@ class Node:
             raise UsageError(f"--task {task.spec} contradicts the run, which learns nothing; --found a new run")
         if manifest.plan is None or self.access is None or self._settings.meet_only:
             return
-        self._wellbeing.learns()
-        await self._parts.restraint.free()
+        self._health_monitor.learns()
+        await self._services.limiter.free()
         learner = await self._learner_module()
-        learning: Learning = await learner.prepare(manifest, self._settings, self._parts, self.access)
+        learning: TrainJob = await learner.prepare(manifest, self._settings, self._services, self.access)
         learning.meet(self._membership)
         self.learner = learning
         why = await self.learner.keep()
@@ -164,15 +164,15 @@ class Node:
 
     async def _learner_module(self) -> ModuleType:
         """Needs torch, which takes seconds to import: only where something is learned, and not on the loop."""
-        return await self._world.compute(lambda: import_module("p2pnode.jobs.train.prepare"))
+        return await self._seams.compute(lambda: import_module("p2pnode.jobs.train.prepare"))
 
-    async def _make_plan(self) -> Plan | None:
+    async def _make_plan(self) -> TrainPlan | None:
         """The plan of a run founded here."""
         choice = self._settings.task
         if choice is None:
             return None
         learner = await self._learner_module()
-        plan: Plan = await learner.new_plan(choice, self._parts)
+        plan: TrainPlan = await learner.new_plan(choice, self._services)
         return plan
 
     async def _say_goodbye(self) -> None:
@@ -181,11 +181,11 @@ class Node:
             await self._membership.say_goodbye()
 
     async def _enter_run(self) -> None:
-        entrance = Entrance(self._settings, self._parts, self._membership, self._make_plan)
+        entrance = Entrance(self._settings, self._services, self._membership, self._make_plan)
         entered = await entrance.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
-        self._parts.clock.established |= entered.how != "resumed"
+        self._services.clock.established |= entered.how != "resumed"
         self.access, self.manifest = run.access, run.signed_manifest
         self._membership = entered.membership
         self._events.say(entered.how, f"{entered.how} run {run.manifest.name!r} ({run.access.run})")
@@ -197,7 +197,7 @@ class Node:
         while True:
             self._set_condition(self.condition())
             trainer = None if self.learner is None else self.learner.trainer
-            await self._wellbeing.look(*((None, 0, 0.0) if trainer is None else trainer.pace))
+            await self._health_monitor.look(*((None, 0, 0.0) if trainer is None else trainer.pace))
             await asyncio.sleep(WATCH_PERIOD)
 
     def condition(self) -> Condition:
@@ -215,7 +215,7 @@ class Node:
             return "searching"
         if self._membership.connected:
             return "connected"
-        knows_somebody = self._membership.looks_for_others or self._parts.table.count_present() > 0
+        knows_somebody = self._membership.looks_for_others or self._services.table.count_present() > 0
         return "searching" if knows_somebody else "alone"
 
     def _set_condition(self, condition: Condition) -> None:
@@ -225,7 +225,7 @@ class Node:
             self._events.say(condition, self._why(condition), warning=lost)
 
     def _why(self, condition: Condition) -> str:
-        here = self._parts.table.count_present(self._tag)
+        here = self._services.table.count_present(self._tag)
         trouble = self._membership.search.trouble
         return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.why)
 
@@ -243,12 +243,12 @@ class Node:
         """The command a friend pastes, or "" while there is nothing to invite to."""
         return invitation(self.access, self._membership.announcer.addresses, self._membership.me.bootstrap)
 
-    def status(self) -> Status:
-        parts = self._parts
-        standings = None if self.learner is None else self.learner.standings
+    def status(self) -> NodeStatus:
+        services = self._services
+        train_progress = None if self.learner is None else self.learner.train_progress
         heads = {} if self.learner is None else self.learner.heads()
         condition = self.condition() if self._condition != "starting" else self._condition
-        return Status(
+        return NodeStatus(
             id=self.peer_id,
             name=self.name,
             run=self.access.run if self.access is not None else "",
@@ -256,40 +256,40 @@ class Node:
             condition=condition,
             why=self._why(condition),
             private=self.access is not None and self.access.private,
-            uptime_seconds=self._world.clock.monotonic() - self._born,
-            clock_offset_seconds=parts.clock.offset,
+            uptime_seconds=self._seams.clock.monotonic() - self._born,
+            clock_offset_seconds=services.clock.offset,
             addresses=self._membership.announcer.addresses,
             invite=self.invite(),
             daemon_starts=self._network.health.generation,
-            traffic=parts.calls.traffic.frozen(),
-            peers=tuple(self._row(peer, heads.get(peer.id)) for peer in parts.table if not peer.announcement.left),
+            traffic=services.calls.traffic.frozen(),
+            peers=tuple(self._row(peer, heads.get(peer.id)) for peer in services.table if not peer.announcement.left),
             events=self._events.latest(),
             learning=None if self.learner is None else self.learner.status(),
             page=self._page,
-            exchanges=exchange_rows(self.peer_id, standings, self._looking.views),
-            guest=parts.restraint.status(),
-            machine=parts.restraint.machine,
-            shards=() if self.learner is None else self.learner.shards.all(self._world.clock.monotonic()),
-            unwell=self._wellbeing.reasons(),
+            exchanges=exchange_rows(self.peer_id, train_progress, self._state_poller.views),
+            guest=services.limiter.status(),
+            machine=services.limiter.machine,
+            shards=() if self.learner is None else self.learner.shards.all(self._seams.clock.monotonic()),
+            unwell=self._health_monitor.reasons(),
         )
 
     def _row(self, peer: Peer, head: int | None) -> PeerRow:
         published = None if self.learner is None else self.learner.told(peer.id)
         kinship = None if self.learner is None else self.learner.likeness.kinship(peer.id)
-        return peer_row(peer, self._parts, published, self._looking.views.get(peer.id), kinship, head)
+        return peer_row(peer, self._services, published, self._state_poller.views.get(peer.id), kinship, head)
 
     def view(self) -> ViewIs:
         """What this node says of its learning to who watches."""
         learner = self.learner
-        return view_of(None, None) if learner is None else view_of(learner.status(), learner.standings)
+        return view_of(None, None) if learner is None else view_of(learner.status(), learner.train_progress)
 
     def fingerprints(self) -> dict[str, bytes]:
         """What the models of this run have learned, as their nodes announce it."""
-        told = {peer.id: peer.announcement.fingerprint for peer in self._parts.table.present(self._tag)}
+        told = {peer.id: peer.announcement.fingerprint for peer in self._services.table.present(self._tag)}
         own = b"" if self.learner is None else self.learner.likeness.fingerprint
         return {peer: fingerprint for peer, fingerprint in {self.peer_id: own, **told}.items() if fingerprint}
 
     async def look_around(self) -> None:
         """Ask a few peers how they are doing, for `status`. Worth its calls only while somebody watches."""
         if self.access is not None and self._network.health.state == "up":
-            await self._looking.once(self.access)
+            await self._state_poller.once(self.access)

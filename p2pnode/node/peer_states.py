@@ -12,11 +12,11 @@ from ..wire.ids import PeerId
 from ..wire.messages import ViewIs
 from ..wire.run import RunAccess, invite
 from ..wire.status import Condition, ExchangeRow, Kinship, PeerRow
-from .assemble import Parts
+from .assemble import Services
 
 if TYPE_CHECKING:
-    from ..merging.deltaset.entry import Facts
-    from ..training.progress import Standings
+    from ..merging.deltaset.entry import EntryFacts
+    from ..training.progress import TrainProgress
 
 MAX_EXCHANGE_ROWS = 2000
 OWN_IN_INVITE = 2
@@ -32,15 +32,15 @@ def invitation(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence
 
 def peer_row(
     peer: Peer,
-    parts: Parts,
-    published: Facts | None,
+    services: Services,
+    published: EntryFacts | None,
     view: ViewIs | None,
     kinship: Kinship | None = None,
     head: int | None = None,
 ) -> PeerRow:
     """One peer. What it published in its entries is newer than what it said when last asked."""
     kin = kinship or Kinship()
-    now = parts.world.clock.monotonic()
+    now = services.seams.clock.monotonic()
     said = view or ViewIs()
     return PeerRow(
         id=peer.id,
@@ -50,7 +50,7 @@ def peer_row(
         present=peer.here,
         heard_seconds_ago=None if peer.heard is None else now - peer.heard,
         latency_ms=None if peer.latency is None else peer.latency * 1000,
-        faults=parts.standing.faults_of(peer.id),
+        faults=services.reputation.faults_of(peer.id),
         bytes_per_second=peer.rate,
         circle=peer.announcement.circle,
         community=kin.community,
@@ -66,9 +66,11 @@ def peer_row(
     )
 
 
-def exchange_rows(me: PeerId, standings: Standings | None, views: Mapping[PeerId, ViewIs]) -> tuple[ExchangeRow, ...]:
+def exchange_rows(
+    me: PeerId, train_progress: TrainProgress | None, views: Mapping[PeerId, ViewIs]
+) -> tuple[ExchangeRow, ...]:
     """Who exchanged with whom: this node's own, and what peers say of theirs. The latest, when there are too many."""
-    own = [] if standings is None else list(standings.partners.values())
+    own = [] if train_progress is None else list(train_progress.partners.values())
     rows = [*own, *(row for peer, view in views.items() for row in _told(peer, view, me))]
     return tuple(sorted(rows, key=lambda row: row.last)[-MAX_EXCHANGE_ROWS:])
 

@@ -33,11 +33,11 @@ from ..wire.messages import (
     Welcome,
     decode_request,
     decode_stream_request,
-    encode,
+    encode_message,
 )
 from ..wire.records import SignedRecord
 from ..wire.run import RunAccess
-from .assemble import Parts
+from .assemble import Services
 
 
 class Desk(Protocol):
@@ -47,7 +47,7 @@ class Desk(Protocol):
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
 
 
-class Host(Protocol):
+class RouterHost(Protocol):
     """What answering needs to know of the node."""
 
     name: str
@@ -70,21 +70,21 @@ class Host(Protocol):
         ...
 
 
-class NodeServer:
+class Router:
     """Implements network.base.Server for a node."""
 
-    def __init__(self, host: Host, parts: Parts) -> None:
+    def __init__(self, host: RouterHost, services: Services) -> None:
         self._host = host
-        self._own = parts.identity.peer_id
-        self._clock = parts.world.clock
-        self._swarm_clock = parts.clock
-        self._records = parts.records
-        self._table = parts.table
-        self._rng = parts.world.rng
-        self._standing = parts.standing
-        self._traffic = parts.calls.traffic
-        self._allowance = parts.calls.allowance
-        self._take_in = parts.acquaintances.take_in
+        self._own = services.identity.peer_id
+        self._clock = services.seams.clock
+        self._swarm_clock = services.clock
+        self._records = services.records
+        self._table = services.table
+        self._rng = services.seams.rng
+        self._reputation = services.reputation
+        self._traffic = services.calls.traffic
+        self._throttles = services.calls.throttles
+        self._take_in = services.registry.take_in
         self._answers: dict[type, Callable[[PeerId, Request], Answer]] = {
             Ping: self._pong,
             Hello: self._welcome,
@@ -99,23 +99,23 @@ class NodeServer:
         """The answer to one call, whatever was in it."""
         self._traffic.calls_served += 1
         self._traffic.received_bytes += len(request)
-        self._allowance.down.charge(len(request))
-        answer = encode(await self._answer(peer, request))
+        self._throttles.down.charge(len(request))
+        answer = encode_message(await self._answer(peer, request))
         self._traffic.sent_bytes += len(answer)
-        self._allowance.up.charge(len(answer))
+        self._throttles.up.charge(len(answer))
         return answer
 
     async def _answer(self, peer: PeerId, request: bytes) -> Answer:
         now = self._clock.monotonic()
-        if self._standing.ignored(peer, now):
+        if self._reputation.ignored(peer, now):
             return self._refuse(Refused("ignored", "too many faults lately"))
-        if not self._standing.admit_call(peer, now):
+        if not self._reputation.admit_call(peer, now):
             self.misbehaved(peer, "too many calls")
             return self._refuse(Refused("busy", "too many calls; slow down"))
         try:
             message = decode_request(request)
             if not isinstance(message, URGENT):
-                await self._allowance.up.ready(PATIENCE)
+                await self._throttles.up.ready(PATIENCE)
             if type(message) in self._answers:
                 return self._answers[type(message)](peer, message)
             return await self._desk().answer(peer, message)
@@ -135,11 +135,11 @@ class NodeServer:
         """What a newcomer to a model asks for; PeerRefused for anything else."""
         self._traffic.calls_served += 1
         now = self._clock.monotonic()
-        if self._standing.ignored(peer, now) or not self._standing.admit_call(peer, now):
+        if self._reputation.ignored(peer, now) or not self._reputation.admit_call(peer, now):
             raise PeerRefused("busy", "too many faults or calls lately")
         payload = await self._desk().payload(peer, decode_stream_request(request))
         self._traffic.sent_bytes += payload.size
-        return replace(payload, throttle=self._allowance.up)
+        return replace(payload, throttle=self._throttles.up)
 
     def _desk(self) -> Desk:
         if self._host.desk is None:
@@ -147,7 +147,7 @@ class NodeServer:
         return self._host.desk
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
-        self._standing.fault(peer, why, self._clock.monotonic())
+        self._reputation.fault(peer, why, self._clock.monotonic())
 
     def _pong(self, peer: PeerId, request: Request) -> Pong:
         known = self._table.count_present(self._tag())

@@ -13,7 +13,7 @@ from ..wire.addresses import Address
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, UsageError
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
-from ..wire.run import KEY_BYTES, Manifest, Plan, RunAccess, read_manifest, run_id, sign_manifest
+from ..wire.run import KEY_BYTES, Manifest, RunAccess, TrainPlan, read_manifest, run_id, sign_manifest
 
 STATE_FILE = "run.json"
 
@@ -38,7 +38,7 @@ class SavedRun(msgspec.Struct, frozen=True):
 
 
 def found_run(
-    identity: Identity, name: str, private: bool, now: float, rng: random.Random, plan: Plan | None = None
+    identity: Identity, name: str, private: bool, now: float, rng: random.Random, plan: TrainPlan | None = None
 ) -> Run:
     manifest = Manifest(name, identity.peer_id, now, rng.randbytes(16), private=private, plan=plan)
     signed = sign_manifest(identity, manifest)

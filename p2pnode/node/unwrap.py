@@ -7,7 +7,7 @@ import asyncio
 from ..wire.errors import P2pnodeError
 
 
-def raise_plain(task: asyncio.Task[None]) -> None:
+def raise_unwrapped(task: asyncio.Task[None]) -> None:
     """Raise what ended a task; what we raise on purpose comes out of task groups as itself."""
     error = task.exception()
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:

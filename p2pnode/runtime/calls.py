@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ..discovery.reputation import Standing
+from ..discovery.reputation import Reputation
 from ..discovery.swarm_time import SwarmClock
 from ..discovery.table import PeerTable
 from ..network.base import Clock, Network, Seconds, Sink, StreamLimits
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import Hello, Message, Ping, Pong, StreamRequest, decode_answer, encode
+from ..wire.messages import Hello, Message, Ping, Pong, StreamRequest, decode_answer, encode_message
 from ..wire.status import Traffic
-from .throttle import Allowance
+from .throttle import Throttles
 
 CALL_TIMEOUT: Seconds = 5.0
 URGENT = (Ping, Hello)  # small, and how peers see that this node lives: they count, and never wait for the limits
@@ -39,34 +39,34 @@ class Calls:
     """Asks peers things. Remembers in `last_heard` when any peer last answered: the only proof of being connected."""
 
     def __init__(
-        self, network: Network, clock: Clock, swarm_clock: SwarmClock, table: PeerTable, standing: Standing
+        self, network: Network, clock: Clock, swarm_clock: SwarmClock, table: PeerTable, reputation: Reputation
     ) -> None:
         self.last_heard: float | None = None
         self.traffic = TrafficCount()
-        self.allowance = Allowance(clock)
+        self.throttles = Throttles(clock)
         self._network = network
         self._clock = clock
         self._swarm_clock = swarm_clock
         self._table = table
-        self._standing = standing
+        self._reputation = reputation
 
     async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
         """The peer's answer. PeerError as the network says; NetworkDown leaves the peer's record alone."""
         if not isinstance(request, URGENT):
-            await self.allowance.ready()
+            await self.throttles.ready()
         begun = self._clock.monotonic()
-        data = encode(request)
+        data = encode_message(request)
         self.traffic.calls_made += 1
         self.traffic.sent_bytes += len(data)
-        self.allowance.up.charge(len(data))
+        self.throttles.up.charge(len(data))
         try:
             raw = await self._network.call(peer, data, timeout)
             self.traffic.received_bytes += len(raw)
-            self.allowance.down.charge(len(raw))
+            self.throttles.down.charge(len(raw))
             self._heard(peer, begun, len(data) + len(raw))
             return decode_answer(raw, expected)
         except PeerMisbehaved as fault:
-            self._standing.fault(peer, str(fault), self._clock.monotonic())
+            self._reputation.fault(peer, str(fault), self._clock.monotonic())
             raise
         except PeerRefused:
             self._heard(peer, begun)
@@ -78,9 +78,9 @@ class Calls:
     async def fetch(self, peer: PeerId, request: StreamRequest, sink: Sink, limits: StreamLimits) -> None:
         """Stream something into `sink`, as fast as this node may receive. PeerError as the network says."""
         try:
-            async with self.allowance.down.turn(None):
-                limits = replace(limits, throttle=self.allowance.down)
-                await self._network.fetch(peer, encode(request), sink, limits)
+            async with self.throttles.down.turn(None):
+                limits = replace(limits, throttle=self.throttles.down)
+                await self._network.fetch(peer, encode_message(request), sink, limits)
         finally:
             self.traffic.received_bytes += sink.offset
 

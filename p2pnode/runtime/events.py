@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..network.base import Clock
-from ..wire.status import Event
+from ..wire.status import NodeEvent
 from .event_kinds import Kind
 
 KEPT = 200
@@ -17,17 +17,17 @@ class Events:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: deque[Event] = deque(maxlen=KEPT)
-        self._listeners: list[Callable[[Event], None]] = []
+        self._kept: deque[NodeEvent] = deque(maxlen=KEPT)
+        self._listeners: list[Callable[[NodeEvent], None]] = []
 
-    def listen(self, listener: Callable[[Event], None]) -> None:
+    def listen(self, listener: Callable[[NodeEvent], None]) -> None:
         self._listeners.append(listener)
 
     def say(self, kind: Kind, text: str, *, warning: bool = False) -> None:
-        event = Event(self._clock.time(), kind, text, warning)
+        event = NodeEvent(self._clock.time(), kind, text, warning)
         self._kept.append(event)
         for listener in self._listeners:
             listener(event)
 
-    def latest(self, count: int = 20) -> tuple[Event, ...]:
+    def latest(self, count: int = 20) -> tuple[NodeEvent, ...]:
         return tuple(self._kept)[-count:]

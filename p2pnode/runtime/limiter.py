@@ -18,9 +18,9 @@ from ..node.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.status import Guest, Machine
 from .events import Events
-from .limits import Circumstances, Use, first_duty, next_duty, noticed, pause_after, resting
-from .seams import World
-from .throttle import Allowance
+from .limits import MachineSituation, Use, first_duty, next_duty, noticed, pause_after, resting
+from .seams import Seams
+from .throttle import Throttles
 
 GUEST_ORDERS = ("pause", "resume", "limits")
 EVERY: Seconds = 1.0
@@ -30,17 +30,17 @@ LONGEST_SLEEP: Seconds = 0.05  # so that a pause is noticed at once
 LATE: Seconds = 5.0  # a look that comes so much later was held up by this node's own loop
 
 
-class Restraint:
+class Limiter:
     """One node's. Without a host (in a simulation) only the user's word and the limits count."""
 
-    def __init__(self, world: World, events: Events, allowance: Allowance, settings: GuestSettings) -> None:
+    def __init__(self, seams: Seams, events: Events, throttles: Throttles, settings: GuestSettings) -> None:
         self.settings = settings
         self.why = ""  # the node rests, or "" while it works
         self.machine: Machine | None = None
         self.held_up: tuple[Seconds, Seconds] | None = None  # when the loop was last late, and by how much
-        self._world = world
+        self._seams = seams
         self._events = events
-        self._allowance = allowance
+        self._throttles = throttles
         self._use = Use()
         self._worked: Seconds | None = None  # by the thread that trains, when it was last here
         self._owed: Seconds = 0.0  # of rest
@@ -49,7 +49,7 @@ class Restraint:
         self._told = ""
         self._paused = False
         with contextlib.suppress(LocalProblem):
-            self._paused = world.storage.read(PAUSED_FILE) is not None
+            self._paused = seams.storage.read(PAUSED_FILE) is not None
         self._follow(settings)
 
     # ---- for those who work ----
@@ -75,12 +75,12 @@ class Restraint:
     @property
     def cores(self) -> int | None:
         """How many cores training may plan with, one for the rest among them; None: all there are."""
-        host, share = self._world.host, self.settings.max_cpu
+        host, share = self._seams.host, self.settings.max_cpu
         return None if host is None or share is None else 1 + max(1, int(share * host.cores))
 
     # ---- for the user ----
 
-    def obey(self, request: ControlRequest, learns: bool) -> ControlAnswer:
+    def carry_out(self, request: ControlRequest, learns: bool) -> ControlAnswer:
         """One of GUEST_ORDERS; LocalProblem or UsageError when it cannot be done."""
         if request.do == "limits":
             return ControlAnswer(said=self.limit(request.limits))
@@ -94,7 +94,7 @@ class Restraint:
         self._decide()
         self._tell()
         with _noted(self._events):
-            self._world.storage.write(PAUSED_FILE, b"by the user\n")
+            self._seams.storage.write(PAUSED_FILE, b"by the user\n")
         return "paused; the node stays in its swarm and answers, also after a restart, until `resume`"
 
     def resume(self) -> str:
@@ -102,7 +102,7 @@ class Restraint:
         self._decide()
         self._tell()
         with _noted(self._events):
-            self._world.storage.delete(PAUSED_FILE)
+            self._seams.storage.delete(PAUSED_FILE)
         return f"no longer paused by you, but it rests: {self.why}" if self.why else "working again"
 
     def limit(self, words: Mapping[str, object]) -> str:
@@ -127,11 +127,11 @@ class Restraint:
 
     async def keep(self) -> None:
         """Look at the machine every second until cancelled; a node without one needs no looking after."""
-        clock = self._world.clock
+        clock = self._seams.clock
         self._tell()
-        while self._world.host is not None:
-            self.machine = await self._world.aside(self._world.host.read)
-            self._consider(self.machine, self._world.host.cores, clock.monotonic())
+        while self._seams.host is not None:
+            self.machine = await self._seams.background(self._seams.host.read)
+            self._consider(self.machine, self._seams.host.cores, clock.monotonic())
             self._decide()
             self._tell()
             begun = clock.monotonic()
@@ -148,13 +148,13 @@ class Restraint:
 
     def _follow(self, settings: GuestSettings) -> None:
         self.settings = settings
-        self._allowance.follow(settings)
-        self._duty = 1.0 if self._world.host is None else first_duty(settings.max_cpu, self._world.host.cores)
+        self._throttles.follow(settings)
+        self._duty = 1.0 if self._seams.host is None else first_duty(settings.max_cpu, self._seams.host.cores)
         self._decide()
 
     def _decide(self) -> None:
-        host, machine = self._world.host, self.machine
-        now = Circumstances(
+        host, machine = self._seams.host, self.machine
+        now = MachineSituation(
             minute=0 if host is None else host.minute(),
             paused=self._paused,
             on_battery=machine is not None and machine.on_battery,

@@ -81,7 +81,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class MachineSituation:
     """What the rules are held against."""
 
     minute: int = 0  # of the local day
@@ -90,7 +90,7 @@ class Circumstances:
     in_use: bool = False  # the machine, by others
 
 
-def resting(now: Circumstances, rules: Rules) -> str:
+def resting(now: MachineSituation, rules: Rules) -> str:
     """Why the node rests, or "" while it may work; the user's own word comes first."""
     if now.paused:
         return "paused by you"

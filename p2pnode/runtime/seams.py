@@ -16,7 +16,7 @@ from ..storage.files import Storage
 from ..wire.status import Machine
 
 if TYPE_CHECKING:
-    from ..training.host import Bench
+    from ..training.host import ModelHost
 
 DISK_THREADS = 8
 
@@ -29,7 +29,7 @@ class Compute(Protocol):
     def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]: ...
 
 
-class Host(Protocol):
+class MachineProbe(Protocol):
     """The machine, as far as a guest has to know it."""
 
     cores: int
@@ -43,14 +43,14 @@ class Host(Protocol):
         ...
 
 
-OpenBench = Callable[[TaskChoice, int], "Bench"]
+OpenModelHost = Callable[[TaskChoice, int], "ModelHost"]
 
 
-def open_bench(choice: TaskChoice, seed: int) -> Bench:
+def open_model_host(choice: TaskChoice, seed: int) -> ModelHost:
     """A bench of its own."""
     from ..jobs.train import plan as workshop  # torch
 
-    return workshop.open_bench(choice, seed)
+    return workshop.open_model_host(choice, seed)
 
 
 async def inline(work: Callable[[], T], steps: int = 0) -> T:
@@ -59,22 +59,22 @@ async def inline(work: Callable[[], T], steps: int = 0) -> T:
 
 
 @dataclass(frozen=True)
-class World:
+class Seams:
     """Everything a node takes from outside, besides the network."""
 
     clock: Clock
     rng: random.Random
     storage: Storage
     compute: Compute
-    open_bench: OpenBench = open_bench
+    open_model_host: OpenModelHost = open_model_host
     speed: float | None = None  # local steps a second as a simulation declares them; None: measured
-    aside: Compute = inline  # for short work that does not wait for training to end
+    background: Compute = inline  # for short work that does not wait for training to end
     disk: Compute = inline  # for writes that wait for the disk: several at a time cost it little more than one
-    host: Host | None = None  # None: nothing about the machine concerns this node, as in a simulation
+    host: MachineProbe | None = None  # None: nothing about the machine concerns this node, as in a simulation
 
     def close(self) -> None:
         """End the threads, where there are any, without waiting for what they do."""
-        for runs in (self.compute, self.aside, self.disk):
+        for runs in (self.compute, self.background, self.disk):
             if isinstance(runs, ThreadCompute):
                 runs.close()
 
@@ -105,10 +105,10 @@ class ThreadCompute:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def real_world(storage: Storage, skew: float = 0.0) -> World:
+def real_world(storage: Storage, skew: float = 0.0) -> Seams:
     """The machine itself. Randomness comes from the system, because keys of private runs are drawn from it."""
     from .machine import PsutilHost
 
-    compute, aside, disk = ThreadCompute("compute"), ThreadCompute("aside"), ThreadCompute("disk", DISK_THREADS)
+    compute, background, disk = ThreadCompute("compute"), ThreadCompute("aside"), ThreadCompute("disk", DISK_THREADS)
     clock, rng = SystemClock(skew), random.SystemRandom()
-    return World(clock, rng, storage, compute, aside=aside, disk=disk, host=PsutilHost())
+    return Seams(clock, rng, storage, compute, background=background, disk=disk, host=PsutilHost())

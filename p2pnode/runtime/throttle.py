@@ -65,7 +65,7 @@ class Throttle:
             self._streams -= 1
 
 
-class Allowance:
+class Throttles:
     """Both directions of one node."""
 
     def __init__(self, clock: Clock) -> None:

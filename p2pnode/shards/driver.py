@@ -1,6 +1,7 @@
 """The shards a node holds and keeps: on disk, among peers, and on their way. Never loses one that is its to keep.
 
-shards.handoff decides what happens to a shard; this file carries it out. Training adds what the node brings, reads what is
+shards.handoff decides what happens to a shard; this file carries it out. Training adds what the node brings, reads
+what is
 here, hears of arrivals, and asks for a shard to be given.
 """
 
@@ -15,20 +16,20 @@ from numpy.typing import NDArray
 from ..discovery.admission import Admission
 from ..network.base import Payload, Seconds
 from ..network.cancelling import cancelled
-from ..node.assemble import Parts
+from ..node.assemble import Services
 from ..wire.errors import LocalProblem
 from ..wire.ids import PeerId
-from ..wire.messages import GetShard, ShardsTold, TellShards
+from ..wire.messages import GetShard, ShardsSynced, SyncShards
 from ..wire.status import ShardRow
 from .files import ShardFiles
-from .handoff.state import Drop, Event, Give, Renew, holder, is_mine, is_sole_keeper, unconfirmed
-from .maintenance import CareRules, ShardCare
-from .protocol import ShardTalk
+from .handoff.state import Drop, Give, HandoffEvent, Renew, holder, is_mine, is_sole_keeper, unconfirmed
+from .maintenance import CareRules, ShardMaintenance
+from .protocol import ShardProtocol
 from .route import Shipment
 from .samples import SampleLayout
-from .store import Make, Shelf
-from .transfer import NO_ROOM, ShardFetch
-from .visits import History, length
+from .store import Make, ShardStore
+from .transfer import NO_ROOM, ShardTransfer
+from .visits import VisitHistory, length
 
 ROOM_BYTES = 2 << 30  # for samples of others, unless the user says
 USUAL = CareRules()
@@ -37,12 +38,12 @@ SHARE_OF_ROOM = 0.5  # that what one peer offered may take
 LOTS = 2  # peers met without a reason, now and then
 
 
-class Holdings:
+class ShardDriver:
     """Contract: `add_own` for all the node brings, then `start`, then `keep` for as long as the node lives."""
 
     def __init__(
         self,
-        parts: Parts,
+        services: Services,
         admission: Admission,
         layout: SampleLayout,
         members: Callable[[], list[PeerId]],
@@ -50,18 +51,18 @@ class Holdings:
         rules: CareRules = USUAL,
     ) -> None:
         self.room_bytes = ROOM_BYTES if room_bytes is None else room_bytes
-        self._parts = parts
+        self._services = services
         self._admission = admission
         self.members = members
         self._rules = rules
-        files = ShardFiles(parts.world.storage, f"runs/{admission.access.run}/shards")
-        self._shelf = Shelf(parts.identity, parts.world, files, layout)
-        self._talk = ShardTalk(parts, admission, self._shelf, lambda shard: self._fetching.want(shard))
-        self._fetching = ShardFetch(parts, admission, self._shelf, self._talk.post)
+        files = ShardFiles(services.seams.storage, f"runs/{admission.access.run}/shards")
+        self._shard_store = ShardStore(services.identity, services.seams, files, layout)
+        self._protocol = ShardProtocol(services, admission, self._shard_store, lambda shard: self._fetching.want(shard))
+        self._fetching = ShardTransfer(services, admission, self._shard_store, self._protocol.post)
         self._fetching.others, self._fetching.room_bytes = members, lambda: self.room_bytes
-        self._care = ShardCare(admission.access.tag, self._shelf, members, rules)
-        self._talk.refuses = self._why_not
-        self._shelf.is_elsewhere = self._is_elsewhere
+        self._care = ShardMaintenance(admission.access.tag, self._shard_store, members, rules)
+        self._protocol.refuses = self._why_not
+        self._shard_store.is_elsewhere = self._is_elsewhere
         self._met: set[PeerId] = set()
         self._giving: set[str] = set()
         self._leaving = False
@@ -70,46 +71,48 @@ class Holdings:
 
     def add_own(self, shard: str, make: Make) -> None:
         """Samples this node brings, by a function that makes them; claimed unless somebody holds them."""
-        self._shelf.add_own(shard, make)
+        self._shard_store.add_own(shard, make)
 
     async def start(self) -> None:
         """Take in what is on disk, and claim what nobody is known to hold."""
-        self._tell_lost(len(await self._shelf.load()))
-        now = self._parts.world.clock.monotonic()
+        self._tell_lost(len(await self._shard_store.load()))
+        now = self._services.seams.clock.monotonic()
         self._care.look(now)
         for shard, event in self._care.decide(now):
             await self._do(shard, event)
 
     def ids(self) -> list[str]:
         """Shards whose samples are here."""
-        return self._shelf.here()
+        return self._shard_store.here()
 
     def held(self) -> list[str]:
         """Those of them that this node is responsible for, and may give."""
-        return [shard for shard in self._shelf.here() if is_mine(self._shelf.state(shard), self._shelf.me)]
+        return [
+            shard for shard in self._shard_store.here() if is_mine(self._shard_store.state(shard), self._shard_store.me)
+        ]
 
     def read(self, shard: str) -> dict[str, NDArray[Any]]:
         """The samples, checked; KeyError when they are not here. Reads the disk."""
-        return self._shelf.read(shard)
+        return self._shard_store.read(shard)
 
-    def history(self, shard: str) -> History:
+    def history(self, shard: str) -> VisitHistory:
         """A shard's visits; travels with it."""
-        return self._shelf.history(shard)
+        return self._shard_store.history(shard)
 
-    def set_history(self, history: History) -> None:
-        self._shelf.put_history(history)
+    def set_history(self, history: VisitHistory) -> None:
+        self._shard_store.put_history(history)
 
     def on_arrival(self, listener: Callable[[str], None]) -> None:
         """Be told when a shard's samples have come."""
-        self._shelf.on_arrival.append(listener)
+        self._shard_store.on_arrival.append(listener)
 
     def on_gone(self, listener: Callable[[str], None]) -> None:
         """Be told when a shard's samples are no longer here."""
-        self._shelf.on_gone.append(listener)
+        self._shard_store.on_gone.append(listener)
 
     def row(self, shard: str) -> ShardRow:
         """What views show of a shard."""
-        entry = self._shelf.entries[shard]
+        entry = self._shard_store.entries[shard]
         highest = entry.state.record.highest
         return ShardRow(
             id=shard,
@@ -119,19 +122,19 @@ class Holdings:
             keepers=() if highest is None else highest.keepers,
             here=entry.state.have,
             received=entry.received,
-            visits=length(self._shelf.history(shard)),
+            visits=length(self._shard_store.history(shard)),
         )
 
     @property
     def free_bytes(self) -> int:
         """Room for more, what is only cache counted as free."""
-        return max(0, self.room_bytes - self._shelf.kept_bytes)
+        return max(0, self.room_bytes - self._shard_store.kept_bytes)
 
     # ---- giving ----
 
     async def give(self, shipment: Shipment) -> bool:
         """Hand a shard over; True once the receiver is its holder. A move also drops it here, once that is safe."""
-        state, me, shard = self._shelf.state(shipment.shard), self._shelf.me, shipment.shard
+        state, me, shard = self._shard_store.state(shipment.shard), self._shard_store.me, shipment.shard
         highest = state.record.highest
         if highest is None or highest.to != me or not state.have or state.offer is not None or shard in self._giving:
             return False
@@ -149,23 +152,23 @@ class Holdings:
         await self._do(shard, Give(to, keepers))
         try:
             async with asyncio.timeout(limit):
-                while self._shelf.state(shard).offer is not None:
-                    await self._shelf.wait_for_change(shard)
+                while self._shard_store.state(shard).offer is not None:
+                    await self._shard_store.wait_for_change(shard)
         except TimeoutError:
-            own = self._care.keepers(shard, self._shelf.me, keepers)
+            own = self._care.keepers(shard, self._shard_store.me, keepers)
             await self._do(shard, Renew(own))
-        return holder(self._shelf.state(shard)) == to
+        return holder(self._shard_store.state(shard)) == to
 
     @property
     def only_here(self) -> list[str]:
         """Shards that may be nowhere else: to be handed over before this node leaves."""
-        entries = self._shelf.entries.items()
-        return [shard for shard, entry in entries if is_sole_keeper(entry.state, self._shelf.me)]
+        entries = self._shard_store.entries.items()
+        return [shard for shard, entry in entries if is_sole_keeper(entry.state, self._shard_store.me)]
 
     async def hand_over_all(self, limit: Seconds) -> None:
         """Before leaving: hand over what is nowhere else, as far as that goes within the limit, and say so."""
         self._leaving = True
-        shards, events = self.only_here, self._parts.events
+        shards, events = self.only_here, self._services.events
         if not shards or not self.members():
             return
         events.say("handing over", f"{_are(shards)} only here; handing over before leaving")
@@ -183,7 +186,7 @@ class Holdings:
         events.say("handing over", text, warning=bool(left))
 
     async def _hand_over(self, shard: str, limit: Seconds) -> bool:
-        me = self._shelf.me
+        me = self._shard_store.me
         for peer in [peer for peer in self._care.order(shard) if peer != me]:
             if await self._offer(shard, peer, self._care.keepers(shard, peer, (), (me,)), limit / 3):
                 return True
@@ -194,40 +197,40 @@ class Holdings:
     async def keep(self) -> None:
         """Talk, fetch and look after shards until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._talk.keep())
+            group.create_task(self._protocol.keep())
             group.create_task(self._fetching.keep())
             group.create_task(self._keep_caring())
 
     async def _keep_caring(self) -> None:
-        rounds, clock = 0, self._parts.world.clock
+        rounds, clock = 0, self._services.seams.clock
         while True:
             self._care.look(clock.monotonic())
-            if not self._leaving and not self._parts.restraint.why:
+            if not self._leaving and not self._services.limiter.why:
                 for shard, event in self._care.decide(clock.monotonic()):
                     await self._do(shard, event)
                 await self._look_after_files()
             self._fetch_again()
             rounds += 1
             await self._meet(anyone=rounds % self._rules.meet_anyone_every == 0)
-            await asyncio.sleep(self._rules.period * self._parts.world.rng.uniform(0.8, 1.2))
+            await asyncio.sleep(self._rules.period * self._services.seams.rng.uniform(0.8, 1.2))
 
     async def _meet(self, anyone: bool) -> None:
         """Newcomers, those we await something from, and now and then anyone."""
         members = self.members()
         newcomers = [peer for peer in members if peer not in self._met]
         self._met &= set(members)
-        if not self._shelf.entries:
+        if not self._shard_store.entries:
             return
         awaited = [peer for peer in members if peer in self._awaited()]
-        lots = self._parts.world.rng.sample(members, min(LOTS, len(members))) if anyone else []
+        lots = self._services.seams.rng.sample(members, min(LOTS, len(members))) if anyone else []
         chosen = list(dict.fromkeys((*awaited, *newcomers, *lots)))[:MEET_AT_ONCE]
-        went_well = await asyncio.gather(*map(self._talk.meet, chosen))
+        went_well = await asyncio.gather(*map(self._protocol.meet, chosen))
         self._met.update(peer for peer, well in zip(chosen, went_well, strict=True) if well)
 
     def _awaited(self) -> set[str]:
         """Peers whose word is missing: on an offer, on keeping a shard, on dropping one."""
-        me, awaited = self._shelf.me, set[str]()
-        for entry in self._shelf.entries.values():
+        me, awaited = self._shard_store.me, set[str]()
+        for entry in self._shard_store.entries.values():
             state, highest = entry.state, entry.state.record.highest
             if highest is None:
                 continue
@@ -240,57 +243,59 @@ class Holdings:
         return awaited
 
     def _fetch_again(self) -> None:
-        for shard, entry in self._shelf.entries.items():
+        for shard, entry in self._shard_store.entries.items():
             if entry.state.wanted is not None and not entry.state.have:
                 self._fetching.want_again(shard)
 
     async def _look_after_files(self) -> None:
         try:
-            self._tell_lost(len(await self._shelf.look_after(self._rules.look_at_once)))
+            self._tell_lost(len(await self._shard_store.look_after(self._rules.look_at_once)))
         except LocalProblem as problem:
-            self._parts.events.say("disk", f"the shards' files could not be looked at: {problem}", warning=True)
+            self._services.events.say("disk", f"the shards' files could not be looked at: {problem}", warning=True)
 
     def _tell_lost(self, count: int) -> None:
         if count == 0:
             return
         what = "the samples of a shard were" if count == 1 else f"the samples of {count} shards were"
-        self._parts.events.say("shards", f"{what} deleted or damaged on disk; fetching them from keepers", warning=True)
+        self._services.events.say(
+            "shards", f"{what} deleted or damaged on disk; fetching them from keepers", warning=True
+        )
 
-    async def _do(self, shard: str, event: Event) -> None:
+    async def _do(self, shard: str, event: HandoffEvent) -> None:
         try:
             if isinstance(event, Drop):
-                await self._shelf.drop(shard)
+                await self._shard_store.drop(shard)
             else:
-                self._talk.post(await self._shelf.do(shard, event))
+                self._protocol.post(await self._shard_store.do(shard, event))
         except LocalProblem as problem:
-            self._parts.events.say("disk", f"a shard's files could not be changed: {problem}", warning=True)
+            self._services.events.say("disk", f"a shard's files could not be changed: {problem}", warning=True)
 
     # ---- room and offers ----
 
     async def _is_elsewhere(self, shard: str) -> bool:
         """Whether a holder or keeper shows that it has the samples: a release alone may be a liar's."""
-        highest, here = self._shelf.state(shard).record.highest, self.members()
-        content = await self._parts.world.aside(lambda: self._shelf.content(shard))
+        highest, here = self._shard_store.state(shard).record.highest, self.members()
+        content = await self._services.seams.background(lambda: self._shard_store.content(shard))
         if highest is None or content is None:
             return highest is not None
         named = [PeerId(peer) for peer in dict.fromkeys((highest.to, *highest.keepers)) if peer in here]
         for peer in named:
-            if await self._talk.has(peer, shard, content):
+            if await self._protocol.has(peer, shard, content):
                 return True
         return False
 
     def _why_not(self, peer: PeerId, shard: str) -> str:
         """Why an offer is declined at once, if it is."""
-        if self._leaving or self._shelf.state(shard).have:
+        if self._leaving or self._shard_store.state(shard).have:
             return "leaving" if self._leaving else ""
-        if self._shelf.bytes_from(peer) > self.room_bytes * SHARE_OF_ROOM:
+        if self._shard_store.bytes_from(peer) > self.room_bytes * SHARE_OF_ROOM:
             return "enough of yours"
         return "" if self.free_bytes > 0 else NO_ROOM
 
     # ---- for peers ----
 
-    async def answer(self, peer: PeerId, request: TellShards) -> ShardsTold:
-        return await self._talk.answer(peer, request)
+    async def answer(self, peer: PeerId, request: SyncShards) -> ShardsSynced:
+        return await self._protocol.answer(peer, request)
 
     async def payload(self, peer: PeerId, request: GetShard) -> Payload:
         return await self._fetching.payload(peer, request)

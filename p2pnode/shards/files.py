@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..storage.files import Storage
 from .handoff.state import NOTHING, Record, decode_record, encode_record
-from .visits import History, decode_history, encode_history
+from .visits import VisitHistory, decode_history, encode_history
 
 SAMPLES, RECORD, VISITS = ".samples", ".record", ".visits"
 
@@ -44,13 +44,13 @@ class ShardFiles:
     def put_record(self, shard: str, record: Record) -> None:
         self._storage.write(self._name(shard, RECORD), encode_record(record))
 
-    def history(self, shard: str) -> History:
+    def history(self, shard: str) -> VisitHistory:
         try:
             return decode_history(self._storage.read(self._name(shard, VISITS)) or b"")
         except ValueError:
-            return History(shard)
+            return VisitHistory(shard)
 
-    def put_history(self, history: History) -> None:
+    def put_history(self, history: VisitHistory) -> None:
         self._storage.write(self._name(history.shard, VISITS), encode_history(history))
 
     def _name(self, shard: str, kind: str) -> str:

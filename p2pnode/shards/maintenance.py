@@ -10,8 +10,8 @@ from blake3 import blake3
 from ..network.base import Seconds
 from ..wire.ids import PeerId
 from .handoff.certificate import copies_wanted
-from .handoff.state import Claim, Drop, Event, Renew, State, TakeOver, is_mine, unconfirmed
-from .store import Entry, Shelf
+from .handoff.state import ClaimShard, Drop, HandoffEvent, Renew, ShardState, TakeOver, is_mine, unconfirmed
+from .store import ShardStore, StoredShard
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,15 @@ class CareRules:
     look_at_once: int = 4  # files checked in one period
 
 
-class ShardCare:
+class ShardMaintenance:
     """What should happen to this node's shards. Decides from who is there and since when; does nothing itself."""
 
-    def __init__(self, run: str, shelf: Shelf, members: Callable[[], list[PeerId]], rules: CareRules) -> None:
+    def __init__(
+        self, run: str, shard_store: ShardStore, members: Callable[[], list[PeerId]], rules: CareRules
+    ) -> None:
         self.moving: set[str] = set()  # given away for want of room: dropped once released
         self._run = run
-        self._shelf = shelf
+        self._shard_store = shard_store
         self._members = members
         self._rules = rules
         self._begun: Seconds | None = None
@@ -47,7 +49,7 @@ class ShardCare:
 
     def gone(self, peer: str, now: Seconds) -> Seconds:
         """For how long a peer has not been there."""
-        return 0.0 if peer == self._shelf.me else now - self._seen.get(peer, self._begun or now)
+        return 0.0 if peer == self._shard_store.me else now - self._seen.get(peer, self._begun or now)
 
     def keepers(self, shard: str, first: str, liked: Iterable[str] = (), not_: Iterable[str] = ()) -> tuple[str, ...]:
         """As many as there should be, `first` and then those liked that are there; the others by rendezvous hashing."""
@@ -57,37 +59,39 @@ class ShardCare:
 
     def order(self, shard: str) -> list[str]:
         """All who are there, by rendezvous hashing."""
-        here = {self._shelf.me, *self._members()}
+        here = {self._shard_store.me, *self._members()}
         return sorted(here, key=lambda peer: blake3(f"{shard}/{peer}".encode()).digest(length=8))
 
-    def decide(self, now: Seconds) -> list[tuple[str, Event]]:
+    def decide(self, now: Seconds) -> list[tuple[str, HandoffEvent]]:
         """What should happen now, a bounded number of things at a time."""
-        me, events, left = self._shelf.me, [], self._rules.renewals_at_once
-        left -= sum(1 for entry in self._shelf.entries.values() if self._awaits(entry.state, now))
-        for shard, entry in self._shelf.entries.items():
+        me, events, left = self._shard_store.me, [], self._rules.renewals_at_once
+        left -= sum(1 for entry in self._shard_store.entries.values() if self._awaits(entry.state, now))
+        for shard, entry in self._shard_store.entries.items():
             event = self._decide(shard, entry, now)
-            if isinstance(event, Claim | Renew) and any(peer != me for peer in event.keepers):
+            if isinstance(event, ClaimShard | Renew) and any(peer != me for peer in event.keepers):
                 left -= 1
                 if left < 0 and isinstance(event, Renew):
                     continue
-                event = Claim(event.run, event.shard, (me,)) if left < 0 and isinstance(event, Claim) else event
+                event = (
+                    ClaimShard(event.run, event.shard, (me,)) if left < 0 and isinstance(event, ClaimShard) else event
+                )
             if event is not None:
                 events.append((shard, event))
         return events
 
-    def _awaits(self, state: State, now: Seconds) -> bool:
-        me = self._shelf.me
+    def _awaits(self, state: ShardState, now: Seconds) -> bool:
+        me = self._shard_store.me
         here = [peer for peer in unconfirmed(state, me) if self.gone(peer, now) == 0]
         return is_mine(state, me) and bool(here)
 
-    def _decide(self, shard: str, entry: Entry, now: Seconds) -> Event | None:
-        state, me, rules = entry.state, self._shelf.me, self._rules
+    def _decide(self, shard: str, entry: StoredShard, now: Seconds) -> HandoffEvent | None:
+        state, me, rules = entry.state, self._shard_store.me, self._rules
         highest = state.record.highest
         if not state.have:
             return None
         if highest is None:
             waited = now - (self._begun or now) >= rules.keeper_gone
-            return Claim(self._run, shard, self.keepers(shard, me)) if not entry.received or waited else None
+            return ClaimShard(self._run, shard, self.keepers(shard, me)) if not entry.received or waited else None
         known_for = self._known_for(shard, state, now)
         if highest.to == me:
             return self._renewal(shard, state, now, known_for)
@@ -98,9 +102,9 @@ class ShardCare:
             return TakeOver(self.keepers(shard, me, highest.keepers)) if late else None
         return Drop() if shard in self.moving else None
 
-    def _renewal(self, shard: str, state: State, now: Seconds, known_for: Seconds) -> Event | None:
+    def _renewal(self, shard: str, state: ShardState, now: Seconds, known_for: Seconds) -> HandoffEvent | None:
         """Other keepers, when that brings somebody new; an offer nobody answers is taken back."""
-        highest, me, rules = state.record.highest, self._shelf.me, self._rules
+        highest, me, rules = state.record.highest, self._shard_store.me, self._rules
         assert highest is not None
         if state.offer is not None and known_for < rules.offer_open:
             return None
@@ -114,7 +118,7 @@ class ShardCare:
         better = bool(set(wanted) - set(highest.keepers))
         return Renew(wanted) if better or highest.takeover else None
 
-    def _known_for(self, shard: str, state: State, now: Seconds) -> Seconds:
+    def _known_for(self, shard: str, state: ShardState, now: Seconds) -> Seconds:
         """How long the certificate and the offer have been as they are."""
         offer, highest = state.offer, state.record.highest
         mark = (highest.giver_signature if highest else b"") + (offer.giver_signature if offer else b"")

@@ -12,15 +12,15 @@ import numpy as np
 
 from ..discovery.admission import Admission
 from ..discovery.link_rate import LinkRate
-from ..jobs.train.shard_work import ShardWork
+from ..jobs.train.shard_work import ShardTraining
 from ..network.base import Seconds
-from ..node.assemble import Parts
-from ..similarity.driver import Likeness
+from ..node.assemble import Services
+from ..similarity.driver import PeerSimilarity
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
-from .driver import Holdings
-from .route import PeerView, RouteRules, Shipment, choose_shipment
+from .driver import ShardDriver
+from .route import RouteRules, ShardCandidate, Shipment, choose_shipment
 
 EVERY_ROUNDS = 4
 SELDOM_ROUNDS = 32  # while what comes in teaches little
@@ -38,26 +38,26 @@ class Passing:
 
     def __init__(
         self,
-        parts: Parts,
+        services: Services,
         admission: Admission,
-        holdings: Holdings,
-        work: ShardWork,
-        likeness: Likeness,
+        shard_driver: ShardDriver,
+        work: ShardTraining,
+        likeness: PeerSimilarity,
         link: LinkRate,
     ) -> None:
         self.copies = 0
         self.moves = 0
         self.sent_bytes = 0
         self.rules = RouteRules()
-        self._parts = parts
+        self._services = services
         self._admission = admission
-        self._holdings = holdings
+        self._shard_driver = shard_driver
         self._work = work
         self._likeness = likeness
         self._link = link
         self._now = asyncio.Event()
         self._next_round = EVERY_ROUNDS
-        self._last: Seconds = parts.world.clock.monotonic()
+        self._last: Seconds = services.seams.clock.monotonic()
         self._given: dict[PeerId, list[str]] = {}  # to each peer, of which it has not said that it trained on them
 
     # ---- when ----
@@ -75,7 +75,7 @@ class Passing:
 
     def budget(self) -> int:
         """Bytes that a shipment may have now, by what the link bears."""
-        rate, clock = self._link.rate, self._parts.world.clock
+        rate, clock = self._link.rate, self._services.seams.clock
         return FIRST_BYTES if rate is None else int(SHARE * rate * (clock.monotonic() - self._last))
 
     async def keep(self) -> None:
@@ -89,23 +89,23 @@ class Passing:
 
     async def once(self) -> Shipment | None:
         """Choose one shipment and see it through; None when nothing should travel, or nobody took it."""
-        members = self._holdings.members()
-        if not self._holdings.held() or not members:
+        members = self._shard_driver.members()
+        if not self._shard_driver.held() or not members:
             return None
-        world = self._parts.world
-        asked = world.rng.sample(members, min(CANDIDATES, len(members)))
+        seams = self._services.seams
+        asked = seams.rng.sample(members, min(CANDIDATES, len(members)))
         peers = [view for view in await asyncio.gather(*map(self._ask, asked)) if view is not None]
-        shards = [self._work.view(shard) for shard in self._holdings.held()]  # as it is after the asking
-        budget, room = self.budget(), self._holdings.free_bytes
-        shipment = choose_shipment(shards, peers, budget, self._parts.clock.now(), world.rng, room, rules=self.rules)
+        shards = [self._work.view(shard) for shard in self._shard_driver.held()]  # as it is after the asking
+        budget, room = self.budget(), self._shard_driver.free_bytes
+        shipment = choose_shipment(shards, peers, budget, self._services.clock.now(), seams.rng, room, rules=self.rules)
         if shipment is None:
             return None
-        self._last = world.clock.monotonic()
+        self._last = seams.clock.monotonic()
         return shipment if await self._give(shipment) else None
 
     async def _give(self, shipment: Shipment) -> bool:
         self._work.shipped[shipment.shard] = shipment.why
-        if not await self._holdings.give(shipment):
+        if not await self._shard_driver.give(shipment):
             return False
         self.moves += shipment.move
         self.copies += not shipment.move
@@ -113,30 +113,30 @@ class Passing:
         given = self._given.setdefault(PeerId(shipment.peer), [])
         given.append(shipment.shard)
         del given[:-REMEMBERED]
-        self._parts.events.say("shipped", f"shard {shipment.shard[:8]}: {shipment.why}")
+        self._services.events.say("shipped", f"shard {shipment.shard[:8]}: {shipment.why}")
         return True
 
-    async def _ask(self, peer: PeerId) -> PeerView | None:
+    async def _ask(self, peer: PeerId) -> ShardCandidate | None:
         """What one peer says it could do with; None when it does not."""
         access, model = self._admission.access, self._admission.model
         request = GetNeeds(access.tag, model, self._admission.proof(peer))
         try:
-            told = await self._parts.calls.ask(peer, request, NeedsAre, ASK_TIMEOUT)
+            told = await self._services.calls.ask(peer, request, NeedsAre, ASK_TIMEOUT)
         except (PeerError, NetworkDown):
             return None
         return self._view(peer, told)
 
-    def _view(self, peer: PeerId, told: NeedsAre) -> PeerView:
+    def _view(self, peer: PeerId, told: NeedsAre) -> ShardCandidate:
         visited, waiting = marks_in(told.visited), marks_in(told.waiting)
-        given = [shard for shard in self._given.get(peer, []) if mark_of(shard) not in visited]
+        given = [shard for shard in self._given.get(peer, []) if pass_mark(shard) not in visited]
         self._given[peer] = given
         here = visited | waiting
-        return PeerView(
+        return ShardCandidate(
             peer,
             peer,
             np.array(told.counts, np.float64) if told.counts else None,
             self._likeness.kinship(peer).similarity,
-            frozenset(shard for shard in self._holdings.held() if mark_of(shard) in here),
+            frozenset(shard for shard in self._shard_driver.held() if pass_mark(shard) in here),
             told.room_bytes,
             len(given),
         )
@@ -149,21 +149,21 @@ class Passing:
         visited, waiting = self._work.visited()
         counts = self._work.told_counts()
         return NeedsAre(
-            self._holdings.free_bytes,
+            self._shard_driver.free_bytes,
             () if counts is None else tuple(int(count) for count in counts),
             marks_of(visited),
             marks_of(waiting),
         )
 
 
-def mark_of(shard: str) -> bytes:
+def pass_mark(shard: str) -> bytes:
     """The beginning of a shard's id."""
     return bytes.fromhex(shard)[:MARK_BYTES]
 
 
 def marks_of(shards: list[str]) -> bytes:
     """The latest of them, when they are too many to tell."""
-    return b"".join(map(mark_of, shards[-(MAX_SHARD_MARKS_BYTES // MARK_BYTES) :]))
+    return b"".join(map(pass_mark, shards[-(MAX_SHARD_MARKS_BYTES // MARK_BYTES) :]))
 
 
 def marks_in(marks: bytes) -> set[bytes]:

@@ -15,15 +15,15 @@ from blake3 import blake3
 
 from ..discovery.admission import Admission
 from ..network.base import Seconds
-from ..node.assemble import Parts
+from ..node.assemble import Services
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS, ShardsTold, TellShards
+from ..wire.messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS, ShardsSynced, SyncShards
 from .handoff.certificate import certificate_id
-from .handoff.messages import AnyMessage, Kept, Offer, Refusal, about, check, decode, encode
-from .handoff.state import Meet, Received, State, is_mine, unconfirmed
+from .handoff.messages import AnyMessage, Kept, Offer, Refusal, about, check_handoff, decode_handoff, encode_handoff
+from .handoff.state import Meet, Received, ShardState, is_mine, unconfirmed
 from .handoff.step import step
-from .store import Sent, Shelf
+from .store import Sent, ShardStore
 
 TALK_TIMEOUT: Seconds = 10.0  # the other side writes to its disk before it answers
 WORDS_A_CALL = 10
@@ -36,13 +36,15 @@ NO_CERTIFICATE = bytes(MARK_BYTES)
 Marks = dict[bytes, bytes]
 
 
-class ShardTalk:
+class ShardProtocol:
     """One node's words about shards, out and in. `wants` is told of shards whose bytes are to be fetched."""
 
-    def __init__(self, parts: Parts, admission: Admission, shelf: Shelf, wants: Callable[[str], None]) -> None:
-        self._parts = parts
+    def __init__(
+        self, services: Services, admission: Admission, shard_store: ShardStore, wants: Callable[[str], None]
+    ) -> None:
+        self._services = services
         self._admission = admission
-        self._shelf = shelf
+        self._shard_store = shard_store
         self._wants = wants
         self._waiting: dict[PeerId, list[AnyMessage]] = {}
         self._soon = asyncio.Event()
@@ -80,7 +82,7 @@ class ShardTalk:
             self._waiting.pop(peer, None)
 
     async def _say(self, peer: PeerId, words: list[AnyMessage]) -> None:
-        told = await self._tell(peer, tuple(map(encode, words)))
+        told = await self._tell(peer, tuple(map(encode_handoff, words)))
         if told is None:
             self._waiting.pop(peer, None)  # the next meeting says it again
         else:
@@ -97,33 +99,33 @@ class ShardTalk:
 
     async def has(self, peer: PeerId, shard: str, content: bytes) -> bool:
         """Whether a peer shows that it has the samples, which are here too."""
-        nonce = self._parts.world.rng.randbytes(NONCE_BYTES)
-        told = await self._send(peer, TellShards(*self._who, prove=shard, nonce=nonce))
+        nonce = self._services.seams.rng.randbytes(NONCE_BYTES)
+        told = await self._send(peer, SyncShards(*self._who, prove=shard, nonce=nonce))
         return told is not None and told.possession == possession(nonce, content)
 
-    async def _tell(self, peer: PeerId, words: tuple[bytes, ...], meet: bool = False) -> ShardsTold | None:
-        return await self._send(peer, TellShards(*self._who, words, meet, self.marks() if meet else b""))
+    async def _tell(self, peer: PeerId, words: tuple[bytes, ...], meet: bool = False) -> ShardsSynced | None:
+        return await self._send(peer, SyncShards(*self._who, words, meet, self.marks() if meet else b""))
 
     @property
     def _who(self) -> tuple[str, str]:
         return self._admission.access.tag, self._admission.model
 
-    async def _send(self, peer: PeerId, request: TellShards) -> ShardsTold | None:
+    async def _send(self, peer: PeerId, request: SyncShards) -> ShardsSynced | None:
         request = msgspec.structs.replace(request, proof=self._admission.proof(peer))
         try:
-            return await self._parts.calls.ask(peer, request, ShardsTold, TALK_TIMEOUT)
+            return await self._services.calls.ask(peer, request, ShardsSynced, TALK_TIMEOUT)
         except (PeerError, NetworkDown):
             return None
 
-    async def _take_told(self, peer: PeerId, told: ShardsTold) -> None:
+    async def _take_told(self, peer: PeerId, told: ShardsSynced) -> None:
         try:
             self.post(await self._hear_all(peer, told.words))
         except ValueError as fault:
-            self._parts.fault(peer, f"shards: {fault}")
+            self._services.fault(peer, f"shards: {fault}")
 
     # ---- in ----
 
-    async def answer(self, peer: PeerId, request: TellShards) -> ShardsTold:
+    async def answer(self, peer: PeerId, request: SyncShards) -> ShardsSynced:
         """What a peer gets for its words: those of ours that answer them, and news when it meets us."""
         self._admission.check(peer, request.run, request.model, request.proof)
         self._charge(peer, len(request.words))
@@ -137,21 +139,21 @@ class ShardTalk:
         except ValueError as fault:
             raise PeerMisbehaved(f"shards: {fault}") from None
         self.post(tuple((peer, message) for message in replies[MAX_SHARD_WORDS:]))
-        words = tuple(map(encode, replies[:MAX_SHARD_WORDS]))
+        words = tuple(map(encode_handoff, replies[:MAX_SHARD_WORDS]))
         proof = b"" if request.prove is None else await self._proof(request.prove, request.nonce)
-        return ShardsTold(words, self.marks() if request.meet else b"", proof)
+        return ShardsSynced(words, self.marks() if request.meet else b"", proof)
 
     async def _proof(self, shard: str, nonce: bytes) -> bytes:
         """What shows that the samples are here; nothing when they are not."""
-        if not self._shelf.state(shard).have:
+        if not self._shard_store.state(shard).have:
             return b""
-        content = await self._parts.world.aside(lambda: self._shelf.content(shard))
+        content = await self._services.seams.background(lambda: self._shard_store.content(shard))
         return b"" if content is None else possession(nonce, content)
 
     def _charge(self, peer: PeerId, words: int) -> None:
         """Many words cost as much of a peer's allowance as some calls: each may be a write to our disk."""
-        now, standing = self._parts.world.clock.monotonic(), self._parts.standing
-        if not all(standing.admit_call(peer, now) for _ in range(words // WORDS_A_CALL)):
+        now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
+        if not all(reputation.admit_call(peer, now) for _ in range(words // WORDS_A_CALL)):
             raise PeerRefused("busy", "too many words about shards; slow down")
 
     async def _hear_all(self, peer: PeerId, words: tuple[bytes, ...]) -> Sent:
@@ -164,12 +166,12 @@ class ShardTalk:
 
     async def _hear(self, peer: PeerId, word: bytes) -> Sent:
         """What a word leads to; ValueError when the peer may not say it. A full disk leaves it unheard."""
-        message = decode(word)
+        message = decode_handoff(word)
         run, shard = about(message)
         if run != self._admission.access.tag:
             raise ValueError("about a shard of another run")
-        state = self._shelf.state(shard)
-        check(message, peer, self._admission.me, state.record.highest)
+        state = self._shard_store.state(shard)
+        check_handoff(message, peer, self._admission.me, state.record.highest)
         if not self._concerns_us(peer, message, shard):
             return ()
         if isinstance(message, Offer):
@@ -177,41 +179,41 @@ class ShardTalk:
             if why:
                 return ((peer, Refusal(run, shard, message.certificate.term, why)),)
         try:
-            said = await self._shelf.do(shard, Received(peer, message))
+            said = await self._shard_store.do(shard, Received(peer, message))
         except LocalProblem as problem:
-            self._parts.events.say("disk", f"a word about a shard could not be noted: {problem}", warning=True)
+            self._services.events.say("disk", f"a word about a shard could not be noted: {problem}", warning=True)
             return ()
-        if self._shelf.state(shard).wanted is not None:
+        if self._shard_store.state(shard).wanted is not None:
             self._wants(shard)
         return said
 
     def _concerns_us(self, peer: PeerId, message: AnyMessage, shard: str) -> bool:
         """Whether there is anything to do: of shards this node has nothing to do with it keeps no record."""
-        if shard in self._shelf.entries:
+        if shard in self._shard_store.entries:
             return True
         named = not isinstance(message, Refusal | Kept) and self._admission.me in message.certificate.keepers
-        return named and self._shelf.missing_from(peer) < MAX_MISSING
+        return named and self._shard_store.missing_from(peer) < MAX_MISSING
 
     # ---- what is news ----
 
     def marks(self) -> bytes:
         """What this node knows, in short; some of it by lot when it is very much."""
-        shards, most = list(self._shelf.entries), MAX_SHARD_MARKS_BYTES // (2 * MARK_BYTES)
+        shards, most = list(self._shard_store.entries), MAX_SHARD_MARKS_BYTES // (2 * MARK_BYTES)
         if len(shards) > most:
-            shards = self._parts.world.rng.sample(shards, most)
-        return b"".join(_key(shard) + _mark(self._shelf.state(shard)) for shard in shards)
+            shards = self._services.seams.rng.sample(shards, most)
+        return b"".join(_key(shard) + _mark(self._shard_store.state(shard)) for shard in shards)
 
     def _news(self, peer: PeerId, theirs: Marks) -> list[AnyMessage]:
         """What a peer should be told, given what it knows."""
         told: list[AnyMessage] = []
-        for shard, entry in self._shelf.entries.items():
+        for shard, entry in self._shard_store.entries.items():
             if _worth_telling(entry.state, self._admission.me, peer, theirs.get(_key(shard))):
-                said = step(self._parts.identity, entry.state, Meet(peer)).messages
+                said = step(self._services.identity, entry.state, Meet(peer)).messages
                 told += [message for _, message in said]
         return told
 
 
-def _worth_telling(state: State, me: str, peer: str, mark: bytes | None) -> bool:
+def _worth_telling(state: ShardState, me: str, peer: str, mark: bytes | None) -> bool:
     """Whether a peer that knows the certificate of this mark (None: does not know the shard) should hear of ours."""
     highest = state.record.highest
     if highest is None:
@@ -240,6 +242,6 @@ def _key(shard: str) -> bytes:
     return bytes.fromhex(shard[: 2 * MARK_BYTES])
 
 
-def _mark(state: State) -> bytes:
+def _mark(state: ShardState) -> bytes:
     highest = state.record.highest
     return NO_CERTIFICATE if highest is None else certificate_id(highest)[:MARK_BYTES]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..wire.ids import short
-from .visits import Past
+from .visits import EarlierVisits
 
 SMOOTHING_COUNT = 10.0  # of label counts, in the need of a peer
 MOST_COUNTED = 1_000_000  # what a peer says it has of a label counts up to here
@@ -34,7 +34,7 @@ class ShardView:
     size_bytes: int
     confidence: float  # this node's mean; NaN when it was not trained on yet
     counts: Counts | None = None  # samples of each label
-    visits: Mapping[str, Past] = field(default_factory=dict)  # the last stay of each model
+    visits: Mapping[str, EarlierVisits] = field(default_factory=dict)  # the last stay of each model
     quarantined: float = 0.0  # share of its samples that is put aside here
 
     @cached_property
@@ -45,7 +45,7 @@ class ShardView:
 
 
 @dataclass(frozen=True)
-class PeerView:
+class ShardCandidate:
     """What a route is chosen by, of one peer. All of it is the peer's word, and bounded where it counts."""
 
     peer: str
@@ -92,7 +92,7 @@ Worth = tuple[float, str]
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class RouteSituation:
     """What a rule may look at besides the pair."""
 
     rules: RouteRules
@@ -100,12 +100,12 @@ class Circumstances:
     rng: Random
 
 
-Rule = Callable[[ShardView, PeerView, Circumstances], Worth]
+Rule = Callable[[ShardView, ShardCandidate, RouteSituation], Worth]
 
 
 def choose_shipment(
     shards: Sequence[ShardView],
-    peers: Sequence[PeerView],
+    peers: Sequence[ShardCandidate],
     budget_bytes: int,
     now: float,
     rng: Random,
@@ -114,13 +114,13 @@ def choose_shipment(
     rules: RouteRules | None = None,
 ) -> Shipment | None:
     """The shipment most worth its bytes, or None when nothing should or can travel."""
-    circumstances = Circumstances(rules or RouteRules(), now, rng)
+    circumstances = RouteSituation(rules or RouteRules(), now, rng)
     most = circumstances.rules.most_unvisited
     receivers = [peer for peer in not_most_similar(peers) if peer.unvisited < most]
     travelling = [
         shard for shard in shards if shard.size_bytes <= budget_bytes and not is_hopeless(shard, circumstances)
     ]
-    best: tuple[float, float, ShardView, PeerView, str] | None = None
+    best: tuple[float, float, ShardView, ShardCandidate, str] | None = None
     for shard in travelling:
         for peer in receivers:
             if shard.id in peer.has or shard.size_bytes > peer.room_bytes:
@@ -138,7 +138,7 @@ def choose_shipment(
     )
 
 
-def not_most_similar(peers: Sequence[PeerView]) -> list[PeerView]:
+def not_most_similar(peers: Sequence[ShardCandidate]) -> list[ShardCandidate]:
     """All but the most similar one; of a single peer there is no telling, and it stays."""
     known = [peer for peer in peers if peer.similarity is not None]
     if len(peers) < 2 or len(known) < 2:
@@ -147,7 +147,7 @@ def not_most_similar(peers: Sequence[PeerView]) -> list[PeerView]:
     return [peer for peer in peers if peer is not most]
 
 
-def is_hopeless(shard: ShardView, circumstances: Circumstances) -> bool:
+def is_hopeless(shard: ShardView, circumstances: RouteSituation) -> bool:
     """The guard against noise in circulation: most of it is put aside, or enough models failed and none did better."""
     rules, afters = circumstances.rules, [past.after for past in shard.visits.values()]
     failed = len(afters) >= rules.failing_models and max(afters) <= rules.failed
@@ -161,7 +161,7 @@ def needs(counts: Counts) -> Counts:
     return need
 
 
-def by_need(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> Worth:
+def by_need(shard: ShardView, peer: ShardCandidate, circumstances: RouteSituation) -> Worth:
     """How much of what the peer lacks is in the shard, against an even need of 1; 0 where labels are not known."""
     if shard.counts is None or peer.counts is None or len(shard.counts) != len(peer.counts):
         return 0.0, "labels not known"
@@ -169,7 +169,7 @@ def by_need(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> W
     return float(parts.sum()) / math.log(max(2, len(parts))), f"it needs label {parts.argmax()}"
 
 
-def by_confidence(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> Worth:
+def by_confidence(shard: ShardView, peer: ShardCandidate, circumstances: RouteSituation) -> Worth:
     """Unlearnt here, and the more so if better elsewhere; to a model that has not seen it, or long ago, and differs."""
     if math.isnan(shard.confidence):
         return 0.0, "not trained on here yet"
@@ -188,11 +188,11 @@ def by_confidence(shard: ShardView, peer: PeerView, circumstances: Circumstances
     return unlearnt * fresh * unlike, f"confidence {shard.confidence:.2f} here, {seen}"
 
 
-def by_random(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> Worth:
+def by_random(shard: ShardView, peer: ShardCandidate, circumstances: RouteSituation) -> Worth:
     return 1.0 - circumstances.rng.random(), "by lot"
 
 
-def combined(shard: ShardView, peer: PeerView, circumstances: Circumstances) -> Worth:
+def combined(shard: ShardView, peer: ShardCandidate, circumstances: RouteSituation) -> Worth:
     """The weighted sum of the three, of need what is above even; the reason is of the largest part.
 
     Where labels are known it must be worth more than `least`: peers that lack nothing get what is hard, and no more.

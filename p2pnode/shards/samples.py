@@ -25,7 +25,7 @@ _Header = Annotated[list[tuple[_Word, _Word, _Shape]], msgspec.Meta(min_length=1
 _decoder: msgspec.msgpack.Decoder[list[tuple[str, str, tuple[int, ...]]]] = msgspec.msgpack.Decoder(_Header)
 
 
-class Column(NamedTuple):
+class SampleColumn(NamedTuple):
     """What one sample has in a column."""
 
     kind: str  # numpy's name of the type, little-endian
@@ -36,12 +36,12 @@ class Column(NamedTuple):
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.kind).itemsize
 
 
-SampleLayout = Mapping[str, Column]
+SampleLayout = Mapping[str, SampleColumn]
 
 
-def sample_layout(columns: Columns) -> dict[str, Column]:
+def sample_layout(columns: Columns) -> dict[str, SampleColumn]:
     """What samples look like, whatever they are and however many."""
-    return {name: Column(_kind(column), tuple(column.shape[1:])) for name, column in columns.items()}
+    return {name: SampleColumn(_kind(column), tuple(column.shape[1:])) for name, column in columns.items()}
 
 
 def encode_samples(columns: Columns) -> bytes:
@@ -103,13 +103,13 @@ def _check_size(header: list[tuple[str, str, tuple[int, ...]]], there: int) -> N
     for name, kind, shape in header:
         if kind not in _KNOWN:
             raise ValueError(f"column {name!r} is of a type that does not travel")
-        size += shape[0] * Column(kind, shape[1:]).sample_bytes
+        size += shape[0] * SampleColumn(kind, shape[1:]).sample_bytes
     if size != there:
         raise ValueError(f"{there:,} bytes of samples where {size:,} were announced")
 
 
 def _check_layout(header: list[tuple[str, str, tuple[int, ...]]], layout: SampleLayout) -> None:
-    told = {name: Column(kind, shape[1:]) for name, kind, shape in header}
+    told = {name: SampleColumn(kind, shape[1:]) for name, kind, shape in header}
     if told != dict(layout):
         raise ValueError("samples of another shape than the run's")
 

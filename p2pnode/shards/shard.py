@@ -29,7 +29,7 @@ class Shard:
         return len(self.indices)
 
 
-def cut(samples: Columns, seed: int, size: int = SHARD_SAMPLES) -> list[Shard]:
+def cut_shards(samples: Columns, seed: int, size: int = SHARD_SAMPLES) -> list[Shard]:
     """The whole data set in shards of about `size` samples, each a random mixture.
 
     Contract: equal data, seed and size give equal shards on every machine; every sample is in exactly one; the sizes

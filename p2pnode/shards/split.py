@@ -67,7 +67,7 @@ def _amount(text: str, written: str, example: str, whole: bool) -> float:
     return amount
 
 
-def split(labels: NDArray[np.generic] | None, count: int, n: int, how: Split, seed: int) -> list[Indices]:
+def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Split, seed: int) -> list[Indices]:
     """Deal `count` samples (with one label each, where needed) to `n` nodes; the same seed deals the same.
 
     iid: equal random parts. parts: consecutive equal parts. dirichlet: each label is dealt in proportions drawn from

@@ -13,25 +13,25 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..runtime.seams import World
+from ..runtime.seams import Seams
 from ..wire.ids import Identity
 from .files import ShardFiles
 from .handoff.messages import AnyMessage
-from .handoff.state import DeleteBytes, Drop, Event, Lost, PutBytes, Received, State, Write, restarted
+from .handoff.state import DeleteBytes, Drop, HandoffEvent, Lost, PutBytes, Received, ShardState, Write, restarted
 from .handoff.step import step
 from .samples import SampleLayout, count_samples, decode_samples
-from .visits import History
+from .visits import VisitHistory
 
 Sent = tuple[tuple[str, AnyMessage], ...]
 Make = Callable[[], bytes]
-NONE = State()
+NONE = ShardState()
 
 
 @dataclass
-class Entry:
+class StoredShard:
     """One shard. `make` gives samples that need no file, because they can be made from the task's own data."""
 
-    state: State = NONE
+    state: ShardState = NONE
     size_bytes: int = 0  # of the samples, and how many they are; 0 where they are not here
     samples: int = 0
     make: Make | None = None
@@ -49,25 +49,25 @@ async def _not_known(shard: str) -> bool:
     return False
 
 
-class Shelf:
+class ShardStore:
     """Contract: `add_own` before `load`, `load` before anything else. Listeners must not raise."""
 
-    def __init__(self, identity: Identity, world: World, files: ShardFiles, layout: SampleLayout) -> None:
+    def __init__(self, identity: Identity, seams: Seams, files: ShardFiles, layout: SampleLayout) -> None:
         self.me = identity.peer_id
         self.layout = layout
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, StoredShard] = {}
         self.on_arrival: list[Callable[[str], None]] = []
         self.on_gone: list[Callable[[str], None]] = []
         self._identity = identity
-        self._world = world
+        self._seams = seams
         self._files = files
         self.is_elsewhere: Callable[[str], Awaitable[bool]] = _not_known
         self._looked = 0  # at files, one after the other
-        self._histories: dict[str, History] = {}  # as they are on disk
+        self._histories: dict[str, VisitHistory] = {}  # as they are on disk
 
     # ---- looking ----
 
-    def state(self, shard: str) -> State:
+    def state(self, shard: str) -> ShardState:
         entry = self.entries.get(shard)
         return NONE if entry is None else entry.state
 
@@ -97,19 +97,19 @@ class Shelf:
 
     def add_own(self, shard: str, make: Make) -> None:
         """Samples this node brings: made whenever they are needed."""
-        self.entries[shard] = Entry(make=make)
+        self.entries[shard] = StoredShard(make=make)
 
     async def load(self) -> list[str]:
         """Take in what is on disk; returns the shards that should be there and are not, or are damaged."""
         own = set(self.entries)
-        known = await self._world.disk(self._files.known)
+        known = await self._seams.disk(self._files.known)
         for shard in sorted({*known, *own}):
-            await self._world.disk(lambda shard=shard: self._load(shard, shard in own))  # type: ignore[misc]
+            await self._seams.disk(lambda shard=shard: self._load(shard, shard in own))  # type: ignore[misc]
         entries = self.entries.items()
         return [shard for shard, entry in entries if entry.state.record.kept and not entry.state.have]
 
     def _load(self, shard: str, own: bool) -> None:
-        entry = self.entries.setdefault(shard, Entry())
+        entry = self.entries.setdefault(shard, StoredShard())
         record = self._files.record(shard)
         content = self.content(shard)
         if content is not None:
@@ -137,19 +137,19 @@ class Shelf:
             raise KeyError(shard)
         return decode_samples(data, self.layout, shard)
 
-    def history(self, shard: str) -> History:
+    def history(self, shard: str) -> VisitHistory:
         """A shard's visits; read from disk once."""
         if shard not in self._histories:
             self._histories[shard] = self._files.history(shard)
         return self._histories[shard]
 
-    def put_history(self, history: History) -> None:
+    def put_history(self, history: VisitHistory) -> None:
         self._files.put_history(history)
         self._histories[history.shard] = history
 
     async def look_after(self, count: int) -> list[str]:
         """Check that all files are there and the next few whole; what is not counts as lost here, and is returned."""
-        lost = [shard for shard in await self._world.disk(lambda: self._missing(count)) if self.state(shard).have]
+        lost = [shard for shard in await self._seams.disk(lambda: self._missing(count)) if self.state(shard).have]
         for shard in lost:
             await self.do(shard, Lost())
         return lost
@@ -176,22 +176,22 @@ class Shelf:
 
     # ---- events ----
 
-    async def do(self, shard: str, event: Event, content: bytes = b"") -> Sent:
+    async def do(self, shard: str, event: HandoffEvent, content: bytes = b"") -> Sent:
         """Let something happen to a shard; the messages it leads to. LocalProblem when the disk will not have it.
 
         Whoever waits for it may be cancelled; what was begun is ended all the same.
         """
         return await asyncio.shield(asyncio.ensure_future(self._do(shard, event, content)))
 
-    async def _do(self, shard: str, event: Event, content: bytes) -> Sent:
+    async def _do(self, shard: str, event: HandoffEvent, content: bytes) -> Sent:
         entry = self.entries.get(shard)
         if entry is None:
-            entry = self.entries[shard] = Entry(source=event.sender if isinstance(event, Received) else "")
+            entry = self.entries[shard] = StoredShard(source=event.sender if isinstance(event, Received) else "")
         async with entry.lock:
             before = entry.state
             after, writes, messages = step(self._identity, before, event)
             if writes:
-                await self._world.disk(lambda: self._write(shard, writes, content))
+                await self._seams.disk(lambda: self._write(shard, writes, content))
             entry.state = after
             self._note_samples(shard, entry, before.have, content)
         if after is not before:
@@ -199,7 +199,7 @@ class Shelf:
             entry.changed = asyncio.Event()
         return messages
 
-    def _note_samples(self, shard: str, entry: Entry, had: bool, content: bytes) -> None:
+    def _note_samples(self, shard: str, entry: StoredShard, had: bool, content: bytes) -> None:
         if entry.state.have == had:
             return
         entry.size_bytes, entry.samples = len(content), count_samples(content) if content else 0

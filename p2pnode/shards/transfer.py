@@ -10,16 +10,16 @@ import msgspec
 
 from ..discovery.admission import Admission
 from ..network.base import MemorySink, Payload, Seconds, StreamLimits
-from ..node.assemble import Parts
+from ..node.assemble import Services
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import GetShard
 from ..wire.types import decoded
 from .handoff.certificate import Certificate, check_offer, is_offer
-from .handoff.messages import Certified, check
-from .handoff.state import Fetched, NotFetched, Received, may_have, sources
+from .handoff.messages import Certified, check_handoff
+from .handoff.state import BytesArrived, NotFetched, Received, may_have, sources
 from .samples import MAX_SHARD_BYTES, decode_samples
-from .store import Sent, Shelf
+from .store import Sent, ShardStore
 from .visits import MAX_BYTES as MAX_HISTORY_BYTES
 from .visits import check_history, check_nothing_left_out, decode_history, encode_history, length
 
@@ -35,13 +35,15 @@ _decoder = msgspec.msgpack.Decoder(Certificate)
 _encoder = msgspec.msgpack.Encoder()
 
 
-class ShardFetch:
+class ShardTransfer:
     """`post` takes the messages that what is fetched leads to."""
 
-    def __init__(self, parts: Parts, admission: Admission, shelf: Shelf, post: Callable[[Sent], None]) -> None:
-        self._parts = parts
+    def __init__(
+        self, services: Services, admission: Admission, shard_store: ShardStore, post: Callable[[Sent], None]
+    ) -> None:
+        self._services = services
         self._admission = admission
-        self._shelf = shelf
+        self._shard_store = shard_store
         self._post = post
         self._wanted: dict[str, None] = {}
         self._soon = asyncio.Event()
@@ -55,21 +57,21 @@ class ShardFetch:
     async def payload(self, peer: PeerId, request: GetShard) -> Payload:
         """A shard's history and samples; PeerRefused when they are not here or not for this peer."""
         self._admission.check(peer, request.run, request.model, request.proof)
-        if not self._shelf.state(request.shard).have:
+        if not self._shard_store.state(request.shard).have:
             raise PeerRefused("unknown shard", "its samples are not here")
         shown = self._checked(peer, request)
         if not is_offer(shown):
-            self._post(await self._shelf.do(request.shard, Received(peer, Certified(shown))))
-        if not may_have(self._shelf.state(request.shard), peer, shown):
+            self._post(await self._shard_store.do(request.shard, Received(peer, Certified(shown))))
+        if not may_have(self._shard_store.state(request.shard), peer, shown):
             raise PeerRefused("not yours", "neither holder nor keeper of that shard, as far as is known here")
-        payload = await self._parts.world.aside(lambda: self._packed(request.shard))
+        payload = await self._services.seams.background(lambda: self._packed(request.shard))
         if payload is None:
             raise PeerRefused("unknown shard", "its samples are damaged here")
         return payload
 
     def _packed(self, shard: str) -> Payload | None:
-        content = self._shelf.content(shard)
-        history = encode_history(self._shelf.history(shard))
+        content = self._shard_store.content(shard)
+        history = encode_history(self._shard_store.history(shard))
         return None if content is None else Payload.of(b"".join([_LENGTH.pack(len(history)), history, content]))
 
     def _checked(self, peer: PeerId, request: GetShard) -> Certificate:
@@ -81,7 +83,9 @@ class ShardFetch:
             if is_offer(shown):
                 check_offer(shown, shown.giver, peer)
             else:
-                check(Certified(shown), peer, self._admission.me, self._shelf.state(shown.shard).record.highest)
+                check_handoff(
+                    Certified(shown), peer, self._admission.me, self._shard_store.state(shown.shard).record.highest
+                )
         except ValueError as error:
             raise PeerMisbehaved(f"shard: {str(error)[:120]}") from None
         return shown
@@ -96,7 +100,7 @@ class ShardFetch:
 
     def want_again(self, shard: str) -> None:
         """The same, but the more seldom the longer nobody has them."""
-        if self._tried.get(shard, (0.0, 0.0))[0] <= self._parts.world.clock.monotonic():
+        if self._tried.get(shard, (0.0, 0.0))[0] <= self._services.seams.clock.monotonic():
             self._wanted[shard] = None
             self._soon.set()
 
@@ -116,14 +120,14 @@ class ShardFetch:
         try:
             self._post(await self._fetch(shard))
         except LocalProblem as problem:
-            self._parts.events.say("disk", f"a shard could not be noted: {problem}", warning=True)
+            self._services.events.say("disk", f"a shard could not be noted: {problem}", warning=True)
         finally:
             self._wanted.pop(shard, None)
             self._soon.set()
 
     async def _fetch(self, shard: str) -> Sent:
         """From whoever has it; what that leads to. A full disk declines what is offered."""
-        state, room = self._shelf.state(shard), self.room_bytes() - self._shelf.kept_bytes
+        state, room = self._shard_store.state(shard), self.room_bytes() - self._shard_store.kept_bytes
         others = tuple(self.others())
         named = sources(state, self._admission.me, others) if room > 0 else ()
         asked = sorted(named, key=lambda peer: peer not in others)[:MOST_ASKED]
@@ -144,17 +148,17 @@ class ShardFetch:
 
     async def _store(self, shard: str, content: bytes) -> Sent:
         try:
-            if await self._shelf.make_room(len(content), self.room_bytes()):
-                return await self._shelf.do(shard, Fetched(), content)
+            if await self._shard_store.make_room(len(content), self.room_bytes()):
+                return await self._shard_store.do(shard, BytesArrived(), content)
         except LocalProblem as problem:
-            self._parts.events.say("disk", f"a shard could not be stored: {problem}", warning=True)
+            self._services.events.say("disk", f"a shard could not be stored: {problem}", warning=True)
         return await self._failed(shard, NO_ROOM)
 
     async def _failed(self, shard: str, why: str) -> Sent:
-        now, (_, pause) = self._parts.world.clock.monotonic(), self._tried.get(shard, (0.0, FIRST_PAUSE / 2))
+        now, (_, pause) = self._services.seams.clock.monotonic(), self._tried.get(shard, (0.0, FIRST_PAUSE / 2))
         pause = min(2 * pause, LONGEST_PAUSE)
         self._tried[shard] = (now + pause, pause)
-        return await self._shelf.do(shard, NotFetched(why))
+        return await self._shard_store.do(shard, NotFetched(why))
 
     async def _content(self, peer: PeerId, shard: str, wanted: Certificate | None, room: int) -> bytes | None:
         """The samples as one peer gives them, checked; None when it does not. What is wrong costs it standing."""
@@ -163,13 +167,13 @@ class ShardFetch:
         most = min(room, MAX_SHARD_BYTES) + MAX_HISTORY_BYTES + _LENGTH.size
         sink = MemorySink()
         try:
-            await self._parts.calls.fetch(peer, request, sink, StreamLimits(most))
-            return await self._parts.world.aside(lambda: self._unpacked(peer, shard, sink.content()))
+            await self._services.calls.fetch(peer, request, sink, StreamLimits(most))
+            return await self._services.seams.background(lambda: self._unpacked(peer, shard, sink.content()))
         except ValueError as fault:
-            self._parts.fault(peer, f"shard: {fault}")
+            self._services.fault(peer, f"shard: {fault}")
         except PeerMisbehaved as fault:
             if room >= MAX_SHARD_BYTES:  # else it may only be too large for us
-                self._parts.fault(peer, f"shard: {fault}")
+                self._services.fault(peer, f"shard: {fault}")
         except (PeerError, NetworkDown):
             pass
         return None
@@ -180,11 +184,11 @@ class ShardFetch:
             raise ValueError("a shard without content")
         end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
         content = data[end:]
-        decode_samples(content, self._shelf.layout, shard)
-        theirs, ours = decode_history(data[_LENGTH.size : end]), self._shelf.history(shard)
-        check_history(theirs, shard, self._parts.clock.now())
+        decode_samples(content, self._shard_store.layout, shard)
+        theirs, ours = decode_history(data[_LENGTH.size : end]), self._shard_store.history(shard)
+        check_history(theirs, shard, self._services.clock.now())
         for visit in [visit for visit in ours.visits if visit.peer == peer][-1:]:
             check_nothing_left_out(theirs, visit)
         if length(theirs) > length(ours):
-            self._shelf.put_history(theirs)
+            self._shard_store.put_history(theirs)
         return content

@@ -42,7 +42,7 @@ class Visit(msgspec.Struct, frozen=True, array_like=True):
     signature: Signature = b""
 
 
-class Past(msgspec.Struct, frozen=True, array_like=True):
+class EarlierVisits(msgspec.Struct, frozen=True, array_like=True):
     """One model's summarised visits."""
 
     model: ModelText
@@ -52,40 +52,40 @@ class Past(msgspec.Struct, frozen=True, array_like=True):
     time: Seconds
 
 
-class Summary(msgspec.Struct, frozen=True, array_like=True):
+class VisitSummary(msgspec.Struct, frozen=True, array_like=True):
     """What is left of the oldest `visits` visits: a line for each of the models seen last."""
 
     visits: Count
     link: Hash  # id of the last visit summarised: the next one names it
-    models: Annotated[tuple[Past, ...], msgspec.Meta(max_length=MAX_MODELS)]
+    models: Annotated[tuple[EarlierVisits, ...], msgspec.Meta(max_length=MAX_MODELS)]
     peer: PeerText
     signature: Signature = b""
 
 
-class History(msgspec.Struct, frozen=True, array_like=True):
+class VisitHistory(msgspec.Struct, frozen=True, array_like=True):
     """All that is known of a shard's journey, oldest first."""
 
     shard: ShardText
     visits: Annotated[tuple[Visit, ...], msgspec.Meta(max_length=MAX_VISITS)] = ()
-    summary: Summary | None = None
+    summary: VisitSummary | None = None
 
 
-_decoder = msgspec.msgpack.Decoder(History)
+_decoder = msgspec.msgpack.Decoder(VisitHistory)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode_history(history: History) -> bytes:
+def encode_history(history: VisitHistory) -> bytes:
     return _encoder.encode(history)
 
 
-def decode_history(data: bytes) -> History:
+def decode_history(data: bytes) -> VisitHistory:
     """The history in `data`, of the right types and bounds; ValueError otherwise. `check_history` looks further."""
     return decoded(_decoder, data, "visit history", MAX_BYTES)
 
 
 def with_visit(
-    me: Identity, history: History, model: str, round: int, before: float, after: float, time: float
-) -> History:
+    me: Identity, history: VisitHistory, model: str, round: int, before: float, after: float, time: float
+) -> VisitHistory:
     """The history with one more visit, by `me`."""
     number, previous = length(history), _end(history)
     plain = Visit(number, previous, me.peer_id, model, round, _share(before), _share(after), time)
@@ -94,12 +94,12 @@ def with_visit(
     return grown if len(grown.visits) < MAX_VISITS else _summarised(me, grown)
 
 
-def length(history: History) -> int:
+def length(history: VisitHistory) -> int:
     """How many visits there were, the summarised ones counted."""
     return (history.summary.visits if history.summary else 0) + len(history.visits)
 
 
-def check_history(history: History, shard: str, now: float) -> None:
+def check_history(history: VisitHistory, shard: str, now: float) -> None:
     """ValueError with the reason unless every word is signed, in its place and not from the future."""
     if history.shard != shard:
         raise ValueError("the visit history of another shard")
@@ -120,14 +120,14 @@ def check_history(history: History, shard: str, now: float) -> None:
         raise ValueError(f"a visit is {latest - now:.0f} s from the future")
 
 
-def check_nothing_left_out(history: History, known: Visit) -> None:
+def check_nothing_left_out(history: VisitHistory, known: Visit) -> None:
     """ValueError when a history that should have `known`, such as its sender's own visit, is without it."""
     beginning = history.summary.visits if history.summary else 0
     if known.number >= beginning and known not in history.visits:
         raise ValueError(f"visit {known.number}, which {known.peer[-8:]} signed, was left out")
 
 
-def latest_by_model(history: History) -> dict[str, Past]:
+def latest_by_model(history: VisitHistory) -> dict[str, EarlierVisits]:
     """The last that is known of every model's stay."""
     found = {past.model: past for past in (history.summary.models if history.summary else ())}
     return {past.model: past for past in _joined(found, history.visits)}
@@ -137,26 +137,26 @@ def visit_id(shard: str, visit: Visit) -> bytes:
     return blake3(_visit_content(shard, visit)).digest()
 
 
-def _summarised(me: Identity, history: History) -> History:
+def _summarised(me: Identity, history: VisitHistory) -> VisitHistory:
     """The oldest visits as a line per model, signed by who leaves them out."""
     old, rest = history.visits[:-KEPT_WHEN_FULL], history.visits[-KEPT_WHEN_FULL:]
     before = {past.model: past for past in (history.summary.models if history.summary else ())}
     lines = tuple(_joined(before, old))[-MAX_MODELS:]
-    plain = Summary(old[-1].number + 1, visit_id(history.shard, old[-1]), lines, me.peer_id)
+    plain = VisitSummary(old[-1].number + 1, visit_id(history.shard, old[-1]), lines, me.peer_id)
     signed = msgspec.structs.replace(plain, signature=me.sign(_summary_content(history.shard, plain)))
-    return History(history.shard, rest, signed)
+    return VisitHistory(history.shard, rest, signed)
 
 
-def _joined(lines: dict[str, Past], visits: Iterable[Visit]) -> list[Past]:
+def _joined(lines: dict[str, EarlierVisits], visits: Iterable[Visit]) -> list[EarlierVisits]:
     """Lines with some more visits, by the time of the last one of each model."""
     found = dict(lines)
     for visit in visits:
         count = found[visit.model].visits if visit.model in found else 0
-        found[visit.model] = Past(visit.model, count + 1, visit.before, visit.after, visit.time)
+        found[visit.model] = EarlierVisits(visit.model, count + 1, visit.before, visit.after, visit.time)
     return sorted(found.values(), key=lambda past: (past.time, past.model))
 
 
-def _check_summary(history: History) -> None:
+def _check_summary(history: VisitHistory) -> None:
     summary = history.summary
     if summary is None:
         return
@@ -168,7 +168,7 @@ def _check_summary(history: History) -> None:
         raise ValueError("the newest visits are missing")
 
 
-def _end(history: History) -> bytes:
+def _end(history: VisitHistory) -> bytes:
     if history.visits:
         return visit_id(history.shard, history.visits[-1])
     return history.summary.link if history.summary else _beginning(history.shard)
@@ -182,7 +182,7 @@ def _visit_content(shard: str, visit: Visit) -> bytes:
     return _VISIT + shard.encode() + _encoder.encode(msgspec.structs.replace(visit, signature=b""))
 
 
-def _summary_content(shard: str, summary: Summary) -> bytes:
+def _summary_content(shard: str, summary: VisitSummary) -> bytes:
     return _SUMMARY + shard.encode() + _encoder.encode(msgspec.structs.replace(summary, signature=b""))
 
 

@@ -9,21 +9,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..circles.advice import Advice, Declared, advise
 from ..discovery.admission import Admission
-from ..discovery.exchange_record import Dealings
+from ..discovery.exchange_record import PartnerRecord
 from ..discovery.table import Peer
 from ..network.base import Seconds
-from ..node.assemble import Parts
-from ..wire.bounded import remember
+from ..node.assemble import Services
+from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
-from ..wire.messages import Sights, SwapSights
+from ..wire.messages import NeighboursAre, SwapNeighbours
 from ..wire.records import SignedRecord
 from ..wire.status import Kinship
 from .annealing import Aim, bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
 from .fingerprint import Row, comparable, read_fingerprint, similarity
-from .neighbours import FAR, MARK_BYTES, NEAR, TOLD, Sight, Vicinity
-from .partners import Candidate, Choice, Home, PartnerSettings, choose_partners
+from .neighbours import FAR, MARK_BYTES, NEAR, TOLD, Neighbour, Neighbours
+from .partners import Candidate, Home, PartnerChoice, PartnerSettings, choose_partners
 
 SAMPLE_EVERY = 10  # rounds
 REGROW = 5  # rounds between two looks at who belongs together
@@ -34,26 +34,26 @@ MOST_UNMET = 256  # remembered
 LONGEST_PAUSE = 16  # rounds between swaps while they bring nothing new
 
 
-class Likeness:
+class PeerSimilarity:
     """One model's relations. Nothing happens before its own first fingerprint."""
 
     def __init__(
         self,
-        parts: Parts,
+        services: Services,
         admission: Admission,
         aim: Aim = "shared",
         settings: PartnerSettings = PartnerSettings(),  # noqa: B008  (frozen)
     ) -> None:
         self.fingerprint = b""  # our own, for the announcement
         self.communities: Communities = grow({}).cut(0.0)
-        self.dealings = Dealings()
-        self._parts = parts
+        self.partner_record = PartnerRecord()
+        self._services = services
         self._admission = admission
         self._aim: Aim = aim
         self._settings = settings
         self._growing: Seconds = math.inf  # how long the last tree took; not known yet
         self._row: Row | None = None
-        self._vicinity: Vicinity | None = None
+        self._neighbours: Neighbours | None = None
         self._unmet: dict[PeerId, None] = {}  # whom others told of: they count once this node has met them
         self._swaps = 0
         self._pause = 1  # rounds from swap to swap
@@ -66,110 +66,110 @@ class Likeness:
     def took(self, fingerprint: bytes) -> None:
         """Our model's newest fingerprint."""
         self.fingerprint, self._row = fingerprint, read_fingerprint(fingerprint)
-        if self._vicinity is None:
-            self._vicinity = Vicinity(self._admission.me, self._row)
-        self._vicinity.moved(self._row)
+        if self._neighbours is None:
+            self._neighbours = Neighbours(self._admission.me, self._row)
+        self._neighbours.moved(self._row)
 
     def withdraw(self) -> None:
         """Our model shows nothing any more: as before its first fingerprint."""
-        self.fingerprint, self._row, self._vicinity = b"", None, None
+        self.fingerprint, self._row, self._neighbours = b"", None, None
         self.communities = grow({}).cut(0.0)
 
     # ---- hearing and telling of similar peers ----
 
     async def swap(self, own_record: Callable[[], SignedRecord | None]) -> None:
         """For every round: tell a peer of those like it, hear of those like us; seldom while it brings nothing new."""
-        vicinity = self._vicinity
+        neighbours = self._neighbours
         self._skip -= 1
-        if vicinity is None or self._skip > 0:
+        if neighbours is None or self._skip > 0:
             return
         own = own_record()
         if own is None:
             return
-        self._look_around(vicinity)
-        news = [await self._swap_with_somebody(own, vicinity) for _ in range(vicinity.asks_due())]
+        self._look_around(neighbours)
+        news = [await self._swap_with_somebody(own, neighbours) for _ in range(neighbours.asks_due())]
         self._pause = 1 if any(news) else min(2 * self._pause, LONGEST_PAUSE)
         self._skip = self._pause
 
-    async def _swap_with_somebody(self, own: SignedRecord, vicinity: Vicinity) -> bool:
+    async def _swap_with_somebody(self, own: SignedRecord, neighbours: Neighbours) -> bool:
         """Whether anything new was told or heard, or somebody else should be tried soon."""
-        partner = vicinity.whom_to_ask(self._parts.world.rng)
+        partner = neighbours.whom_to_ask(self._services.seams.rng)
         if partner is None:
             return True
         try:
-            answer = await self._ask(partner, self._request((own,), vicinity))
-            self._hear(partner, answer.announcements, vicinity)
-            told = self._told(partner, answer.known, answer.floor, vicinity)
+            answer = await self._ask(partner, self._request((own,), neighbours))
+            self._hear(partner, answer.announcements, neighbours)
+            told = self._told(partner, answer.known, answer.floor, neighbours)
             if told:
-                await self._ask(partner, SwapSights(self._admission.access.tag, told))
+                await self._ask(partner, SwapNeighbours(self._admission.access.tag, told))
         except PeerError:
-            vicinity.forget([partner])
+            neighbours.forget([partner])
             return True
         except NetworkDown:
             return True
         return bool(told or answer.announcements)
 
-    def answer(self, peer: PeerId, request: SwapSights) -> Sights:
+    def answer(self, peer: PeerId, request: SwapNeighbours) -> NeighboursAre:
         """What a peer hears that swaps with us; PeerRefused when it may not."""
         self._admission.check(peer, request.run, self._admission.model, request.proof)
-        if self._vicinity is None:
-            return Sights(())
-        self._hear(peer, request.announcements, self._vicinity)
-        told = self._told(peer, request.known, request.floor, self._vicinity)
-        return Sights(told, self._marks(self._vicinity), self._vicinity.floor())
+        if self._neighbours is None:
+            return NeighboursAre(())
+        self._hear(peer, request.announcements, self._neighbours)
+        told = self._told(peer, request.known, request.floor, self._neighbours)
+        return NeighboursAre(told, self._marks(self._neighbours), self._neighbours.floor())
 
-    def _look_around(self, vicinity: Vicinity) -> None:
+    def _look_around(self, neighbours: Neighbours) -> None:
         """Few peers are all taken; of many, at times a random sample of those the directory was read to hold."""
-        now = self._parts.clock.now()
-        vicinity.expire(now)
-        vicinity.told(self._met_since())
-        present = self._parts.table.present(self._admission.access.tag)
+        now = self._services.clock.now()
+        neighbours.expire(now)
+        neighbours.told(self._met_since())
+        present = self._services.table.present(self._admission.access.tag)
         if len(present) <= NEAR:
-            vicinity.told(self._sights(peer.id for peer in present))
+            neighbours.told(self._sights(peer.id for peer in present))
         elif self._swaps % SAMPLE_EVERY == 0:
             listed = [peer.id for peer in present if peer.listed]
-            vicinity.sampled(self._sights(self._parts.world.rng.sample(listed, min(FAR, len(listed)))))
+            neighbours.sampled(self._sights(self._services.seams.rng.sample(listed, min(FAR, len(listed)))))
         self._swaps += 1
 
-    async def _ask(self, partner: PeerId, request: SwapSights) -> Sights:
+    async def _ask(self, partner: PeerId, request: SwapNeighbours) -> NeighboursAre:
         proof = self._admission.proof(partner)
-        swap = SwapSights(request.run, request.announcements, request.known, request.floor, proof)
-        return await self._parts.calls.ask(partner, swap, Sights, SWAP_TIMEOUT)
+        swap = SwapNeighbours(request.run, request.announcements, request.known, request.floor, proof)
+        return await self._services.calls.ask(partner, swap, NeighboursAre, SWAP_TIMEOUT)
 
-    def _request(self, announcements: tuple[SignedRecord, ...], vicinity: Vicinity) -> SwapSights:
-        return SwapSights(self._admission.access.tag, announcements, self._marks(vicinity), vicinity.floor())
+    def _request(self, announcements: tuple[SignedRecord, ...], neighbours: Neighbours) -> SwapNeighbours:
+        return SwapNeighbours(self._admission.access.tag, announcements, self._marks(neighbours), neighbours.floor())
 
-    def _marks(self, vicinity: Vicinity) -> bytes:
-        return b"".join(sorted(vicinity.marks(self._parts.clock.now(), LASTING)))
+    def _marks(self, neighbours: Neighbours) -> bytes:
+        return b"".join(sorted(neighbours.marks(self._services.clock.now(), LASTING)))
 
-    def _hear(self, teller: PeerId, records: Iterable[SignedRecord], vicinity: Vicinity) -> None:
+    def _hear(self, teller: PeerId, records: Iterable[SignedRecord], neighbours: Neighbours) -> None:
         """Announcements are checked like any others: signed, fresh; only then do their fingerprints count."""
         heard = list(records)[: TOLD + 1]
         for record in heard:
-            self._parts.acquaintances.take_in(record, teller)
-            remember(self._unmet, PeerId(record.peer), None, MOST_UNMET)
-        vicinity.told(self._met_since())
+            self._services.registry.take_in(record, teller)
+            keep_newest(self._unmet, PeerId(record.peer), None, MOST_UNMET)
+        neighbours.told(self._met_since())
 
-    def _met_since(self) -> list[Sight]:
+    def _met_since(self) -> list[Neighbour]:
         """Of those told of, the ones that this node has talked with by now."""
-        known = {peer: self._parts.table.get(peer) for peer in self._unmet}
+        known = {peer: self._services.table.get(peer) for peer in self._unmet}
         self._unmet = {peer: None for peer, found in known.items() if found is not None and not found.met}
         return self._sights(peer for peer in known if peer not in self._unmet)
 
-    def _told(self, peer: PeerId, known: bytes, floor: float, vicinity: Vicinity) -> tuple[SignedRecord, ...]:
+    def _told(self, peer: PeerId, known: bytes, floor: float, neighbours: Neighbours) -> tuple[SignedRecord, ...]:
         sight = next(iter(self._sights([peer])), None)
         if sight is None:
             return ()
         marks = {known[start : start + MARK_BYTES] for start in range(0, len(known), MARK_BYTES)}
-        told = (self._parts.table.get(each.peer) for each in vicinity.tell(peer, sight.row, marks, floor))
+        told = (self._services.table.get(each.peer) for each in neighbours.tell(peer, sight.row, marks, floor))
         return tuple(found.record for found in told if found is not None and found.here)
 
-    def _sights(self, peers: Iterable[PeerId]) -> list[Sight]:
+    def _sights(self, peers: Iterable[PeerId]) -> list[Neighbour]:
         """Those of the peers whose fingerprints can be compared with ours."""
-        found = (self._parts.table.get(peer) for peer in peers)
+        found = (self._services.table.get(peer) for peer in peers)
         return [sight for peer in found if peer is not None and (sight := self._sight(peer)) is not None]
 
-    def _sight(self, peer: Peer) -> Sight | None:
+    def _sight(self, peer: Peer) -> Neighbour | None:
         word = peer.announcement
         if (
             not peer.here
@@ -178,7 +178,7 @@ class Likeness:
         ):
             return None
         try:
-            return Sight(peer.id, read_fingerprint(word.fingerprint), peer.record.expiry)
+            return Neighbour(peer.id, read_fingerprint(word.fingerprint), peer.record.expiry)
         except ValueError:
             return None
 
@@ -188,14 +188,14 @@ class Likeness:
         """See every few rounds who belongs together; beside the loop where the last look took long on this machine."""
         if round_number % REGROW and self.communities.of:
             return
-        view, progress, clock = self._view(circle), progress_of(age_rounds, self._aim), self._parts.world.clock
+        view, progress, clock = self._view(circle), progress_of(age_rounds, self._aim), self._services.seams.clock
 
         def grown() -> tuple[Communities, Seconds]:
             begun = clock.monotonic()
             return grow(view).cut(progress), clock.monotonic() - begun
 
         quick = self._growing <= ON_THE_LOOP
-        self.communities, self._growing = grown() if quick else await self._parts.world.aside(grown)
+        self.communities, self._growing = grown() if quick else await self._services.seams.background(grown)
 
     def choose(
         self,
@@ -204,14 +204,14 @@ class Likeness:
         round_number: int,
         age_rounds: float,
         often: float = 1.0,
-    ) -> list[Choice]:
+    ) -> list[PartnerChoice]:
         """Partners for this round from our circle, at times (`often` the usual) from `beyond` it, by the last look."""
         rate = bridge_rate(progress_of(age_rounds, self._aim), often)
         home = Home(self._admission.me, frozenset(circle) - {self._admission.me}, rate)
         known = {*circle, *self._outside(beyond)}
-        peers = (self._parts.table.get(peer) for peer in sorted(known))
+        peers = (self._services.table.get(peer) for peer in sorted(known))
         table = [self._candidate(peer) for peer in peers if peer is not None]
-        choices = choose_partners(table, self.communities, round_number, self._parts.world.rng, home, self._settings)
+        choices = choose_partners(table, self.communities, round_number, self._services.seams.rng, home, self._settings)
         for choice in choices:
             self._met[choice.peer] = round_number
             self._whys[choice.peer] = choice.why
@@ -220,10 +220,10 @@ class Likeness:
 
     def _outside(self, beyond: Sequence[PeerId]) -> list[PeerId]:
         """Of those outside our circle the ones in our view, and by lot some strangers the directory named."""
-        known = (self._parts.table.get(peer) for peer in beyond)
+        known = (self._services.table.get(peer) for peer in beyond)
         listed = [peer.id for peer in known if peer is not None and peer.listed]
         possible = listed or beyond  # before the directory was read
-        strangers = self._parts.world.rng.sample(possible, min(FAR, len(possible)))
+        strangers = self._services.seams.rng.sample(possible, min(FAR, len(possible)))
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
     async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:
@@ -245,8 +245,8 @@ class Likeness:
 
     async def _advise(self, circles: Mapping[PeerId, str], rounds_here: int, tree: Callable[[], Dendrogram]) -> Advice:
         """Beside the loop: many circles take a while."""
-        declared, rng = Declared(self._admission.me, circles), random.Random(self._parts.world.rng.getrandbits(64))
-        return await self._parts.world.aside(lambda: advise(declared, tree(), self._aim, rounds_here, rng))
+        declared, rng = Declared(self._admission.me, circles), random.Random(self._services.seams.rng.getrandbits(64))
+        return await self._services.seams.background(lambda: advise(declared, tree(), self._aim, rounds_here, rng))
 
     def kinship(self, peer: PeerId) -> Kinship:
         """For people to see."""
@@ -256,10 +256,10 @@ class Likeness:
 
     def _view(self, circle: Collection[PeerId]) -> dict[PeerId, Row]:
         """Ourselves, our circle and our vicinity."""
-        if self._row is None or self._vicinity is None:
+        if self._row is None or self._neighbours is None:
             return {}
         inside = {sight.peer: sight.row for sight in self._sights(sorted(circle))}
-        view = {self._admission.me: self._row, **inside, **self._vicinity.rows()}
+        view = {self._admission.me: self._row, **inside, **self._neighbours.rows()}
         return dict(list(view.items())[:MAX_VIEW])
 
     def _candidate(self, peer: Peer) -> Candidate:
@@ -268,11 +268,11 @@ class Likeness:
             met=self._met.get(peer.id),
             latency=peer.latency,
             rate=peer.rate,
-            faults=self._parts.standing.faults_of(peer.id),
-            worth=self.dealings.worth(peer.id),
+            faults=self._services.reputation.faults_of(peer.id),
+            worth=self.partner_record.worth(peer.id),
             similarity=self.kinship(peer.id).similarity,
-            stale=not peer.here or peer.record.expiry <= self._parts.clock.now(),
-            banned=self._parts.standing.ignored(peer.id, self._parts.world.clock.monotonic()),
+            stale=not peer.here or peer.record.expiry <= self._services.clock.now(),
+            banned=self._services.reputation.ignored(peer.id, self._services.seams.clock.monotonic()),
         )
 
     def _forget_strangers(self, known: set[PeerId]) -> None:

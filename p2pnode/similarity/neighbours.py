@@ -32,7 +32,7 @@ MARK_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class Neighbour:
     """A peer, the numbers of its fingerprint, and until when its word about itself is good."""
 
     peer: PeerId
@@ -45,7 +45,7 @@ class Sight:
         return blake3(self.peer.encode()).digest(MARK_BYTES)
 
 
-class Vicinity:
+class Neighbours:
     """Whom this node knows by fingerprint. Sights come in checked: signed, fresh, comparable with ours."""
 
     def __init__(self, own: PeerId, row: Row, near: int = NEAR, far: int = FAR) -> None:
@@ -53,7 +53,7 @@ class Vicinity:
         self._row = row
         self._near = near
         self._far = far
-        self._sights: dict[PeerId, Sight] = {}
+        self._sights: dict[PeerId, Neighbour] = {}
         self._random: dict[PeerId, None] = {}  # the random part, oldest first
         self._asked: dict[PeerId, int] = {}
         self._asks = 0
@@ -87,12 +87,12 @@ class Vicinity:
 
     # ---- hearing ----
 
-    def told(self, sights: Iterable[Sight]) -> None:
+    def told(self, sights: Iterable[Neighbour]) -> None:
         """What another node told: kept where nearer than what is known."""
         if news := [sight for sight in sights if self._is_news(sight)]:
             self._take(news)
 
-    def sampled(self, sights: Iterable[Sight]) -> None:
+    def sampled(self, sights: Iterable[Neighbour]) -> None:
         """A random sample of the swarm, of the directory: the newest of them stay whatever they are like."""
         others = [sight for sight in sights if sight.peer != self._own]
         for sight in others:
@@ -113,11 +113,11 @@ class Vicinity:
         if gone:
             self.forget(gone)
 
-    def _is_news(self, sight: Sight) -> bool:
+    def _is_news(self, sight: Neighbour) -> bool:
         known = self._sights.get(sight.peer)
         return sight.peer != self._own and (known is None or known.expiry < sight.expiry)
 
-    def _take(self, sights: list[Sight]) -> None:
+    def _take(self, sights: list[Neighbour]) -> None:
         """Take in what is new; only that is compared with our own fingerprint."""
         news = {sight.peer: sight for sight in sights}
         if news:
@@ -171,10 +171,10 @@ class Vicinity:
         """How alike a peer must be to be worth telling this node of."""
         return 0.0 if len(self._alike) < self._near else float(self._alike[self._near - 1])
 
-    def tell(self, other: PeerId, row: Row, known: Collection[bytes], floor: float = 0.0) -> list[Sight]:
+    def tell(self, other: PeerId, row: Row, known: Collection[bytes], floor: float = 0.0) -> list[Neighbour]:
         """The few peers nearest to the other's fingerprint that it does not know and would keep."""
         alike = similarities(row, self._rows)
-        sights: list[Sight] = []
+        sights: list[Neighbour] = []
         for place in np.argsort(-alike, kind="stable").tolist():
             if len(sights) == TOLD or alike[place] < floor:
                 break

@@ -43,7 +43,7 @@ class PartnerSettings:
     patience: float = 40.0  # rounds after which not having met counts double
     fairness: float = 1.0
     link: float = 1.0
-    standing: float = 1.0
+    reputation: float = 1.0
     similarity: float = 0.0  # above 0 prefers similar ones inside the circle, below 0 dissimilar ones
 
 
@@ -69,7 +69,7 @@ def without_partner_settings(settings: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PartnerChoice:
     """A partner and why it was chosen; `bridge`: it is of another circle."""
 
     peer: PeerId
@@ -93,16 +93,16 @@ def choose_partners(
     rng: random.Random,
     home: Home,
     settings: PartnerSettings = PartnerSettings(),
-) -> list[Choice]:
+) -> list[PartnerChoice]:
     """Up to three partners for round `now`, all different; never this node, a banned or a stale peer."""
     able = {each.peer: each for each in table if each.peer != home.me and not each.stale and not each.banned}
     free = [able[peer] for peer in sorted(able)]
-    chosen: list[Choice] = []
+    chosen: list[PartnerChoice] = []
 
     def choose(pool: Sequence[Candidate], weights: Sequence[float], why: str = "") -> None:
         picked = rng.choices(pool, weights)[0]
         bridge = picked.peer not in home.members
-        chosen.append(Choice(picked.peer, why or _why(picked, communities, home, now, settings), bridge))
+        chosen.append(PartnerChoice(picked.peer, why or _why(picked, communities, home, now, settings), bridge))
         free.remove(picked)
 
     outside = [each for each in free if each.peer not in home.members]
@@ -127,7 +127,7 @@ def _weight(each: Candidate, now: int, settings: PartnerSettings) -> float:
     return (
         math.pow(waited, settings.fairness)
         * math.pow(_link(each), settings.link)
-        * math.pow(behaved, settings.standing)
+        * math.pow(behaved, settings.reputation)
         * each.worth
     )
 

@@ -30,24 +30,24 @@ from ..wire.errors import UsageError
 from ..wire.run import Aim
 from .checking import check_plan
 from .compute import one_thread
-from .curves import Row, Summary
+from .curves import NodeSummary, RoundRow
 from .process import SimClock
 from .recording import Recording
 from .result import Sample, SimResult
-from .scenario import EPOCH, Lesson, Plan, identity_of
+from .scenario import EPOCH, Scenario, SimTraining, identity_of
 from .simulation import Simulation
 from .watching import ALONE, OnProgress, ignore
 
 __all__ = [
     "EPOCH",
-    "Lesson",
-    "Plan",
-    "Row",
+    "NodeSummary",
+    "RoundRow",
     "Sample",
+    "Scenario",
     "SimClock",
     "SimResult",
+    "SimTraining",
     "Simulation",
-    "Summary",
     "identity_of",
     "run_plan",
     "run_sim",
@@ -110,7 +110,7 @@ def simulate(
     usual = MEETING if lesson is None else spread + lesson.usual_seconds
     limit = seconds or (MEETING if lesson is None else LIMIT * usual)
     crashes = _crashes(peers, seed, churn, usual if lesson is not None else limit)
-    plan = Plan(peers, seed, limit, links, (*faults, *crashes), skew or {}, spread, lesson=lesson)
+    plan = Scenario(peers, seed, limit, links, (*faults, *crashes), skew or {}, spread, lesson=lesson)
     check_plan(plan)
     return run_plan(plan, record, alone, progress)
 
@@ -119,7 +119,7 @@ def _said(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _lesson(task: str | TaskChoice | None, how: Mapping[str, Any], where: Mapping[str, Any]) -> Lesson | None:
+def _lesson(task: str | TaskChoice | None, how: Mapping[str, Any], where: Mapping[str, Any]) -> SimTraining | None:
     """`how` goes into the choice of the task, `where` beside it."""
     said = (*how, *where)
     if task is None and said:
@@ -132,7 +132,7 @@ def _lesson(task: str | TaskChoice | None, how: Mapping[str, Any], where: Mappin
         if value != chosen and (name in choice.given or chosen != getattr(TaskChoice(), name)):
             raise UsageError(f"{name} is {value} here and {chosen} where the task was chosen; say it once")
     given = choice.given | {*how, "spec"}  # the user names the task: it may be a file of the user's own
-    return Lesson(replace(choice, **how, given=given), **where)
+    return SimTraining(replace(choice, **how, given=given), **where)
 
 
 def _crashes(peers: int, seed: int, churn: float, seconds: Seconds) -> list[Fault]:
@@ -142,7 +142,7 @@ def _crashes(peers: int, seed: int, churn: float, seconds: Seconds) -> list[Faul
 
 
 def run_plan(
-    plan: Plan, record: str | Path | None = None, alone: int = ALONE, progress: OnProgress = ignore
+    plan: Scenario, record: str | Path | None = None, alone: int = ALONE, progress: OnProgress = ignore
 ) -> SimResult:
     """Run a plan to its end; raises what a node raised that no node may raise."""
     begun = time.perf_counter()

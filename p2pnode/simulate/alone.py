@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..jobs.train.prepare import fixed_rows
-from ..node.entrance import Share
-from ..training.host import Bench
+from ..node.entrance import DataPart
+from ..training.host import ModelHost
 from ..training.trainer import Trainer
 
 
-def accuracy_alone(bench: Bench, share: Share, steps: int, seed: int) -> float | None:
+def accuracy_alone(model_host: ModelHost, share: DataPart, steps: int, seed: int) -> float | None:
     """Accuracy on the task's test data after training on one share only."""
-    trainer = Trainer(bench, fixed_rows(bench, share), seed)
-    weights = trainer.steps(bench.genesis, steps).weights
+    trainer = Trainer(model_host, fixed_rows(model_host, share), seed)
+    weights = trainer.steps(model_host.genesis, steps).weights
     return trainer.evaluate(weights).accuracy

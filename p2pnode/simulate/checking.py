@@ -7,13 +7,13 @@ from ..merging.registry import check_settings
 from ..shards.split import parse_split
 from ..similarity.partners import RANGES, partner_settings, without_partner_settings
 from ..wire.errors import UsageError
-from .scenario import BY_ITSELF, Lesson, Plan
+from .scenario import BY_ITSELF, Scenario, SimTraining
 
 MAX_PEERS = 10_000
 MAX_ROUNDS = 1_000_000
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: Scenario) -> None:
     """UsageError says what is wrong."""
     if not 1 <= plan.peers <= MAX_PEERS:
         raise UsageError(f"--peers {plan.peers} must lie between 1 and {MAX_PEERS:,}")
@@ -22,7 +22,7 @@ def check_plan(plan: Plan) -> None:
         _check_data(plan.lesson, plan.peers, plan.seed)
 
 
-def _check_lesson(lesson: Lesson) -> None:
+def _check_lesson(lesson: SimTraining) -> None:
     if not BY_ITSELF <= lesson.circle <= MAX_CIRCLE:
         raise UsageError(f"--circle {lesson.circle} must lie between 1 and {MAX_CIRCLE}, or be 0: found by themselves")
     if not 1 <= lesson.rounds <= MAX_ROUNDS:
@@ -38,12 +38,12 @@ def _check_lesson(lesson: Lesson) -> None:
         raise UsageError(f"--policy {lesson.choice.policy[:40]}: {error}") from None
 
 
-def _check_data(lesson: Lesson, peers: int, seed: int) -> None:
-    from ..shards.split import split
+def _check_data(lesson: SimTraining, peers: int, seed: int) -> None:
+    from ..shards.split import split_rows
     from ..tasks.find import load_task  # torch
     from ..tasks.task import length
 
     task = load_task(lesson.choice.spec, lesson.choice.options, lesson.choice.source)
     data = task.data()
     labels = task.labels(data)
-    split(None if labels is None else labels.numpy(), length(data), peers, parse_split(lesson.split), seed)
+    split_rows(None if labels is None else labels.numpy(), length(data), peers, parse_split(lesson.split), seed)

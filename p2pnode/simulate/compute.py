@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from ..config.task_choice import TaskChoice
-from ..runtime.seams import OpenBench
+from ..runtime.seams import OpenModelHost
 
 if TYPE_CHECKING:
-    from ..training.host import Bench
+    from ..training.host import ModelHost
 
 T = TypeVar("T")
 
@@ -44,19 +44,19 @@ class SimCompute:
         self._trains.clear()
 
 
-class Benches:
+class SharedHosts:
     """One bench for all nodes that learn the same: read-only data, one model in which each puts its weights in turn."""
 
-    def __init__(self, open_bench: OpenBench) -> None:
-        self._open_bench = open_bench
-        self._benches: dict[tuple[str, str, str | None, str, int], Bench] = {}
+    def __init__(self, open_model_host: OpenModelHost) -> None:
+        self._open_bench = open_model_host
+        self._shared_hosts: dict[tuple[str, str, str | None, str, int], ModelHost] = {}
 
-    def open(self, choice: TaskChoice, seed: int) -> Bench:
+    def open(self, choice: TaskChoice, seed: int) -> ModelHost:
         options = repr(sorted((key, str(value)) for key, value in choice.options.items()))
         key = (choice.spec, options, choice.source, choice.device, seed)
-        if key not in self._benches:
-            self._benches[key] = self._open_bench(choice, seed)
-        return self._benches[key]
+        if key not in self._shared_hosts:
+            self._shared_hosts[key] = self._open_bench(choice, seed)
+        return self._shared_hosts[key]
 
 
 @contextmanager

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..network.base import Seconds
-from ..network.sim.swarm import Host
+from ..network.sim.swarm import SimHost
 
 if TYPE_CHECKING:
-    from ..jobs.train.job import Learning
+    from ..jobs.train.job import TrainJob
 
 MB = 1e6
 
 
-class Row(NamedTuple):
+class RoundRow(NamedTuple):
     """A node after a round. Losses and accuracy are those of the read-out, as the node last evaluated it."""
 
     time: Seconds
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Summary:
+class NodeSummary:
     """A node at the end; `accuracy` and `test_loss` are those of its read-out then, on the task's test data."""
 
     node: str
@@ -50,20 +50,20 @@ class Summary:
     mb_data: float = 0.0  # received as samples, to be kept too
 
 
-class Curves:
+class CurveCollector:
     """Collects rows."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[RoundRow] = []
         self._seen: dict[str, int] = {}
 
-    def look(self, now: Seconds, name: str, learning: Learning, host: Host) -> Row | None:
+    def look(self, now: Seconds, name: str, learning: TrainJob, host: SimHost) -> RoundRow | None:
         """The node's newest round, when it is new."""
         status = learning.status()
         if status.rounds == self._seen.get(name, 0):
             return None
         self._seen[name] = status.rounds
-        row = Row(
+        row = RoundRow(
             time=now,
             node=name,
             round=status.rounds,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..wire.errors import LocalProblem
-from .curves import Row
+from .curves import RoundRow
 from .result import SimResult
 
 
@@ -18,7 +18,7 @@ def shortened(values: Sequence[float], most: int) -> list[float]:
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
-def accuracy_over_time(curves: Sequence[Row], points: int = 120) -> list[tuple[float, float, float]]:
+def accuracy_over_time(curves: Sequence[RoundRow], points: int = 120) -> list[tuple[float, float, float]]:
     """(virtual time, mean, worst) of the nodes' latest accuracies, at so many moments."""
     rows = sorted(row for row in curves if row.accuracy is not None)
     if not rows:

@@ -18,7 +18,7 @@ import msgspec
 from ..watch.graph import PeerGraph
 from ..watch.recorded import view_line
 from ..wire.errors import LocalProblem
-from .curves import Row, Summary
+from .curves import NodeSummary, RoundRow
 
 
 class Recording:
@@ -34,13 +34,13 @@ class Recording:
     def plan(self, facts: Mapping[str, object]) -> None:
         self._write("plan", facts)
 
-    def round(self, row: Row) -> None:
+    def round(self, row: RoundRow) -> None:
         self._write("round", row._asdict())
 
     def view(self, graph: PeerGraph) -> None:
         self._put(view_line(graph))
 
-    def end(self, summaries: tuple[Summary, ...], facts: Mapping[str, object]) -> None:
+    def end(self, summaries: tuple[NodeSummary, ...], facts: Mapping[str, object]) -> None:
         for summary in summaries:
             self._write("node", asdict(summary))
         self._write("end", facts)

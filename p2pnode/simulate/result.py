@@ -11,8 +11,8 @@ from ..network.base import Seconds
 from ..watch.graph import PeerGraph
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
-from ..wire.status import Status
-from .curves import Row, Summary
+from ..wire.status import NodeStatus
+from .curves import NodeSummary, RoundRow
 
 
 class Sample(NamedTuple):
@@ -30,13 +30,13 @@ class SimResult:
 
     digest: str
     seconds: Seconds
-    statuses: tuple[Status | None, ...]
+    statuses: tuple[NodeStatus | None, ...]
     samples: tuple[Sample, ...]
     messages: Mapping[str, int]
     ended: Mapping[int, P2pnodeError]
     left_over: tuple[str, ...]  # tasks, operations and complaints that should not be there when all have left
-    curves: tuple[Row, ...] = ()  # what was learned, a row for each round of each node
-    summaries: tuple[Summary, ...] = ()  # and what came of it
+    curves: tuple[RoundRow, ...] = ()  # what was learned, a row for each round of each node
+    summaries: tuple[NodeSummary, ...] = ()  # and what came of it
     finished: bool = True  # False: the time ran out before all had done their rounds
     real_seconds: float = 0.0
     pictures: tuple[PeerGraph, ...] = ()  # the peer graph over time, where something was learned

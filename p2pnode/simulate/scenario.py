@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..config.task_choice import TaskChoice
 from ..network.base import Seconds
 from ..network.sim import Fault, Links
-from ..node.entrance import Share
+from ..node.entrance import DataPart
 from ..node.node import NodeSettings
 from ..wire.ids import Identity, sha256
 
@@ -19,7 +19,7 @@ BY_ITSELF = 0
 
 
 @dataclass(frozen=True)
-class Lesson:
+class SimTraining:
     """What the nodes of a plan learn. Times are declared, not measured: a node of speed 1 does `mean_steps` a round."""
 
     choice: TaskChoice = field(default_factory=lambda: TaskChoice(device="cpu"))
@@ -49,7 +49,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Scenario:
     """What is simulated. Node 0 founds the run; the others get its address, and start within `spread` seconds."""
 
     peers: int = 16
@@ -62,10 +62,10 @@ class Plan:
     sample_every: Seconds = 10.0  # 0: never
     keep_trace: int = 0
     settings: Callable[[NodeSettings, int, int], NodeSettings] = lambda usual, index, starts: usual
-    lesson: Lesson | None = None  # None: the nodes only meet
+    lesson: SimTraining | None = None  # None: the nodes only meet
 
-    def share_of(self, index: int) -> Share | None:
-        return None if self.lesson is None else Share(self.lesson.split, index, self.peers, self.seed)
+    def share_of(self, index: int) -> DataPart | None:
+        return None if self.lesson is None else DataPart(self.lesson.split, index, self.peers, self.seed)
 
     def facts(self) -> dict[str, object]:
         """What a recording says about the plan."""

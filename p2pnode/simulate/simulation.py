@@ -9,17 +9,17 @@ from dataclasses import replace
 from ..network.base import Seconds
 from ..network.sim import SimSwarm
 from ..node.node import Node, NodeSettings
-from ..runtime.seams import World, inline, open_bench
+from ..runtime.seams import Seams, inline, open_model_host
 from ..storage.files import MemoryStorage
 from ..wire.addresses import Address
 from ..wire.errors import P2pnodeError
-from ..wire.status import Event, Status
-from .compute import Benches, SimCompute
-from .curves import Summary
+from ..wire.status import NodeEvent, NodeStatus
+from .compute import SharedHosts, SimCompute
+from .curves import NodeSummary
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
 from .result import Sample, SimResult
-from .scenario import Plan, identity_of
+from .scenario import Scenario, identity_of
 from .watching import ALONE, LOOK_EVERY, OnProgress, Watch, ignore
 
 FOUNDER = 0
@@ -30,7 +30,7 @@ class Simulation:
     """Runs the nodes of a plan (network.sim.Runner): starts them, crashes and restarts them, watches them."""
 
     def __init__(
-        self, plan: Plan, recording: Recording = NOWHERE, on_progress: OnProgress = ignore, alone: int = ALONE
+        self, plan: Scenario, recording: Recording = NOWHERE, on_progress: OnProgress = ignore, alone: int = ALONE
     ) -> None:
         self.plan = plan
         self.watch = None if plan.lesson is None else Watch(self, plan.lesson, recording, on_progress)
@@ -41,7 +41,7 @@ class Simulation:
         self.ended: dict[int, P2pnodeError] = {}
         self.starts = [0] * plan.peers
         self._alone = alone
-        self._benches = Benches(open_bench)
+        self._shared_hosts = SharedHosts(open_model_host)
         self._disks = [MemoryStorage() for _ in self.identities]
         self._samples: list[Sample] = []
         self._complaints: list[str] = []
@@ -112,7 +112,7 @@ class Simulation:
             sees = sum(row.present for row in status.peers)
             self._samples.append(Sample(now, status.name, status.condition, sees))
 
-    def _status(self, index: int) -> Status | None:
+    def _status(self, index: int) -> NodeStatus | None:
         return self.processes[index].node.status() if index in self.processes else None
 
     # ---- processes ----
@@ -130,9 +130,9 @@ class Simulation:
             compute.rest()
         rng = random.Random(f"node {plan.seed} {index} {self.starts[index]}")
         clock = SimClock(plan.skew.get(index, 0.0))
-        world = World(clock, rng, disk, compute or inline, self._benches.open, speed)
+        seams = Seams(clock, rng, disk, compute or inline, self._shared_hosts.open, speed)
         network = self.swarm.network(identity.peer_id)
-        node = Node(self._settings(index), world, network, identity)
+        node = Node(self._settings(index), seams, network, identity)
         node.on_event(lambda event: self._note(index, event))
         task = asyncio.get_running_loop().create_task(self._live(index, node), name=f"node {index}")
         self.processes[index] = Process(node, network, disk, task, compute)
@@ -173,7 +173,7 @@ class Simulation:
             if current is not None and current.node is node:
                 del self.processes[index]
 
-    def _note(self, index: int, event: Event) -> None:
+    def _note(self, index: int, event: NodeEvent) -> None:
         now = asyncio.get_running_loop().time()
         self.swarm.trace.add(now, "note", index, -1, f"{event.kind}: {event.text}".encode())
 
@@ -189,7 +189,7 @@ class Simulation:
             await asyncio.wait(tasks, timeout=LEAVE_LIMIT)
         await asyncio.sleep(1.0)  # what is on its way arrives
 
-    def _result(self, statuses: tuple[Status | None, ...], summaries: tuple[Summary, ...]) -> SimResult:
+    def _result(self, statuses: tuple[NodeStatus | None, ...], summaries: tuple[NodeSummary, ...]) -> SimResult:
         trace = self.swarm.trace
         if self._bugs:
             raise self._bugs[0]

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from ..network.base import Seconds
 from ..watch.graph import PeerGraph, edges, in_circles, peer_of
-from ..watch.history import History
+from ..watch.history import PictureHistory
 from ..watch.similarity import annealed, with_likeness
 from ..wire.run import read_manifest
 from ..wire.status import ShardRow
-from .curves import MB, Curves, Summary
+from .curves import MB, CurveCollector, NodeSummary
 from .recording import Recording
-from .scenario import EPOCH, Lesson
+from .scenario import EPOCH, SimTraining
 
 if TYPE_CHECKING:
-    from ..jobs.train.job import Learning
+    from ..jobs.train.job import TrainJob
     from .simulation import Simulation
 
 LOOK_EVERY: Seconds = 0.5  # below the length of a round
@@ -35,9 +35,11 @@ def ignore(*_: object) -> None:
 class Watch:
     """The learning of one simulation."""
 
-    def __init__(self, simulation: Simulation, lesson: Lesson, recording: Recording, on_progress: OnProgress) -> None:
-        self.curves = Curves()
-        self.pictures = History(most_rows=MOST_ROWS)
+    def __init__(
+        self, simulation: Simulation, lesson: SimTraining, recording: Recording, on_progress: OnProgress
+    ) -> None:
+        self.curves = CurveCollector()
+        self.pictures = PictureHistory(most_rows=MOST_ROWS)
         self.finished = False  # all nodes that can have done their rounds
         self._simulation = simulation
         self._lesson = lesson
@@ -65,7 +67,7 @@ class Watch:
         manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
         fingerprints: dict[str, bytes] = {node.peer_id: learning.likeness.fingerprint for node, learning in nodes}
         peers = in_circles(peer_of(node.peer_id, node.name, node.role, learning.status()) for node, learning in nodes)
-        rows = [row for _, learning in nodes for row in learning.standings.partners.values()]
+        rows = [row for _, learning in nodes for row in learning.train_progress.partners.values()]
         why, shards = f"{len(peers)} nodes", self._shards(now)
         graph = PeerGraph(now, "", "simulation", "connected", why, peers, edges(rows), shards=shards, manifest=manifest)
         known = {peer: fingerprint for peer, fingerprint in fingerprints.items() if fingerprint}
@@ -80,7 +82,7 @@ class Watch:
         known: dict[str, ShardRow] = {}
         for _, learning in self._learning():
             for row in learning.shards.all(now):
-                if row.id not in known or row.holder == learning.standings.me:
+                if row.id not in known or row.holder == learning.train_progress.me:
                     known[row.id] = row
         return tuple(known[shard] for shard in sorted(known))
 
@@ -93,16 +95,16 @@ class Watch:
             for index in fault.peers
         }
         awaited = simulation.plan.peers - len(gone | set(simulation.ended))
-        done = [min(rounds, learning.standings.rounds) for _, learning in self._learning()]
+        done = [min(rounds, learning.train_progress.rounds) for _, learning in self._learning()]
         return sum(done) / max(1, awaited * rounds)
 
-    def _learning(self) -> Iterator[tuple[int, Learning]]:
+    def _learning(self) -> Iterator[tuple[int, TrainJob]]:
         for index in sorted(self._simulation.processes):
             learning = self._simulation.processes[index].node.learner
             if learning is not None:
                 yield index, learning
 
-    def summaries(self, alone: int = ALONE) -> tuple[Summary, ...]:
+    def summaries(self, alone: int = ALONE) -> tuple[NodeSummary, ...]:
         """Every running node at the end; `alone` of them, evenly chosen, are trained alone as well."""
         learning = list(self._learning())
         compared = {round(place * len(learning) / alone) for place in range(alone)} if alone else set()
@@ -111,13 +113,13 @@ class Watch:
             for place, (index, one) in enumerate(learning)
         )
 
-    def _summary(self, index: int, learning: Learning, compare: bool) -> Summary:
+    def _summary(self, index: int, learning: TrainJob, compare: bool) -> NodeSummary:
         simulation, evaluation, status = self._simulation, learning.evaluate(), learning.status()
         host = simulation.swarm.hosts[index]
-        return Summary(
+        return NodeSummary(
             node=f"n{index}",
-            circle=learning.exchanging.own.name,
-            rounds=learning.standings.rounds,
+            circle=learning.exchange_loop.own.name,
+            rounds=learning.train_progress.rounds,
             steps=learning.trainer.steps_done,
             samples=learning.trainer.samples,
             speed=learning.trainer.speed,
@@ -133,10 +135,10 @@ class Watch:
             mb_data=status.data_received_bytes / MB,
         )
 
-    def _alone(self, index: int, learning: Learning) -> float | None:
+    def _alone(self, index: int, learning: TrainJob) -> float | None:
         from .alone import accuracy_alone  # torch
 
         plan = self._simulation.plan
         share = plan.share_of(index)
         assert share is not None
-        return accuracy_alone(learning.bench, share, learning.trainer.steps_done, plan.seed)
+        return accuracy_alone(learning.model_host, share, learning.trainer.steps_done, plan.seed)

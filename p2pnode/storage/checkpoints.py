@@ -52,7 +52,7 @@ class Progress:
     def save(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Make `arrays` the state and begin a new journal; the old ones become the generation before."""
         slot, generation = 1 - self._slot, self._generation + 1
-        parts = pack({**arrays, _GENERATION: np.array([generation], np.int64)})
+        parts = pack_arrays({**arrays, _GENERATION: np.array([generation], np.int64)})
         size = sum(map(len, parts))
         if self._room(size) < 0:
             raise LocalProblem(f"{STATES} states of {size:,} bytes are more than --max-disk allows; allow more")
@@ -139,7 +139,7 @@ class Progress:
         if data is None:
             data = self._storage.read(self._gap(slot))
             self._before_gap |= set() if data is None else {slot}
-        arrays = None if data is None else unpack(data)
+        arrays = None if data is None else unpack_arrays(data)
         self.damaged |= data is not None and arrays is None
         return arrays if arrays is not None and _GENERATION in arrays else None
 
@@ -161,7 +161,7 @@ class Progress:
         return entries
 
 
-def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Part]:
+def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Part]:
     """Arrays as parts of a file, without a copy of them; the last part is a hash over the others."""
     header = msgspec.msgpack.encode([(name, array.dtype.str, array.shape) for name, array in arrays.items()])
     parts: list[Part] = [MAGIC + _LENGTH.pack(len(header)) + header]
@@ -172,7 +172,7 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Part]:
     return [*parts, digest.digest()]
 
 
-def unpack(data: bytes) -> Arrays | None:
+def unpack_arrays(data: bytes) -> Arrays | None:
     """The arrays, or None when anything about them is damaged."""
     content, place = memoryview(data)[:-DIGEST_BYTES], len(MAGIC) + _LENGTH.size
     if not data.startswith(MAGIC) or blake3(content).digest() != data[-DIGEST_BYTES:]:

@@ -13,7 +13,7 @@ from .task import Task
 
 
 @contextlib.contextmanager
-def blame(task: Task, method: str) -> Iterator[None]:
+def task_errors(task: Task, method: str) -> Iterator[None]:
     """What the task's own code raises becomes one line that names the method, the error and the place."""
     try:
         yield

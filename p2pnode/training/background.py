@@ -25,7 +25,7 @@ def measure_influence(policy: Policy, trainer: Trainer, weights: Vector) -> None
         influence.note(above, below)
 
 
-class BesideThread:
+class BackgroundWorker:
     """Runs small work in a thread of its own. While that is busy, further work is passed over: nobody ever waits."""
 
     def __init__(self) -> None:

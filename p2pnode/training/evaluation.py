@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ..compression.weights import Floats
-from ..jobs.train.checkpoints import SHARE, Pace
+from ..jobs.train.checkpoints import SHARE, Cadence
 from ..network.base import Seconds
 from ..tasks.task import Evaluation, Samples, length, rows
 from .trainer import Trainer
@@ -20,7 +20,7 @@ class Evaluating:
     def __init__(self, trainer: Trainer, every: Seconds, now: Seconds) -> None:
         self._trainer = trainer
         self._every = every
-        self._pace = Pace(now, 0.0)
+        self._pace = Cadence(now, 0.0)
         self._count = FEW
 
     def due(self, now: Seconds) -> bool:
@@ -28,11 +28,11 @@ class Evaluating:
 
     def evaluate(self, weights: Floats) -> Evaluation:
         """Heavy. How good `weights` are on as much of the test data as time allows."""
-        return self._trainer.evaluate(weights, spread(self._trainer.bench.test, self._count))
+        return self._trainer.evaluate(weights, spread(self._trainer.model_host.test, self._count))
 
     def done(self, begun: Seconds, now: Seconds) -> None:
         """It took that long: the next one takes as many samples as SHARE of the time is enough for."""
-        self._count = next_count(self._count, length(self._trainer.bench.test), now - begun, self._every)
+        self._count = next_count(self._count, length(self._trainer.model_host.test), now - begun, self._every)
         self._pace.done(begun, now, self._every)
 
 

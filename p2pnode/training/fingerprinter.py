@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..similarity.fingerprint import INPUTS, Activations, Projection
-from ..tasks.errors import blame
+from ..tasks.errors import task_errors
 from ..tasks.task import Samples, Task, length, rows
 from ..wire.errors import LocalProblem, TaskProblem
-from .host import Bench, Vector
+from .host import ModelHost, Vector
 from .trainer import Trainer
 
 SHARE_OF_TIME = 0.01  # the most of a node's time that fingerprints may take
@@ -25,11 +25,11 @@ LEAST = 10.0  # seconds between two of them: models change their kind slowly
 class Fingerprinter:
     """One run's fingerprints at one node. `seed` is the run's."""
 
-    def __init__(self, bench: Bench, seed: int) -> None:
-        with blame(bench.task, "probe"):
-            self._probe: Samples = rows(bench.task.probe(), slice(0, INPUTS[1]))
-            self._projection = Projection(seed, _inputs(bench.task, self._probe))
-        self._bench = bench
+    def __init__(self, model_host: ModelHost, seed: int) -> None:
+        with task_errors(model_host.task, "probe"):
+            self._probe: Samples = rows(model_host.task.probe(), slice(0, INPUTS[1]))
+            self._projection = Projection(seed, _inputs(model_host.task, self._probe))
+        self._model_host = model_host
         self._next = 0.0
 
     def due(self, now: float) -> bool:
@@ -52,7 +52,7 @@ class Fingerprinter:
         """The same, whenever it is asked for."""
         try:
             with trainer.borrowed(weights):
-                layers = activations(self._bench, self._probe)
+                layers = activations(self._model_host, self._probe)
             return self._projection.fingerprint(layers)
         except ValueError as error:
             raise LocalProblem(f"no fingerprint: {error}") from None
@@ -65,28 +65,28 @@ def _inputs(task: Task, probe: Samples) -> NDArray[np.float64]:
     return np.concatenate([column.double().reshape(len(column), -1).numpy() for column in columns], axis=1)
 
 
-def activations(bench: Bench, probe: Samples) -> list[Activations]:
+def activations(model_host: ModelHost, probe: Samples) -> list[Activations]:
     """What the loaded weights make of the probe, a row per input, for each layer the task names.
 
     The task's own loss runs the model, as it knows how; without autocast, so that devices differ by rounding only.
     """
-    bench.model.eval()
+    model_host.model.eval()
     taken: list[list[Activations]] = []
-    with torch.no_grad(), blame(bench.task, "fingerprint"):
-        for start in range(0, length(probe), bench.task.evaluation_batch):
-            part = rows(probe, slice(start, start + bench.task.evaluation_batch))
-            batch = {name: column.to(bench.device) for name, column in part.items()}
-            with _watched(bench) as found:
-                bench.task.loss(bench.model, batch)
+    with torch.no_grad(), task_errors(model_host.task, "fingerprint"):
+        for start in range(0, length(probe), model_host.task.evaluation_batch):
+            part = rows(probe, slice(start, start + model_host.task.evaluation_batch))
+            batch = {name: column.to(model_host.device) for name, column in part.items()}
+            with _watched(model_host) as found:
+                model_host.task.loss(model_host.model, batch)
             taken.append([_as_rows(tensor, length(part)) for tensor in found()])
     return [np.concatenate(layer) for layer in zip(*taken, strict=True)]
 
 
 @contextlib.contextmanager
-def _watched(bench: Bench) -> Iterator[Callable[[], list[Tensor]]]:
+def _watched(model_host: ModelHost) -> Iterator[Callable[[], list[Tensor]]]:
     """Notes what the layers give while the model runs inside; the function says it afterwards."""
-    names = bench.task.fingerprint_layers
-    watched = _named(bench, names) if names else _with_weights(bench.model)
+    names = model_host.task.fingerprint_layers
+    watched = _named(model_host, names) if names else _with_weights(model_host.model)
     seen: dict[nn.Module, tuple[Any, Any]] = {}  # in the order of the first calls
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -100,11 +100,13 @@ def _watched(bench: Bench) -> Iterator[Callable[[], list[Tensor]]]:
             hook.remove()
 
 
-def _named(bench: Bench, names: tuple[str, ...]) -> list[nn.Module]:
-    there = dict(bench.model.named_modules())
+def _named(model_host: ModelHost, names: tuple[str, ...]) -> list[nn.Module]:
+    there = dict(model_host.model.named_modules())
     missing = [name for name in names if name not in there]
     if missing:
-        raise TaskProblem(f"task {bench.task.name}: fingerprint_layers names {missing[0]!r}, which the model lacks")
+        raise TaskProblem(
+            f"task {model_host.task.name}: fingerprint_layers names {missing[0]!r}, which the model lacks"
+        )
     return [there[name] for name in names]
 
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..compression.weights import Layout, layout_of, read_weights
+from ..compression.weights import WeightLayout, layout_of, read_weights
 from ..config.readers import DEVICES
 from ..shards.shard import sample_ids
-from ..tasks.errors import blame
+from ..tasks.errors import task_errors
 from ..tasks.task import Evaluation, Samples, Task, length, tells_losses
 from ..wire.errors import LocalProblem, TaskProblem, UsageError
 from .stepper import FlatStepper, Stepper, TorchStepper
@@ -35,7 +35,7 @@ MAX_CLASSES = 1024  # that are told others of
 FAR_OUT = 10.0  # times the largest number of our own data: more is no sample
 
 
-class Bench:
+class ModelHost:
     """A task's model and data, ready to train. Trainers hold `lock` while they use it."""
 
     def __init__(self, task: Task, device: str = "cpu", seed: int = 0) -> None:
@@ -45,9 +45,9 @@ class Bench:
         self.lock = threading.RLock()
         self._seed = seed
         check_memory(task)
-        with blame(task, "data"):
+        with task_errors(task, "data"):
             self.data = _checked(task, "data", task.data())
-        with blame(task, "test_data"):
+        with task_errors(task, "test_data"):
             self.test = _checked(task, "test_data", task.test_data())
         self.model = build_model(task, seed).to(self.device)
         self.layout = checked_layout(task, self.model)
@@ -74,14 +74,14 @@ class Bench:
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
         """The class of each sample; None where there are none."""
-        with blame(self.task, "labels"):
+        with task_errors(self.task, "labels"):
             found = self.task.labels(self.data)
         return None if found is None else found.numpy().astype(np.int64)
 
     @cached_property
     def classes(self) -> int:
         """How many labels mean the same to all nodes, counted from 0: where test data have them too; 0 for none."""
-        with blame(self.task, "labels"):
+        with task_errors(self.task, "labels"):
             test = self.task.labels(self.test)
         if self.labels is None or test is None or min(int(self.labels.min()), int(test.min())) < 0:
             return 0
@@ -124,7 +124,7 @@ class Bench:
 
     def stepper(self) -> Stepper:
         """A new optimizer of the task's kind: over the one vector where that comes to the same, else over the parts."""
-        with blame(self.task, "optimizer"):
+        with task_errors(self.task, "optimizer"):
             made = self.task.optimizer([same[0] for same in self.parts])
             if not isinstance(made, torch.optim.Optimizer):
                 return FlatStepper(made, self.weights, self.gradient)
@@ -165,7 +165,7 @@ class Bench:
         """How good the loaded weights are on `samples`."""
         self.model.eval()
         on_device = {name: column.to(self.device) for name, column in samples.items()}
-        with blame(self.task, "evaluate"), torch.no_grad(), autocast(self.device):
+        with task_errors(self.task, "evaluate"), torch.no_grad(), autocast(self.device):
             return self.task.evaluate(self.model, on_device)
 
     @contextlib.contextmanager
@@ -181,7 +181,7 @@ class Bench:
 
 def build_model(task: Task, seed: int) -> nn.Module:
     """The task's model as `seed` initialises it, on the CPU; nobody else's random numbers are disturbed."""
-    with torch.random.fork_rng([]), blame(task, "model"):
+    with torch.random.fork_rng([]), task_errors(task, "model"):
         torch.default_generator.manual_seed(seed)
         model = task.model()
     if not isinstance(model, nn.Module):
@@ -191,7 +191,7 @@ def build_model(task: Task, seed: int) -> nn.Module:
     return model.float()  # lower precision is autocast's business: small steps need all 24 bits
 
 
-def checked_layout(task: Task, model: nn.Module) -> Layout:
+def checked_layout(task: Task, model: nn.Module) -> WeightLayout:
     """The layout of a task's model; TaskProblem when its parameters cannot be one vector."""
     try:
         return layout_of(model)
@@ -199,7 +199,7 @@ def checked_layout(task: Task, model: nn.Module) -> Layout:
         raise TaskProblem(f"task {task.name}: {error}") from None
 
 
-def _by_place(model: nn.Module, layout: Layout) -> list[list[nn.Parameter]]:
+def _by_place(model: nn.Module, layout: WeightLayout) -> list[list[nn.Parameter]]:
     """For each parameter of the layout, it and those tied to it."""
     named = dict(model.named_parameters())
     everything = [part for part in named.values() if part.requires_grad]

@@ -7,7 +7,7 @@ whatever the data are (docs/log.md). The steps are thrown away; a newcomer goes 
 from __future__ import annotations
 
 from ..network.base import Seconds
-from ..node.assemble import Parts
+from ..node.assemble import Services
 from ..wire.errors import LocalProblem
 from .fingerprinter import Fingerprinter
 from .rounds import lam_for
@@ -17,11 +17,13 @@ ENOUGH = 100  # local steps
 FEWEST = 10  # that tell which circle has like data; 5 did not
 
 
-class FirstLook:
+class NewcomerProbe:
     """Taken once, and only if somebody asks."""
 
-    def __init__(self, parts: Parts, trainer: Trainer, taker: Fingerprinter | None, round_seconds: Seconds) -> None:
-        self._parts = parts
+    def __init__(
+        self, services: Services, trainer: Trainer, taker: Fingerprinter | None, round_seconds: Seconds
+    ) -> None:
+        self._services = services
         self._trainer = trainer
         self._taker = taker
         self._limit = round_seconds
@@ -35,16 +37,16 @@ class FirstLook:
             self._taken = b""
             if self._taker is not None and self._trainer.samples and steps >= FEWEST:
                 taker = self._taker
-                self._taken = await self._parts.world.compute(lambda: self._take(taker, steps), steps)
+                self._taken = await self._services.seams.compute(lambda: self._take(taker, steps), steps)
         return self._taken
 
     def _take(self, taker: Fingerprinter, steps: int) -> bytes:
         """Heavy. With an optimizer and an order of its own, so that training begins as if this had not been."""
-        clock, brake, bench = self._parts.world.clock.monotonic, self._trainer.brake, self._trainer.bench
-        alone, end = Trainer(bench, self._trainer.pool.own), clock() + self._limit
+        clock, brake, model_host = self._services.seams.clock.monotonic, self._trainer.brake, self._trainer.model_host
+        alone, end = Trainer(model_host, self._trainer.pool.own), clock() + self._limit
         alone.brake = lambda: brake() or clock() >= end
         try:
-            trained = alone.steps(bench.genesis, steps)
+            trained = alone.steps(model_host.genesis, steps)
             return taker.look(alone, trained.weights) if trained.steps >= FEWEST else b""
         except LocalProblem:
             return b""  # said again in the first round, if it is so then

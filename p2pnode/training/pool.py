@@ -21,7 +21,7 @@ from ..shards.datum import StateRules, age_of_round, chances, scored
 from ..shards.scores import Arrays, Keys, Scores, restored
 from ..shards.shard import Columns, sample_ids
 from .batches import Batches, seed_from
-from .host import Bench
+from .host import ModelHost
 from .sampling import DrawnBatches, base_chances, sampling
 
 Indices = NDArray[np.int64]
@@ -44,18 +44,18 @@ class Judged:
 class Pool:
     """One trainer's samples, what models made of them, and in what order they come."""
 
-    def __init__(self, bench: Bench, seed: int) -> None:
+    def __init__(self, model_host: ModelHost, seed: int) -> None:
         self._balanced = False  # draw every label alike from the beginning; else from the first received shard on
         self._thrifty = False  # draw what models are sure of less often
         self.lock = threading.RLock()  # for who looks while training goes on: what is there may change between rounds
         self.scores = Scores(0)
         self.rules = StateRules()
-        self._bench = bench
+        self._model_host = model_host
         self._seed = seed
         self._own: Indices = np.empty(0, np.int64)
         self._received: dict[str, Indices] = {}  # rows of each shard's samples
         self._beside: dict[bytes, int] = {}  # rows of samples by their hash
-        self._columns: dict[str, Tensor] = {name: column[:0] for name, column in bench.data.items()}
+        self._columns: dict[str, Tensor] = {name: column[:0] for name, column in model_host.data.items()}
         self._keys: Keys = np.empty(0, np.uint64)
         self._rows = torch.empty(0, dtype=torch.int64)
         self._order: Indices = np.empty(0, np.int64)  # places by row
@@ -85,7 +85,7 @@ class Pool:
     @property
     def sample_bytes(self) -> int:
         """What one sample is in memory."""
-        return sum(column[:1].nelement() * column.element_size() for column in self._bench.data.values())
+        return sum(column[:1].nelement() * column.element_size() for column in self._model_host.data.values())
 
     def use(self, rows: NDArray[np.int64]) -> None:
         """From now on these rows of the bench's data are this node's own; the same as before change nothing."""
@@ -109,10 +109,10 @@ class Pool:
         ids = {shard: sample_ids(columns) for shard, columns in shards.items()}
         for shard, found in ids.items():
             for place, id in enumerate(found):
-                if id not in self._bench.row_of and id not in self._beside:
+                if id not in self._model_host.row_of and id not in self._beside:
                     fresh.setdefault(id, (shard, place))
         for id in fresh:
-            self._beside[id] = self._bench.samples + len(self._beside)
+            self._beside[id] = self._model_host.samples + len(self._beside)
         for name, column in self._columns.items():
             more = [
                 torch.from_numpy(np.array(shards[shard][name][place : place + 1])) for shard, place in fresh.values()
@@ -132,14 +132,14 @@ class Pool:
                 self._settle()
 
     def _row(self, id: bytes) -> int:
-        found = self._bench.row_of.get(id)
+        found = self._model_host.row_of.get(id)
         return self._beside[id] if found is None else found
 
     def _settle(self) -> None:
         """The samples in an order that does not depend on that of arrival: rows of the bench, then shards by name."""
         shards = [self._received[shard] for shard in sorted(self._received)]
         every = np.concatenate([self._own, *shards])
-        inside = every >= self._bench.samples
+        inside = every >= self._model_host.samples
         _, first = np.unique(every[inside], return_index=True)
         beside = every[inside][np.sort(first)]
         own = self._own if not shards else np.unique(every[~inside])
@@ -166,7 +166,7 @@ class Pool:
         return self.places(self._received.get(shard, np.empty(0, np.int64)))
 
     def _labels(self) -> NDArray[np.int64] | None:
-        near, far = self._bench.labels, self._bench.task.labels(self._columns)
+        near, far = self._model_host.labels, self._model_host.task.labels(self._columns)
         if near is None or far is None:
             return None
         found: NDArray[np.int64] = np.concatenate([near, far.numpy().astype(np.int64)])[self._rows.numpy()]
@@ -179,7 +179,7 @@ class Pool:
         if not len(self):
             self._batches = None
         elif not self._received and not self._balanced:
-            self._batches = Batches(torch.arange(len(self)), self._bench.task.batch_size, self._seed)
+            self._batches = Batches(torch.arange(len(self)), self._model_host.task.batch_size, self._seed)
         else:
             self._mixes += 1
             self._drawn_by = self._chances()
@@ -188,7 +188,7 @@ class Pool:
     def _draw(self) -> None:
         base = base_chances(self.labels, ~np.isin(self._rows.numpy(), self._own))
         how, seed = sampling(base, self._drawn_by), seed_from(self._seed, "mix", self._mixes)
-        self._batches = DrawnBatches(torch.arange(len(self)), how, self._bench.task.batch_size, seed)
+        self._batches = DrawnBatches(torch.arange(len(self)), how, self._model_host.task.batch_size, seed)
 
     def _chances(self) -> NDArray[np.float32]:
         """How likely each sample is drawn by its state. When all are masked none is."""
@@ -215,15 +215,15 @@ class Pool:
 
     def batch(self, places: Tensor) -> dict[str, Tensor]:
         """The samples at some places, on the device."""
-        rows, near = self._rows[places], self._bench.samples
+        rows, near = self._rows[places], self._model_host.samples
         if not self._beside or int(rows.max()) < near:
-            return self._bench.batch(rows)
+            return self._model_host.batch(rows)
         far = rows >= near
         found: dict[str, Tensor] = {}
-        for name, column in self._bench.data.items():
+        for name, column in self._model_host.data.items():
             mixed = column[torch.where(far, 0, rows)]
             mixed[far] = self._columns[name][rows[far] - near]
-            found[name] = mixed.to(self._bench.device)
+            found[name] = mixed.to(self._model_host.device)
         return found
 
     @property

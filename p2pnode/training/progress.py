@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..config.until import Monitor, Reached
-from ..merging.policy import Merged
+from ..merging.policy import MergeResult
 from ..network.base import Seconds
 from ..tasks.task import Evaluation
-from ..wire.bounded import remember
+from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from ..wire.status import ExchangeRow, MergeRow
 
@@ -22,7 +22,7 @@ SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
 
 
 @dataclass
-class Standings:
+class TrainProgress:
     """Counts since the node joined the run; `monitor` watches how much the shared weights still change."""
 
     monitor: Monitor = field(default_factory=Monitor)
@@ -51,9 +51,9 @@ class Standings:
         sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
         count, change = before.count + 1, before.loss_change
         row = ExchangeRow(self.me, partner, now, count, sent, received, change)
-        remember(self.partners, partner, row, MAX_PARTNERS)
+        keep_newest(self.partners, partner, row, MAX_PARTNERS)
 
-    def note(self, loss: float, merged: Merged, now: float, steps: int = 0) -> None:
+    def note(self, loss: float, merged: MergeResult, now: float, steps: int = 0) -> None:
         """One round is done. Its loss tells what the merge before it, and whoever had a part in that, did."""
         if self.merges:
             self._note_change(self.merges[-1].partners, loss - self.merges[-1].loss)

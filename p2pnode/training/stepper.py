@@ -54,7 +54,9 @@ class TorchStepper:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
         self._rates = [group["lr"] for group in optimizer.param_groups]
-        self._parts: list[torch.nn.Parameter] = [part for group in optimizer.param_groups for part in group["params"]]
+        self._services: list[torch.nn.Parameter] = [
+            part for group in optimizer.param_groups for part in group["params"]
+        ]
 
     def step(self, rate: float) -> None:
         for group, own in zip(self._optimizer.param_groups, self._rates, strict=True):
@@ -64,7 +66,7 @@ class TorchStepper:
     def arrays(self) -> Arrays:
         return {
             f"{number}/{name}": as_array(value)
-            for number, part in enumerate(self._parts)
+            for number, part in enumerate(self._services)
             for name, value in self._optimizer.state.get(part, {}).items()
             if isinstance(value, Tensor | int | float)
         }
@@ -73,12 +75,12 @@ class TorchStepper:
         found: dict[int, dict[str, Tensor]] = {}
         for name, array in sorted(arrays.items()):
             number, _, key = name.partition("/")
-            if not number.isdecimal() or int(number) >= len(self._parts) or not key:
+            if not number.isdecimal() or int(number) >= len(self._services) or not key:
                 raise ValueError(f"moment {name!r} belongs to another optimizer")
-            found.setdefault(int(number), {})[key] = _moment(array, self._parts[int(number)], name)
+            found.setdefault(int(number), {})[key] = _moment(array, self._services[int(number)], name)
         self._optimizer.state.clear()
         for place, state in found.items():
-            self._optimizer.state[self._parts[place]] = state
+            self._optimizer.state[self._services[place]] = state
 
 
 def _moment(array: NDArray[Any], like: Tensor, name: str) -> Tensor:

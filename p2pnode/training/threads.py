@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from .host import Bench
+from .host import ModelHost
 from .trainer import Trainer
 
 WORTH = 1.1  # a further thread must make training this much faster to be taken from the network and the user
@@ -16,7 +16,7 @@ SECONDS = 1.0
 
 
 def choose_threads(
-    bench: Bench,
+    model_host: ModelHost,
     cores: int | None = None,
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.perf_counter,
@@ -25,11 +25,11 @@ def choose_threads(
 
     To be called in the thread that trains: torch keeps the number per thread.
     """
-    candidates = thread_counts(cores if cores is not None else _cores()) if bench.device.type == "cpu" else [1]
+    candidates = thread_counts(cores if cores is not None else _cores()) if model_host.device.type == "cpu" else [1]
     best, fastest = 1, 0.0
     for threads in candidates if len(candidates) > 1 else []:
         torch.set_num_threads(threads)
-        speed = _speed(bench, seconds / len(candidates), clock)
+        speed = _speed(model_host, seconds / len(candidates), clock)
         if speed > fastest * (WORTH if fastest else 1.0):
             best, fastest = threads, speed
     torch.set_num_threads(best)
@@ -41,10 +41,10 @@ def thread_counts(cores: int) -> list[int]:
     return [1 << power for power in range(7) if 1 << power == 1 or 1 << power < cores]
 
 
-def _speed(bench: Bench, seconds: float, clock: Callable[[], float]) -> float:
+def _speed(model_host: ModelHost, seconds: float, clock: Callable[[], float]) -> float:
     """Steps a second of a trainer that is thrown away; the first step, to warm up, counts only if it takes all."""
-    trainer = Trainer(bench, clock=clock)
-    weights = bench.take()
+    trainer = Trainer(model_host, clock=clock)
+    weights = model_host.take()
     warm = trainer.steps(weights, 1).seconds
     begun, steps = clock(), 0
     while clock() - begun < seconds - warm:

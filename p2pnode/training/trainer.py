@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..compression.weights import MAX_UNITS, UNIT
-from ..tasks.errors import blame
+from ..tasks.errors import task_errors
 from ..tasks.task import Evaluation, Samples, Task
 from ..wire.errors import Diverged, LocalProblem
 from .batches import seed_from
-from .host import Bench, Vector
+from .host import ModelHost, Vector
 from .pool import Pool, read_state
 from .stepper import Arrays, as_array
 
@@ -55,14 +55,14 @@ class Trainer:
 
     def __init__(
         self,
-        bench: Bench,
+        model_host: ModelHost,
         samples: NDArray[np.int64] | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.perf_counter,
         declared_speed: float | None = None,
     ) -> None:
         """Train on the given rows of the bench's data, or all of them; `declared_speed` saves measuring."""
-        self.bench = bench
+        self.model_host = model_host
         self.steps_done = 0
         self.speed = declared_speed or 0.0  # local steps a second, smoothed; 0 before the first
         self.brake: Callable[[], bool] = lambda: False  # after each step: may wait, and end the steps
@@ -72,12 +72,12 @@ class Trainer:
         self._declared = declared_speed
         self._seed = seed
         self._clock = clock
-        self.pool = Pool(bench, seed)
+        self.pool = Pool(model_host, seed)
         self._seen: list[tuple[Tensor, Tensor]] = []  # places and losses of batches since they were last noted
-        self._own_confidence = type(bench.task).confidence is not Task.confidence
-        self._buffers = [buffer.clone() for buffer in bench.buffers]
+        self._own_confidence = type(model_host.task).confidence is not Task.confidence
+        self._buffers = [buffer.clone() for buffer in model_host.buffers]
         self.reset_optimizer()
-        self.use(np.arange(bench.samples) if samples is None else samples)
+        self.use(np.arange(model_host.samples) if samples is None else samples)
 
     @property
     def samples(self) -> int:
@@ -95,7 +95,7 @@ class Trainer:
 
     def reset_optimizer(self) -> None:
         """Forget the optimizer's moments, as on a change of lineage."""
-        self._stepper = self.bench.stepper()
+        self._stepper = self.model_host.stepper()
 
     def steps(self, weights: Vector, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
         """Do `count` local steps from `weights`, which stay as they are; fewer, at least one, when `brake` says so.
@@ -108,10 +108,10 @@ class Trainer:
         """
         if not self.samples:
             raise LocalProblem("this node has no samples to train on; give it some with --data, or wait for a share")
-        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "steps", self.steps_done)):
+        with self.model_host.lock, self.model_host.randomness(seed_from(self._seed, "steps", self.steps_done)):
             begun = self._clock()
             self._borrow(weights)
-            self.bench.model.train()
+            self.model_host.model.train()
             total, first = 0.0, self.steps_done if at is None else at
             for done in range(count):
                 total += self._step(first + done, rate, done)
@@ -121,20 +121,22 @@ class Trainer:
             self._check_weights(count, total)
             self._note_confidences()
             if self.keeps_gradient:
-                self.last_gradient = np.array(self.bench.gradient.cpu().numpy(), np.float32, copy=True)
+                self.last_gradient = np.array(self.model_host.gradient.cpu().numpy(), np.float32, copy=True)
             self._give_back()
             seconds = count / self._declared if self._declared else self._clock() - begun
             self._measure(count, seconds)
-            return TrainResult(self.bench.take(), total / max(1, count), count, count * self.pool.batch_size, seconds)
+            return TrainResult(
+                self.model_host.take(), total / max(1, count), count, count * self.pool.batch_size, seconds
+            )
 
     def _step(self, at: int, rate: float, done: int) -> float:
-        bench = self.bench
-        bench.gradient.zero_()
-        value = self._descend() if bench.per_sample else self._descend_by_mean()
-        if not math.isfinite(value) or not math.isfinite(bench.gradient.sum().item()):
+        model_host = self.model_host
+        model_host.gradient.zero_()
+        value = self._descend() if model_host.per_sample else self._descend_by_mean()
+        if not math.isfinite(value) or not math.isfinite(model_host.gradient.sum().item()):
             what = "loss" if not math.isfinite(value) else "gradient"
             self._diverged(f"the {what} was no finite number", done, value)
-        self._stepper.step(rate * bench.task.rate(at))
+        self._stepper.step(rate * model_host.task.rate(at))
         self.steps_done += 1
         return value
 
@@ -142,22 +144,22 @@ class Trainer:
         """The gradient of the next batch's weighted mean loss; the losses are kept for what they say of samples."""
         places, weights = self.pool.next()
         batch = self.pool.batch(places)
-        with blame(self.bench.task, "losses"):
-            losses = self.bench.losses(batch)
+        with task_errors(self.model_host.task, "losses"):
+            losses = self.model_host.losses(batch)
             if losses.shape != self._shares.shape:  # a check at every step would cost more than it finds
-                self.bench.check_losses(losses, batch)
+                self.model_host.check_losses(losses, batch)
                 self._shares = torch.full_like(losses, 1 / len(losses), requires_grad=False)
             shares = self._shares if weights is None else self._shares * weights.to(losses)
             losses.backward(shares)  # type: ignore[no-untyped-call]
             plain = losses.detach()
-            told = self.bench.task.confidence(plain, batch) if self._own_confidence else plain
+            told = self.model_host.task.confidence(plain, batch) if self._own_confidence else plain
         self._seen.append((places, told))
         return torch.dot(plain, shares).item()
 
     def _descend_by_mean(self) -> float:
         """The same where a task tells one loss for all; no weights then."""
-        with blame(self.bench.task, "loss"):
-            loss = self.bench.loss(self.pool.batch(self.pool.next()[0]))
+        with task_errors(self.model_host.task, "loss"):
+            loss = self.model_host.loss(self.pool.batch(self.pool.next()[0]))
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.item()
 
@@ -170,7 +172,7 @@ class Trainer:
             self.pool.note(torch.cat([places for places, _ in seen]).numpy(), shares.cpu().numpy())
 
     def _check_weights(self, count: int, loss: float) -> None:
-        low, high = (bound.item() for bound in torch.aminmax(self.bench.weights))
+        low, high = (bound.item() for bound in torch.aminmax(self.model_host.weights))
         if not -LARGEST_WEIGHT < low <= high < LARGEST_WEIGHT:
             self._diverged(f"a weight left ±{LARGEST_WEIGHT:.0f}, the range that can be shared,", count, loss)
 
@@ -186,23 +188,27 @@ class Trainer:
         Where the model keeps statistics of its inputs (BatchNorm), they are taken anew from own batches.
         """
         with self.borrowed(weights):
-            if self.bench.has_statistics and self.samples:
+            if self.model_host.has_statistics and self.samples:
                 self._recalibrate()
-            return self.bench.evaluate(self.bench.test if samples is None else samples)
+            return self.model_host.evaluate(self.model_host.test if samples is None else samples)
 
     def sure_of(self, weights: Vector, columns: Samples) -> NDArray[np.float32]:
         """How sure `weights` are of samples nobody has trained them on. ValueError when these cannot be trained on."""
-        bench = self.bench
+        model_host = self.model_host
         with self.borrowed(weights), torch.no_grad():
-            bench.model.eval()
-            batch = {name: column.to(bench.device) for name, column in columns.items()}
+            model_host.model.eval()
+            batch = {name: column.to(model_host.device) for name, column in columns.items()}
             try:
-                losses = bench.losses(batch) if bench.per_sample else bench.loss(batch)
-                if bench.per_sample:
-                    bench.check_losses(losses, batch)
+                losses = model_host.losses(batch) if model_host.per_sample else model_host.loss(batch)
+                if model_host.per_sample:
+                    model_host.check_losses(losses, batch)
                 if not bool(torch.isfinite(losses).all()):
                     raise ValueError("their loss is no finite number")
-                shares = bench.task.confidence(losses, batch) if bench.per_sample else losses.new_full((0,), math.nan)
+                shares = (
+                    model_host.task.confidence(losses, batch)
+                    if model_host.per_sample
+                    else losses.new_full((0,), math.nan)
+                )
             except LocalProblem:
                 raise
             except Exception as error:  # samples of a peer must not end a node whose own ones are fine
@@ -213,7 +219,7 @@ class Trainer:
     @contextlib.contextmanager
     def borrowed(self, weights: Vector) -> Iterator[None]:
         """The bench with `weights` and this trainer's buffers on it, for looking; changes nothing of the training."""
-        with self.bench.lock, self.bench.randomness(seed_from(self._seed, "evaluate")):
+        with self.model_host.lock, self.model_host.randomness(seed_from(self._seed, "evaluate")):
             self._borrow(weights)
             yield
 
@@ -221,40 +227,45 @@ class Trainer:
         """The gradients at some weights, all on the batch that comes next. Changes nothing of the training."""
         if not self.samples:
             raise LocalProblem("this node has no samples to look at")
-        with self.bench.lock:
+        with self.model_host.lock:
             places = self.pool.peek()
             return [self._slope(weights, places) for weights in points]
 
     def _slope(self, weights: Vector, places: Tensor) -> Vector:
-        bench = self.bench
-        with bench.randomness(seed_from(self._seed, "slopes", self.steps_done)), blame(bench.task, "loss"):
+        model_host = self.model_host
+        with (
+            model_host.randomness(seed_from(self._seed, "slopes", self.steps_done)),
+            task_errors(model_host.task, "loss"),
+        ):
             self._borrow(weights)
-            bench.model.train()
-            bench.gradient.zero_()
-            bench.loss(self.pool.batch(places)).backward()  # type: ignore[no-untyped-call]
-            return np.array(bench.gradient.cpu().numpy(), np.float32, copy=True)
+            model_host.model.train()
+            model_host.gradient.zero_()
+            model_host.loss(self.pool.batch(places)).backward()  # type: ignore[no-untyped-call]
+            return np.array(model_host.gradient.cpu().numpy(), np.float32, copy=True)
 
     def _recalibrate(self) -> None:
-        kept = [module for module in self.bench.model.modules() if getattr(module, "running_mean", None) is not None]
+        kept = [
+            module for module in self.model_host.model.modules() if getattr(module, "running_mean", None) is not None
+        ]
         momenta = [module.momentum for module in kept]
         for module in kept:
             module.reset_running_stats()  # type: ignore[operator]
             module.momentum = None  # type: ignore[assignment]  # a plain mean over the batches
-        self.bench.model.train()
-        with torch.no_grad(), blame(self.bench.task, "loss"):
+        self.model_host.model.train()
+        with torch.no_grad(), task_errors(self.model_host.task, "loss"):
             for places in self.pool.first(RECALIBRATION_BATCHES):
-                self.bench.loss(self.pool.batch(places))
+                self.model_host.loss(self.pool.batch(places))
         for module, momentum in zip(kept, momenta, strict=True):
             module.momentum = momentum
 
     def _borrow(self, weights: Vector) -> None:
         """Put this trainer's weights and buffers on the bench."""
-        self.bench.put(weights)
-        for there, own in zip(self.bench.buffers, self._buffers, strict=True):
+        self.model_host.put(weights)
+        for there, own in zip(self.model_host.buffers, self._buffers, strict=True):
             there.copy_(own)
 
     def _give_back(self) -> None:
-        for own, there in zip(self._buffers, self.bench.buffers, strict=True):
+        for own, there in zip(self._buffers, self.model_host.buffers, strict=True):
             own.copy_(there)
 
     def _measure(self, count: int, seconds: float) -> None:

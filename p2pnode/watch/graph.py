@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ..wire.run import GENESIS, Manifest
-from ..wire.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, ShardRow, Status, Traffic
+from ..wire.status import ExchangeRow, Guest, Machine, NodeEvent, NodeStatus, PeerRow, ShardRow, Traffic, TrainStatus
 
 
 class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,9 +62,9 @@ class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
     why: str
     peers: tuple[PeerView, ...]
     exchanges: tuple[ExchangeView, ...] = ()
-    learning: LearningStatus | None = None
+    learning: TrainStatus | None = None
     traffic: Traffic = Traffic()
-    events: tuple[Event, ...] = ()
+    events: tuple[NodeEvent, ...] = ()
     invite: str = ""
     guest: Guest = Guest()
     machine: Machine | None = None
@@ -74,7 +74,7 @@ class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
     fingerprints: dict[str, bytes] = {}  # by peer: similarities and the dendrogram follow from them
 
 
-def graph_of(status: Status, now: float) -> PeerGraph:
+def graph_of(status: NodeStatus, now: float) -> PeerGraph:
     """What a node knows, at `now` by its own clock."""
     alike = {row.id: row.similarity for row in status.peers}
     return PeerGraph(
@@ -123,7 +123,7 @@ def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:
     return tuple(pairs.values())
 
 
-def _alike(edge: ExchangeView, status: Status, alike: Mapping[str, float | None]) -> ExchangeView:
+def _alike(edge: ExchangeView, status: NodeStatus, alike: Mapping[str, float | None]) -> ExchangeView:
     """An edge of the node that looks, with how alike the two are."""
     if status.id not in (edge.one, edge.other):
         return edge
@@ -131,7 +131,7 @@ def _alike(edge: ExchangeView, status: Status, alike: Mapping[str, float | None]
     return msgspec.structs.replace(edge, similarity=alike.get(other))
 
 
-def peer_of(id: str, name: str, role: str, learning: LearningStatus | None) -> PeerView:
+def peer_of(id: str, name: str, role: str, learning: TrainStatus | None) -> PeerView:
     """A node as it knows itself."""
     if learning is None:
         return PeerView(id, name, role, present=True)
@@ -152,7 +152,7 @@ def peer_of(id: str, name: str, role: str, learning: LearningStatus | None) -> P
     )
 
 
-def _me(status: Status) -> PeerView:
+def _me(status: NodeStatus) -> PeerView:
     own = peer_of(status.id, status.name, status.role, status.learning)
     return msgspec.structs.replace(own, me=True, similarity=1.0)
 

@@ -10,7 +10,7 @@ MOST = 600  # pictures
 MOST_ROWS = 120_000  # peers and exchanges in all pictures together: about 30 MB
 
 
-class History:
+class PictureHistory:
     """Pictures in the order of their times, bounded in number and in what they show together.
 
     When it is full, every other one of the older half goes: a long run keeps its whole length, its past in less detail.

@@ -35,7 +35,7 @@ class Disc:
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Where everything is. Communities have a disc only where each circle lies in one of them."""
 
     peers: Mapping[str, complex]
@@ -49,7 +49,7 @@ class Layout:
         return away / abs(away) if abs(away) > 1e-9 else -1j
 
 
-def lay_out(peers: Iterable[PeerView]) -> Layout:
+def lay_out(peers: Iterable[PeerView]) -> GraphLayout:
     """Everybody's place."""
     ordered = sorted(peers, key=lambda peer: (peer.community, peer.name, peer.id))
     declared = any(peer.circle for peer in ordered)
@@ -70,7 +70,7 @@ def lay_out(peers: Iterable[PeerView]) -> Layout:
             placed |= {peer.id: complex(point) for peer, point in zip(groups[name], points, strict=True)}
             middles |= {peer.id: centre + place for peer in groups[name]}
             circles += [Disc(name, centre + place, _reach(rings[name]))] if declared and name else []
-    return Layout(placed, tuple(circles), tuple(communities), middles)
+    return GraphLayout(placed, tuple(circles), tuple(communities), middles)
 
 
 def _largest(names: Mapping[str, str], peers: Sequence[PeerView]) -> dict[str, list[PeerView]]:

@@ -13,7 +13,7 @@ from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
 from ..wire.errors import LocalProblem
 from .graph import PeerGraph, PeerView
-from .history import History
+from .history import PictureHistory
 from .similarity import whole_picture
 from .view import SwarmView
 
@@ -26,7 +26,7 @@ class OwnView(SwarmView):
     def __init__(self, data_dir: Path) -> None:
         super().__init__(self._newest)
         self._data_dir = data_dir
-        self._history = History()
+        self._history = PictureHistory()
         self._asked = 0.0
 
     @property

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TextIO
 
 from ..config.options import OutputSettings
 from ..node.control import ControlAnswer, ControlRequest
-from ..wire.status import Event, Status
+from ..wire.status import NodeEvent, NodeStatus
 from .terminal.lines import line_writer
 from .text import clean, invitation, one_line
 
@@ -22,11 +22,11 @@ POLL = 0.25
 class Watched(Protocol):
     """What a view needs of a node."""
 
-    def status(self) -> Status: ...
-    def on_event(self, listener: Callable[[Event], None]) -> None: ...
+    def status(self) -> NodeStatus: ...
+    def on_event(self, listener: Callable[[NodeEvent], None]) -> None: ...
     def leave(self) -> None: ...
     async def look_around(self) -> None: ...
-    async def obey(self, request: ControlRequest) -> ControlAnswer: ...
+    async def carry_out(self, request: ControlRequest) -> ControlAnswer: ...
 
 
 def view_kind(output: OutputSettings, stream: TextIO) -> Literal["live", "plain", "json"]:
@@ -70,7 +70,7 @@ async def _live(node: Watched, stream: TextIO) -> None:
         console.print(farewell(node.status()), markup=False, highlight=False)
 
 
-async def _say_to_copy(node: Watched, write: Callable[[Event], None]) -> None:
+async def _say_to_copy(node: Watched, write: Callable[[NodeEvent], None]) -> None:
     """The invite (a meeting point's address) and the page's link as lines of their own, whenever they change."""
     said: set[str] = set()
     while True:
@@ -78,14 +78,14 @@ async def _say_to_copy(node: Watched, write: Callable[[Event], None]) -> None:
         for kind, words in (invitation(status), ("page", status.page)):
             if words and words not in said:
                 said.add(words)
-                write(Event(time.time(), kind, words))
+                write(NodeEvent(time.time(), kind, words))
         await asyncio.sleep(POLL)
 
 
 class _Handler(logging.Handler):
     """Log records as warnings in the view."""
 
-    def __init__(self, write: Callable[[Event], None]) -> None:
+    def __init__(self, write: Callable[[NodeEvent], None]) -> None:
         super().__init__(logging.WARNING)
         self._write = write
 
@@ -94,12 +94,12 @@ class _Handler(logging.Handler):
             text = one_line(f"{record.name}: {record.getMessage()}")
             if record.exc_info and record.exc_info[1] is not None:
                 text += f" ({type(record.exc_info[1]).__name__}: {one_line(str(record.exc_info[1]))})"
-            self._write(Event(record.created, "log", text, warning=True))
+            self._write(NodeEvent(record.created, "log", text, warning=True))
         except Exception:  # as logging wants it: who logs must not fail for it
             self.handleError(record)
 
 
-def _log_to(write: Callable[[Event], None]) -> None:
+def _log_to(write: Callable[[NodeEvent], None]) -> None:
     """Everything logged goes to the view, not to stderr; libraries' Python warnings are not for users."""
     root = logging.getLogger()
     for old in list(root.handlers):

@@ -18,7 +18,7 @@ from ..similarity.communities import MAX_VIEW, Communities, Dendrogram, grow
 from ..similarity.fingerprint import DIMENSIONS, HEADER_BYTES, Row, read_fingerprint, similarity_table
 from ..wire.ids import PeerId
 from ..wire.run import Manifest, read_manifest
-from ..wire.status import Status
+from ..wire.status import NodeStatus
 from .graph import PeerGraph, graph_of
 
 
@@ -70,7 +70,7 @@ def with_likeness(picture: PeerGraph, fingerprints: Mapping[str, bytes], progres
     return msgspec.structs.replace(picture, peers=tuple(peers), exchanges=tuple(edges))
 
 
-def whole_picture(status: Status, now: float, manifest: bytes, fingerprints: Mapping[str, bytes]) -> PeerGraph:
+def whole_picture(status: NodeStatus, now: float, manifest: bytes, fingerprints: Mapping[str, bytes]) -> PeerGraph:
     """All that a node knows, at `now` by its own clock."""
     run = read_manifest(manifest) if manifest else None
     picture = msgspec.structs.replace(graph_of(status, now), manifest=run, shards=status.shards)

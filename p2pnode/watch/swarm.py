@@ -28,7 +28,7 @@ from ..wire.addresses import Address, parse_address
 from ..wire.errors import LocalProblem
 from ..wire.run import RunAccess
 from .graph import PeerGraph
-from .history import History
+from .history import PictureHistory
 from .own import OwnView
 from .recorded import read_views
 from .similarity import whole_picture
@@ -69,7 +69,7 @@ class Look(SwarmView):
     def __init__(self, address: Address, access: RunAccess | None, timeout: float, ask: bool) -> None:
         super().__init__(lambda: self._history.all())
         self._address, self._access, self._timeout, self._ask = address, access, timeout, ask
-        self._history = History()
+        self._history = PictureHistory()
         self._listeners: list[Callable[[], None]] = []
         self._first = threading.Event()
         self._closed = threading.Event()
@@ -157,8 +157,8 @@ class Look(SwarmView):
         settings = NodeSettings(
             name=name, role="observer", bootstrap=(self._address,), access=self._access, meet_only=True
         )
-        with closing(real_world(data_dir.storage)) as world:
-            await self._keep(Node(settings, world, network, identity), self._stop)
+        with closing(real_world(data_dir.storage)) as seams:
+            await self._keep(Node(settings, seams, network, identity), self._stop)
 
     async def _keep(self, node: Node, stop: asyncio.Event) -> None:
         """Look until told to stop, or the node ends."""

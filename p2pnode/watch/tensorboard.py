@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from ..wire.errors import LocalProblem, UsageError
-from ..wire.status import Status
+from ..wire.status import NodeStatus
 from .show import Watched
 
 EVERY = 1.0  # seconds
@@ -29,7 +29,7 @@ FACTS = {
 }
 
 
-class Writer(Protocol):
+class CurveWriter(Protocol):
     """The part of SummaryWriter that is used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
@@ -42,12 +42,12 @@ def check_installed() -> None:
         raise UsageError("--tensorboard needs the package tensorboard; pip install tensorboard, or leave the flag out")
 
 
-def open_writer(directory: Path) -> Writer:
+def open_writer(directory: Path) -> CurveWriter:
     """Heavy: imports torch. LocalProblem when nothing can be written there."""
     from torch.utils.tensorboard.writer import SummaryWriter
 
     try:
-        writer: Writer = cast(Any, SummaryWriter)(str(directory))
+        writer: CurveWriter = cast(Any, SummaryWriter)(str(directory))
     except OSError as error:
         raise LocalProblem(f"--tensorboard {directory}: {error.strerror or error}; name another directory") from None
     return writer
@@ -56,11 +56,11 @@ def open_writer(directory: Path) -> Writer:
 class Scalars:
     """Writes what is known once a round."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: CurveWriter) -> None:
         self._writer = writer
         self._round = 0
 
-    def note(self, status: Status) -> None:
+    def note(self, status: NodeStatus) -> None:
         round_ = 0 if status.learning is None else status.learning.rounds
         if round_ <= self._round:
             return

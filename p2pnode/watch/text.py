@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..runtime.limiter import limits_in_words
 from ..wire.ids import short
-from ..wire.status import Guest, LearningStatus, Machine, Status
+from ..wire.status import Guest, Machine, NodeStatus, TrainStatus
 
 MAX_COMMAND = 4000
 BARS = "▁▂▃▄▅▆▇█"
@@ -59,7 +59,7 @@ def duration(seconds: float) -> str:
     return f"{left // 86400} d {left % 86400 // 3600:02d} h"
 
 
-def learning_words(learning: LearningStatus) -> list[str]:
+def learning_words(learning: TrainStatus) -> list[str]:
     """How the learning goes, in short phrases, the most telling first."""
     words = [f"{clean(learning.task)}, round {learning.rounds}"]
     if learning.accuracy is not None:
@@ -99,7 +99,7 @@ def machine_words(machine: Machine, guest: Guest) -> list[str]:
     return words if limits == "none" else [*words, f"limits: {limits}"]
 
 
-def shard_words(status: Status) -> str:
+def shard_words(status: NodeStatus) -> str:
     """How many shards are here; "" when none is known."""
     here = [row for row in status.shards if row.here]
     if not status.shards:
@@ -108,7 +108,7 @@ def shard_words(status: Status) -> str:
     return f"{len(here)} of {len(status.shards)} known shards here" + (f", {received} received" if received else "")
 
 
-def partner_words(status: Status) -> str:
+def partner_words(status: NodeStatus) -> str:
     """With whom this node exchanged last, and why it chose that peer; "" before it did."""
     own = [row for row in status.exchanges if row.one == status.id]
     if not own:
@@ -125,14 +125,14 @@ def ago(seconds: float | None) -> str:
     return "never" if seconds is None else f"{duration(seconds)} ago"
 
 
-def invitation(status: Status) -> tuple[str, str]:
+def invitation(status: NodeStatus) -> tuple[str, str]:
     """What to give a friend: ("invite", the command) or, from a meeting point, ("address", where it is)."""
     if status.role == "bootstrap":
         return "address", clean(status.addresses[0], 300) if status.addresses else ""
     return "invite", clean(status.invite, MAX_COMMAND)
 
 
-def why(status: Status) -> str:
+def why(status: NodeStatus) -> str:
     """The condition's reason, without saying the condition itself again."""
     reason = clean(status.why, 200).removeprefix(f"{status.condition}: ")
     return "" if reason == status.condition else reason

@@ -8,7 +8,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def remember(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
+def keep_newest(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
     """Keep `value` for `key`, of at most `most` keys: those told of longest ago go. The newest is last."""
     kept.pop(key, None)
     kept[key] = value

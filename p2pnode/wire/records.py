@@ -29,7 +29,7 @@ _KEY = re.compile(rf"(?:{'|'.join(KEY_PREFIXES)})(?:/[A-Za-z0-9_.\-]{{1,64}}){{1
 
 WRONG_SIGNATURE = "signature does not fit"
 
-Verdict = Literal["stored", "full", "older", "untimely", "refused"]
+StoreVerdict = Literal["stored", "full", "older", "untimely", "refused"]
 
 
 class SignedRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -91,7 +91,7 @@ class RecordStore:
     def __len__(self) -> int:
         return self._count
 
-    def put(self, record: SignedRecord, owner: PeerId, now: float) -> tuple[Verdict, str]:
+    def put(self, record: SignedRecord, owner: PeerId, now: float) -> tuple[StoreVerdict, str]:
         """Keep a record that `owner` brought, or say why not."""
         if record.peer != owner:
             return "refused", "only its own peer may store a record"
@@ -111,7 +111,7 @@ class RecordStore:
         self._set(record)
         return "stored", ""
 
-    def _replace(self, known: SignedRecord, record: SignedRecord) -> tuple[Verdict, str]:
+    def _replace(self, known: SignedRecord, record: SignedRecord) -> tuple[StoreVerdict, str]:
         if record == known:
             return "stored", ""
         if record.expiry <= known.expiry:

@@ -22,27 +22,29 @@ _KEY = re.compile(r"[a-z2-7]{32}")
 
 MAX_PARAMETERS = 10_000_000_000
 MAX_PAIRS = 32  # options of a task, and settings of a policy
-Word = Annotated[str, msgspec.Meta(max_length=120)]
+ShortText = Annotated[str, msgspec.Meta(max_length=120)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 GENESIS = "genesis"  # what a run's first circle, which has no name of its own, is called
 Aim = Literal["shared", "own"]  # one good model for all, or each community good at its own kind of data
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TrainPlan(msgspec.Struct, frozen=True):
     """What is learned in a run and how: everything two nodes must agree on to add up their work."""
 
-    task: Word  # its name; the code comes from what is installed, never from a peer
-    version: Word
-    options: Annotated[dict[Word, bool | int | float | Word], msgspec.Meta(max_length=MAX_PAIRS)]
+    task: ShortText  # its name; the code comes from what is installed, never from a peer
+    version: ShortText
+    options: Annotated[dict[ShortText, bool | int | float | ShortText], msgspec.Meta(max_length=MAX_PAIRS)]
     parameters: Annotated[int, msgspec.Meta(gt=0, le=MAX_PARAMETERS)]
     layout: Digest
     genesis: Digest  # hash of the weights the seed gives
     probe: Digest
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
     data: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the founder's
-    policy: Word = "deltaset"
-    settings: Annotated[dict[Word, float], msgspec.Meta(max_length=MAX_PAIRS)] = msgspec.field(default_factory=dict)
+    policy: ShortText = "deltaset"
+    settings: Annotated[dict[ShortText, float], msgspec.Meta(max_length=MAX_PAIRS)] = msgspec.field(
+        default_factory=dict
+    )
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
     max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
     aim: Aim = "shared"
@@ -57,7 +59,7 @@ class Manifest(msgspec.Struct, frozen=True):
     nonce: bytes
     protocol: int = PROTOCOL
     private: bool = False
-    plan: Plan | None = None  # None: the run only meets
+    plan: TrainPlan | None = None  # None: the run only meets
 
 
 class SignedManifest(msgspec.Struct, frozen=True, array_like=True):

@@ -42,7 +42,7 @@ class Kinship(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Event(msgspec.Struct, frozen=True):
+class NodeEvent(msgspec.Struct, frozen=True):
     """Something worth a line. `kind` is for machines, `text` for people."""
 
     time: float
@@ -88,7 +88,7 @@ class MergeRow(msgspec.Struct, frozen=True):
     values: int = 0  # weights that the node's own message carried
 
 
-class LearningStatus(msgspec.Struct, frozen=True):
+class TrainStatus(msgspec.Struct, frozen=True):
     """How the learning goes; `accuracy` and `test_loss` are those of the read-out on the task's test data."""
 
     task: str
@@ -175,7 +175,7 @@ class Machine(msgspec.Struct, frozen=True):
     on_battery: bool = False
 
 
-class Status(msgspec.Struct, frozen=True):
+class NodeStatus(msgspec.Struct, frozen=True):
     """Everything the views show. `connected` is only ever said after a remote peer answered a call lately."""
 
     id: str
@@ -192,8 +192,8 @@ class Status(msgspec.Struct, frozen=True):
     daemon_starts: int
     traffic: Traffic
     peers: tuple[PeerRow, ...]
-    events: tuple[Event, ...]
-    learning: LearningStatus | None = None
+    events: tuple[NodeEvent, ...]
+    learning: TrainStatus | None = None
     exchanges: tuple[ExchangeRow, ...] = ()
     page: str = ""  # where it can be looked at; with the token that steering needs
     shards: tuple[ShardRow, ...] = ()

@@ -12,24 +12,31 @@ import numpy as np
 import pytest
 
 from p2pnode.circles.advice import HASTE_ROUNDS, MAX_CIRCLE, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
-from p2pnode.circles.driver import FOLLOW_TRIES, SPREAD_ROUNDS, Circling
+from p2pnode.circles.driver import FOLLOW_TRIES, SPREAD_ROUNDS, CircleDriver
 from p2pnode.circles.splits import ASK_TRIES
 from p2pnode.circles.transitions import split_off
-from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import UNION
-from p2pnode.merging.deltaset.lineage import Found, circle_lineage, encode_found, name_of, read_found, sign_found
+from p2pnode.merging.deltaset.lineage import (
+    CircleFounding,
+    circle_lineage,
+    circle_name,
+    encode_found,
+    read_found,
+    sign_found,
+)
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.snapshots import decode_place, encode_place
-from p2pnode.merging.policy import Facts
+from p2pnode.merging.policy import RoundFacts
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_parts
-from p2pnode.runtime.seams import World, inline
-from p2pnode.similarity.partners import Choice
+from p2pnode.node.assemble import make_services
+from p2pnode.runtime.seams import Seams, inline
+from p2pnode.similarity.partners import PartnerChoice
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.wire.addresses import Address
 from p2pnode.wire.errors import LocalProblem, PeerRefused, PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
@@ -42,7 +49,7 @@ from p2pnode.wire.messages import (
     Refused,
     decode_request,
     decode_stream_request,
-    encode,
+    encode_message,
 )
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import Aim
@@ -50,7 +57,7 @@ from tests.jobs.train.test_train_job import RUN, TERMS, Lines, policy_of
 from tests.similarity.views import planted
 
 GENESIS = b"g" * 32
-BENCH = Bench(Lines(), "cpu", seed=1)
+BENCH = ModelHost(Lines(), "cpu", seed=1)
 PRINTS = [bytes([1, 1, 7, 7]) + row.tobytes() for row in planted(2, 12).values()]
 
 
@@ -61,12 +68,12 @@ class Member:
         self.identity, self.number = Identity(bytes([number + 1]) * 32), number
         self.network = swarm.network(self.identity.peer_id)
         self.storage = storage or MemoryStorage()
-        world = World(SimClock(0.0), random.Random(number), self.storage, inline)
-        self.parts = make_parts(self.identity, world, self.network)
-        self.parts.clock.established = True
+        world = Seams(SimClock(0.0), random.Random(number), self.storage, inline)
+        self.services = make_services(self.identity, world, self.network)
+        self.services.clock.established = True
         self.policy: DeltaSetPolicy = policy_of(BENCH, self.identity, GENESIS.hex())
         terms = replace(TERMS, genesis=GENESIS, aim=aim)
-        self.learning = Learning(self.parts, RUN, BENCH, self.policy, terms)
+        self.learning = TrainJob(self.services, RUN, BENCH, self.policy, terms)
         self.learning.likeness.took(PRINTS[number % len(PRINTS)])
         self.asked: list[str] = []
         self.bend: Callable[[CircleIs], CircleIs] = lambda answer: answer
@@ -77,21 +84,21 @@ class Member:
         return self.identity.peer_id
 
     @property
-    def circling(self) -> Circling:
-        assert self.learning.circling is not None
-        return self.learning.circling
+    def circle_driver(self) -> CircleDriver:
+        assert self.learning.circle_driver is not None
+        return self.learning.circle_driver
 
     @property
     def circle(self) -> str:
-        return self.circling.own.name
+        return self.circle_driver.own.name
 
     def learn(self, seed: int = 0) -> None:
         begun = self.policy.start()
         progress = np.random.default_rng([self.number, seed]).normal(0, 0.01, len(begun)).astype(np.float32)
-        self.learning._publish(self.policy.record(begun, begun + progress, Facts(5, 1.0, 160, 4)))
+        self.learning._publish(self.policy.record(begun, begun + progress, RoundFacts(5, 1.0, 160, 4)))
 
     def faults(self, other: Member) -> int:
-        return self.parts.standing.faults_of(other.peer)
+        return self.services.reputation.faults_of(other.peer)
 
     # ---- network.base.Server ----
 
@@ -100,15 +107,15 @@ class Member:
         assert isinstance(message, GetCircle)
         self.asked.append(message.circle)
         try:
-            return encode(self.bend(self.learning.circling.words.answer(peer, message)))
+            return encode_message(self.bend(self.learning.circle_driver.words.answer(peer, message)))
         except PeerRefused as refusal:
-            return encode(Refused(refusal.code, refusal.why))
+            return encode_message(Refused(refusal.code, refusal.why))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         return await self.learning.desk.payload(peer, decode_stream_request(request))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.parts.standing.fault(peer, why, 0.0)
+        self.services.reputation.fault(peer, why, 0.0)
 
 
 class Swarm:
@@ -136,11 +143,11 @@ class Swarm:
             word = Announcement(
                 f"n{speaker.number}", RUN.tag, (), circle=speaker.circle, fingerprint=fingerprint, left=speaker in gone
             )
-            expiry = speaker.parts.clock.now() + 300.0 + speaker.words
-            record = sign_record(speaker.identity, f"peers/{RUN.tag}/p", encode(word), expiry)
+            expiry = speaker.services.clock.now() + 300.0 + speaker.words
+            record = sign_record(speaker.identity, f"peers/{RUN.tag}/p", encode_message(word), expiry)
             for other in self.members:
                 if other is not speaker:
-                    other.parts.acquaintances.take_in(record, speaker.peer)
+                    other.services.registry.take_in(record, speaker.peer)
                     other.network.learn(speaker.peer, word.addresses)
 
     def exchange(self) -> None:
@@ -156,10 +163,10 @@ class Swarm:
     async def rounds(self, number: int, members: list[Member] | None = None) -> None:
         """What circles do after a round of that number."""
         for member in members or self.members:
-            member.learning.standings.rounds = number
-            await member.learning.likeness.look(member.learning.exchanging.circle(), 5, 0.0)
-            if member.circling._going is None:
-                await member.circling.once()
+            member.learning.train_progress.rounds = number
+            await member.learning.likeness.look(member.learning.exchange_loop.circle(), 5, 0.0)
+            if member.circle_driver._going is None:
+                await member.circle_driver.once()
             await member.learning._change_circle()
 
     async def split(self) -> list[Member]:
@@ -201,7 +208,7 @@ def test_a_large_circle_splits_once_and_both_halves_are_whole() -> None:
             )
         name = new[0].circle
         assert new[0].policy.set.rules.lineage == circle_lineage(GENESIS, name)
-        found = read_found(new[-1].circling.own.found, name)
+        found = read_found(new[-1].circle_driver.own.found, name)
         assert set(found.members) == {member.peer for member in new}
         assert not any(one.faults(other) for one in swarm.members for other in swarm.members)
         assert len({member.policy.set.steps for member in new}) == 1
@@ -227,10 +234,10 @@ def test_those_chosen_are_asked_and_nobody_else() -> None:
     async def test(swarm: Swarm) -> None:
         new = await swarm.split()
         member = new[0]
-        exchanging, asked, wanted = member.learning.exchanging, [], []
+        exchange_loop, asked, wanted = member.learning.exchange_loop, [], []
         choose = member.learning.likeness.choose
 
-        def noted(*facts: Any) -> list[Choice]:
+        def noted(*facts: Any) -> list[PartnerChoice]:
             wanted.append(choose(*facts))
             return wanted[-1]
 
@@ -240,11 +247,11 @@ def test_those_chosen_are_asked_and_nobody_else() -> None:
             raise PeerUnreachable("no way")
 
         member.learning.likeness.choose = noted  # type: ignore[method-assign]
-        member.parts.calls.ask = unheard  # type: ignore[method-assign]
+        member.services.calls.ask = unheard  # type: ignore[method-assign]
         for number in range(20):
-            member.learning.standings.rounds = number
+            member.learning.train_progress.rounds = number
             asked.clear()
-            await exchanging.once()
+            await exchange_loop.once()
             assert sorted(asked) == sorted((choice.peer, choice.bridge) for choice in wanted[-1])
         assert {choice.bridge for choices in wanted for choice in choices} == {False, True}
 
@@ -303,25 +310,25 @@ def test_circles_do_not_exchange_and_that_is_nobodys_fault() -> None:
         old = next(member for member in swarm.members if member not in new)
         request = Exchange(RUN.tag, "main", old.policy.ask(new[0].peer), circle=old.circle)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.exchanging.answer(old.peer, request)
+            new[0].learning.exchange_loop.answer(old.peer, request)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.circling.words.answer(old.peer, GetCircle(RUN.tag, "main", "ab" * 20))
+            new[0].learning.circle_driver.words.answer(old.peer, GetCircle(RUN.tag, "main", "ab" * 20))
 
     in_swarm(SPLIT, test)
 
 
-def claims(liar: Member, found: Found) -> None:
+def claims(liar: Member, found: CircleFounding) -> None:
     """The liar says to be in a circle of its own making."""
-    own = liar.circling.own
-    own.name, own.found = name_of(found), encode_found(found)
+    own = liar.circle_driver.own
+    own.name, own.found = circle_name(found), encode_found(found)
 
 
-def word_of(liar: Member, swarm: Swarm) -> Found:
+def word_of(liar: Member, swarm: Swarm) -> CircleFounding:
     members = [member.peer for member in swarm.members]
     return split_off(liar.policy, members[:6], len(members), GENESIS)[0]
 
 
-def with_steps(found: Found, policy: DeltaSetPolicy, steps: int) -> Found:
+def with_steps(found: CircleFounding, policy: DeltaSetPolicy, steps: int) -> CircleFounding:
     """The word of a split from where as many steps were done."""
     place = msgspec.structs.replace(decode_place(found.place, policy.set.rules), steps=steps)
     return msgspec.structs.replace(found, place=encode_place(place))
@@ -356,7 +363,7 @@ def test_a_circle_without_a_word_is_asked_for_a_few_times_and_then_ignored() -> 
         liar, others = swarm.members[0], swarm.members[1:]
         swarm.hear()
         await swarm.rounds(1)
-        liar.circling.own.name = "ab" * 20
+        liar.circle_driver.own.name = "ab" * 20
         liar.bend = lambda answer: CircleIs(b"nothing")
         swarm.hear()
         for number in range(11, 21):
@@ -393,7 +400,7 @@ def test_one_that_splits_again_and_again_is_followed_once() -> None:
         stays = others[-1]
         changes = []
         for number in range(20, 60, 10):
-            liar.circling.own.name = ""
+            liar.circle_driver.own.name = ""
             swarm.hear()
             await swarm.rounds(number, [stays])
             named = [member.peer for member in others if member is not stays]
@@ -401,7 +408,7 @@ def test_one_that_splits_again_and_again_is_followed_once() -> None:
             claims(liar, found)
             swarm.hear()
             await swarm.rounds(number + 1, [stays])
-            changes.append(stays.circling._splits._stayed)
+            changes.append(stays.circle_driver._splits._stayed)
         assert changes == [21, 21, 21, 21], "others may split the circle ten rounds later"
 
     in_swarm(SPLIT, test)
@@ -414,7 +421,7 @@ def test_who_lacks_the_entries_of_a_split_takes_a_snapshot_of_the_new_circle() -
         await swarm.rounds(SETTLE_ROUNDS - 1)
         founder.learn(1)
         await swarm.rounds(SETTLE_ROUNDS, [founder])
-        going = founder.circling._going
+        going = founder.circle_driver._going
         assert going is not None
         named = read_found(going.found, going.name).members
         late = next(member for member in swarm.members[1:] if member.peer in named)
@@ -493,9 +500,9 @@ class DyingDisk(MemoryStorage):
         self.left -= 1
         return self.left >= 0
 
-    def write(self, name: str, *parts: Part) -> None:
+    def write(self, name: str, *services: Part) -> None:
         if self._spend():
-            super().write(name, *parts)
+            super().write(name, *services)
 
     def append(self, name: str, data: bytes) -> None:
         if self._spend():
@@ -546,7 +553,7 @@ def test_without_a_disk_a_node_stays_where_it_is() -> None:
         swarm.hear()
         await swarm.rounds(SETTLE_ROUNDS, [mover])
 
-        def full(name: str, *parts: Part) -> None:
+        def full(name: str, *services: Part) -> None:
             raise LocalProblem("No space left on device")
 
         mover.storage.write = full  # type: ignore[method-assign]
@@ -585,9 +592,9 @@ def test_a_newcomer_that_has_learned_nothing_enters_where_fewest_are_and_stands_
         small, large = await shrink(swarm, await swarm.split(), 4)
         newcomer = await newcomer_to(swarm)
         events = []
-        newcomer.parts.events.listen(events.append)
+        newcomer.services.events.listen(events.append)
         assert len(large) > len(small)
-        assert await newcomer.circling.enter(Look())
+        assert await newcomer.circle_driver.enter(Look())
         assert newcomer.circle == small[0].circle
         assert events[-1].text.endswith("4 members, the fewest of all")
         assert newcomer.policy.set.hash() == small[0].policy.set.hash()
@@ -607,13 +614,13 @@ def test_a_newcomer_enters_by_what_its_first_look_shows_and_announces_it_to_nobo
             member.learning.likeness.took(PRINTS[member.number // 2 * 2 + (member not in new)])
         swarm.hear()
         like_the_new = Look(PRINTS[-2])
-        assert await newcomer.circling.enter(like_the_new)
+        assert await newcomer.circle_driver.enter(like_the_new)
         assert newcomer.circle == new[0].circle
         assert like_the_new.asked == 1
         assert newcomer.learning.likeness.fingerprint == b""
         another = await newcomer_to(swarm)
         another.learning.likeness._aim = "own"
-        assert not await another.circling.enter(Look(PRINTS[-1])), "the first circle is begun in as ever"
+        assert not await another.circle_driver.enter(Look(PRINTS[-1])), "the first circle is begun in as ever"
 
     in_swarm(SPLIT, test)
 
@@ -623,7 +630,7 @@ def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() 
         small, large = await shrink(swarm, await swarm.split(), 5)
         newcomer = await newcomer_to(swarm)
         newcomer.learning.likeness._aim = "own"
-        assert await newcomer.circling.enter(Look())
+        assert await newcomer.circle_driver.enter(Look())
         wrong = newcomer.circle
         assert wrong == small[0].circle
         for member in [*small, *large]:
@@ -633,7 +640,7 @@ def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() 
         circles = []
         for number in range(5, REST_ROUNDS + 200, 5):
             swarm.hear()
-            likeness._vicinity.told(likeness._sights(member.peer for member in swarm.members))
+            likeness._neighbours.told(likeness._sights(member.peer for member in swarm.members))
             for turn in (number, number + 1):
                 await swarm.rounds(turn, [newcomer])
             circles.append(newcomer.circle)
@@ -650,7 +657,7 @@ def test_in_the_first_circle_alone_a_newcomer_begins_as_ever_and_without_a_look(
     async def test(swarm: Swarm) -> None:
         swarm.hear()
         look = Look(PRINTS[0])
-        assert not await swarm.members[0].circling.enter(look)
+        assert not await swarm.members[0].circle_driver.enter(look)
         assert swarm.members[0].circle == ""
         assert look.asked == 0
 

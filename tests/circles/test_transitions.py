@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_setbridge import GENESIS, RUN, learn, member
 
-from p2pnode.circles.transitions import elsewhere, follow, split_off, union_with
+from p2pnode.circles.transitions import elsewhere, follow_split, split_off, union_with
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.entry import UNION, decode_entry
-from p2pnode.merging.deltaset.lineage import Found, circle_lineage, name_of, sign_found
+from p2pnode.merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.snapshots import Unsuited
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.merging.snapshots.outline import Snapshot
 from p2pnode.wire.ids import PeerId
 
@@ -45,7 +45,7 @@ def circle(count: int, rounds: int = 2) -> list[DeltaSetPolicy]:
     return members
 
 
-def split(members: list[DeltaSetPolicy], leaving: int) -> Found:
+def split(members: list[DeltaSetPolicy], leaving: int) -> CircleFounding:
     """The first `leaving` go; the founder's word."""
     found, deltas = split_off(members[0], [peer(one) for one in members[:leaving]], len(members), RUN)
     members[0].move(deltas, deltas.weights(), 1)
@@ -68,11 +68,11 @@ def test_all_who_follow_a_split_begin_alike_wherever_they_are_by_then(later: lis
             exchange(one, members[number])
     residuals = [one.author.residual.copy() for one in members]
     for one in members[1:]:
-        begun = follow(one, found, RUN)
+        begun = follow_split(one, found, RUN)
         assert begun is not None
         one.move(begun, begun.weights(), 1)
     assert len({(one.set.log.digest(), one.set.hash(), one.set.checksum) for one in members}) == 1
-    assert {one.set.rules.lineage for one in members} == {circle_lineage(RUN, name_of(found))}
+    assert {one.set.rules.lineage for one in members} == {circle_lineage(RUN, circle_name(found))}
     for one, residual in zip(members, residuals, strict=True):
         assert np.array_equal(one.author.residual, residual), "what was not told yet comes along"
     for number, one in enumerate(members):
@@ -88,13 +88,13 @@ def test_who_lacks_entries_of_the_split_waits_and_who_hears_of_other_weights_ref
     members = circle(3)
     learn(members[0], 9)
     found = split(members, 3)
-    assert follow(members[1], found, RUN) is None
+    assert follow_split(members[1], found, RUN) is None
     lie = sign_found(members[0].author.identity, msgspec.structs.replace(circle_word(members[1]), weights=b"l" * 32))
     with pytest.raises(ValueError, match="other weights"):
-        follow(members[1], lie, RUN)
+        follow_split(members[1], lie, RUN)
 
 
-def circle_word(policy: DeltaSetPolicy) -> Found:
+def circle_word(policy: DeltaSetPolicy) -> CircleFounding:
     return split_off(policy, [peer(policy)], 3, RUN)[0]
 
 
@@ -102,13 +102,13 @@ def test_a_split_of_another_circle_is_none_of_ours() -> None:
     found = split(circle(2), 2)
     stranger = member(9, circle_lineage(RUN, "elsewhere"))
     with pytest.raises(ValueError, match="lineage"):
-        follow(stranger, found, RUN)
+        follow_split(stranger, found, RUN)
 
 
 def test_the_two_halves_go_their_own_ways() -> None:
     members = circle(4)
     found = split(members, 2)
-    begun = follow(members[1], found, RUN)
+    begun = follow_split(members[1], found, RUN)
     assert begun is not None
     members[1].move(begun, begun.weights(), 1)
     learn(members[0], 50), learn(members[2], 51)
@@ -205,7 +205,7 @@ def test_whom_one_leaves_out_stays_out_in_a_circle_that_split_off() -> None:
     members[1].leave_out(peer(members[2]))
     without = members[1].weights()
     found = split(members, 2)
-    begun = follow(members[1], found, RUN)
+    begun = follow_split(members[1], found, RUN)
     assert begun is not None
     members[1].move(begun, begun.weights(), 1)
     assert np.array_equal(members[1].weights(), without)
@@ -217,12 +217,12 @@ def test_what_is_saved_says_its_lineage_and_a_policy_of_another_goes_on_there() 
     found = split(members, 2)
     state = members[0].state()
     begun = members[0].start()
-    journal = members[0].publish(members[0].record(begun, begun + 0.01, Facts(5, 1.0, 160, 1)))
+    journal = members[0].publish(members[0].record(begun, begun + 0.01, RoundFacts(5, 1.0, 160, 1)))
     again = DeltaSetPolicy(origin_like(members[0]))
     again.restore(state, [journal])
-    assert again.set.rules.lineage == circle_lineage(RUN, name_of(found))
+    assert again.set.rules.lineage == circle_lineage(RUN, circle_name(found))
     assert again.set.hash() == members[0].set.hash(), "nothing of the journal is dropped"
 
 
-def origin_like(policy: DeltaSetPolicy) -> Origin:
-    return Origin(to_units(GENESIS), policy.author.identity, FIRST.hex(), "main", "cd" * 32, {}, 1)
+def origin_like(policy: DeltaSetPolicy) -> PolicySetup:
+    return PolicySetup(to_units(GENESIS), policy.author.identity, FIRST.hex(), "main", "cd" * 32, {}, 1)

@@ -14,7 +14,7 @@ from p2pnode.circles.founding import ASK_TIMEOUT
 from p2pnode.circles.transitions import split_off
 from p2pnode.circles.trust import WRONG_ROUNDS, founded_well, is_fair, worth_a_look
 from p2pnode.compression.weights import Units, to_units
-from p2pnode.merging.deltaset.lineage import Found, circle_lineage, name_of, sign_found
+from p2pnode.merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.network.base import Payload
 from p2pnode.wire.ids import PeerId, sha256
@@ -44,14 +44,14 @@ def lay_trap(liars: list[Member], units: Units, place: bytes | None = None) -> s
     first, *_ = sorted(liars, key=lambda liar: liar.peer)
     word, _ = split_off(first.policy, [first.peer], 12, GENESIS)
     names = [first.peer, *(f"{first.peer}{letter}" for letter in "abc")]  # anybody can be named
-    made_up = Found(word.place if place is None else place, b"w" * 32, 12, tuple(names))
+    made_up = CircleFounding(word.place if place is None else place, b"w" * 32, 12, tuple(names))
     found = sign_found(first.identity, made_up)
     for liar in liars:
-        rules = replace(liar.policy.set.rules, lineage=circle_lineage(GENESIS, name_of(found)))
+        rules = replace(liar.policy.set.rules, lineage=circle_lineage(GENESIS, circle_name(found)))
         there = DeltaSet(rules, units)
         liar.policy.move(there, there.weights(), 5)
         claims(liar, found)
-    return name_of(found)
+    return circle_name(found)
 
 
 @pytest.mark.parametrize("liars", [1, 3])
@@ -61,7 +61,7 @@ def test_no_newcomer_enters_a_circle_that_liars_made_up(liars: int, units: Units
         trap = lay_trap(swarm.members[-liars:], units)
         swarm.hear()
         newcomer = await newcomer_to(swarm)
-        assert not await newcomer.circling.enter(Look())
+        assert not await newcomer.circle_driver.enter(Look())
         assert newcomer.circle != trap
         assert np.abs(newcomer.policy.weights()).max() < 1
 
@@ -79,7 +79,7 @@ def test_what_no_other_member_confirms_is_not_taken_on_a_strangers_word() -> Non
         silent.payload = nothing  # type: ignore[method-assign, assignment]
         swarm.hear()
         newcomer = await newcomer_to(swarm)
-        assert not await newcomer.circling.enter(Look())
+        assert not await newcomer.circle_driver.enter(Look())
         assert newcomer.circle != trap
 
     in_swarm(8, test)
@@ -97,9 +97,9 @@ def test_nobody_moves_to_a_circle_of_one_however_unlike_it_is() -> None:
         for number in range(REST_ROUNDS, REST_ROUNDS + 60, 5):
             swarm.hear()
             for member in honest:
-                vicinity = member.learning.likeness._vicinity
-                assert vicinity is not None
-                member.learning.likeness._look_around(vicinity)
+                neighbours = member.learning.likeness._neighbours
+                assert neighbours is not None
+                member.learning.likeness._look_around(neighbours)
             await swarm.rounds(number, honest)
         assert not any(member.circle == trap for member in honest)
 
@@ -111,18 +111,18 @@ def test_who_does_badly_in_its_first_rounds_leaves_again_and_stays_away(how: str
     async def test(swarm: Swarm) -> None:
         small, large = await shrink(swarm, await swarm.split(), 4)
         newcomer = await newcomer_to(swarm)
-        assert await newcomer.circling.enter(Look())
+        assert await newcomer.circle_driver.enter(Look())
         assert newcomer.circle == small[0].circle
-        standings = newcomer.learning.standings
+        train_progress = newcomer.learning.train_progress
         for number in range(1, 1 + WRONG_ROUNDS):
             assert newcomer.circle == small[0].circle
-            standings.diverged, standings.loss = (number, None) if how == "diverged" else (0, 100.0)
+            train_progress.diverged, train_progress.loss = (number, None) if how == "diverged" else (0, 100.0)
             swarm.hear()
             await swarm.rounds(0 if how == "diverged" else number, [newcomer])
         assert newcomer.circle == large[0].circle == ""
         assert newcomer.policy.set.hash() == large[0].policy.set.hash()
-        standings.rounds = 10 * SETTLE_ROUNDS
-        assert small[0].circle not in newcomer.circling._circles("").values()
+        train_progress.rounds = 10 * SETTLE_ROUNDS
+        assert small[0].circle not in newcomer.circle_driver._circles("").values()
 
     in_swarm(SPLIT, test)
 
@@ -131,9 +131,9 @@ def test_who_does_badly_much_later_stays() -> None:
     async def test(swarm: Swarm) -> None:
         small, _ = await shrink(swarm, await swarm.split(), 4)
         newcomer = await newcomer_to(swarm)
-        assert await newcomer.circling.enter(Look())
+        assert await newcomer.circle_driver.enter(Look())
         for number in range(SETTLE_ROUNDS + 1, SETTLE_ROUNDS + 2 * WRONG_ROUNDS):
-            newcomer.learning.standings.diverged = 1
+            newcomer.learning.train_progress.diverged = 1
             await swarm.rounds(number, [newcomer])
         assert newcomer.circle == small[0].circle
 
@@ -161,7 +161,7 @@ def test_who_was_split_off_twice_lately_stays() -> None:
     async def test(swarm: Swarm) -> None:
         calm = swarm.members[1:7]
         for member in calm:
-            member.circling._splits._followed = [1, 2]
+            member.circle_driver._splits._followed = [1, 2]
         new = await swarm.split()
         assert swarm.members[0] in new
         assert not any(member in new for member in calm)
@@ -179,21 +179,21 @@ def test_nobody_is_bridged_to_alone_in_a_circle_or_again_under_another_name() ->
             asked.append(peer)
             return Exchanged()
 
-        one.parts.calls.ask = ask  # type: ignore[method-assign, assignment]
+        one.services.calls.ask = ask  # type: ignore[method-assign, assignment]
         for member in pair:
-            member.circling.own.name = "ab" * 20
+            member.circle_driver.own.name = "ab" * 20
         for number in range(4):
-            liar.circling.own.name = sha256(bytes([number])).hex()[:40]
+            liar.circle_driver.own.name = sha256(bytes([number])).hex()[:40]
             swarm.hear()
-            assert one.learning.exchanging.bridging.beyond("") == [member.peer for member in pair]
+            assert one.learning.exchange_loop.bridging.beyond("") == [member.peer for member in pair]
         for number in range(10):
-            pair[0].circling.own.name = f"declared {number}"
+            pair[0].circle_driver.own.name = f"declared {number}"
             swarm.hear()
-            one.learning.standings.rounds = number
-            partner = one.parts.table.get(pair[0].peer)
+            one.learning.train_progress.rounds = number
+            partner = one.services.table.get(pair[0].peer)
             assert partner is not None
-            if partner.id in one.learning.exchanging.bridging.beyond(""):
-                await one.learning.exchanging.bridging.ask(partner, 5)
+            if partner.id in one.learning.exchange_loop.bridging.beyond(""):
+                await one.learning.exchange_loop.bridging.ask(partner, 5)
         assert len(asked) == 2, "every five rounds"
 
     in_swarm(5, test)
@@ -210,7 +210,7 @@ def test_a_mate_that_says_it_went_elsewhere_neither_blocks_a_join_nor_leads_it_t
         if how == "captures":
             elsewhere = lay_trap([liar], WRONG_SIDE)
         for number in range(40, 70):
-            liar.circling.own.name = old if how == "blocks" and number % 5 == 4 else elsewhere
+            liar.circle_driver.own.name = old if how == "blocks" and number % 5 == 4 else elsewhere
             swarm.hear()
             await swarm.rounds(number, [*honest, *large])
             assert not any(member.circle == elsewhere for member in honest)
@@ -231,7 +231,7 @@ def test_mates_that_never_answer_hold_up_one_question_not_ten() -> None:
 
         for liar in liars:
             liar.answer = hang  # type: ignore[method-assign]
-            liar.circling.own.name = sha256(liar.peer.encode()).hex()[:40]
+            liar.circle_driver.own.name = sha256(liar.peer.encode()).hex()[:40]
         swarm.hear()
         begun = asyncio.get_running_loop().time()
         await swarm.rounds(2, honest[:1])
@@ -243,8 +243,8 @@ def test_mates_that_never_answer_hold_up_one_question_not_ten() -> None:
 # ---- what is believed ----
 
 
-def word(count: int, group: int, founder: int = 0) -> Found:
-    return Found(b"", b"w" * 32, group, tuple(PEERS[founder : founder + count]))
+def word(count: int, group: int, founder: int = 0) -> CircleFounding:
+    return CircleFounding(b"", b"w" * 32, group, tuple(PEERS[founder : founder + count]))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def word(count: int, group: int, founder: int = 0) -> Found:
         (word(6, 12, founder=20), 11, False),  # of no mate
     ],
 )
-def test_a_split_is_fair_when_half_of_a_large_circle_goes(found: Found, mates: int, fair: bool) -> None:
+def test_a_split_is_fair_when_half_of_a_large_circle_goes(found: CircleFounding, mates: int, fair: bool) -> None:
     assert is_fair(found, PEERS[:mates]) == fair
 
 

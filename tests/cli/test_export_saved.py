@@ -14,10 +14,10 @@ from p2pnode.cli.orders import export_weights
 from p2pnode.config.resolve import Config
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.jobs.train.exchange import MODEL
-from p2pnode.jobs.train.plan import make_plan, open_bench
+from p2pnode.jobs.train.plan import make_plan, open_model_host
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts
+from p2pnode.merging.policy import RoundFacts
 from p2pnode.node.saved_run import found_run, save_run
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.datadir import open_data_dir
@@ -27,19 +27,19 @@ from p2pnode.wire.errors import LocalProblem
 def publish(policy: DeltaSetPolicy, seed: int) -> bytes:
     begun = policy.start()
     progress = np.random.default_rng(seed).normal(0, 0.01, len(begun)).astype(np.float32)
-    return policy.publish(policy.record(begun, begun + progress, Facts(5, 1.0, 160, 2)))
+    return policy.publish(policy.record(begun, begun + progress, RoundFacts(5, 1.0, 160, 2)))
 
 
 @pytest.mark.parametrize("split", [False, True])
 def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path: Path, split: bool) -> None:
     choice = TaskChoice("digits", device="cpu")
-    bench = open_bench(choice, 1)
-    plan = make_plan(bench, choice, 1)
+    model_host = open_model_host(choice, 1)
+    plan = make_plan(model_host, choice, 1)
     data_dir = open_data_dir(tmp_path / "node")
     identity, storage = data_dir.identity(), data_dir.storage
     run = found_run(identity, "r", False, 5.0, random.Random(1), plan)
     save_run(storage, run, ())
-    policy = fresh_policy(plan, bench, identity)
+    policy = fresh_policy(plan, model_host, identity)
     assert isinstance(policy, DeltaSetPolicy)
     publish(policy, 1)
     if split:
@@ -53,5 +53,5 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
     with pytest.raises(LocalProblem, match="name another file"):
         export_weights(Config(data_dir=tmp_path / "node"), "/proc/model.safetensors", ema=False)
     written = load_file(tmp_path / "model.safetensors")
-    flat = np.concatenate([written[name].reshape(-1) for name, _ in bench.layout.parameters])
+    flat = np.concatenate([written[name].reshape(-1) for name, _ in model_host.layout.parameters])
     assert np.array_equal(flat, policy.weights())

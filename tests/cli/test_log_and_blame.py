@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from p2pnode.cli.history import SHOWN, blame_table, log_rows, log_table, show_blame, show_log
-from p2pnode.merging.policy import Merged
+from p2pnode.merging.policy import MergeResult
 from p2pnode.node.control import ControlAnswer
-from p2pnode.training.progress import MAX_MERGES, Standings
+from p2pnode.training.progress import MAX_MERGES, TrainProgress
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.status import MergeRow
 from tests.watch.test_terminal import row, status
@@ -28,23 +28,23 @@ def drawn(table: Table) -> str:
 
 
 def test_a_merge_says_with_whom_and_how_much_since_the_one_before() -> None:
-    standings = Standings(me=PeerId("me"))
-    standings.note_exchange(FOX, 100, 2000, 1.0)
-    standings.note_exchange(OWL, 10, 20, 2.0)
-    standings.note_exchange(FOX, 1, 2, 3.0)
-    standings.note(0.5, Merged("", 7, 0.01), 4.0)
-    standings.note(0.25, Merged("", 0, 0.02), 5.0)
-    first, second = standings.merges
+    train_progress = TrainProgress(me=PeerId("me"))
+    train_progress.note_exchange(FOX, 100, 2000, 1.0)
+    train_progress.note_exchange(OWL, 10, 20, 2.0)
+    train_progress.note_exchange(FOX, 1, 2, 3.0)
+    train_progress.note(0.5, MergeResult("", 7, 0.01), 4.0)
+    train_progress.note(0.25, MergeResult("", 0, 0.02), 5.0)
+    first, second = train_progress.merges
     assert first == MergeRow(1, 4.0, (FOX, OWL), 111, 2022, 7, 0.5, 0.01)
     assert second == MergeRow(2, 5.0, (), 0, 0, 0, 0.25, 0.02)
 
 
 def test_the_log_is_bounded() -> None:
-    standings = Standings()
+    train_progress = TrainProgress()
     for number in range(MAX_MERGES + 10):
-        standings.note(float(number), Merged("", 0, 0.0), float(number))
-    assert len(standings.merges) == MAX_MERGES
-    assert standings.merges[-1].round == MAX_MERGES + 10
+        train_progress.note(float(number), MergeResult("", 0, 0.0), float(number))
+    assert len(train_progress.merges) == MAX_MERGES
+    assert train_progress.merges[-1].round == MAX_MERGES + 10
 
 
 def test_the_log_as_a_table() -> None:
@@ -66,16 +66,16 @@ def test_the_log_for_machines_has_the_loss_before_and_after_each_merge() -> None
 
 
 def test_an_exchange_tells_what_the_merge_after_it_did_to_the_loss() -> None:
-    standings = Standings(me=PeerId("me"))
-    standings.note_exchange(FOX, 1, 1, 1.0)
-    standings.note(0.5, Merged("", 1, 0.01), 2.0)
-    assert standings.partners[FOX].loss_change is None
-    standings.note_exchange(OWL, 1, 1, 3.0)
-    standings.note(0.25, Merged("", 1, 0.01), 4.0)
-    assert standings.partners[FOX].loss_change == -0.25
-    assert standings.partners[OWL].loss_change is None
-    standings.note_exchange(FOX, 1, 1, 5.0)
-    assert (standings.partners[FOX].count, standings.partners[FOX].loss_change) == (2, -0.25)
+    train_progress = TrainProgress(me=PeerId("me"))
+    train_progress.note_exchange(FOX, 1, 1, 1.0)
+    train_progress.note(0.5, MergeResult("", 1, 0.01), 2.0)
+    assert train_progress.partners[FOX].loss_change is None
+    train_progress.note_exchange(OWL, 1, 1, 3.0)
+    train_progress.note(0.25, MergeResult("", 1, 0.01), 4.0)
+    assert train_progress.partners[FOX].loss_change == -0.25
+    assert train_progress.partners[OWL].loss_change is None
+    train_progress.note_exchange(FOX, 1, 1, 5.0)
+    assert (train_progress.partners[FOX].count, train_progress.partners[FOX].loss_change) == (2, -0.25)
 
 
 def test_blame_as_a_table() -> None:

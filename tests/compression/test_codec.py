@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.compression.bits import pack, running_sum, true_places, unpack
+from p2pnode.compression.bits import pack_bits, running_sum, true_places, unpack_bits
 from p2pnode.compression.codec import CODECS, Codec
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.draw import draw_places
@@ -132,14 +132,14 @@ def test_clustered_changes_cost_less_than_scattered_ones(codec: Codec) -> None:
 
 @given(st.lists(st.integers(0, (1 << 32) - 1), max_size=40), st.integers(0, 32))
 def test_packing_keeps_the_low_bits(numbers: list[int], width: int) -> None:
-    packed = pack(np.array(numbers, np.uint32), width)
+    packed = pack_bits(np.array(numbers, np.uint32), width)
     assert len(packed) == (len(numbers) * width + 7) // 8
-    assert unpack(packed, len(numbers), width).tolist() == [number & ((1 << width) - 1) for number in numbers]
+    assert unpack_bits(packed, len(numbers), width).tolist() == [number & ((1 << width) - 1) for number in numbers]
 
 
 def test_packing_many_numbers_goes_block_by_block() -> None:
     numbers = np.random.default_rng(2).integers(0, 1 << 13, 200_001).astype(np.uint32)
-    assert np.array_equal(unpack(pack(numbers, 13), len(numbers), 13), numbers)
+    assert np.array_equal(unpack_bits(pack_bits(numbers, 13), len(numbers), 13), numbers)
 
 
 @pytest.mark.parametrize("count", [0, 1, 9000, 32_770, 100_001])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2pnode.compression.codec import VERSION, decode, encode
+from p2pnode.compression.codec import VERSION, decode_delta, encode_delta
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.draw import draw_places
 from tests.compression.dense import dense_delta
@@ -93,14 +93,14 @@ COMPRESSED = {"groups", "wide"}  # another release of zstandard may write them o
     ids=[*(f"1-{name}" for name in VERSION_1), *(f"2-{name}" for name in VERSION_2)],
 )
 def test_deltas_of_every_version_stay_readable(delta: SparseDelta, data: str) -> None:
-    assert decode(bytes.fromhex(data), delta.size, len(delta)) == delta
+    assert decode_delta(bytes.fromhex(data), delta.size, len(delta)) == delta
 
 
 @pytest.mark.parametrize("name", sorted(DELTAS.keys() - COMPRESSED))
 def test_what_is_written_is_the_newest_version_to_the_byte(name: str) -> None:
     delta, data = VERSION_2[name]
-    assert encode(delta).hex() == data
-    assert encode(delta)[0] == VERSION
+    assert encode_delta(delta).hex() == data
+    assert encode_delta(delta)[0] == VERSION
 
 
 def test_a_seed_draws_the_same_places_everywhere() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.compression.codec import encode
+from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.delta import Indices
 from p2pnode.compression.quantise import quantise
 from p2pnode.compression.residual import weighted
@@ -207,4 +207,4 @@ def test_the_bandit_spends_its_share() -> None:
 
 
 def payload(residual: Units, places: Indices) -> bytes:
-    return encode(weighted(len(residual), places, quantise(residual[places], 2), 1.0))
+    return encode_delta(weighted(len(residual), places, quantise(residual[places], 2), 1.0))

@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.compression.codec import decode, encode, sealed
+from p2pnode.compression.codec import decode_delta, encode_delta, sealed
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.sections import inflate, part, section, varint
 from p2pnode.compression.weights import MAX_UNITS
@@ -21,38 +21,38 @@ from tests.fuzz.decode_deltas import AS_IT_IS, OLD, SEALED, by_chance, check, ev
 
 def test_a_delta_for_another_model_or_of_too_many_entries_is_refused() -> None:
     delta = example()
-    data = encode(delta)
+    data = encode_delta(delta)
     with pytest.raises(ValueError, match="20000 coordinates; the model has 20001"):
-        decode(data, delta.size + 1, len(delta))
+        decode_delta(data, delta.size + 1, len(delta))
     with pytest.raises(ValueError, match="at most 199"):
-        decode(data, delta.size, 199)
+        decode_delta(data, delta.size, 199)
 
 
 @pytest.mark.parametrize("delta", every_form(), ids=lambda delta: f"{delta.size}-{len(delta)}")
 def test_every_flipped_bit_lost_byte_and_exchanged_part_is_refused(delta: SparseDelta) -> None:
-    data = encode(delta)
+    data = encode_delta(delta)
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ValueError, match=r"checksum|version|truncated|coordinates|entries|part"):
-            decode(bytes(flipped), delta.size, len(delta))
+            decode_delta(bytes(flipped), delta.size, len(delta))
     for length in range(len(data)):
         with pytest.raises(ValueError, match=r"checksum|version"):
-            decode(data[:length], delta.size, len(delta))
+            decode_delta(data[:length], delta.size, len(delta))
     for cut in range(3, len(data) - 1, 5):
         with pytest.raises(ValueError, match=r"checksum|version|truncated|part"):
-            decode(data[:2] + data[cut:] + data[2:cut], delta.size, len(delta))
+            decode_delta(data[:2] + data[cut:] + data[2:cut], delta.size, len(delta))
 
 
 def test_other_versions_and_bytes_too_many_are_refused() -> None:
     delta = example()
-    data = encode(delta)
+    data = encode_delta(delta)
     with pytest.raises(ValueError, match="version 9; 1 and 2 are understood"):
-        decode(sealed(b"\x09" + data[1:-4]), delta.size, len(delta))
+        decode_delta(sealed(b"\x09" + data[1:-4]), delta.size, len(delta))
     with pytest.raises(ValueError, match="version 0"):
-        decode(b"", delta.size, len(delta))
+        decode_delta(b"", delta.size, len(delta))
     with pytest.raises(ValueError, match="1 bytes too many"):
-        decode(sealed(data[:-4] + b"\0"), delta.size, len(delta))
+        decode_delta(sealed(data[:-4] + b"\0"), delta.size, len(delta))
 
 
 @pytest.fixture
@@ -96,12 +96,12 @@ def test_a_decompression_bomb_is_refused_before_it_unfolds() -> None:
     tracemalloc.start()
     for stored in (bomb, unsized):
         with pytest.raises(ValueError, match="declare"):
-            decode(sealed(header + varint(len(stored)) + stored), 1 << 20, 1 << 20)
+            decode_delta(sealed(header + varint(len(stored)) + stored), 1 << 20, 1 << 20)
         with pytest.raises(ValueError, match="declare"):
             inflate(stored, 1000)
     for data in (older + varint(1 << 28) + varint(len(bomb)) + bomb, older + section(bytes(2)) + bomb):
         with pytest.raises(ValueError, match=r"are due|truncated|declare"):
-            decode(data, 1 << 20, 1 << 20)
+            decode_delta(data, 1 << 20, 1 << 20)
     assert tracemalloc.get_traced_memory()[1] < 1 << 24
     tracemalloc.stop()
 
@@ -111,11 +111,11 @@ def test_a_header_alone_makes_nothing_large(form: int) -> None:
     """The header may promise 2³¹ entries; memory follows what is allowed and the bytes that are there."""
     tracemalloc.start()
     with pytest.raises(ValueError, match="at most 1000"):
-        decode(sealed(bytes([2, form]) + varint(1 << 31) + varint(1 << 31)), 1 << 31, 1000)
+        decode_delta(sealed(bytes([2, form]) + varint(1 << 31) + varint(1 << 31)), 1 << 31, 1000)
     with pytest.raises(ValueError, match=r"at most 1000|truncated|form"):
-        decode(sealed(bytes([2, form]) + varint(1 << 31) + varint(1000)), 1 << 31, 1000)
+        decode_delta(sealed(bytes([2, form]) + varint(1 << 31) + varint(1000)), 1 << 31, 1000)
     with pytest.raises(ValueError, match="at most 1000"):
-        decode(b"\x01\x01" + (1 << 31).to_bytes(4, "little") * 2, 1 << 31, 1000)
+        decode_delta(b"\x01\x01" + (1 << 31).to_bytes(4, "little") * 2, 1 << 31, 1000)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
@@ -124,16 +124,16 @@ def test_a_header_alone_makes_nothing_large(form: int) -> None:
 def test_forms_that_do_not_fit_are_refused(form: int, count: int) -> None:
     body = sealed(bytes([2, form]) + varint(5) + varint(count))
     if form == 0:
-        assert len(decode(body, 5, 5)) == 0
+        assert len(decode_delta(body, 5, 5)) == 0
         return
     with pytest.raises(ValueError, match=f"form {form} does not fit {count} entries"):
-        decode(body, 5, 5)
+        decode_delta(body, 5, 5)
 
 
 def two_of_five(form: int, indices: bytes, levels: bytes | None = None) -> SparseDelta:
     """Two entries of five coordinates, written by hand; levels: width 0, increments of 3 bits, one symbol bit each."""
     body = bytes([2, form]) + varint(5) + varint(2) + indices + (levels or b"\0\x03" + part(b"\x07") + b"\0\x02")
-    return decode(sealed(body), 5, 5)
+    return decode_delta(sealed(body), 5, 5)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_rice_coded_indices_are_read_without_trust(widths: list[int], lows: byte
     if not why:
         assert two_of_five(0, indices).indices.tolist() == [0, 2]
         assert two_of_five(0, indices).values.tolist() == [7, -7]
-        assert decode(b"\x01\0\x05\0\0\0\x02\0\0\0" + older + values, 5, 5) == two_of_five(0, indices)
+        assert decode_delta(b"\x01\0\x05\0\0\0\x02\0\0\0" + older + values, 5, 5) == two_of_five(0, indices)
         return
     with pytest.raises(ValueError, match=why):
         two_of_five(0, indices)
     with pytest.raises(ValueError, match=why.replace("2 bytes of unary", "0 to 1")):
-        decode(b"\x01\0\x05\0\0\0\x02\0\0\0" + older + values, 5, 5)
+        decode_delta(b"\x01\0\x05\0\0\0\x02\0\0\0" + older + values, 5, 5)
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_symbols_beyond_their_levels_are_refused() -> None:
     symbols = zstandard.ZstdCompressor().compress(b"\x40" * 1000)
     body = bytes([2, 3]) + varint(1000) * 2 + table + b"\x01" + varint(len(symbols)) + symbols
     with pytest.raises(ValueError, match="does not hold 1 symbols of 6 bits"):
-        decode(sealed(body), 1000, 1000)
+        decode_delta(sealed(body), 1000, 1000)
 
 
 def test_plain_values_beyond_the_grid_are_refused() -> None:
     planes = part(b"\x01\0\0\x40")
     with pytest.raises(ValueError, match="a value beyond"):
-        decode(sealed(bytes([2, 7]) + varint(1) * 2 + planes), 1, 1)
+        decode_delta(sealed(bytes([2, 7]) + varint(1) * 2 + planes), 1, 1)

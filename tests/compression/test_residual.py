@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.draw import draw_places
 from p2pnode.compression.quantise import BITS, quantise
-from p2pnode.compression.residual import cut, cut_drawn, make_delta, record, within
+from p2pnode.compression.residual import cut_drawn, make_delta, record, take_levels, within
 from p2pnode.compression.values import CHUNK
 from p2pnode.compression.weights import MAX_UNITS, norm_squared
 
@@ -133,7 +133,7 @@ def test_a_cut_leaves_the_rest_whatever_the_places(
         assert len(taken.delta(0.01)) == count, "drawn places are sent even where nothing is left of them"
     else:
         places = np.sort(np.random.default_rng(count).permutation(len(values))[:count]).astype(np.uint32)
-        taken = cut(values, places, bits, rng)
+        taken = take_levels(values, places, bits, rng)
     left = values.copy()
     taken.leave(left)
     delta = taken.delta(1.0)

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from p2pnode.compression.weights import (
     MAX_UNITS,
     UNIT,
-    Layout,
+    WeightLayout,
     from_units,
     layout_of,
     norm_squared,
@@ -62,9 +62,9 @@ def test_a_model_with_nothing_to_train_is_refused() -> None:
 
 
 def test_the_hash_tells_layouts_apart() -> None:
-    one, other = Layout((("a", (2, 3)),)), Layout((("a", (3, 2)),))
+    one, other = WeightLayout((("a", (2, 3)),)), WeightLayout((("a", (3, 2)),))
     assert one.hash != other.hash
-    assert one.hash == Layout((("a", (2, 3)),)).hash
+    assert one.hash == WeightLayout((("a", (2, 3)),)).hash
     assert len(one.hash) == 64
 
 

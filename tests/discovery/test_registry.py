@@ -21,11 +21,11 @@ class Hearing(Answering):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
-        self.parts.events.listen(lambda event: self.said.append(event.kind))
+        self.services.events.listen(lambda event: self.said.append(event.kind))
 
     def told(self, teller: Identity, *records: SignedRecord) -> None:
         for record in records:
-            self.parts.acquaintances.take_in(record, teller.peer_id)
+            self.services.registry.take_in(record, teller.peer_id)
 
     def greeted_by(self, who: Identity) -> None:
         self.ask(who.peer_id, Hello(PROTOCOL, announcement(who)), Welcome)
@@ -36,10 +36,10 @@ class Hearing(Answering):
         return {record.peer for record in told.announcements}
 
     def shown_here(self) -> set[str]:
-        return {peer.id for peer in self.parts.table if peer_row(peer, self.parts, None, None).present}
+        return {peer.id for peer in self.services.table if peer_row(peer, self.services, None, None).present}
 
     def knows(self, peer: PeerId) -> bool:
-        return self.parts.table.get(peer) is not None
+        return self.services.table.get(peer) is not None
 
 
 def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_calls() -> None:
@@ -55,7 +55,7 @@ def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_ca
 def test_one_that_tells_of_made_up_peers_without_end_fills_no_table_and_no_log() -> None:
     node = Hearing()
     node.told(MALLORY, *(announcement(ghost) for ghost in GHOSTS))
-    assert len(node.parts.table) == TOLD_BY_ONE
+    assert len(node.services.table) == TOLD_BY_ONE
     node.told(ALICE, announcement(BOB))
     assert node.knows(BOB.peer_id), "what others tell is still taken"
     node.greeted_by(ALICE)
@@ -67,5 +67,5 @@ def test_who_passes_on_a_forged_announcement_loses_standing_and_who_has_a_wrong_
     forged = replace(announcement(BOB), signature=bytes(64))
     node.told(MALLORY, forged, forged)
     node.told(ALICE, announcement(BOB, expiry=1000.0 + 86_400), announcement(BOB, expiry=10.0))
-    assert [node.parts.standing.faults_of(who.peer_id) for who in (MALLORY, ALICE)] == [2, 0]
+    assert [node.services.reputation.faults_of(who.peer_id) for who in (MALLORY, ALICE)] == [2, 0]
     assert not node.knows(BOB.peer_id)

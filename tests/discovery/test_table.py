@@ -8,7 +8,7 @@ import pytest
 
 from p2pnode.discovery.table import SILENT_AFTER, TOLD_BY_ONE, PeerTable
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.messages import Announcement, encode
+from p2pnode.wire.messages import Announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record
 
 ME, ALICE, BOB = (Identity(letter * 32) for letter in (b"m", b"a", b"b"))
@@ -18,7 +18,7 @@ def announcement(
     who: Identity, expiry: float, left: bool = False, run: str = "run"
 ) -> tuple[SignedRecord, Announcement]:
     word = Announcement("name", run, (), left=left)
-    return sign_record(who, "peers/run/p", encode(word), expiry), word
+    return sign_record(who, "peers/run/p", encode_message(word), expiry), word
 
 
 def table_with(*people: Identity) -> PeerTable:
@@ -127,11 +127,11 @@ def test_a_silent_peer_stays_silent_whatever_others_say_of_it(met: bool) -> None
     for started in range(1, 20):
         table.failed(ALICE.peer_id)
         word = Announcement("name", "run", (), started=float(started))
-        table.add(sign_record(ALICE, "peers/run/p", encode(word), 100.0 + started), word, BOB.peer_id)
+        table.add(sign_record(ALICE, "peers/run/p", encode_message(word), 100.0 + started), word, BOB.peer_id)
     assert ids(table) == set()
     assert table.to_try("run") == []
     word = Announcement("name", "run", (), started=20.0)
-    table.add(sign_record(ALICE, "peers/run/p", encode(word), 200.0), word, ALICE.peer_id)
+    table.add(sign_record(ALICE, "peers/run/p", encode_message(word), 200.0), word, ALICE.peer_id)
     assert ids(table) == {ALICE.peer_id}, "its own word that it restarted counts"
 
 

@@ -22,9 +22,9 @@ if "--plain" not in sys.argv and __name__ == "__main__":
     import atheris
 
     with atheris.instrument_imports(include=["p2pnode.compression"]):
-        from p2pnode.compression.codec import decode, encode, sealed
+        from p2pnode.compression.codec import decode_delta, encode_delta, sealed
 else:
-    from p2pnode.compression.codec import decode, encode, sealed
+    from p2pnode.compression.codec import decode_delta, encode_delta, sealed
 
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.draw import draw_places
@@ -62,7 +62,7 @@ FORMS = every_form()
 
 def seeds(older: list[bytes]) -> list[bytes]:
     """Inputs for `check` from which to begin: every form as it is, and payloads of the first version."""
-    return [bytes([SEALED, place]) + encode(delta)[:-4] for place, delta in enumerate(FORMS)] + [
+    return [bytes([SEALED, place]) + encode_delta(delta)[:-4] for place, delta in enumerate(FORMS)] + [
         bytes([OLD, place % len(FORMS)]) + data[1:] for place, data in enumerate(older)
     ]
 
@@ -79,7 +79,7 @@ def check(data: bytes) -> bool:
         tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     try:
-        delta = decode(payload, expected.size, len(expected))
+        delta = decode_delta(payload, expected.size, len(expected))
     except ValueError as refused:
         if not str(refused):
             raise AssertionError("refused without a reason") from refused
@@ -89,7 +89,7 @@ def check(data: bytes) -> bool:
         assert peak < MEMORY, f"{peak} bytes of memory for {len(payload)} of payload"
     assert delta.size == expected.size
     assert len(delta) <= len(expected)
-    assert decode(encode(delta), delta.size, len(delta)) == delta
+    assert decode_delta(encode_delta(delta), delta.size, len(delta)) == delta
     return True
 
 

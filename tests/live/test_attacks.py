@@ -18,7 +18,7 @@ import uvloop
 from live_nodes import EchoServer, address_of, network, started, until
 
 from p2pnode.network.base import MemorySink, StreamLimits
-from p2pnode.network.libp2p.frames import VERSION, Status
+from p2pnode.network.libp2p.frames import VERSION, FrameStatus
 from p2pnode.network.libp2p.hivemind import HivemindNetwork, load_hivemind
 from p2pnode.network.libp2p.incoming import MAX_STREAMS_PER_PEER
 from p2pnode.network.libp2p.link import CALL_PROTOCOL, STREAM_PROTOCOL
@@ -259,7 +259,7 @@ def test_broken_frames_at_our_stream_handler(tmp_path: Path, sent: bytes, counte
         async with asyncio.timeout(5):
             said = await reader.read(1000)
         writer.close()
-        assert not said or said[0] == Status.REFUSED
+        assert not said or said[0] == FrameStatus.REFUSED
         await until(lambda: len(server.faults) == counted, 5)
 
     attack(tmp_path, body)
@@ -271,7 +271,7 @@ def test_a_flood_of_silent_streams_is_bounded(tmp_path: Path) -> None:
         readers = [asyncio.create_task(reader.read(1)) for reader, _ in flood]
         done, waiting = await asyncio.wait(readers, timeout=1)
         assert len(done) == 2 * MAX_STREAMS_PER_PEER
-        assert {task.result()[0] for task in done} == {Status.REFUSED}
+        assert {task.result()[0] for task in done} == {FrameStatus.REFUSED}
         for task in waiting:
             task.cancel()
         for _, writer in flood:
@@ -281,7 +281,7 @@ def test_a_flood_of_silent_streams_is_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"garbage" * 100, bytes([Status.OPEN]) + bytes(39)], ids=["nothing", "garbage", "cut"]
+    "said", [b"", b"garbage" * 100, bytes([FrameStatus.OPEN]) + bytes(39)], ids=["nothing", "garbage", "cut"]
 )
 def test_a_hostile_sender_at_our_fetch(tmp_path: Path, said: bytes) -> None:
     async def body(ours: HivemindNetwork, raw: Raw, server: EchoServer) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from benchmarks.pretend import WHY, PretendNode, serving
 from p2pnode.watch.dashboard import feed
-from p2pnode.wire.status import Event
+from p2pnode.wire.status import NodeEvent
 from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -36,7 +36,7 @@ def counted(page, selector: str) -> int:
 @pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
 def test_every_tab_is_reached_by_keyboard_and_fits(browser, dark: bool, width: int) -> None:
     node = PretendNode(24, 3, shards=140)
-    node.events.append(Event(node.status().events[0].time + 9, "shipped", "shard 12ab to owl-01: it lacks label 7"))
+    node.events.append(NodeEvent(node.status().events[0].time + 9, "shipped", "shard 12ab to owl-01: it lacks label 7"))
     with serving(node) as place, opened(browser, place.link, dark, width) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 25")
         assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
@@ -146,7 +146,7 @@ CHECKS = {
 
 def test_what_peers_can_set_is_text_in_every_view(browser) -> None:
     node = PretendNode(len(NASTY), 2, shards=9, names=NASTY)
-    node.events += [Event(1.0, "peer joined", f"{name} is here", warning=True) for name in NASTY]
+    node.events += [NodeEvent(1.0, "peer joined", f"{name} is here", warning=True) for name in NASTY]
     node.why = NASTY[0]
     with serving(node) as place, opened(browser, place.link) as page:
         until(page, f"p2pnode.views.swarm.graph.nodes.size === {len(NASTY) + 1}")

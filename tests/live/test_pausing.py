@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from p2pnode.node.control import ControlRequest, ask
-from p2pnode.wire.status import Status
+from p2pnode.wire.status import NodeStatus
 from tests.live.cli_nodes import Door, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
@@ -24,7 +24,7 @@ def node(tmp_path: Path) -> Iterator[Door]:
     door.stop()
 
 
-def status(door: Door) -> Status | None:
+def status(door: Door) -> NodeStatus | None:
     try:
         return ask(door.data_dir, ControlRequest("status")).status
     except Exception:  # not there yet

@@ -13,13 +13,13 @@ import pytest
 
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.jobs.train.exchange import MODEL
-from p2pnode.jobs.train.plan import open_bench
+from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.run import Plan, read_manifest
+from p2pnode.wire.run import TrainPlan, read_manifest
 from tests.live.cli_nodes import Door, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
@@ -69,7 +69,7 @@ def friend_of(door: Opener, founder: Door, name: str, *arguments: str) -> Door:
     return door(name, *pasted(founder.invite())[3:], *arguments)
 
 
-def plan_of(data_dir: Path) -> tuple[Plan, str]:
+def plan_of(data_dir: Path) -> tuple[TrainPlan, str]:
     (manifest,) = data_dir.glob("runs/*/manifest")
     plan = read_manifest(manifest.read_bytes()).plan
     assert plan is not None
@@ -79,8 +79,8 @@ def plan_of(data_dir: Path) -> tuple[Plan, str]:
 def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
     """The delta set a node that ended has saved."""
     plan, run = plan_of(data_dir)
-    bench = open_bench(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
-    policy = fresh_policy(plan, bench, Identity.from_key_file((data_dir / "identity.key").read_bytes()))
+    model_host = open_model_host(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
+    policy = fresh_policy(plan, model_host, Identity.from_key_file((data_dir / "identity.key").read_bytes()))
     saved = Progress(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
     assert saved is not None and isinstance(policy, DeltaSetPolicy)
     policy.restore(*saved)

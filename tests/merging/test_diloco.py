@@ -7,7 +7,7 @@ from blake3 import blake3
 
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.merging.diloco import AVERAGE_EVERY, DiLoCo
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.merging.snapshots.outline import Snapshot
 from p2pnode.wire.ids import Identity
 
@@ -43,7 +43,7 @@ def node(number: int, **settings: float) -> tuple[Identity, DiLoCo]:
     identity = Identity(blake3(f"node {number}".encode()).digest())
     genesis = to_units(np.zeros(SIZE, np.float32) + np.float32(0.5))
     given = {"steps": STEPS, "wait": 0, "rate": RATE, "momentum": MU, **settings}
-    return identity, DiLoCo(Origin(genesis, identity, "ab" * 32, "main", "cd" * 32, given, number))
+    return identity, DiLoCo(PolicySetup(genesis, identity, "ab" * 32, "main", "cd" * 32, given, number))
 
 
 def exchange(a: tuple[Identity, DiLoCo], b: tuple[Identity, DiLoCo]) -> None:
@@ -54,7 +54,7 @@ def exchange(a: tuple[Identity, DiLoCo], b: tuple[Identity, DiLoCo]) -> None:
 
 def say(one: tuple[Identity, DiLoCo], target: Floats) -> None:
     begun = one[1].start()
-    one[1].publish(one[1].record(begun, inner(begun, target), Facts(STEPS, 0.0, 1, PEERS)))
+    one[1].publish(one[1].record(begun, inner(begun, target), RoundFacts(STEPS, 0.0, 1, PEERS)))
 
 
 def test_the_trajectory_is_the_golden_one() -> None:

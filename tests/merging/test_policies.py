@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 from p2pnode.compression.weights import Floats, to_units
-from p2pnode.merging.policy import Facts, Origin, Policy
+from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import POLICIES, policy_named
 from p2pnode.wire.ids import Identity
 
@@ -46,7 +46,7 @@ def genesis() -> Floats:
 def make(variant: str, number: int) -> Node:
     name, settings = VARIANTS[variant]
     identity = Identity(blake3(f"node {number}".encode()).digest())
-    origin = Origin(to_units(genesis()), identity, LINEAGE, "main", "cd" * 32, settings, number)
+    origin = PolicySetup(to_units(genesis()), identity, LINEAGE, "main", "cd" * 32, settings, number)
     return Node(identity, policy_named(name)(origin))
 
 
@@ -56,7 +56,7 @@ def progress(seed: int) -> Floats:
 
 def train(node: Node, seed: int, peers: int = 2) -> bytes:
     begun = node.policy.start()
-    draft = node.policy.record(begun, begun + progress(seed), Facts(5, 1.0, 160, peers))
+    draft = node.policy.record(begun, begun + progress(seed), RoundFacts(5, 1.0, 160, peers))
     return node.policy.publish(draft)
 
 
@@ -140,7 +140,7 @@ def test_what_is_learned_during_an_exchange_is_kept_whole(variant: str) -> None:
         exchange(a, b)
         for place, node in enumerate((a, b)):
             step = progress(2 * number + place)
-            node.policy.publish(node.policy.record(begun[place], begun[place] + step, Facts(5, 1.0, 160, 2)))
+            node.policy.publish(node.policy.record(begun[place], begun[place] + step, RoundFacts(5, 1.0, 160, 2)))
             learned += step / 2
         a.policy.merge(), b.policy.merge()
     moved = (a.policy.start() + b.policy.start()) / 2 - genesis()
@@ -347,7 +347,7 @@ def test_the_same_seeds_give_the_same_weights(variant: str) -> None:
 @every_policy
 def test_unreasonable_settings_are_refused(variant: str) -> None:
     name, _ = VARIANTS[variant]
-    origin = Origin(to_units(genesis()), make(variant, 1).identity, LINEAGE, "main", "cd" * 32, {"bits": 7}, 1)
+    origin = PolicySetup(to_units(genesis()), make(variant, 1).identity, LINEAGE, "main", "cd" * 32, {"bits": 7}, 1)
     with pytest.raises(ValueError, match="bits"):
         policy_named(name)(origin)
 

@@ -6,16 +6,16 @@ import pytest
 
 from benchmarks.frontier import SCHEMES, labels_of, run_scheme
 from benchmarks.virtualpeers import Plan
-from p2pnode.shards.split import parse_split, split
+from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.tasks.find import load_task
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 
 
 def run(name: str, seed: int = 1) -> list[dict[str, float | int | str | None]]:
     task = load_task("digits")
-    bench = Bench(task, seed=0)
-    parts = split(labels_of(task, bench), bench.samples, 4, parse_split("dirichlet:0.3"), seed)
-    return run_scheme(SCHEMES[name], bench, parts, Plan(60, seed=seed), bench.genesis)
+    model_host = ModelHost(task, seed=0)
+    parts = split_rows(labels_of(task, model_host), model_host.samples, 4, parse_split("dirichlet:0.3"), seed)
+    return run_scheme(SCHEMES[name], model_host, parts, Plan(60, seed=seed), model_host.genesis)
 
 
 @pytest.mark.parametrize("name", ["dense", "deltaset", "deltaset-0.5", "gossip", "diloco", "all-reduce"])

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, Payload
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Find, Store, decode_request, encode
+from p2pnode.wire.messages import Find, Store, decode_request, encode_message
 
 Answer = Callable[[PeerId, bytes], Awaitable[bytes]]
 
@@ -64,6 +64,6 @@ class RecordServer(TestServer):
         assert self._records is not None
         asked = decode_request(request)
         if isinstance(asked, Store):
-            return encode(self._records.serve_store(peer, asked))
+            return encode_message(self._records.serve_store(peer, asked))
         assert isinstance(asked, Find)
-        return encode(self._records.serve_find(asked))
+        return encode_message(self._records.serve_find(asked))

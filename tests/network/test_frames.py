@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from swarm_servers import TestServer
 
-from p2pnode.network.base import CHUNK_BYTES, MAX_CHUNK_BYTES, Fetched, MemorySink, Payload, StreamLimits
+from p2pnode.network.base import CHUNK_BYTES, MAX_CHUNK_BYTES, MemorySink, Payload, StreamLimits, StreamResult
 from p2pnode.network.libp2p.frames import (
     MAX_REQUEST_BYTES,
     SEND_GRACE,
     VERSION,
-    Status,
+    FrameStatus,
     fetch_stream,
     refuse_stream,
     serve_stream,
@@ -82,7 +82,7 @@ class KeepingWriter:
 
 
 def opening(size: int, digest: bytes) -> bytes:
-    return bytes([Status.OPEN]) + struct.pack(">Q32s", size, digest)
+    return bytes([FrameStatus.OPEN]) + struct.pack(">Q32s", size, digest)
 
 
 def frame(status: int, data: bytes = b"", length: int | None = None) -> bytes:
@@ -97,12 +97,12 @@ def good_stream(content: bytes, chunk: int) -> bytes:
     chunks = [content[start : start + chunk] for start in range(0, len(content), chunk)]
     return (
         opening(len(content), Payload.of(content).digest)
-        + b"".join(frame(Status.DATA, piece) for piece in chunks)
-        + frame(Status.END)
+        + b"".join(frame(FrameStatus.DATA, piece) for piece in chunks)
+        + frame(FrameStatus.END)
     )
 
 
-def receive(reader: ScriptedReader, limits: StreamLimits = LIMITS, sink: MemorySink | None = None) -> Fetched:
+def receive(reader: ScriptedReader, limits: StreamLimits = LIMITS, sink: MemorySink | None = None) -> StreamResult:
     writer = KeepingWriter()
     try:
         return run_virtual(fetch_stream(reader, writer, b"request", sink or MemorySink(), limits))
@@ -169,7 +169,7 @@ def test_any_frames_are_an_error_or_the_content(size: int, frames: list[tuple[in
 
 @pytest.mark.parametrize("length", [0, MAX_CHUNK_BYTES + 1, 2**32 - 1])
 def test_a_chunk_of_forbidden_length_is_not_read(length: int) -> None:
-    reader = ScriptedReader(opening(10**9, bytes(32)) + frame(Status.DATA, b"x", length))
+    reader = ScriptedReader(opening(10**9, bytes(32)) + frame(FrameStatus.DATA, b"x", length))
     with pytest.raises(PeerMisbehaved, match="chunk"):
         receive(reader, StreamLimits(max_bytes=10**10))
     assert reader.asked <= 64
@@ -178,12 +178,12 @@ def test_a_chunk_of_forbidden_length_is_not_read(length: int) -> None:
 def test_more_chunks_than_announced_are_not_read() -> None:
     sink = MemorySink()
     with pytest.raises(PeerMisbehaved, match="chunk"):
-        receive(ScriptedReader(opening(10, bytes(32)) + frame(Status.DATA, bytes(11))), sink=sink)
+        receive(ScriptedReader(opening(10, bytes(32)) + frame(FrameStatus.DATA, bytes(11))), sink=sink)
     assert sink.offset == 0
 
 
 def test_a_huge_offer_is_refused_before_anything_is_read() -> None:
-    reader = ScriptedReader(opening(2**63, bytes(32)) + frame(Status.DATA, bytes(1000)))
+    reader = ScriptedReader(opening(2**63, bytes(32)) + frame(FrameStatus.DATA, bytes(1000)))
     with pytest.raises(PeerMisbehaved, match="at most"):
         receive(reader)
     assert reader.asked <= 64
@@ -191,20 +191,22 @@ def test_a_huge_offer_is_refused_before_anything_is_read() -> None:
 
 def test_an_early_end_is_misbehaviour() -> None:
     with pytest.raises(PeerMisbehaved, match="ended after"):
-        receive(ScriptedReader(opening(10, bytes(32)) + frame(Status.DATA, bytes(9)) + frame(Status.END)))
+        receive(ScriptedReader(opening(10, bytes(32)) + frame(FrameStatus.DATA, bytes(9)) + frame(FrameStatus.END)))
 
 
 def test_a_long_reason_is_not_read() -> None:
     with pytest.raises(PeerMisbehaved, match="unknown frame"):
-        receive(ScriptedReader(frame(Status.REFUSED, b"x", 2**31)))
+        receive(ScriptedReader(frame(FrameStatus.REFUSED, b"x", 2**31)))
 
 
 def test_a_refusal_after_the_opening() -> None:
     with pytest.raises(PeerRefused, match="the disk is gone"):
-        receive(ScriptedReader(opening(10, bytes(32)) + frame(Status.FAILED, b"the disk is gone")))
+        receive(ScriptedReader(opening(10, bytes(32)) + frame(FrameStatus.FAILED, b"the disk is gone")))
 
 
-@pytest.mark.parametrize("said", [b"", opening(10, bytes(32)), opening(10, bytes(32)) + frame(Status.DATA, bytes(9))])
+@pytest.mark.parametrize(
+    "said", [b"", opening(10, bytes(32)), opening(10, bytes(32)) + frame(FrameStatus.DATA, bytes(9))]
+)
 def test_a_silent_sender_is_given_up(said: bytes) -> None:
     with pytest.raises(PeerTimeout):
         receive(ScriptedReader(said, hangs=True))
@@ -222,14 +224,18 @@ def test_a_sender_just_below_the_minimum_rate_is_given_up_and_one_above_is_not()
 
 def test_a_dribbling_refusal_is_given_up_too() -> None:
     with pytest.raises(PeerTimeout):
-        receive(ScriptedReader(frame(Status.REFUSED, bytes(300)), piece=1, pause=1.0))
+        receive(ScriptedReader(frame(FrameStatus.REFUSED, bytes(300)), piece=1, pause=1.0))
 
 
 def test_a_resumed_fetch_asks_for_the_rest_only() -> None:
     sink = MemorySink()
     sink.write(CONTENT[:100])
     writer = KeepingWriter()
-    rest = opening(len(CONTENT), Payload.of(CONTENT).digest) + frame(Status.DATA, CONTENT[100:]) + frame(Status.END)
+    rest = (
+        opening(len(CONTENT), Payload.of(CONTENT).digest)
+        + frame(FrameStatus.DATA, CONTENT[100:])
+        + frame(FrameStatus.END)
+    )
     fetched = run_virtual(fetch_stream(ScriptedReader(rest), writer, b"request", sink, LIMITS))
     assert bytes(writer.written) == ask(b"request", 100)
     assert sink.content() == CONTENT
@@ -252,14 +258,14 @@ def test_an_oversized_request_is_counted_and_not_read(length: int) -> None:
     server = TestServer()
     writer = serve(struct.pack(">BI", VERSION, length) + bytes(1000), server)
     assert [peer for peer, _ in server.faults] == [PEER]
-    assert writer.written[0] == Status.REFUSED
+    assert writer.written[0] == FrameStatus.REFUSED
 
 
 @given(st.integers(0, 255).filter(lambda version: version != VERSION))
 def test_another_version_is_refused_politely(version: int) -> None:
     server = TestServer()
     writer = serve(ask(b"x", version=version), server)
-    assert writer.written[0] == Status.REFUSED
+    assert writer.written[0] == FrameStatus.REFUSED
     assert server.faults == []
 
 
@@ -272,7 +278,7 @@ def test_a_request_that_never_comes_is_counted() -> None:
 def test_an_offset_past_the_end_is_refused() -> None:
     server = TestServer()
     server.payloads[b"x"] = Payload.of(b"content")
-    assert serve(ask(b"x", 2**63), server).written[0] == Status.REFUSED
+    assert serve(ask(b"x", 2**63), server).written[0] == FrameStatus.REFUSED
 
 
 def test_a_receiver_that_takes_nothing_is_given_up() -> None:
@@ -296,7 +302,7 @@ def test_a_failing_server_says_so_without_details(fault: Exception) -> None:
     server = TestServer()
     server.payloads[b"x"] = fault
     writer = serve(ask(b"x"), server)
-    assert writer.written[0] == Status.FAILED
+    assert writer.written[0] == FrameStatus.FAILED
     assert b"secret" not in writer.written
 
 

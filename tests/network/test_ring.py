@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.network.sim.faults import Fault, draw_faults, shrink
-from p2pnode.network.sim.ring import ID_BITS, Acquaintance, Routing, ring_id
+from p2pnode.network.sim.ring import ID_BITS, Acquaintance, RingRouting, ring_id
 
 ids = st.integers(0, 2**ID_BITS - 1) | st.integers(0, 300)
 
@@ -35,7 +35,7 @@ def test_nearest_looks_at_few_of_many() -> None:
 
 
 def test_joining_is_transitive_and_starting_anew_is_alone() -> None:
-    routing = Routing()
+    routing = RingRouting()
     for id in range(40):
         routing.start_anew(id)
     for id in range(1, 20):

@@ -10,7 +10,7 @@ import pytest
 from swarm_servers import TestServer
 
 from p2pnode.network.base import Health, MemorySink, StreamLimits
-from p2pnode.network.libp2p.frames import Reader, Writer
+from p2pnode.network.libp2p.frames import FrameReader, FrameWriter
 from p2pnode.network.libp2p.supervised import SupervisedNetwork
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.addresses import Address
@@ -60,7 +60,7 @@ class FakeLink:
             raise PeerUnreachable("not connected")
         return request
 
-    async def open_stream(self, peer: PeerId) -> tuple[Reader, Writer]:
+    async def open_stream(self, peer: PeerId) -> tuple[FrameReader, FrameWriter]:
         return await for_ever()  # type: ignore[no-any-return]
 
     async def nearest(self, key: str, count: int) -> list[PeerId]:

@@ -17,19 +17,19 @@ import pytest
 from p2pnode.node import control
 from p2pnode.node.control import ControlAnswer, ControlRequest, ControlServer, NotRunning, ask, socket_path
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import PeerRow, Status, Traffic
+from p2pnode.wire.status import NodeStatus, PeerRow, Traffic
 
 PEERS = tuple(PeerRow(f"peer{number}", "n" * 40, "node", ("a" * 100,), True, 1.0, 2.0, 0) for number in range(2000))
 
 
-def status(peers: tuple[PeerRow, ...] = ()) -> Status:
-    return Status(
+def status(peers: tuple[PeerRow, ...] = ()) -> NodeStatus:
+    return NodeStatus(
         id="me", name="otter", run="r", role="node", condition="alone", why="", private=False, uptime_seconds=1.0,
         clock_offset_seconds=0.0, addresses=(), invite="", daemon_starts=1, traffic=Traffic(), peers=peers, events=(),
     )  # fmt: skip
 
 
-async def obey(request: ControlRequest) -> ControlAnswer:
+async def carry_out(request: ControlRequest) -> ControlAnswer:
     if request.do == "pause":
         raise LocalProblem("there is nothing to pause")
     return ControlAnswer(said=request.do)
@@ -38,7 +38,7 @@ async def obey(request: ControlRequest) -> ControlAnswer:
 @contextlib.asynccontextmanager
 async def serving(data_dir: Path, peers: tuple[PeerRow, ...] = ()):
     left = asyncio.Event()
-    server = ControlServer(data_dir, lambda: status(peers), left.set, obey)
+    server = ControlServer(data_dir, lambda: status(peers), left.set, carry_out)
     await server.start()
     try:
         yield left

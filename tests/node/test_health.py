@@ -9,9 +9,9 @@ import pytest
 
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_parts
-from p2pnode.node.health import LATELY, PREPARED, PROBE_EVERY, PROBE_FILE, STALLED, Wellbeing
-from p2pnode.runtime.seams import World, inline
+from p2pnode.node.assemble import make_services
+from p2pnode.node.health import LATELY, PREPARED, PROBE_EVERY, PROBE_FILE, STALLED, HealthMonitor
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.errors import LocalProblem
 from tests.jobs.train.test_train_job import ME
@@ -23,11 +23,11 @@ class Disk(MemoryStorage):
     full = False
     writes = 0
 
-    def write(self, name: str, *parts: bytes | memoryview) -> None:
+    def write(self, name: str, *services: bytes | memoryview) -> None:
         self.writes += 1
         if self.full:
             raise LocalProblem("No space left on device")
-        super().write(name, *parts)
+        super().write(name, *services)
 
 
 class Patient:
@@ -35,15 +35,15 @@ class Patient:
 
     def __init__(self) -> None:
         self.clock, self.disk = HandClock(), Disk()
-        world = World(self.clock, random.Random(1), self.disk, inline, host=FakeHost())
-        self.parts = make_parts(ME, world, SimSwarm(1).network(ME.peer_id))
-        self.wellbeing = Wellbeing(world, self.parts.restraint)
-        self.parts.events.listen(self.wellbeing.hear)
+        world = Seams(self.clock, random.Random(1), self.disk, inline, host=FakeHost())
+        self.services = make_services(ME, world, SimSwarm(1).network(ME.peer_id))
+        self.health_monitor = HealthMonitor(world, self.services.limiter)
+        self.services.events.listen(self.health_monitor.hear)
 
     async def after(self, seconds: float, steps: int | None, samples: int = 10, speed: float = 5.0) -> tuple[str, ...]:
         self.clock.now += seconds
-        await self.wellbeing.look(steps, samples, speed)
-        return self.wellbeing.reasons()
+        await self.health_monitor.look(steps, samples, speed)
+        return self.health_monitor.reasons()
 
 
 def looked(test: Callable[[Patient], Awaitable[None]]) -> None:
@@ -62,7 +62,7 @@ def test_who_has_nothing_to_learn_is_well_for_ever() -> None:
 
 def test_steps_that_stop_are_noticed_and_steps_again_are_health() -> None:
     async def test(patient: Patient) -> None:
-        patient.wellbeing.learns()
+        patient.health_monitor.learns()
         assert await patient.after(PREPARED - 1, None) == ()
         assert await patient.after(2, None) == (f"learning did not begin for {PREPARED + 1:.0f} s",)
         assert await patient.after(1, 5) == ()
@@ -77,13 +77,13 @@ def test_steps_that_stop_are_noticed_and_steps_again_are_health() -> None:
 @pytest.mark.parametrize("idle", ["paused", "without samples"])
 def test_who_rests_on_purpose_is_well_and_has_time_to_begin_again(idle: str) -> None:
     async def test(patient: Patient) -> None:
-        patient.wellbeing.learns()
+        patient.health_monitor.learns()
         await patient.after(1, 5)
         if idle == "paused":
-            patient.parts.restraint.pause()
+            patient.services.limiter.pause()
         samples = 10 if idle == "paused" else 0
         assert await patient.after(10 * STALLED, 5, samples) == ()
-        patient.parts.restraint.resume()
+        patient.services.limiter.resume()
         assert await patient.after(STALLED, 5) == ()
         assert len(await patient.after(10, 5)) == 1
 
@@ -98,7 +98,7 @@ def test_a_disk_that_takes_nothing_is_found_out_and_forgotten_when_it_does_again
         patient.disk.full = False
         assert await patient.after(LATELY, None) == ()
         assert patient.disk.read(PROBE_FILE) is None
-        patient.parts.events.say("disk", "progress was not saved", warning=True)
+        patient.services.events.say("disk", "progress was not saved", warning=True)
         assert await patient.after(1, None) == ("the disk takes no writes: progress was not saved",)
 
     looked(test)
@@ -115,7 +115,7 @@ def test_the_disk_is_tried_once_a_minute_only() -> None:
 
 def test_a_loop_that_was_held_up_is_told_for_a_while() -> None:
     async def test(patient: Patient) -> None:
-        patient.parts.restraint.held_up = (patient.clock.now, 9.0)
+        patient.services.limiter.held_up = (patient.clock.now, 9.0)
         assert await patient.after(1, None) == ("the node's loop was held up for 9 s",)
         assert await patient.after(LATELY, None) == ()
 

@@ -8,20 +8,20 @@ import pytest
 
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS, exchange_rows
-from p2pnode.simulate import Lesson, Plan, Simulation, run_sim
+from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
-from p2pnode.training.progress import MAX_PARTNERS, Standings
+from p2pnode.training.progress import MAX_PARTNERS, TrainProgress
 from p2pnode.watch.graph import graph_of
 from p2pnode.wire.errors import PeerMisbehaved
 from p2pnode.wire.ids import PeerId
-from p2pnode.wire.messages import GetView, ViewExchange, ViewIs, decode_answer, decode_request, encode
+from p2pnode.wire.messages import GetView, ViewExchange, ViewIs, decode_answer, decode_request, encode_message
 
 ME, FOX, OWL = PeerId("me"), PeerId("fox"), PeerId("owl")
 
 
 def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
-    lesson = Lesson(TaskChoice("digits", device="cpu"), "iid", rounds=8)
-    plan = Plan(peers=5, seed=5, seconds=60.0, sample_every=0.0, lesson=lesson)
+    lesson = SimTraining(TaskChoice("digits", device="cpu"), "iid", rounds=8)
+    plan = Scenario(peers=5, seed=5, seconds=60.0, sample_every=0.0, lesson=lesson)
 
     async def main() -> None:
         simulation = Simulation(plan, alone=0)
@@ -61,7 +61,7 @@ def test_what_peers_say_is_bounded_and_cannot_speak_for_us() -> None:
 
 
 def test_messages_have_bounds() -> None:
-    assert decode_request(encode(GetView("run"))) == GetView("run")
+    assert decode_request(encode_message(GetView("run"))) == GetView("run")
     too_many = ViewIs(exchanges=tuple(ViewExchange("x", 0.0, 1, 1, 1) for _ in range(65)))
     for bad in (
         too_many,
@@ -70,15 +70,15 @@ def test_messages_have_bounds() -> None:
         ViewIs(exchanges=(ViewExchange("x" * 65, 0.0, 1, 1, 1),)),
     ):
         with pytest.raises(PeerMisbehaved):
-            decode_answer(encode(bad), ViewIs)
+            decode_answer(encode_message(bad), ViewIs)
 
 
 def test_partners_are_remembered_within_a_bound_the_latest_last() -> None:
-    standings = Standings(me=ME)
+    train_progress = TrainProgress(me=ME)
     for number in range(MAX_PARTNERS + 5):
-        standings.note_exchange(PeerId(f"peer{number}"), 10, 20, float(number))
-    standings.note_exchange(PeerId("peer100"), 1, 2, 1000.0)
-    assert len(standings.partners) == MAX_PARTNERS
-    newest = list(standings.partners.values())[-1]
+        train_progress.note_exchange(PeerId(f"peer{number}"), 10, 20, float(number))
+    train_progress.note_exchange(PeerId("peer100"), 1, 2, 1000.0)
+    assert len(train_progress.partners) == MAX_PARTNERS
+    newest = list(train_progress.partners.values())[-1]
     assert (newest.other, newest.count, newest.sent_bytes, newest.received_bytes) == ("peer100", 2, 11, 22)
-    assert standings.exchanges == MAX_PARTNERS + 6
+    assert train_progress.exchanges == MAX_PARTNERS + 6

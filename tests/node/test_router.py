@@ -9,9 +9,9 @@ import pytest
 
 from p2pnode.discovery.reputation import CALLS_AT_ONCE, FAULTS_TO_IGNORE
 from p2pnode.network.sim import SimSwarm
-from p2pnode.node.assemble import make_parts
-from p2pnode.node.router import NodeServer
-from p2pnode.runtime.seams import World, inline
+from p2pnode.node.assemble import make_services
+from p2pnode.node.router import Router
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.errors import PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
@@ -30,7 +30,7 @@ from p2pnode.wire.messages import (
     Stored,
     Welcome,
     decode_answer,
-    encode,
+    encode_message,
 )
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import Manifest, RunAccess, run_id, sign_manifest
@@ -68,20 +68,20 @@ class Answering:
 
     def __init__(self, access: RunAccess | None = PUBLIC) -> None:
         self.clock = HandClock()
-        world = World(self.clock, random.Random(1), MemoryStorage(), inline)
-        self.parts = make_parts(ME, world, SimSwarm(seed=1).network(ME.peer_id))
-        self.parts.clock.established = True
-        self.server = NodeServer(Host(access), self.parts)
+        world = Seams(self.clock, random.Random(1), MemoryStorage(), inline)
+        self.services = make_services(ME, world, SimSwarm(seed=1).network(ME.peer_id))
+        self.services.clock.established = True
+        self.server = Router(Host(access), self.services)
 
     def raw(self, peer: PeerId, data: bytes) -> bytes:
         return asyncio.run(self.server.answer(peer, data))
 
     def ask(self, peer: PeerId, request: Message, expected: type[Message]) -> Message:
-        return decode_answer(self.raw(peer, encode(request)), expected)
+        return decode_answer(self.raw(peer, encode_message(request)), expected)
 
 
 def announcement(who: Identity, tag: str = PUBLIC.tag, expiry: float = 1100.0) -> SignedRecord:
-    return sign_record(who, f"peers/{tag}/p", encode(Announcement(who.peer_id[-8:], tag, ())), expiry)
+    return sign_record(who, f"peers/{tag}/p", encode_message(Announcement(who.peer_id[-8:], tag, ())), expiry)
 
 
 def test_a_greeting_makes_the_peer_known_to_others() -> None:
@@ -96,7 +96,7 @@ def test_a_greeting_makes_the_peer_known_to_others() -> None:
 def test_nobody_introduces_a_forged_or_foreign_announcement_as_its_own() -> None:
     node = Answering()
     node.ask(MALLORY.peer_id, Hello(PROTOCOL, announcement=announcement(ALICE)), Welcome)
-    assert len(node.parts.table) == 0
+    assert len(node.services.table) == 0
 
 
 def test_another_protocol_is_refused_with_both_numbers() -> None:
@@ -121,19 +121,19 @@ def test_a_forged_record_costs_standing_and_a_wrong_clock_does_not() -> None:
     node = Answering()
     with pytest.raises(PeerRefused, match="malformed"):
         node.ask(MALLORY.peer_id, Store((announcement(ALICE),)), Stored)
-    assert node.parts.standing.faults_of(MALLORY.peer_id) == 1
+    assert node.services.reputation.faults_of(MALLORY.peer_id) == 1
     late = announcement(ALICE, expiry=1000.0 + 86_400)
     assert node.ask(ALICE.peer_id, Store((late,)), Stored) == Stored(("untimely",))
-    assert node.parts.standing.faults_of(ALICE.peer_id) == 0
+    assert node.services.reputation.faults_of(ALICE.peer_id) == 0
 
 
 def test_a_flood_is_refused_and_others_are_served() -> None:
     node = Answering()
-    answers = [node.raw(MALLORY.peer_id, encode(Ping())) for _ in range(int(CALLS_AT_ONCE) + 10)]
+    answers = [node.raw(MALLORY.peer_id, encode_message(Ping())) for _ in range(int(CALLS_AT_ONCE) + 10)]
     with pytest.raises(PeerRefused, match="busy"):
         decode_answer(answers[-1], Pong)
     assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(1000.0, knows_you=False)
-    assert node.parts.calls.traffic.refused == 10
+    assert node.services.calls.traffic.refused == 10
 
 
 def test_a_peer_that_only_sends_rubbish_is_ignored_for_a_while() -> None:
@@ -156,10 +156,10 @@ def test_ten_thousand_strangers_with_rubbish_leave_memory_bounded_and_the_node_w
             node.clock.now += 0.01
             await node.server.answer(rng.choice(strangers), rng.randbytes(rng.randrange(200)))
             if number % 100 == 0:
-                await node.server.answer(ALICE.peer_id, encode(Ping()))
+                await node.server.answer(ALICE.peer_id, encode_message(Ping()))
 
     asyncio.run(flood())
     assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(node.clock.now, knows_you=False)
-    assert len(node.parts.table) == 0
-    assert len(node.parts.records.kept) == 0
-    assert sum(node.parts.standing.faults_of(peer) for peer in strangers) > 5000
+    assert len(node.services.table) == 0
+    assert len(node.services.records.kept) == 0
+    assert sum(node.services.reputation.faults_of(peer) for peer in strangers) > 5000

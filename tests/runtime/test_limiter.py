@@ -13,15 +13,15 @@ import pytest
 from p2pnode.config.options import NO_LIMITS, GuestSettings
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_parts
+from p2pnode.node.assemble import make_services
 from p2pnode.node.control import ControlRequest
-from p2pnode.runtime.limiter import PAUSED_FILE, Restraint, limits_in_words
+from p2pnode.runtime.limiter import PAUSED_FILE, Limiter, limits_in_words
 from p2pnode.runtime.limits import parse_schedule
-from p2pnode.runtime.seams import World, inline
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.errors import LocalProblem, UsageError
-from p2pnode.wire.status import Event, Guest, Machine
+from p2pnode.wire.status import Guest, Machine, NodeEvent
 from tests.jobs.train.test_train_job import ME, Setup
 
 QUIET = Machine(cpu=0.1, own_cpu=0.1, memory_bytes=1, memory_free_bytes=1)
@@ -49,27 +49,27 @@ class Guesthouse:
         self, settings: GuestSettings = NO_LIMITS, host: FakeHost | None = None, storage: MemoryStorage | None = None
     ) -> None:
         self.storage = storage or MemoryStorage()
-        world = World(SimClock(0.0), random.Random(1), self.storage, inline, host=host)
-        parts = make_parts(ME, world, SimSwarm(1).network(ME.peer_id), settings)
-        self.restraint: Restraint = parts.restraint
-        self.events: list[Event] = []
-        parts.events.listen(self.events.append)
+        world = Seams(SimClock(0.0), random.Random(1), self.storage, inline, host=host)
+        services = make_services(ME, world, SimSwarm(1).network(ME.peer_id), settings)
+        self.limiter: Limiter = services.limiter
+        self.events: list[NodeEvent] = []
+        services.events.listen(self.events.append)
 
 
 def test_a_pause_holds_at_once_and_over_restarts_until_resumed() -> None:
     async def main() -> None:
         first = Guesthouse()
-        await first.restraint.free()
-        assert "until `resume`" in first.restraint.pause()
-        assert first.restraint.why == first.restraint.status().paused == "paused by you"
-        assert first.restraint.brake()
+        await first.limiter.free()
+        assert "until `resume`" in first.limiter.pause()
+        assert first.limiter.why == first.limiter.status().paused == "paused by you"
+        assert first.limiter.brake()
         again = Guesthouse(storage=first.storage)
-        await again.restraint.keep()
+        await again.limiter.keep()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(again.restraint.free(), 100.0)
-        assert again.restraint.resume() == "working again"
-        await again.restraint.free()
-        assert not again.restraint.brake()
+            await asyncio.wait_for(again.limiter.free(), 100.0)
+        assert again.limiter.resume() == "working again"
+        await again.limiter.free()
+        assert not again.limiter.brake()
         assert again.storage.read(PAUSED_FILE) is None
         assert [event.kind for event in again.events] == ["paused", "working"]
 
@@ -78,13 +78,13 @@ def test_a_pause_holds_at_once_and_over_restarts_until_resumed() -> None:
 
 def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
     class Full(MemoryStorage):
-        def write(self, name: str, *parts: bytes | memoryview) -> None:
+        def write(self, name: str, *services: bytes | memoryview) -> None:
             raise LocalProblem("No space left on device")
 
     async def main() -> None:
         house = Guesthouse(storage=Full())
-        house.restraint.pause()
-        assert house.restraint.why
+        house.limiter.pause()
+        assert house.limiter.why
         assert [event.kind for event in house.events if event.warning] == ["disk"]
 
     run_virtual(main())
@@ -102,10 +102,10 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
 def test_each_rule_makes_it_rest_and_work_again(settings: GuestSettings, host: FakeHost, why: str) -> None:
     async def main() -> None:
         house = Guesthouse(settings, host)
-        keeping = asyncio.create_task(house.restraint.keep())
-        await until(lambda: house.restraint.why == why and house.restraint.machine is not None)
+        keeping = asyncio.create_task(house.limiter.keep())
+        await until(lambda: house.limiter.why == why and house.limiter.machine is not None)
         host.load, host.at = QUIET, 60
-        await until(lambda: house.restraint.why == "")
+        await until(lambda: house.limiter.why == "")
         keeping.cancel()
         assert [event.kind for event in house.events] == (["paused", "working"] if why else [])
 
@@ -115,8 +115,8 @@ def test_each_rule_makes_it_rest_and_work_again(settings: GuestSettings, host: F
 def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
     async def main() -> None:
         house = Guesthouse(GuestSettings(schedule=parse_schedule("01:00-02:00"), idle_only=True))
-        await house.restraint.keep()
-        assert house.restraint.why == ""
+        await house.limiter.keep()
+        assert house.limiter.why == ""
 
     run_virtual(main())
 
@@ -124,18 +124,20 @@ def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
 def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
     async def main() -> None:
         house = Guesthouse(GuestSettings(max_upload=64_000.0), FakeHost(at=600))
-        said = house.restraint.obey(ControlRequest("limits", limits={"max-download": "1M", "max-cpu": 0.5}), True).said
+        said = house.limiter.carry_out(
+            ControlRequest("limits", limits={"max-download": "1M", "max-cpu": 0.5}), True
+        ).said
         assert said.endswith("upload 64 kB/s, download 1000 kB/s, cpu 50%")
-        house.restraint.limit({"max-upload": "off", "schedule": "22:00-07:00"})
-        assert house.restraint.why == "outside 22:00-07:00"
-        before = house.restraint.settings
+        house.limiter.limit({"max-upload": "off", "schedule": "22:00-07:00"})
+        assert house.limiter.why == "outside 22:00-07:00"
+        before = house.limiter.settings
         for wrong in ({"max-upload": "lots"}, {"max-disk": "1GB"}, {"idle-only": 3}, {"max-upload": "1M", "x": "y"}):
             with pytest.raises(UsageError):
-                house.restraint.limit(wrong)
-        assert house.restraint.settings is before
-        house.restraint.limit(dict.fromkeys(("schedule", "max-cpu", "max-download"), "off"))
-        assert house.restraint.settings == NO_LIMITS
-        assert house.restraint.why == ""
+                house.limiter.limit(wrong)
+        assert house.limiter.settings is before
+        house.limiter.limit(dict.fromkeys(("schedule", "max-cpu", "max-download"), "off"))
+        assert house.limiter.settings == NO_LIMITS
+        assert house.limiter.why == ""
 
     run_virtual(main())
 
@@ -143,9 +145,9 @@ def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
 def test_who_learns_nothing_has_limits_and_nothing_to_pause() -> None:
     async def main() -> None:
         house = Guesthouse()
-        assert house.restraint.obey(ControlRequest("limits"), learns=False).said.endswith("none")
+        assert house.limiter.carry_out(ControlRequest("limits"), learns=False).said.endswith("none")
         with pytest.raises(LocalProblem, match="nothing to pause"):
-            house.restraint.obey(ControlRequest("pause"), learns=False)
+            house.limiter.carry_out(ControlRequest("pause"), learns=False)
 
     run_virtual(main())
 
@@ -153,11 +155,11 @@ def test_who_learns_nothing_has_limits_and_nothing_to_pause() -> None:
 def test_the_brake_holds_training_to_its_part_of_the_time() -> None:
     async def main() -> None:
         house = Guesthouse(GuestSettings(max_cpu=0.125), FakeHost(cores=2))
-        house.restraint.brake()
+        house.limiter.brake()
         worked, begun = time.thread_time(), time.perf_counter()
         while time.thread_time() - worked < 0.05:
             sum(range(1000))
-            house.restraint.brake()
+            house.limiter.brake()
         assert time.perf_counter() - begun >= 0.05 / 0.25 * 0.8, "a quarter of one of two cores"
 
     asyncio.run(main())
@@ -165,9 +167,9 @@ def test_the_brake_holds_training_to_its_part_of_the_time() -> None:
 
 def test_fewer_threads_are_tried_where_less_of_the_machine_is_allowed() -> None:
     async def main() -> None:
-        assert Guesthouse(host=FakeHost(cores=8)).restraint.cores is None
-        assert Guesthouse(GuestSettings(max_cpu=0.5), FakeHost(cores=8)).restraint.cores == 5
-        assert Guesthouse(GuestSettings(max_cpu=0.01), FakeHost(cores=8)).restraint.cores == 2
+        assert Guesthouse(host=FakeHost(cores=8)).limiter.cores is None
+        assert Guesthouse(GuestSettings(max_cpu=0.5), FakeHost(cores=8)).limiter.cores == 5
+        assert Guesthouse(GuestSettings(max_cpu=0.01), FakeHost(cores=8)).limiter.cores == 2
 
     run_virtual(main())
 
@@ -175,7 +177,7 @@ def test_fewer_threads_are_tried_where_less_of_the_machine_is_allowed() -> None:
 def test_a_round_under_way_ends_early_and_is_published_and_no_other_begins() -> None:
     async def main() -> None:
         setup = Setup()
-        learning, restraint = setup.learning, setup.parts.restraint
+        learning, limiter = setup.learning, setup.services.limiter
         assert not await learning.resume()
         await learning.save()
         done = 0
@@ -185,7 +187,7 @@ def test_a_round_under_way_ends_early_and_is_published_and_no_other_begins() -> 
             nonlocal done
             done += 1
             if done == 3:
-                restraint.pause()
+                limiter.pause()
             return step(*arguments)  # type: ignore[arg-type]
 
         learning.trainer._step = third_step_pauses  # type: ignore[method-assign, assignment]
@@ -193,8 +195,8 @@ def test_a_round_under_way_ends_early_and_is_published_and_no_other_begins() -> 
         keeping = asyncio.create_task(learning.keep())
         await asyncio.sleep(100.0)
         assert learning.trainer.steps_done == 3
-        assert learning.standings.rounds == len(list(setup.policy.set.log)) == 1
-        restraint.resume()
+        assert learning.train_progress.rounds == len(list(setup.policy.set.log)) == 1
+        limiter.resume()
         await asyncio.sleep(100.0)
         assert learning.trainer.steps_done > 3
         keeping.cancel()

@@ -12,7 +12,7 @@ from p2pnode.runtime.limits import (
     DAY,
     LEAST_DUTY,
     QUIET_AFTER,
-    Circumstances,
+    MachineSituation,
     Rules,
     Schedule,
     Use,
@@ -59,22 +59,22 @@ def test_a_slip_in_a_schedule_is_one_clear_line(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@given(st.builds(Circumstances, MINUTES, st.booleans(), st.booleans(), st.booleans()))
-def test_without_rules_only_the_user_makes_it_rest(now: Circumstances) -> None:
+@given(st.builds(MachineSituation, MINUTES, st.booleans(), st.booleans(), st.booleans()))
+def test_without_rules_only_the_user_makes_it_rest(now: MachineSituation) -> None:
     assert resting(now, Rules()) == ("paused by you" if now.paused else "")
 
 
 @pytest.mark.parametrize(
     ("now", "why"),
     [
-        (Circumstances(minute=60), ""),
-        (Circumstances(minute=600), "outside 22:00-07:00"),
-        (Circumstances(minute=60, on_battery=True), "on battery"),
-        (Circumstances(minute=60, in_use=True), "the machine is in use"),
-        (Circumstances(minute=600, paused=True, on_battery=True), "paused by you"),
+        (MachineSituation(minute=60), ""),
+        (MachineSituation(minute=600), "outside 22:00-07:00"),
+        (MachineSituation(minute=60, on_battery=True), "on battery"),
+        (MachineSituation(minute=60, in_use=True), "the machine is in use"),
+        (MachineSituation(minute=600, paused=True, on_battery=True), "paused by you"),
     ],
 )
-def test_each_rule_says_why(now: Circumstances, why: str) -> None:
+def test_each_rule_says_why(now: MachineSituation, why: str) -> None:
     rules = Rules(pause_on_battery=True, idle_only=True, schedule=parse_schedule("22:00-07:00"))
     assert resting(now, rules) == why
 

@@ -20,10 +20,10 @@ from p2pnode.wire.messages import (
     Ping,
     Pong,
     Refused,
-    SwapSights,
+    SwapNeighbours,
     Welcome,
     decode_request,
-    encode,
+    encode_message,
 )
 from p2pnode.wire.records import SignedRecord, sign_record
 
@@ -59,16 +59,16 @@ class Liar:
     async def _pester(self, address: Address, tag: str) -> None:
         await self._greet(address, tag)
         push = self._rng.random() < 0.5
-        await self.network.call(address.peer, encode(Exchange(tag, "main", self._garbage(), push)), 2.0)
+        await self.network.call(address.peer, encode_message(Exchange(tag, "main", self._garbage(), push)), 2.0)
 
     async def _greet(self, address: Address, tag: str) -> None:
         await self.network.contact(address, 2.0)
-        await self.network.call(address.peer, encode(Hello(PROTOCOL, self._word(self.identity, tag))), 2.0)
+        await self.network.call(address.peer, encode_message(Hello(PROTOCOL, self._word(self.identity, tag))), 2.0)
 
     def _word(self, who: Identity, tag: str) -> SignedRecord:
         now = asyncio.get_running_loop().time()
         word = Announcement("liar", tag, (self.network.host.address,), started=now, circle=self._circle())
-        return sign_record(who, f"peers/{tag}/p", encode(word), EPOCH + now + 200.0)
+        return sign_record(who, f"peers/{tag}/p", encode_message(word), EPOCH + now + 200.0)
 
     def _tag(self) -> str:
         access = self._simulation.processes[0].node.access
@@ -90,12 +90,14 @@ class Liar:
         if isinstance(message, Exchange):
             self.asked += 1
             self._heard = [*self._heard[-20:], message.body or b"empty"]
-            return encode(Exchanged(self._garbage()))
+            return encode_message(Exchanged(self._garbage()))
         if isinstance(message, Ping):
-            return encode(Pong(EPOCH + asyncio.get_running_loop().time()))
+            return encode_message(Pong(EPOCH + asyncio.get_running_loop().time()))
         if isinstance(message, Hello):
-            return encode(Welcome(PROTOCOL, EPOCH + asyncio.get_running_loop().time(), role="node", name="liar"))
-        return encode(Refused("no", "never"))
+            return encode_message(
+                Welcome(PROTOCOL, EPOCH + asyncio.get_running_loop().time(), role="node", name="liar")
+            )
+        return encode_message(Refused("no", "never"))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         return Payload.of(self._rng.randbytes(1000))
@@ -115,7 +117,7 @@ class Useless(Liar):
         return await super().answer(peer, request) if isinstance(message, Ping | Hello) else await self._rest()
 
     async def _rest(self) -> bytes:
-        return encode(Refused("no", "never"))
+        return encode_message(Refused("no", "never"))
 
 
 class Silent(Useless):
@@ -137,4 +139,4 @@ class Teller(Useless):
         await self.network.contact(address, 2.0)
         for some in (self._ghosts[:8], self._ghosts[8:]):
             told = tuple(self._word(ghost, tag) for ghost in some)
-            await self.network.call(address.peer, encode(SwapSights(tag, told)), 2.0)
+            await self.network.call(address.peer, encode_message(SwapNeighbours(tag, told)), 2.0)

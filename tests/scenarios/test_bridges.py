@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from p2pnode.config.task_choice import TaskChoice
-from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import BRIDGE, delta_of
 from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.similarity.annealing import ROUNDS_TO_ONE
-from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim, simulate
+from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 
 HALVES = TaskChoice(str(Path(__file__).with_name("halves.py")), device="cpu", given=frozenset({"spec"}))
@@ -23,17 +23,17 @@ QUIET = 30.0  # virtual seconds in which nobody trains
 
 def test_each_circle_has_one_set_with_bridges_to_the_other() -> None:
     choice = TaskChoice("digits", settings={"bridge": 6.0}, device="cpu")
-    lesson = Lesson(choice, "dirichlet:0.3", rounds=10, circle=3)
+    lesson = SimTraining(choice, "dirichlet:0.3", rounds=10, circle=3)
 
     async def main() -> list[DeltaSetPolicy]:
-        simulation = Simulation(Plan(peers=6, seed=5, sample_every=0.0, lesson=lesson), alone=0)
+        simulation = Simulation(Scenario(peers=6, seed=5, sample_every=0.0, lesson=lesson), alone=0)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, 200.0)
         simulation.rest()
         await simulation.go_on(QUIET)
         nodes = [process.node for _, process in sorted(simulation.processes.items())]
-        drawn = {(one.peer_id, other) for one in nodes for other in one.learner.standings.partners}  # type: ignore[union-attr]
+        drawn = {(one.peer_id, other) for one in nodes for other in one.learner.train_progress.partners}  # type: ignore[union-attr]
         here, there = ({node.peer_id for node in nodes[part]} for part in (slice(0, 3), slice(3, 6)))
         assert any(one in here and other in there for one, other in drawn), "bridges are exchanges too"
         found = [node.learner.policy for node in nodes]  # type: ignore[union-attr]
@@ -81,19 +81,19 @@ def old_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ROUNDS_TO_ONE, "shared", 1.0)  # type: ignore[arg-type]
 
 
-async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[Learning, float]:
+async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob, float]:
     """A node alone in its circle, after so many rounds, and how good it is then.
 
     It never saw three of the ten classes; two of the three beside it did.
     """
-    lesson = Lesson(replace(HALVES, settings={"bridge": bridge}), "parts", rounds=rounds, circle=3)
-    simulation = Simulation(Plan(peers=4, seed=3, sample_every=0.0, lesson=lesson), alone=0)
+    lesson = SimTraining(replace(HALVES, settings={"bridge": bridge}), "parts", rounds=rounds, circle=3)
+    simulation = Simulation(Scenario(peers=4, seed=3, sample_every=0.0, lesson=lesson), alone=0)
     await simulation.start()
     assert simulation.watch is not None
     await simulation.learn(simulation.watch, 400.0)
     alone = simulation.processes[3].node.learner
     assert alone is not None
-    assert alone.exchanging.circle() == []
+    assert alone.exchange_loop.circle() == []
     return alone, (await simulation.finish()).summaries[3].accuracy or 0.0
 
 
@@ -106,7 +106,7 @@ def test_who_is_alone_in_its_circle_takes_in_the_work_of_others_over_bridges() -
     assert len(bridges) >= 5, "in every second round or so"
     assert all(len(delta_of(entry, deltas.rules)) for entry in bridges)
     assert {entry.other for entry in bridges} == {circle_lineage(alone._terms.genesis, "circle 0")}
-    whys = [alone.likeness.kinship(peer).why for peer in alone.standings.partners]
+    whys = [alone.likeness.kinship(peer).why for peer in alone.train_progress.partners]
     assert any("bridge to" in why for why in whys)
     assert not any("circle" in why for why in whys), "nobody is in its circle"
 

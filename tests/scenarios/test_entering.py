@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from p2pnode.circles.advice import SPLIT
 from p2pnode.config.task_choice import TaskChoice
-from p2pnode.node.entrance import NodeSettings, Share
-from p2pnode.simulate import Lesson, Plan, run_sim
+from p2pnode.node.entrance import DataPart, NodeSettings
+from p2pnode.simulate import Scenario, SimTraining, run_sim
 from p2pnode.simulate.compute import one_thread
-from p2pnode.wire.status import Event
+from p2pnode.wire.status import NodeEvent
 from tests.scenarios.test_forming_circles import FOREVER, Watched
 
 LATE = SPLIT
@@ -31,20 +31,20 @@ class Latecomer(Watched):
         return self.kind if index == LATE else index % 2
 
     def _settings(self, index: int) -> NodeSettings:
-        usual = replace(super()._settings(index), share=Share("labels:5", self.kind_of(index), 2, 1))
+        usual = replace(super()._settings(index), share=DataPart("labels:5", self.kind_of(index), 2, 1))
         return replace(usual, bootstrap=(self.address(self.door),)) if index == LATE else usual
 
-    def _note(self, index: int, event: Event) -> None:
+    def _note(self, index: int, event: NodeEvent) -> None:
         super()._note(index, event)
         if index == LATE and event.kind == "circle":
             self.said += (event.text,)
 
 
 def test_a_newcomer_enters_by_what_its_data_teach() -> None:
-    lesson = Lesson(TaskChoice("digits", device="cpu", aim="own"), rounds=FOREVER, mean_steps=60.0)
+    lesson = SimTraining(TaskChoice("digits", device="cpu", aim="own"), rounds=FOREVER, mean_steps=60.0)
 
     async def main() -> None:
-        simulation = Latecomer(Plan(peers=SPLIT + 1, seed=4, sample_every=0.0, lesson=lesson), alone=0)
+        simulation = Latecomer(Scenario(peers=SPLIT + 1, seed=4, sample_every=0.0, lesson=lesson), alone=0)
         await simulation.start()
         await simulation.go_on_until(60.0, circles=2)
         circles = simulation.circles()

@@ -8,12 +8,12 @@ import pytest
 
 from p2pnode.circles.advice import FEWEST, MAX_CIRCLE, SPLIT
 from p2pnode.config.task_choice import TaskChoice
-from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.lineage import circle_lineage
-from p2pnode.simulate import Lesson, Plan, Simulation, run_sim, simulate
+from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.run import GENESIS
-from p2pnode.wire.status import Event
+from p2pnode.wire.status import NodeEvent
 
 FOREVER = 100_000
 
@@ -23,11 +23,11 @@ class Watched(Simulation):
 
     changes = 0
 
-    def _note(self, index: int, event: Event) -> None:
+    def _note(self, index: int, event: NodeEvent) -> None:
         super()._note(index, event)
         self.changes += event.kind == "circle"
 
-    def learning(self) -> dict[int, Learning]:
+    def learning(self) -> dict[int, TrainJob]:
         nodes = {index: process.node.learner for index, process in sorted(self.processes.items())}
         return {index: learner for index, learner in nodes.items() if learner is not None}
 
@@ -47,10 +47,10 @@ class Watched(Simulation):
 
 
 def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_the_other() -> None:
-    lesson = Lesson(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=FOREVER)
+    lesson = SimTraining(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=FOREVER)
 
     async def main() -> None:
-        simulation = Watched(Plan(peers=SPLIT + 1, seed=3, seconds=400.0, sample_every=0.0, lesson=lesson), alone=0)
+        simulation = Watched(Scenario(peers=SPLIT + 1, seed=3, seconds=400.0, sample_every=0.0, lesson=lesson), alone=0)
         await simulation.start()
         await simulation.go_on_until(60.0, circles=2)
         circles = simulation.circles()

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from p2pnode.node.control import ControlRequest
 from p2pnode.simulate import Simulation
-from p2pnode.wire.status import LearningStatus
+from p2pnode.wire.status import TrainStatus
 from tests.scenarios.test_training import LESSON, PLAN, check_one_set, run_then_rest
 
 SMALL = replace(PLAN, peers=3, lesson=replace(LESSON, rounds=10))
 RESTS = 1
 
 
-def learning(simulation: Simulation, index: int) -> LearningStatus:
+def learning(simulation: Simulation, index: int) -> TrainStatus:
     found = simulation.processes[index].node.status().learning
     assert found is not None
     return found
@@ -24,7 +24,7 @@ def test_who_rests_does_nothing_and_answers_and_the_others_go_on() -> None:
     async def rest(simulation: Simulation) -> None:
         await asyncio.sleep(8.0)
         node = simulation.processes[RESTS].node
-        await node.obey(ControlRequest("pause"))
+        await node.carry_out(ControlRequest("pause"))
         await asyncio.sleep(3.0)  # what was under way ends
         before, others = learning(simulation, RESTS), learning(simulation, 0)
         served = node.status().traffic.calls_served
@@ -37,7 +37,7 @@ def test_who_rests_does_nothing_and_answers_and_the_others_go_on() -> None:
         for index in (0, 2):
             rows = simulation.processes[index].node.status().peers
             assert all(row.present for row in rows), "it is there for the others"
-        await node.obey(ControlRequest("resume"))
+        await node.carry_out(ControlRequest("resume"))
 
     result, found = run_then_rest(SMALL, rest)
     check_one_set(found, 3)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.network.sim import Fault
-from p2pnode.simulate import Lesson, Plan, SimResult
+from p2pnode.simulate import Scenario, SimResult, SimTraining
 from tests.scenarios.test_travelling import play
 
 ALONE = TaskChoice("digits", device="cpu", policy="gossip", settings={"density": 1e-6})  # merges bring nothing
-LESSON = Lesson(ALONE, "labels:5", rounds=20, visits=True)
-PLAN = Plan(peers=3, seed=5, seconds=300.0, sample_every=0.0, spread=3.0, lesson=LESSON)
+LESSON = SimTraining(ALONE, "labels:5", rounds=20, visits=True)
+PLAN = Scenario(peers=3, seed=5, seconds=300.0, sample_every=0.0, spread=3.0, lesson=LESSON)
 
 
 def mean_test_loss(result: SimResult) -> float:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from p2pnode.simulate import Plan, Simulation, run_sim
+from p2pnode.simulate import Scenario, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from tests.scenarios.test_training import LESSON, PLAN
 
 
-def learned(plan: Plan) -> Simulation:
+def learned(plan: Scenario) -> Simulation:
     async def main() -> Simulation:
         simulation = Simulation(plan, alone=0)
         await simulation.start()

@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 
 from p2pnode.network.sim import Fault, Links, churn_faults, draw_faults
-from p2pnode.node.health import Wellbeing
+from p2pnode.node.health import HealthMonitor
 from p2pnode.node.node import NodeSettings
-from p2pnode.simulate import Plan, SimResult, run_plan, simulate
+from p2pnode.simulate import Scenario, SimResult, run_plan, simulate
 
 DAY = 86400.0
-PLAN = Plan(peers=16, seed=3, seconds=200.0)
+PLAN = Scenario(peers=16, seed=3, seconds=200.0)
 HALF = tuple(range(8, 16))
 
 
@@ -158,10 +158,10 @@ def test_any_mixture_of_faults_heals(seed: int) -> None:
 
 
 def test_a_bug_in_looking_after_the_node_ends_it_and_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(self: Wellbeing, *how: object) -> None:
+    async def broken(self: HealthMonitor, *how: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Wellbeing, "look", broken)
+    monkeypatch.setattr(HealthMonitor, "look", broken)
     with pytest.raises(ExceptionGroup) as heard:
         simulate(2, seconds=5)
     assert heard.group_contains(RuntimeError, match="a bug")

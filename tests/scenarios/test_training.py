@@ -14,12 +14,12 @@ import pytest
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.network.sim import Fault, Links
-from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_plan, run_sim, simulate
+from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_plan, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 from tests.scenarios.hostile import Liar
 
-LESSON = Lesson(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=15)
-PLAN = Plan(peers=8, seed=3, seconds=300.0, sample_every=0.0, lesson=LESSON)
+LESSON = SimTraining(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=15)
+PLAN = Scenario(peers=8, seed=3, seconds=300.0, sample_every=0.0, lesson=LESSON)
 QUIET = 40.0  # virtual seconds in which nobody trains
 
 
@@ -33,7 +33,7 @@ def policies(simulation: Simulation) -> dict[int, DeltaSetPolicy]:
 
 
 def run_then_rest(
-    plan: Plan, beside: Callable[[Simulation], Awaitable[None]] | None = None
+    plan: Scenario, beside: Callable[[Simulation], Awaitable[None]] | None = None
 ) -> tuple[SimResult, dict[int, DeltaSetPolicy]]:
     """Let a swarm learn; then let it exchange without learning. Returns the policies as they are then."""
 

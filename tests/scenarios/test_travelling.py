@@ -10,16 +10,16 @@ import numpy as np
 
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.network.sim import Fault
-from p2pnode.simulate import Lesson, Plan, SimResult, Simulation, run_sim
+from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES, Digits
 
-LESSON = Lesson(TaskChoice("digits", device="cpu", policy="gossip"), "labels:2", rounds=10, share_data=True)
-PLAN = Plan(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, lesson=LESSON)
+LESSON = SimTraining(TaskChoice("digits", device="cpu", policy="gossip"), "labels:2", rounds=10, share_data=True)
+PLAN = Scenario(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, lesson=LESSON)
 QUIET = 20.0  # virtual seconds in which nobody trains
 
 
-def play(plan: Plan, look: Callable[[Simulation], None] = lambda simulation: None) -> SimResult:
+def play(plan: Scenario, look: Callable[[Simulation], None] = lambda simulation: None) -> SimResult:
     """Let a swarm learn, then let what is on its way arrive; `look` at it in the end."""
 
     async def main() -> SimResult:
@@ -90,7 +90,7 @@ def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> No
             assert process.node.learner is not None
             trainer = process.node.learner.trainer
             rows = trainer.pool._rows.numpy()
-            wrong, out = trainer.bench.labels[rows] != right[rows], trainer.pool.scores.states.quarantined
+            wrong, out = trainer.model_host.labels[rows] != right[rows], trainer.pool.scores.states.quarantined
             counts[:] += (wrong & out).sum(), out.sum(), wrong.sum()
 
     play(plan, look)

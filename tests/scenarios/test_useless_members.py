@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from p2pnode.config.task_choice import TaskChoice
-from p2pnode.jobs.train.job import Learning
-from p2pnode.simulate import Lesson, Plan, Simulation, run_sim
+from p2pnode.jobs.train.job import TrainJob
+from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.ids import Identity, PeerId, sha256
 from tests.scenarios.hostile import Liar, Silent, Teller, Useless
 
-LESSON = Lesson(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=1000)
-PLAN = Plan(peers=4, seed=3, seconds=300.0, sample_every=0.0, lesson=LESSON)
+LESSON = SimTraining(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=1000)
+PLAN = Scenario(peers=4, seed=3, seconds=300.0, sample_every=0.0, lesson=LESSON)
 BEFORE, SETTLING, WATCHED = 15.0, 8.0, 20.0  # virtual seconds
 FEWEST = 15  # exchanges of a node in that time; without liars it has about thirty
 
@@ -31,7 +31,7 @@ def first_ids(count: int, before: PeerId) -> list[Identity]:
     return found
 
 
-def learning_of(simulation: Simulation) -> list[Learning]:
+def learning_of(simulation: Simulation) -> list[TrainJob]:
     found = [process.node.learner for process in simulation.processes.values()]
     return [learner for learner in found if learner is not None]
 
@@ -48,14 +48,14 @@ def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[i
         lives = [asyncio.ensure_future(liar.live(SETTLING + WATCHED)) for liar in liars]
 
         def exchanges() -> list[int]:
-            partners = [learning.standings.partners for learning in learning_of(simulation)]
+            partners = [learning.train_progress.partners for learning in learning_of(simulation)]
             return [sum(row.count for peer, row in rows.items() if peer in honest) for rows in partners]
 
         await simulation.go_on(SETTLING)
         before = exchanges()
         await simulation.go_on(WATCHED)
         counts = [after - earlier for after, earlier in zip(exchanges(), before, strict=True)]
-        members = {peer for learning in learning_of(simulation) for peer in learning.exchanging.run_members()}
+        members = {peer for learning in learning_of(simulation) for peer in learning.exchange_loop.run_members()}
         await asyncio.gather(*lives)
         await simulation.finish()
         return counts, members - honest

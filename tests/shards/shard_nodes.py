@@ -10,24 +10,24 @@ from typing import TypeVar
 import numpy as np
 
 from p2pnode.discovery.admission import Admission
-from p2pnode.network.base import Fetched, Payload, Seconds, Sink, StreamLimits
+from p2pnode.network.base import Payload, Seconds, Sink, StreamLimits, StreamResult
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_parts
-from p2pnode.runtime.seams import World, inline
-from p2pnode.shards.driver import Holdings
+from p2pnode.node.assemble import make_services
+from p2pnode.runtime.seams import Seams, inline
+from p2pnode.shards.driver import ShardDriver
 from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.maintenance import CareRules
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
-from p2pnode.shards.store import Entry
+from p2pnode.shards.store import StoredShard
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import GetShard, Refused, TellShards, decode_request, decode_stream_request, encode
+from p2pnode.wire.messages import GetShard, Refused, SyncShards, decode_request, decode_stream_request, encode_message
 from p2pnode.wire.run import RunAccess
-from p2pnode.wire.status import Event
+from p2pnode.wire.status import NodeEvent
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 IMPATIENT = CareRules(period=1.0, meet_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)
@@ -79,9 +79,9 @@ class FatefulDisk(MemoryStorage):
         if self.fate is not None:
             self.fate.pass_by()
 
-    def write(self, name: str, *parts: Part) -> None:
+    def write(self, name: str, *services: Part) -> None:
         self._pass_by()
-        super().write(name, *parts)
+        super().write(name, *services)
 
     def delete(self, name: str) -> None:
         self._pass_by()
@@ -104,7 +104,7 @@ class FatefulNetwork:
         self._fate.pass_by()
         return answer
 
-    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> StreamResult:
         self._fate.pass_by()
         fetched = await self._network.fetch(peer, request, sink, limits)
         self._fate.pass_by()
@@ -121,7 +121,7 @@ class ShardNode:
         self.disk = FatefulDisk()
         self.room: int | None = None
         self.own: list[tuple[str, bytes]] = []
-        self.events: list[Event] = []
+        self.events: list[NodeEvent] = []
         self.blamed: list[tuple[str, str]] = []
         self.alive = False
         self.starts = 0
@@ -137,12 +137,12 @@ class ShardNode:
         self.network: SimNetwork = self.world.swarm.network(self.peer)
         self.fate = self.disk.fate = Fate(self._killed)
         rng = random.Random(f"{self.number} {self.starts}")
-        world = World(SimClock(0.0), rng, self.disk, inline)
-        self.parts = make_parts(self.identity, world, FatefulNetwork(self.network, self.fate))  # type: ignore[arg-type]
-        self.parts.standing.fault = self._blame  # type: ignore[method-assign]
-        self.parts.events.listen(self.events.append)
+        world = Seams(SimClock(0.0), rng, self.disk, inline)
+        self.services = make_services(self.identity, world, FatefulNetwork(self.network, self.fate))  # type: ignore[arg-type]
+        self.services.reputation.fault = self._blame  # type: ignore[method-assign]
+        self.services.events.listen(self.events.append)
         admission = Admission(RUN, self.peer, "main")
-        self.holdings = Holdings(self.parts, admission, LAYOUT, self.members, self.room, self.world.rules)
+        self.shard_driver = ShardDriver(self.services, admission, LAYOUT, self.members, self.room, self.world.rules)
         await self.network.start(self)
         for other in self.world.nodes:
             if other is not self:
@@ -152,8 +152,8 @@ class ShardNode:
 
     async def _live(self) -> None:
         self._bring()
-        await self.holdings.start()
-        await self.holdings.keep()
+        await self.shard_driver.start()
+        await self.shard_driver.keep()
 
     def _bring(self) -> None:
         """What is this node's own has files here, unless it was given away: more can happen to files."""
@@ -162,7 +162,7 @@ class ShardNode:
             record = files.record(id)
             if (record.kept or record.highest is None) and files.samples(id) is None:
                 files.put_samples(id, content)
-            self.holdings._shelf.entries[id] = Entry()
+            self.shard_driver._shard_store.entries[id] = StoredShard()
 
     def members(self) -> list[PeerId]:
         return [node.peer for node in self.world.nodes if node is not self and node.alive]
@@ -181,14 +181,14 @@ class ShardNode:
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
         self.fate.pass_by()
         message = decode_request(request)
-        assert isinstance(message, TellShards)
+        assert isinstance(message, SyncShards)
         try:
-            answer = encode(await self.holdings.answer(peer, message))
+            answer = encode_message(await self.shard_driver.answer(peer, message))
         except PeerMisbehaved as fault:
             self.misbehaved(peer, str(fault))
-            answer = encode(Refused("malformed", str(fault)[:200]))
+            answer = encode_message(Refused("malformed", str(fault)[:200]))
         except PeerRefused as refusal:
-            answer = encode(Refused(refusal.code, refusal.why))
+            answer = encode_message(Refused(refusal.code, refusal.why))
         self.fate.pass_by()
         return answer
 
@@ -196,7 +196,7 @@ class ShardNode:
         self.fate.pass_by()
         message = decode_stream_request(request)
         assert isinstance(message, GetShard)
-        return self.bend(await self.holdings.payload(peer, message))
+        return self.bend(await self.shard_driver.payload(peer, message))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._blame(peer, why, 0.0)
@@ -233,11 +233,11 @@ class Shards:
 
     def holders(self, id: str) -> list[int]:
         """Who believes to hold a shard."""
-        return [node.number for node in self.nodes if node.alive and id in node.holdings.held()]
+        return [node.number for node in self.nodes if node.alive and id in node.shard_driver.held()]
 
     def having(self, id: str) -> list[int]:
         """Whose disk has the samples, whole."""
-        return [node.number for node in self.nodes if node.alive and id in node.holdings.ids()]
+        return [node.number for node in self.nodes if node.alive and id in node.shard_driver.ids()]
 
 
 def play(count: int, act: Callable[[Shards], Awaitable[T]], links: Links = STILL) -> T:

@@ -41,7 +41,7 @@ def handoff_with_kills(count: int, kills: Mapping[int, int], leaving: bool = Fal
             fate = shards.nodes[number].fate
             fate.dies_at = fate.places + place
         shipment = Shipment(id, receiver.peer, "", 100, move=True)
-        handing = giver.holdings.hand_over_all(20.0) if leaving else giver.holdings.give(shipment)
+        handing = giver.shard_driver.hand_over_all(20.0) if leaving else giver.shard_driver.give(shipment)
         giving = asyncio.ensure_future(handing)
         await asyncio.sleep(8.0)
         died = [node for node in shards.nodes if not node.alive]
@@ -53,7 +53,7 @@ def handoff_with_kills(count: int, kills: Mapping[int, int], leaving: bool = Fal
         giving.cancel()
         await asyncio.gather(giving, return_exceptions=True)
         holders = shards.holders(id)
-        return Outcome(len(died), holders, all(shards.nodes[number].holdings.read(id) for number in holders))
+        return Outcome(len(died), holders, all(shards.nodes[number].shard_driver.read(id) for number in holders))
 
     return play(count, act)
 
@@ -99,7 +99,9 @@ def storm(seed: int, count: int, shards_each: int = 4, seconds: int = 40) -> Sto
         for task in giving:
             task.cancel()
         await asyncio.gather(*giving, return_exceptions=True)
-        lost = [id for id in ids if not any(shards.nodes[number].holdings.read(id) for number in shards.holders(id))]
+        lost = [
+            id for id in ids if not any(shards.nodes[number].shard_driver.read(id) for number in shards.holders(id))
+        ]
         return Storm(kills, moved[0], lost, [id for id in ids if len(shards.holders(id)) > 1])
 
     return play(count, act, links=Links(latency=0.02, jitter=0.02, loss=0.02))
@@ -113,8 +115,8 @@ async def _restart_dead(shards: Shards) -> int:
 
 
 async def _give_some(shards: Shards, node: ShardNode, rng: random.Random, moved: list[int]) -> None:
-    held, others = node.holdings.held(), [other for other in shards.nodes if other is not node]
+    held, others = node.shard_driver.held(), [other for other in shards.nodes if other is not node]
     if held:
         shipment = Shipment(rng.choice(held), rng.choice(others).peer, "", 100, move=rng.random() < 0.5)
-        given = await node.holdings.give(shipment)
+        given = await node.shard_driver.give(shipment)
         moved[0] += given

@@ -66,10 +66,10 @@ def test_more_trust_samples_less_until_retired_and_forgetting_brings_back():
 def test_quarantine_needs_three_models_that_have_learnt_the_rest():
     assert codes(told(untouched(2), "ab", [0.02, 0.9])) == [ACTIVE, ACTIVE]
     assert codes(told(untouched(2), "abc", [0.02, 0.9], usual=0.15)) == [ACTIVE, ACTIVE], "they learnt nothing yet"
-    aside = told(untouched(2), "abc", [0.02, 0.9])
-    assert codes(aside) == [QUARANTINED, ACTIVE]
-    assert reason(aside, 0) == "quarantined: 0.02 by 3 models"
-    assert chances(aside).tolist() == [0, 1]
+    background = told(untouched(2), "abc", [0.02, 0.9])
+    assert codes(background) == [QUARANTINED, ACTIVE]
+    assert reason(background, 0) == "quarantined: 0.02 by 3 models"
+    assert chances(background).tolist() == [0, 1]
 
 
 def test_failures_among_successes_are_not_enough():
@@ -79,9 +79,9 @@ def test_failures_among_successes_are_not_enough():
 
 
 def test_one_model_that_learns_it_brings_a_datum_back():
-    aside = told(untouched(1), "abc", [0.02])
-    assert codes(told(aside, "d", [0.3])) == [QUARANTINED]
-    back = told(aside, "d", [0.97])
+    background = told(untouched(1), "abc", [0.02])
+    assert codes(told(background, "d", [0.3])) == [QUARANTINED]
+    back = told(background, "d", [0.97])
     assert codes(back) == [ACTIVE]
     assert codes(told(back, "a", [0.02])) == [ACTIVE], "d still knows it"
 

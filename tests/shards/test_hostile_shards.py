@@ -12,18 +12,18 @@ import pytest
 from p2pnode.network.base import Payload
 from p2pnode.shards import protocol as talk
 from p2pnode.shards.handoff.certificate import Certificate, claim, countersign, following, offer, sign_release
-from p2pnode.shards.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode
+from p2pnode.shards.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode_handoff
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import MAX_SHARD_BYTES, encode_samples
-from p2pnode.shards.visits import History, encode_history, with_visit
+from p2pnode.shards.visits import VisitHistory, encode_history, with_visit
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
-from p2pnode.wire.messages import GetShard, TellShards
+from p2pnode.wire.messages import GetShard, SyncShards
 from p2pnode.wire.run import RunAccess
 from tests.shards.shard_nodes import RUN, ShardNode, Shards, play, shard
 
 ID, CONTENT = shard(1)
 OTHER_ID, OTHER_CONTENT = shard(2)
-NO_VISITS = encode_history(History(ID))
+NO_VISITS = encode_history(VisitHistory(ID))
 
 
 def packed(content: bytes = CONTENT, history: bytes = NO_VISITS) -> bytes:
@@ -38,17 +38,17 @@ async def begun(shards: Shards) -> tuple[ShardNode, ShardNode]:
 
 
 async def given(giver: ShardNode, receiver: ShardNode, id: str = ID) -> bool:
-    return await giver.holdings.give(Shipment(id, receiver.peer, "", 100))
+    return await giver.shard_driver.give(Shipment(id, receiver.peer, "", 100))
 
 
 async def told(sender: ShardNode, receiver: ShardNode, *words: bytes) -> None:
-    await receiver.holdings.answer(sender.peer, TellShards(RUN.tag, "main", words))
+    await receiver.shard_driver.answer(sender.peer, SyncShards(RUN.tag, "main", words))
 
 
 # ---- wrong bytes ----
 
 
-FUTURE = with_visit(Shards(1).nodes[0].identity, History(ID), "m", 1, 0.1, 0.2, 9e9)
+FUTURE = with_visit(Shards(1).nodes[0].identity, VisitHistory(ID), "m", 1, 0.1, 0.2, 9e9)
 FORGED = msgspec.structs.replace(FUTURE, visits=(msgspec.structs.replace(FUTURE.visits[0], after=0.9, time=1.0),))
 
 
@@ -62,7 +62,7 @@ FORGED = msgspec.structs.replace(FUTURE, visits=(msgspec.structs.replace(FUTURE.
         (b"abc", "without content"),
         (packed(history=encode_history(FUTURE)), "from the future"),
         (packed(history=encode_history(FORGED)), "not signed by its visitor"),
-        (packed(history=encode_history(History(OTHER_ID))), "another shard"),
+        (packed(history=encode_history(VisitHistory(OTHER_ID))), "another shard"),
         (packed(history=b"\xc1"), "malformed visit history"),
     ],
     ids=["content", "shape", "oversize", "cut", "nothing", "future", "forged", "another's history", "junk history"],
@@ -81,13 +81,15 @@ def test_wrong_bytes_are_refused_cost_standing_and_the_giver_keeps(data, why) ->
 def test_a_sender_that_leaves_out_its_own_visit_loses_standing() -> None:
     async def act(shards: Shards) -> None:
         giver, receiver = await begun(shards)
-        giver.holdings.set_history(with_visit(giver.identity, History(ID), "m", 1, 0.1, 0.2, giver.parts.clock.now()))
+        giver.shard_driver.set_history(
+            with_visit(giver.identity, VisitHistory(ID), "m", 1, 0.1, 0.2, giver.services.clock.now())
+        )
         assert await given(giver, receiver)
         assert await given(receiver, giver)
         await asyncio.sleep(5.0)
         receiver.disk.delete(f"runs/{RUN.run}/shards/{ID}.samples")  # its cache; the history stays
         await asyncio.sleep(3.0)
-        giver.holdings.set_history(History(ID))
+        giver.shard_driver.set_history(VisitHistory(ID))
         assert not await given(giver, receiver)
         assert any("left out" in fault for fault in receiver.faults(giver))
 
@@ -104,14 +106,16 @@ def certificates(me: ShardNode, other: ShardNode) -> dict[str, bytes]:
     another = RunAccess.parse("zzzzzzzzzzzzzzzzzzzzzzzzzz").tag
     return {
         "junk": b"\xc1",
-        "another run": encode(Certified(claim(me.identity, another, OTHER_ID, (me.peer,)))),
-        "forged": encode(Certified(forged)),
-        "one signature": encode(Certified(offered)),
-        "not between us": encode(Offer(offer(me.identity, following(own, 1, me.peer, (me.peer,))))),
-        "a keeper that is no peer": encode(Certified(claim(me.identity, RUN.tag, OTHER_ID, (me.peer, "x" * 20)))),
-        "too far ahead": encode(Offer(offer(me.identity, following(own, 1 << 40, other.peer, (other.peer,))))),
-        "another's release": encode(Release(own, me.peer, bytes(64))),
-        "forged release": encode(Release(own, other.peer, bytes(64))),
+        "another run": encode_handoff(Certified(claim(me.identity, another, OTHER_ID, (me.peer,)))),
+        "forged": encode_handoff(Certified(forged)),
+        "one signature": encode_handoff(Certified(offered)),
+        "not between us": encode_handoff(Offer(offer(me.identity, following(own, 1, me.peer, (me.peer,))))),
+        "a keeper that is no peer": encode_handoff(
+            Certified(claim(me.identity, RUN.tag, OTHER_ID, (me.peer, "x" * 20)))
+        ),
+        "too far ahead": encode_handoff(Offer(offer(me.identity, following(own, 1 << 40, other.peer, (other.peer,))))),
+        "another's release": encode_handoff(Release(own, me.peer, bytes(64))),
+        "forged release": encode_handoff(Release(own, other.peer, bytes(64))),
     }
 
 
@@ -130,7 +134,7 @@ def test_marks_that_are_cut_off_are_refused() -> None:
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
         with pytest.raises(PeerMisbehaved, match="cut off"):
-            await other.holdings.answer(one.peer, TellShards(RUN.tag, "main", (), True, b"123"))
+            await other.shard_driver.answer(one.peer, SyncShards(RUN.tag, "main", (), True, b"123"))
 
     play(2, act)
 
@@ -139,9 +143,9 @@ def test_another_run_gets_nothing() -> None:
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
         with pytest.raises(PeerRefused, match="unknown run"):
-            await other.holdings.answer(one.peer, TellShards("another", "main"))
+            await other.shard_driver.answer(one.peer, SyncShards("another", "main"))
         with pytest.raises(PeerRefused, match="unknown run"):
-            await other.holdings.payload(one.peer, GetShard("another", "main", b"", ID, b""))
+            await other.shard_driver.payload(one.peer, GetShard("another", "main", b"", ID, b""))
 
     play(2, act)
 
@@ -158,7 +162,7 @@ def test_one_peer_cannot_fill_the_room_with_offers() -> None:
         giver, receiver = shards.nodes
         taken = [await given(giver, receiver, id) for id, _ in giver.own]
         assert sum(taken) == 5, "half of the room, and the one that goes beyond it"
-        assert receiver.holdings.free_bytes == 3 * len(CONTENT)
+        assert receiver.shard_driver.free_bytes == 3 * len(CONTENT)
 
     play(2, act)
 
@@ -166,7 +170,7 @@ def test_one_peer_cannot_fill_the_room_with_offers() -> None:
 def test_words_without_end_are_refused() -> None:
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
-        word = encode(Kept(RUN.tag, ID, bytes(32)))
+        word = encode_handoff(Kept(RUN.tag, ID, bytes(32)))
         for _ in range(15):
             await told(one, other, *[word] * 100)
         with pytest.raises(PeerRefused, match="slow down"):
@@ -180,14 +184,14 @@ def test_words_about_shards_that_do_not_concern_us_leave_nothing_behind(monkeypa
 
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
-        one.holdings.payload = refuse  # type: ignore[method-assign]
+        one.shard_driver.payload = refuse  # type: ignore[method-assign]
         for number in range(20):
             id = f"{number:032x}"
             strange = claim(one.identity, RUN.tag, id, (one.peer,))
             ours = claim(one.identity, RUN.tag, f"{number + 100:032x}", (one.peer, other.peer))
             words = [Certified(strange), MayDrop(strange), Kept(RUN.tag, id, bytes(32)), Certified(ours)]
-            await told(one, other, *map(encode, words))
-        assert len(other.holdings._shelf.entries) == 5
+            await told(one, other, *map(encode_handoff, words))
+        assert len(other.shard_driver._shard_store.entries) == 5
         assert len(other.disk.names(f"runs/{RUN.run}/shards")) == 5
 
     play(2, act)
@@ -221,7 +225,7 @@ def test_who_is_neither_named_nor_offered_a_shard_does_not_get_it(what) -> None:
         giver, taker = await begun(shards)
         request = GetShard(RUN.tag, "main", b"", ID, shown(giver, taker)[what]())
         with pytest.raises((PeerRefused, PeerMisbehaved)):
-            await giver.holdings.payload(taker.peer, request)
+            await giver.shard_driver.payload(taker.peer, request)
         assert shards.holders(ID) == [0]
 
     play(2, act)
@@ -230,14 +234,14 @@ def test_who_is_neither_named_nor_offered_a_shard_does_not_get_it(what) -> None:
 def test_who_signs_itself_a_shard_and_releases_the_others_cannot_make_them_delete_it() -> None:
     async def act(shards: Shards) -> None:
         one, liar = await begun(shards)
-        before = one.holdings._shelf.state(ID).record.highest
+        before = one.shard_driver._shard_store.state(ID).record.highest
         assert before is not None
         lie = countersign(liar.identity, offer(liar.identity, following(before, 50, liar.peer, (liar.peer,))))
         release = Release(lie, one.peer, sign_release(liar.identity, lie, one.peer))
-        await told(liar, one, encode(Certified(lie)), encode(release))
-        assert one.holdings.held() == [] and not one.holdings._shelf.state(ID).record.kept
-        assert not await one.holdings._shelf.make_room(1, len(CONTENT))
-        assert one.holdings.ids() == [ID]
+        await told(liar, one, encode_handoff(Certified(lie)), encode_handoff(release))
+        assert one.shard_driver.held() == [] and not one.shard_driver._shard_store.state(ID).record.kept
+        assert not await one.shard_driver._shard_store.make_room(1, len(CONTENT))
+        assert one.shard_driver.ids() == [ID]
 
     play(2, act)
 
@@ -245,11 +249,11 @@ def test_who_signs_itself_a_shard_and_releases_the_others_cannot_make_them_delet
 def test_who_shows_a_newer_certificate_is_believed_and_served() -> None:
     async def act(shards: Shards) -> None:
         giver, taker = await begun(shards)
-        before = giver.holdings._shelf.state(ID).record.highest
+        before = giver.shard_driver._shard_store.state(ID).record.highest
         assert before is not None
         offered = offer(giver.identity, following(before, 1, taker.peer, (taker.peer,)))
         request = GetShard(RUN.tag, "main", b"", ID, msgspec.msgpack.encode(countersign(taker.identity, offered)))
-        assert (await giver.holdings.payload(taker.peer, request)).size == len(packed())
-        assert giver.holdings.held() == [] and giver.holdings.ids() == [ID]
+        assert (await giver.shard_driver.payload(taker.peer, request)).size == len(packed())
+        assert giver.shard_driver.held() == [] and giver.shard_driver.ids() == [ID]
 
     play(2, act)

@@ -11,7 +11,7 @@ import pytest
 
 from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.link_rate import LinkRate
-from p2pnode.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Passing, mark_of, marks_in, marks_of
+from p2pnode.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Passing, marks_in, marks_of, pass_mark
 from p2pnode.shards.route import ShardView, Shipment
 from p2pnode.wire.errors import PeerRefused
 from p2pnode.wire.ids import PeerId
@@ -115,7 +115,7 @@ def test_what_went_while_peers_were_asked_is_not_sent() -> None:
         one.held.shards.clear()
         return needs()
 
-    one._parts.calls.ask = ask
+    one._services.calls.ask = ask
     assert once(one) is None and one.held.given == []
 
 
@@ -137,10 +137,10 @@ def test_who_trains_on_what_it_gets_gets_more() -> None:
     one = passing({})
 
     async def ask(peer, request, expected, timeout):
-        told = {mark_of(shipment.shard) for shipment in one.held.given}
-        return needs(visited=[shard for shard in SHARDS if mark_of(shard) in told]) if peer == FOX else needs(room=0)
+        told = {pass_mark(shipment.shard) for shipment in one.held.given}
+        return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in told]) if peer == FOX else needs(room=0)
 
-    one._parts.calls.ask = ask
+    one._services.calls.ask = ask
     for _ in range(29):
         once(one)
     assert len(one.held.given) == 29
@@ -177,7 +177,7 @@ def test_what_this_node_says_of_itself() -> None:
     one = passing({})
     told = one.needs(FOX, GetNeeds(RUN.tag, "main"))
     assert told.counts == (90, 10) and told.room_bytes == 1 << 30
-    assert marks_in(told.visited) == {mark_of(shard) for shard in SHARDS[:2]}
-    assert marks_in(told.waiting) == {mark_of(SHARDS[2])}
+    assert marks_in(told.visited) == {pass_mark(shard) for shard in SHARDS[:2]}
+    assert marks_in(told.waiting) == {pass_mark(SHARDS[2])}
     with pytest.raises(PeerRefused):
         one.needs(FOX, GetNeeds("another run", "main"))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.jobs.train.model_swap_rules import choose_swap
-from p2pnode.shards.route import RULES, PeerView, RouteRules, ShardView, choose_shipment, needs, not_most_similar
-from p2pnode.shards.visits import Past
+from p2pnode.shards.route import RULES, RouteRules, ShardCandidate, ShardView, choose_shipment, needs, not_most_similar
+from p2pnode.shards.visits import EarlierVisits
 
 NOW = 10_000.0
 
@@ -22,16 +22,16 @@ def counts(*numbers: float) -> np.ndarray:
     return np.array(numbers, np.float64)
 
 
-def past(model: str, after: float, time: float = NOW - 60, before: float = 0.1) -> Past:
-    return Past(model, 1, before, after, time)
+def past(model: str, after: float, time: float = NOW - 60, before: float = 0.1) -> EarlierVisits:
+    return EarlierVisits(model, 1, before, after, time)
 
 
-def shard(name: str, confidence: float = 0.5, *pasts: Past, size: int = 1000, labels=None) -> ShardView:
+def shard(name: str, confidence: float = 0.5, *pasts: EarlierVisits, size: int = 1000, labels=None) -> ShardView:
     return ShardView(name, size, confidence, labels, {line.model: line for line in pasts})
 
 
-def peer(name: str, **fields: object) -> PeerView:
-    return PeerView(name, f"model of {name}", **fields)
+def peer(name: str, **fields: object) -> ShardCandidate:
+    return ShardCandidate(name, f"model of {name}", **fields)
 
 
 def chosen(shards, peers, rule="combined", budget=10_000, seed=0, **more):
@@ -50,7 +50,7 @@ shard_views = st.builds(
     ),
 )
 peer_views = st.builds(
-    PeerView,
+    ShardCandidate,
     peer=st.sampled_from([f"peer{n}" for n in range(5)]),
     model=st.sampled_from("abcdef"),
     counts=st.none() | st.lists(numbers, min_size=3, max_size=3).map(lambda found: counts(*found)),
@@ -121,9 +121,9 @@ class TestConfidence:
         assert chosen([shard("hard", 0.02, *failed[:2], past("c", 0.6))], [peer("p")], "confidence") is not None
 
     def test_what_is_put_aside_here_stays(self):
-        aside = replace(shard("noise", 0.2), quarantined=0.6)
-        assert all(chosen([aside], [peer("p")], rule) is None for rule in RULES)
-        assert chosen([replace(aside, quarantined=0.2)], [peer("p")], "confidence") is not None
+        background = replace(shard("noise", 0.2), quarantined=0.6)
+        assert all(chosen([background], [peer("p")], rule) is None for rule in RULES)
+        assert chosen([replace(background, quarantined=0.2)], [peer("p")], "confidence") is not None
 
     def test_to_a_model_that_has_not_seen_it_or_long_ago(self):
         lately = [past(f"model of {name}", 0.5, NOW - ago) for name, ago in (("p", 60), ("q", 90_000))]

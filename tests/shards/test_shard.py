@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2pnode.shards.shard import cut, indices_of, shard_id
+from p2pnode.shards.shard import cut_shards, indices_of, shard_id
 from p2pnode.tasks.digits import Digits
 
 
@@ -19,16 +19,16 @@ def columns(count: int, seed: int = 0) -> dict[str, np.ndarray]:
 @settings(deadline=None, max_examples=40)
 @given(count=st.integers(0, 700), size=st.integers(1, 250), seed=st.integers(0, 2**32))
 def test_every_sample_is_in_exactly_one_shard(count, size, seed):
-    shards = cut(columns(count), seed, size)
+    shards = cut_shards(columns(count), seed, size)
     assert np.array_equal(indices_of(shards), np.arange(count))
     lengths = {len(shard) for shard in shards}
     assert not lengths or max(lengths) - min(lengths) <= 1
 
 
 def test_equal_data_seed_and_size_give_equal_shards():
-    one, other = cut(columns(500), 7), cut(columns(500), 7)
+    one, other = cut_shards(columns(500), 7), cut_shards(columns(500), 7)
     assert [shard.id for shard in one] == [shard.id for shard in other]
-    assert [shard.id for shard in cut(columns(500), 8)] != [shard.id for shard in one]
+    assert [shard.id for shard in cut_shards(columns(500), 8)] != [shard.id for shard in one]
 
 
 def test_the_name_is_of_the_content_not_of_the_place():
@@ -60,7 +60,7 @@ def test_the_byte_order_of_a_machine_does_not_show():
 
 def test_shards_mix_classes():
     data = {name: column.numpy() for name, column in Digits().data().items()}
-    for shard in cut(data, seed=1):
+    for shard in cut_shards(data, seed=1):
         assert 90 <= len(shard) <= 110
         assert len(np.unique(data["y"][shard.indices])) == 10
 
@@ -69,4 +69,4 @@ def test_known_names_stay():
     """What is stored and announced by name must not change with the code, the machine or numpy's version."""
     samples = {"x": np.arange(6, dtype=np.uint8).reshape(3, 2), "y": np.array([1, 2, 3])}
     assert shard_id(samples, np.arange(3)) == "c39bfe83d45f56cfbd4e6d55a5cf32c3"
-    assert [shard.indices.tolist() for shard in cut(samples, seed=9, size=1)] == [[1], [2], [0]]
+    assert [shard.indices.tolist() for shard in cut_shards(samples, seed=9, size=1)] == [[1], [2], [0]]

@@ -28,7 +28,7 @@ async def begun(shards: Shards) -> ShardNode:
 
 async def give(shards: Shards, giver: int, to: int, move: bool = False) -> bool:
     shipment = Shipment(ID, shards.nodes[to].peer, "", len(CONTENT), move)
-    given = await shards.nodes[giver].holdings.give(shipment)
+    given = await shards.nodes[giver].shard_driver.give(shipment)
     await asyncio.sleep(10.0)
     return given
 
@@ -50,15 +50,15 @@ def test_what_is_given_has_a_new_holder_and_stays_with_the_giver_unless_moved(co
         await begun(shards)
         arrived: list[str] = []
         gone: list[str] = []
-        shards.nodes[1].holdings.on_arrival(arrived.append)
-        shards.nodes[0].holdings.on_gone(gone.append)
+        shards.nodes[1].shard_driver.on_arrival(arrived.append)
+        shards.nodes[0].shard_driver.on_gone(gone.append)
         had = 1 in shards.having(ID)
         assert await give(shards, 0, 1, move)
         assert shards.holders(ID) == [1] and set(having) <= set(shards.having(ID))
         assert arrived == ([] if had else [ID]) and gone == ([ID] if move else [])
-        samples = shards.nodes[1].holdings.read(ID)
+        samples = shards.nodes[1].shard_driver.read(ID)
         assert all((samples[name] == column).all() for name, column in columns(1).items())
-        row = shards.nodes[1].holdings.row(ID)
+        row = shards.nodes[1].shard_driver.row(ID)
         assert (row.holder, row.here, row.received, row.samples) == (shards.nodes[1].peer, True, True, 5)
 
     play(count, act)
@@ -67,10 +67,10 @@ def test_what_is_given_has_a_new_holder_and_stays_with_the_giver_unless_moved(co
 def test_visits_travel_with_the_shard() -> None:
     async def act(shards: Shards) -> None:
         node = await begun(shards)
-        history = with_visit(node.identity, node.holdings.history(ID), "m", 3, 0.2, 0.6, node.parts.clock.now())
-        node.holdings.set_history(history)
+        history = with_visit(node.identity, node.shard_driver.history(ID), "m", 3, 0.2, 0.6, node.services.clock.now())
+        node.shard_driver.set_history(history)
         await give(shards, 0, 1)
-        assert shards.nodes[1].holdings.history(ID) == history and shards.nodes[1].holdings.row(ID).visits == 1
+        assert shards.nodes[1].shard_driver.history(ID) == history and shards.nodes[1].shard_driver.row(ID).visits == 1
 
     play(2, act)
 
@@ -101,9 +101,9 @@ def test_hundreds_of_shards_that_rest_cost_little() -> None:
         await shards.start()
         await asyncio.sleep(60.0)
         assert all(len(shards.having(id)) == 2 for id, _ in shards.nodes[0].own)
-        before = [node.parts.calls.traffic.frozen() for node in shards.nodes]
+        before = [node.services.calls.traffic.frozen() for node in shards.nodes]
         await asyncio.sleep(60.0)
-        after = [node.parts.calls.traffic.frozen() for node in shards.nodes]
+        after = [node.services.calls.traffic.frozen() for node in shards.nodes]
         sent = sum(b.sent_bytes - a.sent_bytes for a, b in zip(before, after, strict=True))
         assert sent < 300 * 8 * 150, "more than marks of what each knows"
 
@@ -155,7 +155,7 @@ def test_who_comes_back_with_an_old_certificate_believes_the_newer_one() -> None
         await node.start()
         await asyncio.sleep(30.0)
         assert shards.holders(ID) == [2]
-        assert holder(node.holdings._shelf.state(ID)) == shards.nodes[2].peer
+        assert holder(node.shard_driver._shard_store.state(ID)) == shards.nodes[2].peer
 
     play(3, act)
 
@@ -166,9 +166,9 @@ def test_who_comes_back_with_an_old_certificate_believes_the_newer_one() -> None
 def test_who_leaves_hands_over_what_is_only_there_and_says_so() -> None:
     async def act(shards: Shards) -> None:
         node = await begun(shards)
-        assert node.holdings.only_here == [ID]
+        assert node.shard_driver.only_here == [ID]
         node.task.cancel()
-        await node.holdings.hand_over_all(20.0)
+        await node.shard_driver.hand_over_all(20.0)
         assert node.said("handing over") == [
             "1 shard is only here; handing over before leaving",
             "1 shard is handed over",
@@ -183,7 +183,7 @@ def test_who_leaves_takes_nothing_more_not_even_what_it_has() -> None:
     async def act(shards: Shards) -> None:
         await begun(shards)
         assert await give(shards, 0, 1) and shards.having(ID) == [0, 1]
-        await shards.nodes[0].holdings.hand_over_all(20.0)
+        await shards.nodes[0].shard_driver.hand_over_all(20.0)
         assert not await give(shards, 1, 0) and shards.holders(ID) == [1]
 
     play(2, act)
@@ -192,8 +192,8 @@ def test_who_leaves_takes_nothing_more_not_even_what_it_has() -> None:
 def test_nothing_is_handed_over_that_others_keep() -> None:
     async def act(shards: Shards) -> None:
         node = await begun(shards)
-        assert node.holdings.only_here == []
-        await node.holdings.hand_over_all(20.0)
+        assert node.shard_driver.only_here == []
+        await node.shard_driver.hand_over_all(20.0)
         assert shards.holders(ID) == [0] and not node.said("handing over")
 
     play(3, act)
@@ -202,7 +202,7 @@ def test_nothing_is_handed_over_that_others_keep() -> None:
 def test_when_all_leave_at_once_the_shard_stays_where_it_was() -> None:
     async def act(shards: Shards) -> None:
         node = await begun(shards)
-        await asyncio.gather(*(each.holdings.hand_over_all(20.0) for each in shards.nodes))
+        await asyncio.gather(*(each.shard_driver.hand_over_all(20.0) for each in shards.nodes))
         assert shards.holders(ID) == [0] and "still only here" in node.said("handing over")[-1]
 
     play(2, act)
@@ -244,7 +244,7 @@ def test_a_receiver_whose_disk_is_full_refuses_and_the_giver_keeps(monkeypatch) 
     async def act(shards: Shards) -> None:
         await begun(shards)
 
-        def full(name: str, *parts: Part) -> None:
+        def full(name: str, *services: Part) -> None:
             raise LocalProblem("the disk is full")
 
         monkeypatch.setattr(shards.nodes[1].disk, "write", full)
@@ -282,10 +282,10 @@ def test_a_receiver_without_room_refuses_and_drops_cache_first() -> None:
         await shards.start()
         await asyncio.sleep(5.0)
         assert await give(shards, 0, 1)
-        assert not await shards.nodes[0].holdings.give(Shipment(other, shards.nodes[1].peer, "", 100))
+        assert not await shards.nodes[0].shard_driver.give(Shipment(other, shards.nodes[1].peer, "", 100))
         assert shards.holders(other) == [0] and shards.holders(ID) == [1]
         assert await give(shards, 1, 0)  # what is left of it at node 1 is cache now
-        assert await shards.nodes[0].holdings.give(Shipment(other, shards.nodes[1].peer, "", 100))
+        assert await shards.nodes[0].shard_driver.give(Shipment(other, shards.nodes[1].peer, "", 100))
         assert shards.having(ID) == [0] and shards.holders(other) == [1]
 
     play(2, act)

@@ -9,7 +9,7 @@ import pytest
 from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.handoff.certificate import claim
 from p2pnode.shards.handoff.state import NOTHING, Record
-from p2pnode.shards.visits import History, with_visit
+from p2pnode.shards.visits import VisitHistory, with_visit
 from p2pnode.storage.files import DiskStorage, MemoryStorage, Storage
 from p2pnode.wire.ids import Identity
 
@@ -26,7 +26,7 @@ def test_samples_records_and_visits_are_kept_apart(storage: Storage) -> None:
     files = ShardFiles(storage, "runs/x/shards")
     assert (files.known(), files.samples(SHARD), files.record(SHARD)) == ([], None, NOTHING)
     record = Record(claim(ME, "run", SHARD, (ME.peer_id,)), 1, kept=True)
-    history = with_visit(ME, History(OTHER), "m", 1, 0.1, 0.5, 10.0)
+    history = with_visit(ME, VisitHistory(OTHER), "m", 1, 0.1, 0.5, 10.0)
     files.put_samples(SHARD, b"samples")
     files.put_record(SHARD, record)
     files.put_record(OTHER, record)
@@ -34,7 +34,7 @@ def test_samples_records_and_visits_are_kept_apart(storage: Storage) -> None:
     again = ShardFiles(storage, "runs/x/shards")
     assert again.known() == [SHARD, OTHER] and again.with_samples() == {SHARD}
     assert (again.samples(SHARD), again.record(SHARD), again.history(OTHER)) == (b"samples", record, history)
-    assert again.history(SHARD) == History(SHARD)
+    assert again.history(SHARD) == VisitHistory(SHARD)
     again.delete_samples(SHARD)
     assert again.samples(SHARD) is None and again.record(SHARD) == record
     assert storage.used("runs") > 0
@@ -44,4 +44,4 @@ def test_what_is_damaged_counts_as_not_there(storage: Storage) -> None:
     files = ShardFiles(storage, "runs/x/shards")
     storage.write(f"runs/x/shards/{SHARD}.record", b"\xc1")
     storage.write(f"runs/x/shards/{SHARD}.visits", b"\xc1")
-    assert files.record(SHARD) == NOTHING and files.history(SHARD) == History(SHARD)
+    assert files.record(SHARD) == NOTHING and files.history(SHARD) == VisitHistory(SHARD)

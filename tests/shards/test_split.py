@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p2pnode.shards.shard import Shard, ShardId
-from p2pnode.shards.split import Split, claimed, owner, parse_split, split
+from p2pnode.shards.split import Split, claimed, owner, parse_split, split_rows
 from p2pnode.wire.errors import UsageError
 
 SHARDS = [Shard(ShardId(f"shard{number}"), np.arange(3)) for number in range(400)]
@@ -44,31 +44,31 @@ class TestDealing:
     @pytest.mark.parametrize("how", ["iid", "parts", "dirichlet:0.3", "dirichlet:100", "labels:2", "labels:10"])
     @pytest.mark.parametrize("n", [1, 5, 8, 32])
     def test_no_sample_twice_nobody_without_and_the_same_by_seed(self, how, n):
-        parts = split(LABELS, 1000, n, parse_split(how), seed=3)
+        parts = split_rows(LABELS, 1000, n, parse_split(how), seed=3)
         everything = np.concatenate(parts)
         assert len(parts) == n and all(len(part) for part in parts)
         assert len(np.unique(everything)) == len(everything)
         if n * (10 if how == "labels:10" else 2) >= 10:
             assert len(everything) == 1000
-        again = split(LABELS, 1000, n, parse_split(how), seed=3)
+        again = split_rows(LABELS, 1000, n, parse_split(how), seed=3)
         assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
 
     def test_iid_is_even(self):
-        assert {len(part) for part in split(None, 1000, 8, Split("iid"), 1)} == {125}
+        assert {len(part) for part in split_rows(None, 1000, 8, Split("iid"), 1)} == {125}
 
     def test_parts_are_consecutive(self):
-        parts = split(None, 10, 3, Split("parts"), 1)
+        parts = split_rows(None, 10, 3, Split("parts"), 1)
         assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
 
     @pytest.mark.parametrize("k", [1, 2, 3])
     def test_labels_gives_each_node_k_labels_and_all_are_covered(self, k):
-        parts = split(LABELS, 1000, 10, Split("labels", k), seed=2)
+        parts = split_rows(LABELS, 1000, 10, Split("labels", k), seed=2)
         assert {len(np.unique(LABELS[part])) for part in parts} == {k}
         assert len(np.unique(np.concatenate([LABELS[part] for part in parts]))) == 10
 
     def test_a_small_alpha_is_more_uneven(self):
         def unevenness(alpha: float) -> float:
-            parts = split(LABELS, 1000, 8, Split("dirichlet", alpha), seed=1)
+            parts = split_rows(LABELS, 1000, 8, Split("dirichlet", alpha), seed=1)
             counts = np.array([np.bincount(LABELS[part], minlength=10) / len(part) for part in parts])
             return float(counts.max(1).mean())
 
@@ -76,11 +76,11 @@ class TestDealing:
 
     @pytest.mark.parametrize("alpha", [1e-4, 1e-6, 1e6])
     def test_extreme_alphas_work(self, alpha):
-        parts = split(LABELS, 1000, 32, Split("dirichlet", alpha), seed=1)
+        parts = split_rows(LABELS, 1000, 32, Split("dirichlet", alpha), seed=1)
         assert sum(map(len, parts)) == 1000 and min(map(len, parts)) >= 1
 
     def test_seeds_matter(self):
-        one, other = (split(LABELS, 1000, 4, Split("dirichlet", 0.3), seed) for seed in (1, 2))
+        one, other = (split_rows(LABELS, 1000, 4, Split("dirichlet", 0.3), seed) for seed in (1, 2))
         assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -110,8 +110,8 @@ class TestWords:
 
     def test_what_cannot_be_dealt_says_so(self):
         with pytest.raises(UsageError, match="needs samples with labels"):
-            split(None, 100, 4, Split("labels", 2), 1)
+            split_rows(None, 100, 4, Split("labels", 2), 1)
         with pytest.raises(UsageError, match="more labels than there are"):
-            split(LABELS, 1000, 4, Split("labels", 11), 1)
+            split_rows(LABELS, 1000, 4, Split("labels", 11), 1)
         with pytest.raises(UsageError, match="3 samples cannot be dealt to 4 nodes"):
-            split(None, 3, 4, Split("iid"), 1)
+            split_rows(None, 3, 4, Split("iid"), 1)

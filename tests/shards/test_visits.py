@@ -15,7 +15,7 @@ from p2pnode.shards.visits import (
     MAX_BYTES,
     MAX_MODELS,
     MAX_VISITS,
-    History,
+    VisitHistory,
     check_history,
     check_nothing_left_out,
     decode_history,
@@ -31,15 +31,15 @@ KEYS = [Identity(bytes([number]) * 32) for number in range(1, 6)]
 NOW = 10_000.0
 
 
-def journey(count: int, models: int = 3, shard: str = SHARD) -> History:
-    history = History(shard)
+def journey(count: int, models: int = 3, shard: str = SHARD) -> VisitHistory:
+    history = VisitHistory(shard)
     for number in range(count):
         key = KEYS[number % len(KEYS)]
         history = with_visit(key, history, f"model{number % models}", number, 0.2, 0.6, 100.0 + number)
     return history
 
 
-def replaced(history: History, place: int, **fields: object) -> History:
+def replaced(history: VisitHistory, place: int, **fields: object) -> VisitHistory:
     visits = list(history.visits)
     visits[place] = msgspec.structs.replace(visits[place], **fields)
     return msgspec.structs.replace(history, visits=tuple(visits))
@@ -162,7 +162,7 @@ def test_the_last_word_of_each_model_counts():
 
 @pytest.mark.parametrize("confidence", [float("nan"), -1.0, 2.0, float("inf")])
 def test_confidences_are_shares(confidence):
-    check_history(with_visit(KEYS[0], History(SHARD), "m", 1, confidence, 0.5, 1.0), SHARD, NOW)
+    check_history(with_visit(KEYS[0], VisitHistory(SHARD), "m", 1, confidence, 0.5, 1.0), SHARD, NOW)
     data = encode_history(replaced(journey(2), 1, before=confidence))
     with pytest.raises(ValueError, match="malformed"):
         check_history(decode_history(data), SHARD, NOW)
@@ -171,7 +171,7 @@ def test_confidences_are_shares(confidence):
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_history_or_a_value_error(data):
     with contextlib.suppress(ValueError):
-        assert isinstance(decode_history(data), History)
+        assert isinstance(decode_history(data), VisitHistory)
 
 
 def test_too_large_a_history_is_not_looked_at():

@@ -25,16 +25,16 @@ def chosen(me: Node, circle: list[PeerId], turns: int = 200) -> Counter[PeerId]:
 
 def test_who_was_measured_to_be_faster_is_chosen_more_often() -> None:
     me, (fast, slow, *_), circle = with_circle()
-    me.parts.table.heard(fast.peer, 1.0, 0.1, 1_000_000)
-    me.parts.table.heard(slow.peer, 1.0, 100.0, 1_000_000)
+    me.services.table.heard(fast.peer, 1.0, 0.1, 1_000_000)
+    me.services.table.heard(slow.peer, 1.0, 100.0, 1_000_000)
     found = chosen(me, circle)
     assert found[fast.peer] > 2 * found[slow.peer] > 0
 
 
 def test_who_answers_sooner_is_chosen_more_often() -> None:
     me, (near, far, *_), circle = with_circle()
-    me.parts.table.heard(near.peer, 1.0, 0.001)
-    me.parts.table.heard(far.peer, 1.0, 3.0)
+    me.services.table.heard(near.peer, 1.0, 0.001)
+    me.services.table.heard(far.peer, 1.0, 3.0)
     found = chosen(me, circle)
     assert found[near.peer] > 2 * found[far.peer] > 0
 
@@ -42,7 +42,7 @@ def test_who_answers_sooner_is_chosen_more_often() -> None:
 def test_who_did_wrong_lately_is_chosen_less_often() -> None:
     me, (good, bad, *_), circle = with_circle()
     for _ in range(3):
-        me.parts.standing.fault(bad.peer, "lies", 1000.0)
+        me.services.reputation.fault(bad.peer, "lies", 1000.0)
     found = chosen(me, circle)
     assert found[good.peer] > 1.5 * found[bad.peer] > 0
 
@@ -51,7 +51,7 @@ def test_those_without_standing_are_not_chosen() -> None:
     me, good, bad = swarm()[:3]
     me.knows(good, bad)
     for _ in range(30):
-        me.parts.standing.fault(bad.peer, "lies", 1000.0)
+        me.services.reputation.fault(bad.peer, "lies", 1000.0)
     assert set(chosen(me, [good.peer, bad.peer], 40)) == {good.peer}
 
 

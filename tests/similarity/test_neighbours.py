@@ -9,27 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.similarity.fingerprint import Row, similarities, similarity
-from p2pnode.similarity.neighbours import TOLD, Sight, Vicinity
+from p2pnode.similarity.neighbours import TOLD, Neighbour, Neighbours
 from p2pnode.wire.ids import PeerId
 from tests.similarity.views import peer, planted, scattered
 
 NOW = 0.0
 
 
-def sights(view: dict[PeerId, Row], expiry: float = 100.0) -> list[Sight]:
-    return [Sight(member, row, expiry) for member, row in view.items()]
+def sights(view: dict[PeerId, Row], expiry: float = 100.0) -> list[Neighbour]:
+    return [Neighbour(member, row, expiry) for member, row in view.items()]
 
 
-def vicinity(view: dict[PeerId, Row], near: int = 6, far: int = 3) -> Vicinity:
-    return Vicinity(peer(0), view[peer(0)], near, far)
+def neighbours(view: dict[PeerId, Row], near: int = 6, far: int = 3) -> Neighbours:
+    return Neighbours(peer(0), view[peer(0)], near, far)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 39), max_size=12)), max_size=12), st.integers(0, 9))
 def test_the_table_is_bounded_without_oneself_and_keeps_the_nearest(heard, seed: int) -> None:
     view = scattered(40, seed)
-    known, ever = vicinity(view), set()
+    known, ever = neighbours(view), set()
     for random_sample, numbers in heard:
-        some = [Sight(peer(number), view[peer(number)], 100.0) for number in numbers]
+        some = [Neighbour(peer(number), view[peer(number)], 100.0) for number in numbers]
         (known.sampled if random_sample else known.told)(some)
         ever |= {sight.peer for sight in some} - {peer(0)}
         assert len(known) <= 6 + 3
@@ -40,11 +40,11 @@ def test_the_table_is_bounded_without_oneself_and_keeps_the_nearest(heard, seed:
 
 def test_the_random_part_is_not_pushed_out_by_liars() -> None:
     view = scattered(200, 1)
-    known = vicinity(view, near=6, far=3)
+    known = neighbours(view, near=6, far=3)
     honest = sights(dict(list(view.items())[1:4]))
     known.sampled(honest)
     for number in range(50):
-        known.told([Sight(PeerId(f"liar-{number}-{n}"), view[peer(0)], 200.0) for n in range(TOLD)])
+        known.told([Neighbour(PeerId(f"liar-{number}-{n}"), view[peer(0)], 200.0) for n in range(TOLD)])
     assert all(sight.peer in known for sight in honest)
     lots = random.Random(1)
     asked = {known.whom_to_ask(lots) for _ in range(100)}
@@ -53,14 +53,14 @@ def test_the_random_part_is_not_pushed_out_by_liars() -> None:
 
 def test_told_are_the_nearest_to_the_other_that_it_lacks_and_would_keep() -> None:
     view = planted(3, 20)
-    teller = vicinity(view, near=60, far=0)
+    teller = neighbours(view, near=60, far=0)
     teller.told(sights(view))
     other, row = peer(1), view[peer(1)]
     told = teller.tell(other, row, frozenset())
     rest = [member for member in view if member not in (peer(0), other)]
     best = sorted(rest, key=lambda member: (-similarity(row, view[member]), member))[:TOLD]
     assert [sight.peer for sight in told] == best
-    fewer = teller.tell(other, row, {Sight(member, row, 1.0).mark for member in best[:5]})
+    fewer = teller.tell(other, row, {Neighbour(member, row, 1.0).mark for member in best[:5]})
     assert [sight.peer for sight in fewer][: TOLD - 5] == best[5:]
     floor = float(np.sort(similarities(row, np.stack([view[member] for member in best])))[-2])
     assert [sight.peer for sight in teller.tell(other, row, frozenset(), floor)] == best[:2]
@@ -68,14 +68,14 @@ def test_told_are_the_nearest_to_the_other_that_it_lacks_and_would_keep() -> Non
 
 def test_newer_words_replace_older_ones_and_old_ones_run_out() -> None:
     view = scattered(3, 1)
-    known = vicinity(view)
+    known = neighbours(view)
     first, second = peer(1), peer(2)
     changed = -view[first]
-    known.told([Sight(first, view[first], 10.0), Sight(second, view[second], 50.0)])
-    known.told([Sight(first, changed, 20.0)])
-    known.told([Sight(first, view[first], 15.0)])
+    known.told([Neighbour(first, view[first], 10.0), Neighbour(second, view[second], 50.0)])
+    known.told([Neighbour(first, changed, 20.0)])
+    known.told([Neighbour(first, view[first], 15.0)])
     assert np.array_equal(known.rows()[first], changed)
-    assert known.marks(NOW, lasting=30.0) == {Sight(second, view[second], 1.0).mark}, (
+    assert known.marks(NOW, lasting=30.0) == {Neighbour(second, view[second], 1.0).mark}, (
         "what runs out soon may be told again"
     )
     known.expire(20.0)
@@ -85,7 +85,7 @@ def test_newer_words_replace_older_ones_and_old_ones_run_out() -> None:
 
 def test_whoever_is_asked_was_not_asked_lately() -> None:
     view = scattered(9, 2)
-    known = vicinity(view, near=8, far=0)
+    known = neighbours(view, near=8, far=0)
     assert known.whom_to_ask(random.Random(1)) is None
     known.told(sights(view))
     asked = [known.whom_to_ask(random.Random(turn)) for turn in range(8)]
@@ -96,7 +96,7 @@ def test_whoever_is_asked_was_not_asked_lately() -> None:
 
 def test_a_newcomer_asks_more_than_who_has_been_here_for_long() -> None:
     view = scattered(9, 2)
-    known, lots = vicinity(view), random.Random(1)
+    known, lots = neighbours(view), random.Random(1)
     known.told(sights(view))
     asks = [known.asks_due()]
     while known.asks_due() == asks[0] and len(asks) < 100:
@@ -106,7 +106,7 @@ def test_a_newcomer_asks_more_than_who_has_been_here_for_long() -> None:
 
 def test_a_changed_model_changes_who_is_near() -> None:
     view = planted(2, 6)
-    known = vicinity(view, near=12, far=0)
+    known = neighbours(view, near=12, far=0)
     known.told(sights(view))
     assert all(int(member[-5:]) % 2 == 0 for member in known.nearest(5))
     known.moved(view[peer(1)])
@@ -120,7 +120,7 @@ def test_rounds_of_telling_find_the_nearest() -> None:
     view = planted(20, 20, noise=0.5)
     members, lots = list(view), random.Random(5)
     seen = dict(zip(members, sights(view), strict=True))
-    nodes = {member: Vicinity(member, view[member], 30, 10) for member in members}
+    nodes = {member: Neighbours(member, view[member], 30, 10) for member in members}
     for node in nodes.values():
         node.sampled([seen[other] for other in lots.sample(members, 5)])
     for _ in range(12):

@@ -14,7 +14,7 @@ from benchmarks.partners_rules import draw_circles
 from benchmarks.partners_run import Cell, run_cell
 from p2pnode.similarity.fingerprint import similarity_table
 from p2pnode.tasks.find import load_task
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from tests.similarity.views import planted
 
 DRAWINGS = ("random", "similar", "dissimilar", "within", "across")
@@ -42,15 +42,15 @@ def test_within_and_similar_are_alike_across_and_dissimilar_are_not() -> None:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(load_task("digits", {"hidden": "16"}), seed=0)
+def model_host() -> ModelHost:
+    return ModelHost(load_task("digits", {"hidden": "16"}), seed=0)
 
 
 @pytest.mark.parametrize(("name", "way"), [("similar", "circles"), ("community", "circles"), ("community", "gossip")])
-def test_the_same_seed_gives_the_same_row(name, way, bench) -> None:
+def test_the_same_seed_gives_the_same_row(name, way, model_host) -> None:
     cell = Cell("rules", way, name, RULES[name], "dirichlet:0.3", 1, 12, peers=16, looks=(8,))
-    row = run_cell(cell, bench)
-    again = run_cell(cell, bench)
+    row = run_cell(cell, model_host)
+    again = run_cell(cell, model_host)
     assert {**row, "cpu_s": 0} == {**again, "cpu_s": 0}
     assert row["common_worst"] <= row["common"]
     assert row["own_worst"] <= row["own"]

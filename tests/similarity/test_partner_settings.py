@@ -9,16 +9,16 @@ import pytest
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.jobs.train.plan import make_plan
 from p2pnode.jobs.train.prepare import fresh_policy
-from p2pnode.merging.deltaset.state import Tuning
+from p2pnode.merging.deltaset.state import DeltaSetOptions
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import POLICIES
 from p2pnode.similarity.partners import RANGES, PartnerSettings
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.ids import Identity
 from tests.jobs.train.test_train_job import Lines
 
-BENCH = Bench(Lines(), "cpu", seed=1)
+BENCH = ModelHost(Lines(), "cpu", seed=1)
 
 
 def founded(policy: str, **settings: float) -> Policy:
@@ -49,4 +49,4 @@ def test_what_is_no_setting_is_still_refused(policy: str) -> None:
 def test_each_has_a_default_in_its_range_and_a_name_no_policy_uses() -> None:
     usual = PartnerSettings()
     assert all(least <= getattr(usual, name) <= most for name, (least, most) in RANGES.items())
-    assert not {field.name for field in fields(Tuning)} & set(RANGES)
+    assert not {field.name for field in fields(DeltaSetOptions)} & set(RANGES)

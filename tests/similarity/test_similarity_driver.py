@@ -12,15 +12,15 @@ import pytest
 
 from p2pnode.discovery.admission import Admission
 from p2pnode.network.sim import SimSwarm
-from p2pnode.node.assemble import make_parts
-from p2pnode.runtime.seams import World, inline
-from p2pnode.similarity.driver import Likeness
+from p2pnode.node.assemble import make_services
+from p2pnode.runtime.seams import Seams, inline
+from p2pnode.similarity.driver import PeerSimilarity
 from p2pnode.similarity.fingerprint import HEADER_BYTES
-from p2pnode.similarity.partners import Choice
+from p2pnode.similarity.partners import PartnerChoice
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.errors import PeerRefused, PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, Sights, SwapSights, decode_announcement, encode
+from p2pnode.wire.messages import Announcement, NeighboursAre, SwapNeighbours, decode_announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import RunAccess
 from tests.node.test_router import PRIVATE, PUBLIC, HandClock
@@ -59,12 +59,12 @@ class Node:
         self.fingerprint = fingerprint
         self.others: dict[PeerId, Node] = {}
         self.asked: list[PeerId] = []
-        self.clock, self.aside = SlowClock(), Aside()
-        world = World(self.clock, random.Random(number), MemoryStorage(), inline, aside=self.aside)
-        parts = make_parts(self.identity, world, SimSwarm(seed=1).network(self.peer))
-        parts.clock.established = True
-        self.parts = replace(parts, calls=self)
-        self.likeness = Likeness(self.parts, Admission(access, self.peer, "main"))
+        self.clock, self.background = SlowClock(), Aside()
+        world = Seams(self.clock, random.Random(number), MemoryStorage(), inline, background=self.background)
+        services = make_services(self.identity, world, SimSwarm(seed=1).network(self.peer))
+        services.clock.established = True
+        self.services = replace(services, calls=self)
+        self.likeness = PeerSimilarity(self.services, Admission(access, self.peer, "main"))
         self.likeness.took(fingerprint)
 
     @property
@@ -73,19 +73,21 @@ class Node:
 
     def record(self, expiry: float = 1300.0, **more) -> SignedRecord:
         word = Announcement(f"node {self.peer[-4:]}", PUBLIC.tag, (), fingerprint=self.fingerprint)
-        return sign_record(self.identity, f"peers/{PUBLIC.tag}/p", encode(replace_word(word, **more)), expiry)
+        return sign_record(self.identity, f"peers/{PUBLIC.tag}/p", encode_message(replace_word(word, **more)), expiry)
 
     def knows(self, *others: Node, **more) -> None:
         for other in others:
-            self.parts.acquaintances.take_in(other.record(**more), other.peer)
+            self.services.registry.take_in(other.record(**more), other.peer)
 
     def reads_of(self, *others: Node) -> None:
         """In the directory, and then they answer."""
         for other in others:
-            self.parts.acquaintances.note(other.record(), decode_announcement(other.record().value))
-            self.parts.table.called(other.peer)
+            self.services.registry.note(other.record(), decode_announcement(other.record().value))
+            self.services.table.called(other.peer)
 
-    async def ask(self, peer: PeerId, request: SwapSights, expected: type[Sights], timeout: float) -> Sights:
+    async def ask(
+        self, peer: PeerId, request: SwapNeighbours, expected: type[NeighboursAre], timeout: float
+    ) -> NeighboursAre:
         self.asked.append(peer)
         if peer not in self.others:
             raise PeerUnreachable("no way")
@@ -93,16 +95,16 @@ class Node:
 
     def swap(self) -> None:
         """After whoever is there of those told of has answered a ping."""
-        for peer in self.parts.table:
+        for peer in self.services.table:
             if peer.id in self.others:
-                self.parts.table.heard(peer.id, 1.0, 0.1)
+                self.services.table.heard(peer.id, 1.0, 0.1)
         asyncio.run(self.likeness.swap(self.record))
 
     def view(self) -> set[PeerId]:
         asyncio.run(self.likeness.look((), 5, 0.0))
         return set(self.likeness.communities.of)
 
-    def choose(self, circle: list[PeerId], beyond: list[PeerId], turn: int, age: float) -> list[Choice]:
+    def choose(self, circle: list[PeerId], beyond: list[PeerId], turn: int, age: float) -> list[PartnerChoice]:
         asyncio.run(self.likeness.look(circle, turn, age))
         return self.likeness.choose(circle, beyond, turn, age)
 
@@ -135,7 +137,7 @@ def test_what_peers_tell_does_not_get_into_the_random_sample() -> None:
     me, read, told = nodes[0], nodes[1:13], nodes[13:]
     me.knows(*told)
     me.reads_of(*read)
-    me.likeness._look_around(me.likeness._vicinity)
+    me.likeness._look_around(me.likeness._neighbours)
     assert me.view() == {me.peer, *(node.peer for node in read)}
 
 
@@ -144,7 +146,7 @@ def test_strangers_are_drawn_from_the_directory() -> None:
     read, beyond = {node.peer for node in others[:12]}, [node.peer for node in others]
     me.knows(*others[12:])
     me.reads_of(*others[:12])
-    fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
+    fresh = PeerSimilarity(me.services, Admission(PUBLIC, me.peer, "main"))
     assert {choice.peer for turn in range(100) for choice in fresh.choose((), beyond, turn, 0.0)} == read
 
 
@@ -155,7 +157,7 @@ def test_only_good_and_comparable_announcements_count() -> None:
     foreign.fingerprint = bytes([1, 2, 7, 7]) + foreign.fingerprint[HEADER_BYTES:]
     short.fingerprint = short.fingerprint[:-1]
     told = [forged, foreign.record(), gone.record(left=True), short.record(), stale.record(expiry=900.0)]
-    answer = me.likeness.answer(gone.peer, SwapSights(PUBLIC.tag, tuple(told), floor=0.0))
+    answer = me.likeness.answer(gone.peer, SwapNeighbours(PUBLIC.tag, tuple(told), floor=0.0))
     assert answer.announcements == ()
     assert me.view() == {me.peer}
 
@@ -163,17 +165,17 @@ def test_only_good_and_comparable_announcements_count() -> None:
 def test_a_private_run_tells_members_only() -> None:
     me, other = swarm(access=PRIVATE)[:2]
     with pytest.raises(PeerRefused, match="private"):
-        me.likeness.answer(other.peer, SwapSights(PRIVATE.tag, ()))
+        me.likeness.answer(other.peer, SwapNeighbours(PRIVATE.tag, ()))
     with pytest.raises(PeerRefused, match="unknown"):
-        me.likeness.answer(other.peer, SwapSights("another", ()))
+        me.likeness.answer(other.peer, SwapNeighbours("another", ()))
 
 
 def test_who_wants_nothing_is_told_nothing_and_who_knows_nobody_is_told() -> None:
     me, other, third = swarm()[:3]
     me.knows(other, third)
     me.swap()
-    assert me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, ())).announcements == ()
-    told = me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, (), floor=0.0)).announcements
+    assert me.likeness.answer(other.peer, SwapNeighbours(PUBLIC.tag, ())).announcements == ()
+    told = me.likeness.answer(other.peer, SwapNeighbours(PUBLIC.tag, (), floor=0.0)).announcements
     assert [record.peer for record in told] == [third.peer]
 
 
@@ -201,11 +203,11 @@ def test_while_nothing_is_new_it_seldom_asks() -> None:
 
 def test_before_the_first_fingerprint_it_chooses_in_the_circle_and_tells_nothing() -> None:
     me, other = swarm()[:2]
-    fresh = Likeness(me.parts, Admission(PUBLIC, me.peer, "main"))
+    fresh = PeerSimilarity(me.services, Admission(PUBLIC, me.peer, "main"))
     me.knows(other)
     asyncio.run(fresh.swap(me.record))
     assert [choice.peer for choice in fresh.choose([other.peer], [], 1, 0.0)] == [other.peer]
-    assert fresh.answer(other.peer, SwapSights(PUBLIC.tag, (other.record(),), floor=0.0)) == Sights(())
+    assert fresh.answer(other.peer, SwapNeighbours(PUBLIC.tag, (other.record(),), floor=0.0)) == NeighboursAre(())
 
 
 def test_choices_are_remembered_for_people() -> None:
@@ -230,9 +232,9 @@ def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> No
     me.swap()
     beside = []
     for step in (0.0, 0.02, 0.02, 0.002, 0.002):  # seconds from clock to clock
-        me.clock.step, before = step, me.aside.count
+        me.clock.step, before = step, me.background.count
         me.view()
-        beside.append(me.aside.count - before)
+        beside.append(me.background.count - before)
     assert beside == [1, 0, 1, 1, 0], "as long as the last one, of which the first knows nothing"
     assert len(me.likeness.communities.of) == COMMUNITIES * SIZE
 
@@ -240,7 +242,7 @@ def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> No
 def test_advice_is_made_beside_the_loop() -> None:
     me = swarm()[0]
     asyncio.run(me.likeness.advise({me.peer: ""}, 0))
-    assert me.aside.count == 1
+    assert me.background.count == 1
 
 
 def test_who_has_left_since_is_not_told_of() -> None:
@@ -248,7 +250,7 @@ def test_who_has_left_since_is_not_told_of() -> None:
     me.knows(other, third, gone)
     me.swap()
     me.knows(gone, left=True, expiry=1301.0)
-    told = me.likeness.answer(other.peer, SwapSights(PUBLIC.tag, (), floor=0.0)).announcements
+    told = me.likeness.answer(other.peer, SwapNeighbours(PUBLIC.tag, (), floor=0.0)).announcements
     assert [record.peer for record in told] == [third.peer]
 
 
@@ -260,7 +262,7 @@ def test_fingerprints_just_like_ours_do_not_push_all_others_out_of_the_view() ->
     me.reads_of(*honest, *liars)
     seen = set()
     for _ in range(100):
-        me.likeness.answer(liars[0].peer, SwapSights(PUBLIC.tag, tuple(liar.record() for liar in liars[:8])))
+        me.likeness.answer(liars[0].peer, SwapNeighbours(PUBLIC.tag, tuple(liar.record() for liar in liars[:8])))
         me.swap()
         seen |= me.view()
     assert seen >= {node.peer for node in honest}

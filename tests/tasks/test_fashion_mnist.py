@@ -13,7 +13,7 @@ import torch
 from p2pnode.tasks import fashion_mnist
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.idx import read_idx
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem, UsageError
 
@@ -57,11 +57,11 @@ def test_plain_files_stay_on_disk(tmp_path):
 
 def test_it_learns_its_own_samples_by_heart(tmp_path):
     write(tmp_path)
-    bench = Bench(load_task("fashion-mnist", source=str(tmp_path)))
-    assert bench.layout.size == 235_146
-    one = Trainer(bench)
-    weights = one.steps(bench.genesis, 60).weights
-    assert one.evaluate(weights, bench.data).loss < one.evaluate(bench.genesis, bench.data).loss / 2
+    model_host = ModelHost(load_task("fashion-mnist", source=str(tmp_path)))
+    assert model_host.layout.size == 235_146
+    one = Trainer(model_host)
+    weights = one.steps(model_host.genesis, 60).weights
+    assert one.evaluate(weights, model_host.data).loss < one.evaluate(model_host.genesis, model_host.data).loss / 2
 
 
 def test_missing_files_say_how_to_get_them(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import torch
 
 from p2pnode.tasks.corpus import read_corpus
 from p2pnode.tasks.find import load_task
-from p2pnode.training.host import Bench, build_model
+from p2pnode.training.host import ModelHost, build_model
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
 
@@ -107,16 +107,16 @@ class TestText:
 
     def test_it_learns_and_speaks(self, tmp_path):
         task = load_task("text", TINY, str(book(tmp_path)))
-        bench = Bench(task)
-        one = Trainer(bench)
-        before = one.evaluate(bench.genesis)
-        weights = one.steps(bench.genesis, 250).weights
+        model_host = ModelHost(task)
+        one = Trainer(model_host)
+        before = one.evaluate(model_host.genesis)
+        weights = one.steps(model_host.genesis, 250).weights
         after = one.evaluate(weights)
         assert before.loss > math.log(100) and after.loss < 1.2 and after.accuracy is None
-        bench.put(weights)
-        said = task.sample(bench.model.eval(), "the quick", 40, torch.Generator().manual_seed(1), warmth=0.2)
+        model_host.put(weights)
+        said = task.sample(model_host.model.eval(), "the quick", 40, torch.Generator().manual_seed(1), warmth=0.2)
         assert said.startswith("the quick") and len(said) == 49
-        assert said == task.sample(bench.model, "the quick", 40, torch.Generator().manual_seed(1), warmth=0.2)
+        assert said == task.sample(model_host.model, "the quick", 40, torch.Generator().manual_seed(1), warmth=0.2)
         assert any(word in said for word in ("brown", "fox", "jumps", "over", "lazy"))
 
     def test_the_probe_fits_the_model(self, tmp_path):

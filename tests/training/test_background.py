@@ -9,25 +9,25 @@ import pytest
 
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Origin
+from p2pnode.merging.policy import PolicySetup
 from p2pnode.tasks.find import load_task
-from p2pnode.training.background import BesideThread, measure_influence
-from p2pnode.training.host import Bench
+from p2pnode.training.background import BackgroundWorker, measure_influence
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(load_task("digits"), seed=0)
+def model_host() -> ModelHost:
+    return ModelHost(load_task("digits"), seed=0)
 
 
-def test_slopes_are_what_the_next_step_follows_and_change_nothing(bench: Bench) -> None:
+def test_slopes_are_what_the_next_step_follows_and_change_nothing(model_host: ModelHost) -> None:
     """SGD's step is the gradient times the rate; a trainer that looks goes on like one that does not."""
-    looking, plain = Trainer(bench, seed=3), Trainer(bench, seed=3)
-    begun = looking.steps(bench.genesis, 4).weights
-    assert np.array_equal(begun, plain.steps(bench.genesis, 4).weights)
+    looking, plain = Trainer(model_host, seed=3), Trainer(model_host, seed=3)
+    begun = looking.steps(model_host.genesis, 4).weights
+    assert np.array_equal(begun, plain.steps(model_host.genesis, 4).weights)
     (slope,) = looking.slopes([begun])
     after = looking.steps(begun, 1).weights
     assert np.array_equal(after, plain.steps(begun, 1).weights)
@@ -37,26 +37,28 @@ def test_slopes_are_what_the_next_step_follows_and_change_nothing(bench: Bench) 
     assert not np.array_equal(again[0], slope), "another batch comes next"
 
 
-def test_without_samples_there_is_nothing_to_look_at(bench: Bench) -> None:
+def test_without_samples_there_is_nothing_to_look_at(model_host: ModelHost) -> None:
     with pytest.raises(LocalProblem):
-        Trainer(bench, np.empty(0, np.int64)).slopes([bench.genesis])
+        Trainer(model_host, np.empty(0, np.int64)).slopes([model_host.genesis])
 
 
 @pytest.mark.parametrize(("settings", "looks"), [({}, None), ({"importance": 1.0}, None), ({"influence": 1.0}, 2)])
 def test_influence_is_measured_where_it_is_used_and_only_now_and_then(
-    bench: Bench, settings: dict[str, float], looks: int | None
+    model_host: ModelHost, settings: dict[str, float], looks: int | None
 ) -> None:
-    origin = Origin(to_units(bench.genesis), Identity(bytes(32)), "00" * 32, "main", bench.layout.hash, settings, 1)
-    policy, trainer = DeltaSetPolicy(origin), Trainer(bench, seed=1)
+    origin = PolicySetup(
+        to_units(model_host.genesis), Identity(bytes(32)), "00" * 32, "main", model_host.layout.hash, settings, 1
+    )
+    policy, trainer = DeltaSetPolicy(origin), Trainer(model_host, seed=1)
     for _ in range(31):
-        weights = trainer.steps(bench.genesis, 10).weights
+        weights = trainer.steps(model_host.genesis, 10).weights
         measure_influence(policy, trainer, weights)
     scorer = policy.author.scorer
     assert (None if scorer is None or scorer.influence is None else scorer.influence.looks) == looks
 
 
 def test_work_that_comes_while_the_thread_is_busy_is_passed_over() -> None:
-    beside, go, done = BesideThread(), threading.Event(), threading.Event()
+    beside, go, done = BackgroundWorker(), threading.Event(), threading.Event()
     ran: list[int] = []
 
     def slow() -> None:
@@ -78,7 +80,7 @@ def test_work_that_comes_while_the_thread_is_busy_is_passed_over() -> None:
 
 
 def test_a_bug_beside_the_training_shows() -> None:
-    beside = BesideThread()
+    beside = BackgroundWorker()
 
     def wrong() -> None:
         raise ZeroDivisionError

@@ -14,7 +14,7 @@ from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.task import Task, rows
 from p2pnode.tasks.text import Text
 from p2pnode.training.fingerprinter import SHARE_OF_TIME, Fingerprinter, activations
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem, TaskProblem
 
@@ -46,36 +46,36 @@ class Linear(Digits):
 
 
 def taken(task: Task, steps: int = 0, seed: int = 1) -> bytes:
-    bench = Bench(task, seed=seed)
-    trainer = Trainer(bench, seed=seed)
-    weights = trainer.steps(bench.genesis, steps).weights if steps else bench.genesis
-    return Fingerprinter(bench, 1).take(trainer, weights, lambda: 0.0)
+    model_host = ModelHost(task, seed=seed)
+    trainer = Trainer(model_host, seed=seed)
+    weights = trainer.steps(model_host.genesis, steps).weights if steps else model_host.genesis
+    return Fingerprinter(model_host, 1).take(trainer, weights, lambda: 0.0)
 
 
 def test_the_default_layer_is_what_goes_into_the_last_one() -> None:
-    bench = Bench(Digits(hidden=16))
-    (found,) = activations(bench, bench.task.probe())
+    model_host = ModelHost(Digits(hidden=16))
+    (found,) = activations(model_host, model_host.task.probe())
     assert found.shape == (128, 16)
     assert (found >= 0).all(), "after the ReLU"
 
 
 def test_a_model_without_hidden_layers_shows_its_answers() -> None:
-    bench = Bench(Linear())
-    (found,) = activations(bench, bench.task.probe())
+    model_host = ModelHost(Linear())
+    (found,) = activations(model_host, model_host.task.probe())
     assert found.shape == (128, 10)
 
 
 def test_named_layers_count_in_their_order(tmp_path) -> None:
     (tmp_path / "text").write_bytes(b"all the words of a small book " * 300)
     task = Text(source=str(tmp_path / "text"), width=8, heads=2, layers=2, context=16, test_windows=4)
-    bench = Bench(task)
-    assert [layer.shape for layer in activations(bench, task.probe())] == [(128, 15 * 8)]
+    model_host = ModelHost(task)
+    assert [layer.shape for layer in activations(model_host, task.probe())] == [(128, 15 * 8)]
     task.fingerprint_layers = ("blocks.0", "blocks.1.widen")
-    assert [layer.shape for layer in activations(bench, task.probe())] == [(128, 15 * 8), (128, 15 * 32)]
+    assert [layer.shape for layer in activations(model_host, task.probe())] == [(128, 15 * 8), (128, 15 * 32)]
     assert not comparable(taken(task), taken(Digits()))
     task.fingerprint_layers = ("block.0",)
     with pytest.raises(TaskProblem, match=r"block\.0"):
-        activations(bench, task.probe())
+        activations(model_host, task.probe())
 
 
 def test_the_size_of_batches_does_not_matter() -> None:
@@ -84,12 +84,12 @@ def test_the_size_of_batches_does_not_matter() -> None:
 
 
 def test_training_goes_on_as_if_none_had_been_taken() -> None:
-    bench = Bench(Digits(hidden=8))
-    one, other = Trainer(bench, seed=3), Trainer(bench, seed=3)
-    weights = one.steps(bench.genesis, 5).weights
-    assert np.array_equal(weights, other.steps(bench.genesis, 5).weights)
-    first = Fingerprinter(bench, 1).take(one, weights, lambda: 0.0)
-    assert first == Fingerprinter(bench, 1).take(other, weights, lambda: 0.0)
+    model_host = ModelHost(Digits(hidden=8))
+    one, other = Trainer(model_host, seed=3), Trainer(model_host, seed=3)
+    weights = one.steps(model_host.genesis, 5).weights
+    assert np.array_equal(weights, other.steps(model_host.genesis, 5).weights)
+    first = Fingerprinter(model_host, 1).take(one, weights, lambda: 0.0)
+    assert first == Fingerprinter(model_host, 1).take(other, weights, lambda: 0.0)
     assert np.array_equal(one.steps(weights, 5).weights, other.steps(weights, 5).weights)
 
 
@@ -103,21 +103,21 @@ def test_other_architectures_compare() -> None:
 
 @pytest.mark.parametrize("spoil", [lambda weights: weights * np.nan, lambda weights: weights * 0])
 def test_activations_that_say_nothing_are_a_local_problem(spoil) -> None:
-    bench = Bench(Digits(hidden=8))
+    model_host = ModelHost(Digits(hidden=8))
     with pytest.raises(LocalProblem, match="no fingerprint: activations"):
-        Fingerprinter(bench, 1).take(Trainer(bench), spoil(bench.genesis), lambda: 0.0)
+        Fingerprinter(model_host, 1).take(Trainer(model_host), spoil(model_host.genesis), lambda: 0.0)
     with pytest.raises(LocalProblem, match="no fingerprint: activations"):
         taken(Dead(hidden=8))
 
 
 @pytest.mark.parametrize("task", [Digits(hidden=8), Dead(hidden=8)])
 def test_they_take_a_small_share_of_the_time_also_when_they_fail(task: Task) -> None:
-    bench = Bench(task)
+    model_host = ModelHost(task)
     ticks = itertools.count()
-    fingerprinter = Fingerprinter(bench, 1)
+    fingerprinter = Fingerprinter(model_host, 1)
     assert fingerprinter.due(0.0)
     with contextlib.suppress(LocalProblem):
-        fingerprinter.take(Trainer(bench), bench.genesis, lambda: float(next(ticks)))
+        fingerprinter.take(Trainer(model_host), model_host.genesis, lambda: float(next(ticks)))
     earliest = next(now for now in itertools.count() if fingerprinter.due(float(now)))
     assert 1 / SHARE_OF_TIME <= earliest <= 3 / SHARE_OF_TIME
 
@@ -128,4 +128,4 @@ def test_a_probe_that_cannot_be_used_is_the_tasks_problem() -> None:
             return rows(self.test_data(), slice(0, 1))
 
     with pytest.raises(TaskProblem, match="probe"):
-        Fingerprinter(Bench(Single()), 1)
+        Fingerprinter(ModelHost(Single()), 1)

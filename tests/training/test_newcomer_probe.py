@@ -9,19 +9,19 @@ import pytest
 
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import Parts, make_parts
-from p2pnode.runtime.seams import World
+from p2pnode.node.assemble import Services, make_services
+from p2pnode.runtime.seams import Seams
 from p2pnode.similarity.fingerprint import read_fingerprint, similarity
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.tasks.digits import Digits
 from p2pnode.training.fingerprinter import Fingerprinter
-from p2pnode.training.host import Bench
-from p2pnode.training.newcomer_probe import ENOUGH, FEWEST, FirstLook
+from p2pnode.training.host import ModelHost
+from p2pnode.training.newcomer_probe import ENOUGH, FEWEST, NewcomerProbe
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity
 
-BENCH = Bench(Digits(hidden=16), "cpu", seed=1)
+BENCH = ModelHost(Digits(hidden=16), "cpu", seed=1)
 LABELS = BENCH.data["y"].numpy()
 TAKER = Fingerprinter(BENCH, 1)
 
@@ -37,9 +37,9 @@ class Charged:
         return work()
 
 
-def parts_of(compute: Charged) -> Parts:
-    world = World(SimClock(0.0), random.Random(1), MemoryStorage(), compute)
-    return make_parts(Identity(b"\1" * 32), world, SimSwarm(1).network(Identity(b"\1" * 32).peer_id))
+def parts_of(compute: Charged) -> Services:
+    world = Seams(SimClock(0.0), random.Random(1), MemoryStorage(), compute)
+    return make_services(Identity(b"\1" * 32), world, SimSwarm(1).network(Identity(b"\1" * 32).peer_id))
 
 
 def looked(
@@ -49,7 +49,7 @@ def looked(
 
     async def main() -> tuple[bytes, list[int]]:
         compute = Charged()
-        look = FirstLook(parts_of(compute), trainer, taker, round_seconds)
+        look = NewcomerProbe(parts_of(compute), trainer, taker, round_seconds)
         first = await look.fingerprint()
         assert await look.fingerprint() == first
         return first, compute.steps

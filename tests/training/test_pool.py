@@ -10,7 +10,7 @@ from torch.nn import functional
 from p2pnode.shards.datum import NAMES, QUARANTINED, state_codes
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.task import rows
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import TaskProblem
 
@@ -35,7 +35,7 @@ class TwoNumbers(Digits):
 
 
 def trainer(task=None, own=OWN, seed=0) -> Trainer:
-    return Trainer(Bench(task or Digits()), own, seed)
+    return Trainer(ModelHost(task or Digits()), own, seed)
 
 
 def columns(which: np.ndarray, task=None) -> dict[str, np.ndarray]:
@@ -51,13 +51,13 @@ def foreign(count: int, seed: int = 0) -> dict[str, np.ndarray]:
 class TestLosses:
     def test_steps_are_bit_for_bit_those_of_the_mean(self):
         each, mean = trainer(), trainer(MeanOnly())
-        a, b = (one.steps(one.bench.genesis, 30) for one in (each, mean))
+        a, b = (one.steps(one.model_host.genesis, 30) for one in (each, mean))
         assert np.array_equal(a.weights, b.weights)
         assert a.loss == pytest.approx(b.loss, rel=1e-6)
 
     def test_they_say_how_sure_the_model_is_of_each_sample(self):
         one = trainer()
-        weights = one.steps(one.bench.genesis, 6).weights
+        weights = one.steps(one.model_host.genesis, 6).weights
         seen = ~np.isnan(one.pool.scores.confidence.values)
         assert seen.sum() == 6 * 32
         one.steps(weights, 600)
@@ -65,20 +65,20 @@ class TestLosses:
 
     def test_a_task_that_tells_the_mean_alone_is_learned_without_them(self):
         one = trainer(MeanOnly())
-        one.steps(one.bench.genesis, 10)
+        one.steps(one.model_host.genesis, 10)
         assert np.isnan(one.pool.scores.confidence.values).all()
 
     def test_a_task_may_say_itself_how_sure_it_is(self):
         one = trainer(Sure())
-        one.steps(one.bench.genesis, 6)
+        one.steps(one.model_host.genesis, 6)
         values = one.pool.scores.confidence.values
         seen = ~np.isnan(values)
-        assert np.allclose(values[seen], one.bench.labels[OWN][seen] / 10)
+        assert np.allclose(values[seen], one.model_host.labels[OWN][seen] / 10)
 
     def test_losses_of_another_shape_are_the_tasks_fault(self):
         one = trainer(TwoNumbers())
         with pytest.raises(TaskProblem, match="one for each sample"):
-            one.steps(one.bench.genesis, 1)
+            one.steps(one.model_host.genesis, 1)
 
 
 class TestSamples:
@@ -97,7 +97,7 @@ class TestSamples:
         places = torch.from_numpy(np.concatenate([one.pool.places_of("a"), [0]]))
         batch = one.pool.batch(places)
         assert np.array_equal(batch["x"][:50].numpy(), strange["x"]) and np.array_equal(batch["y"][:50], strange["y"])
-        assert torch.equal(batch["x"][50], one.bench.data["x"][0])
+        assert torch.equal(batch["x"][50], one.model_host.data["x"][0])
 
     def test_a_dropped_shard_is_no_longer_trained_on(self):
         one = trainer()
@@ -107,7 +107,7 @@ class TestSamples:
 
     def test_confidences_stay_with_their_samples_when_others_come(self):
         one = trainer()
-        one.steps(one.bench.genesis, 6)
+        one.steps(one.model_host.genesis, 6)
         before = one.pool.scores.confidence.values.copy()
         one.pool.receive({"a": columns(np.arange(900, 1000))})
         one.pool.receive({"b": foreign(10)})
@@ -160,7 +160,7 @@ class TestRestart:
         one = trainer()
         for name in ("b", "a", "c"):
             one.pool.receive({name: shards[name]})
-        weights = one.steps(one.bench.genesis, 20).weights
+        weights = one.steps(one.model_host.genesis, 20).weights
         for _ in range(9):
             one.pool.end_round()
             weights = one.steps(weights, 5).weights
@@ -174,7 +174,7 @@ class TestRestart:
     def test_confidences_come_back_to_their_samples_though_others_are_there_now(self):
         one = trainer()
         one.pool.receive({"a": foreign(50)})
-        one.steps(one.bench.genesis, 30)
+        one.steps(one.model_host.genesis, 30)
         again = trainer(own=np.arange(100, 400))
         again.pool.receive({"a": foreign(50)})
         again.restore(one.state())
@@ -185,7 +185,7 @@ class TestRestart:
 
     def test_a_state_of_before_there_were_confidences_can_be_gone_on_from(self):
         one = trainer()
-        weights = one.steps(one.bench.genesis, 5).weights
+        weights = one.steps(one.model_host.genesis, 5).weights
         again = trainer()
         again.restore({name: array for name, array in one.state().items() if not name.startswith("pool/")})
         assert np.array_equal(again.steps(weights, 5).weights, one.steps(weights, 5).weights)

@@ -14,7 +14,7 @@ from p2pnode.compression.weights import layout_of, read_weights
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.optimizers import AdamW
 from p2pnode.tasks.task import Task, rows
-from p2pnode.training.host import Bench, build_model
+from p2pnode.training.host import ModelHost, build_model
 from p2pnode.training.pool import Judged
 from p2pnode.training.threads import choose_threads, thread_counts
 from p2pnode.training.trainer import Trainer
@@ -74,7 +74,7 @@ class Breaks(Small):
 
 
 def trainer(task: Task | None = None, **more) -> Trainer:
-    return Trainer(Bench(task or Small()), **more)
+    return Trainer(ModelHost(task or Small()), **more)
 
 
 def trained(one: Trainer, weights: np.ndarray, rounds: int, steps: int = 3) -> np.ndarray:
@@ -85,22 +85,22 @@ def trained(one: Trainer, weights: np.ndarray, rounds: int, steps: int = 3) -> n
 
 def use_all(task: Task) -> None:
     one = trainer(task)
-    one.steps(one.bench.genesis, 1)
-    one.evaluate(one.bench.genesis)
+    one.steps(one.model_host.genesis, 1)
+    one.evaluate(one.model_host.genesis)
 
 
 class TestLearning:
     def test_digits_alone_reach_95_percent(self):
-        alone = Trainer(Bench(Digits()), seed=1)
-        weights = trained(alone, alone.bench.genesis, rounds=60, steps=20)
+        alone = Trainer(ModelHost(Digits()), seed=1)
+        weights = trained(alone, alone.model_host.genesis, rounds=60, steps=20)
         found = alone.evaluate(weights)
         assert found.accuracy >= 0.95 and found.samples == 360
 
     def test_the_weights_given_stay_as_they_are(self):
         one = trainer()
-        given = one.bench.genesis.copy()
+        given = one.model_host.genesis.copy()
         result = one.steps(given, 5)
-        assert np.array_equal(given, one.bench.genesis)
+        assert np.array_equal(given, one.model_host.genesis)
         assert not np.array_equal(result.weights, given) and result.weights.dtype == np.float32
         assert (result.steps, result.samples) == (5, 80) and math.isfinite(result.loss)
 
@@ -119,17 +119,17 @@ class TestLearning:
             task.loss(model, rows(task.data(), which)).backward()
             theirs.step()
         one.pool.restore(Judged(), 0)
-        mine = one.steps(one.bench.genesis, 20).weights
+        mine = one.steps(one.model_host.genesis, 20).weights
         np.testing.assert_allclose(mine, read_weights(model, layout_of(model)), rtol=0, atol=2e-7)
 
     @pytest.mark.parametrize("tool", ["torch sgd", "torch adamw", "groups", "rmsprop"])
     def test_torch_optimizers_work_and_match_ours_where_they_are_the_same(self, tool):
         one = trainer(Small(tool=tool), seed=3)
-        weights = trained(one, one.bench.genesis, rounds=10)
-        assert one.evaluate(weights).loss < one.evaluate(one.bench.genesis).loss
+        weights = trained(one, one.model_host.genesis, rounds=10)
+        assert one.evaluate(weights).loss < one.evaluate(one.model_host.genesis).loss
         if tool.startswith("torch "):
             ours = trainer(Small(tool=tool.removeprefix("torch ")), seed=3)
-            np.testing.assert_allclose(weights, trained(ours, ours.bench.genesis, rounds=10), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(weights, trained(ours, ours.model_host.genesis, rounds=10), rtol=0, atol=1e-6)
 
     def test_the_schedule_follows_the_step_it_is_told(self):
         class Late(Small):
@@ -137,15 +137,15 @@ class TestLearning:
                 return 1.0 if step >= 100 else 0.0
 
         one = trainer(Late())
-        assert np.array_equal(one.steps(one.bench.genesis, 2).weights, one.bench.genesis)
-        assert np.array_equal(one.steps(one.bench.genesis, 2, at=98).weights, one.bench.genesis)
-        assert not np.array_equal(one.steps(one.bench.genesis, 2, at=99).weights, one.bench.genesis)
-        assert np.array_equal(one.steps(one.bench.genesis, 2, at=200, rate=0.0).weights, one.bench.genesis)
+        assert np.array_equal(one.steps(one.model_host.genesis, 2).weights, one.model_host.genesis)
+        assert np.array_equal(one.steps(one.model_host.genesis, 2, at=98).weights, one.model_host.genesis)
+        assert not np.array_equal(one.steps(one.model_host.genesis, 2, at=99).weights, one.model_host.genesis)
+        assert np.array_equal(one.steps(one.model_host.genesis, 2, at=200, rate=0.0).weights, one.model_host.genesis)
 
     def test_only_own_samples_are_used(self):
         one = trainer(samples=np.flatnonzero(Small().data()["y"].numpy() < 2))
-        weights = trained(one, one.bench.genesis, rounds=40)
-        answers = torch.from_numpy(one.bench.take())
+        weights = trained(one, one.model_host.genesis, rounds=40)
+        answers = torch.from_numpy(one.model_host.take())
         assert answers.shape == weights.shape
         test = Small().test_data()
         few, others = (rows(test, torch.nonzero((test["y"] < 2) == own).flatten()) for own in (True, False))
@@ -154,46 +154,46 @@ class TestLearning:
 
     def test_frozen_parameters_stay(self):
         one = trainer(Small(kind="frozen"))
-        frozen = one.bench.model[2].weight.clone()
-        assert one.bench.layout.size == 16 * 10 + 10
-        trained(one, one.bench.genesis, rounds=3)
-        assert torch.equal(frozen, one.bench.model[2].weight)
+        frozen = one.model_host.model[2].weight.clone()
+        assert one.model_host.layout.size == 16 * 10 + 10
+        trained(one, one.model_host.genesis, rounds=3)
+        assert torch.equal(frozen, one.model_host.model[2].weight)
 
     def test_tied_weights_count_once_and_stay_tied(self):
         one = trainer(Tied())
-        assert one.bench.layout.size == 64 * 64 + 64 * 10 + 10
-        weights = trained(one, one.bench.genesis, rounds=10)
-        assert torch.equal(one.bench.model[2].weight, one.bench.model[4].weight)
-        assert one.evaluate(weights).loss < one.evaluate(one.bench.genesis).loss
+        assert one.model_host.layout.size == 64 * 64 + 64 * 10 + 10
+        weights = trained(one, one.model_host.genesis, rounds=10)
+        assert torch.equal(one.model_host.model[2].weight, one.model_host.model[4].weight)
+        assert one.evaluate(weights).loss < one.evaluate(one.model_host.genesis).loss
 
     def test_speed_is_measured_with_the_clock_it_is_given(self):
         now = iter(range(100))
         one = trainer(clock=lambda: float(next(now)))
         assert one.speed == 0
-        assert one.steps(one.bench.genesis, 4).seconds == 1.0
+        assert one.steps(one.model_host.genesis, 4).seconds == 1.0
         assert one.speed == 4.0
-        one.steps(one.bench.genesis, 9)
+        one.steps(one.model_host.genesis, 9)
         assert one.speed == pytest.approx(5.0)
 
 
 class TestSharing:
     def test_trainers_on_one_bench_do_not_disturb_each_other(self):
-        bench = Bench(Small(kind="dropout", tool="adamw"))
-        together = [Trainer(bench, seed=seed) for seed in (1, 2)]
-        weights = [bench.genesis, bench.genesis]
+        model_host = ModelHost(Small(kind="dropout", tool="adamw"))
+        together = [Trainer(model_host, seed=seed) for seed in (1, 2)]
+        weights = [model_host.genesis, model_host.genesis]
         for _ in range(4):
             weights = [one.steps(own, 3).weights for one, own in zip(together, weights, strict=True)]
             together[0].evaluate(weights[1])
         for seed, mine in zip((1, 2), weights, strict=True):
-            alone = Trainer(Bench(Small(kind="dropout", tool="adamw")), seed=seed)
-            assert np.array_equal(mine, trained(alone, alone.bench.genesis, rounds=4))
+            alone = Trainer(ModelHost(Small(kind="dropout", tool="adamw")), seed=seed)
+            assert np.array_equal(mine, trained(alone, alone.model_host.genesis, rounds=4))
 
     def test_threads_may_share_a_bench(self):
-        bench = Bench(Small())
+        model_host = ModelHost(Small())
         results: dict[int, np.ndarray] = {}
 
         def work(seed: int) -> None:
-            results[seed] = trained(Trainer(bench, seed=seed), bench.genesis, rounds=10)
+            results[seed] = trained(Trainer(model_host, seed=seed), model_host.genesis, rounds=10)
 
         threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
         for thread in threads:
@@ -201,33 +201,37 @@ class TestSharing:
         for thread in threads:
             thread.join()
         for seed, weights in results.items():
-            assert np.array_equal(weights, trained(Trainer(Bench(Small()), seed=seed), bench.genesis, rounds=10))
+            assert np.array_equal(
+                weights, trained(Trainer(ModelHost(Small()), seed=seed), model_host.genesis, rounds=10)
+            )
 
     def test_nobody_elses_random_numbers_are_used_or_disturbed(self):
         torch.manual_seed(5)
         expected = torch.rand(3)
         torch.manual_seed(5)
         one = trainer(Small(kind="dropout"), seed=1)
-        weights = trained(one, one.bench.genesis, rounds=2)
+        weights = trained(one, one.model_host.genesis, rounds=2)
         assert torch.equal(torch.rand(3), expected)
         torch.manual_seed(77)
         other = trainer(Small(kind="dropout"), seed=1)
-        assert np.array_equal(weights, trained(other, other.bench.genesis, rounds=2))
+        assert np.array_equal(weights, trained(other, other.model_host.genesis, rounds=2))
 
     def test_model_init_depends_on_the_seed_only(self):
-        assert np.array_equal(Bench(Digits(), seed=4).genesis, Bench(Digits(), seed=4).genesis)
-        assert not np.array_equal(Bench(Digits(), seed=4).genesis, Bench(Digits(), seed=5).genesis)
+        assert np.array_equal(ModelHost(Digits(), seed=4).genesis, ModelHost(Digits(), seed=4).genesis)
+        assert not np.array_equal(ModelHost(Digits(), seed=4).genesis, ModelHost(Digits(), seed=5).genesis)
 
     def test_statistics_of_batchnorm_are_each_trainers_own(self):
-        bench = Bench(Small(kind="batchnorm"))
-        low, high = (Trainer(bench, np.flatnonzero((bench.data["y"].numpy() < 5) == own)) for own in (True, False))
-        a, b = trained(low, bench.genesis, 5), trained(high, bench.genesis, 5)
+        model_host = ModelHost(Small(kind="batchnorm"))
+        low, high = (
+            Trainer(model_host, np.flatnonzero((model_host.data["y"].numpy() < 5) == own)) for own in (True, False)
+        )
+        a, b = trained(low, model_host.genesis, 5), trained(high, model_host.genesis, 5)
         assert not torch.equal(low._buffers[0], high._buffers[0])
         before = [buffer.clone() for buffer in low._buffers]
         low.evaluate(a), high.evaluate(b)
         assert all(torch.equal(one, other) for one, other in zip(before, low._buffers, strict=True))
         assert low.evaluate(a) == low.evaluate(a)
-        assert {module.momentum for module in bench.model.modules() if isinstance(module, nn.BatchNorm1d)} == {0.1}
+        assert {module.momentum for module in model_host.model.modules() if isinstance(module, nn.BatchNorm1d)} == {0.1}
 
 
 class TestResuming:
@@ -236,7 +240,7 @@ class TestResuming:
     def test_a_restored_trainer_goes_on_bit_for_bit(self, tool, kind):
         task = Small(tool=tool, kind=kind)
         one = trainer(task, samples=np.arange(100), seed=2)
-        weights = trained(one, one.bench.genesis, rounds=5)
+        weights = trained(one, one.model_host.genesis, rounds=5)
         saved = {name: array.copy() for name, array in one.state().items()}
         expected = trained(one, weights, rounds=5)
         other = trainer(task, samples=np.arange(100), seed=2)
@@ -248,11 +252,11 @@ class TestResuming:
     def test_a_fresh_state_restores_too(self):
         one, other = trainer(), trainer()
         other.restore(one.state())
-        assert np.array_equal(trained(one, one.bench.genesis, 2), trained(other, other.bench.genesis, 2))
+        assert np.array_equal(trained(one, one.model_host.genesis, 2), trained(other, other.model_host.genesis, 2))
 
     def test_a_saved_state_is_a_copy(self):
         one = trainer(Small(tool="adamw"))
-        weights = trained(one, one.bench.genesis, 2)
+        weights = trained(one, one.model_host.genesis, 2)
         saved = one.state()
         copy = {name: array.copy() for name, array in saved.items()}
         trained(one, weights, 2)
@@ -263,8 +267,8 @@ class TestResuming:
     def test_another_models_state_is_refused_and_changes_nothing(self, damage, tool):
         task = Small(tool=tool, kind="batchnorm")
         one, other = trainer(task, seed=1), trainer(task, seed=1)
-        weights = trained(one, one.bench.genesis, 3)
-        trained(other, other.bench.genesis, 3)
+        weights = trained(one, one.model_host.genesis, 3)
+        trained(other, other.model_host.genesis, 3)
         bad = one.state()
         moment = next(name for name in bad if name.startswith("optimizer/") and bad[name].ndim)
         if damage == "counts":
@@ -283,7 +287,7 @@ class TestResuming:
 
     def test_other_samples_begin_their_own_order(self):
         one = trainer(samples=np.arange(50))
-        one.steps(one.bench.genesis, 4)
+        one.steps(one.model_host.genesis, 4)
         one.use(np.arange(50))
         assert one.pool.position == 4
         one.use(np.arange(60))
@@ -294,7 +298,7 @@ class TestBadLuck:
     @pytest.mark.parametrize("tool", ["sgd", "adamw", "torch adamw"])
     def test_a_loss_that_is_no_number_is_told_and_training_goes_on(self, tool):
         one = trainer(Breaks(tool=tool))
-        weights = one.steps(one.bench.genesis, 3).weights
+        weights = one.steps(one.model_host.genesis, 3).weights
         kept = weights.copy()
         with pytest.raises(Diverged, match="after 4 local steps") as caught:
             one.steps(weights, 3)
@@ -310,12 +314,12 @@ class TestBadLuck:
 
         one = trainer(Root())
         with pytest.raises(Diverged, match="the gradient was no finite number"):
-            one.steps(one.bench.genesis, 1)
+            one.steps(one.model_host.genesis, 1)
 
     def test_weights_that_blow_up_are_caught(self):
         one = trainer(Small(learning_rate=1e30))
         with pytest.raises(Diverged, match="a weight left ±64"):
-            one.steps(one.bench.genesis, 3)
+            one.steps(one.model_host.genesis, 3)
 
     def test_a_loss_that_changes_its_shape_later_is_named(self):
         class Changes(Small):
@@ -328,14 +332,14 @@ class TestBadLuck:
 
         one = trainer(Changes())
         with pytest.raises(TaskProblem, match=r"loss\(\) raised RuntimeError: grad can be implicitly created only for"):
-            one.steps(one.bench.genesis, 5)
+            one.steps(one.model_host.genesis, 5)
 
     def test_no_samples(self):
         one = trainer(samples=np.empty(0, np.int64))
         assert one.samples == 0
         with pytest.raises(LocalProblem, match="no samples to train on"):
-            one.steps(one.bench.genesis, 1)
-        assert one.evaluate(one.bench.genesis).samples == 360
+            one.steps(one.model_host.genesis, 1)
+        assert one.evaluate(one.model_host.genesis).samples == 360
 
     @pytest.mark.parametrize("method", ["model", "data", "test_data", "optimizer", "loss", "evaluate"])
     def test_what_a_task_raises_is_named(self, method):
@@ -359,7 +363,7 @@ class TestBadLuck:
     )
     def test_what_is_no_model_is_refused(self, made, said):
         with pytest.raises(TaskProblem, match=said):
-            Bench(type("Faulty", (Small,), {"model": made})())
+            ModelHost(type("Faulty", (Small,), {"model": made})())
 
     @pytest.mark.parametrize(
         ("made", "said"),
@@ -374,7 +378,7 @@ class TestBadLuck:
     @pytest.mark.parametrize("method", ["data", "test_data"])
     def test_what_are_no_data_is_refused(self, method, made, said):
         with pytest.raises(TaskProblem, match=said) as caught:
-            Bench(type("Faulty", (Small,), {method: made})())
+            ModelHost(type("Faulty", (Small,), {method: made})())
         assert f"{method}()" in str(caught.value)
 
     def test_a_model_beyond_memory_is_refused_before_it_is_built(self):
@@ -383,22 +387,22 @@ class TestBadLuck:
                 return nn.Sequential(nn.Linear(1 << 20, 1 << 18), nn.LSTM(8, 8), nn.Embedding(1000, 8))
 
         with pytest.raises(LocalProblem, match=r"a model of 274,\d+ M parameters needs about 7,\d+.\d GB"):
-            Bench(Huge())
+            ModelHost(Huge())
 
     def test_running_out_of_memory_is_the_machines_fault(self):
         def broken(self):
             raise MemoryError
 
         with pytest.raises(LocalProblem, match=r"data\(\) ran out of memory"):
-            Bench(type("Faulty", (Small,), {"data": broken})())
+            ModelHost(type("Faulty", (Small,), {"data": broken})())
 
     def test_a_device_that_is_not_there(self):
         with pytest.raises(UsageError, match="'gpu' is not a device"):
-            Bench(Small(), device="gpu")
+            ModelHost(Small(), device="gpu")
         if not torch.cuda.is_available():
             with pytest.raises(UsageError, match="cuda is not available"):
-                Bench(Small(), device="cuda")
-        assert Bench(Small(), device="auto").device.type in ("cpu", "cuda", "mps")
+                ModelHost(Small(), device="cuda")
+        assert ModelHost(Small(), device="auto").device.type in ("cpu", "cuda", "mps")
 
 
 class TestThreads:
@@ -419,7 +423,7 @@ class TestThreads:
             return now
 
         try:
-            assert choose_threads(Bench(Small()), cores=4, seconds=20.0, clock=clock) == best
+            assert choose_threads(ModelHost(Small()), cores=4, seconds=20.0, clock=clock) == best
             assert torch.get_num_threads() == best
         finally:
             torch.set_num_threads(before)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, graph_of
-from p2pnode.watch.history import History
+from p2pnode.watch.history import PictureHistory
 from tests.watch.test_terminal import row, status
 
 
@@ -19,7 +19,7 @@ def picture(time: float, peers: int = 1) -> PeerGraph:
 
 @given(st.lists(st.floats(0, 1e6), max_size=200), st.integers(4, 40))
 def test_bounded_ordered_and_never_two_of_one_time(times: list[float], most: int) -> None:
-    history = History(most)
+    history = PictureHistory(most)
     for time in times:
         history.add(picture(time))
     kept = [graph.time for graph in history.all()]
@@ -28,7 +28,7 @@ def test_bounded_ordered_and_never_two_of_one_time(times: list[float], most: int
 
 
 def test_a_long_run_keeps_its_beginning_and_its_newest_moments() -> None:
-    history = History(100)
+    history = PictureHistory(100)
     for time in range(10_000):
         history.add(picture(float(time)))
     kept = [graph.time for graph in history.all()]
@@ -37,7 +37,7 @@ def test_a_long_run_keeps_its_beginning_and_its_newest_moments() -> None:
 
 
 def test_large_swarms_keep_fewer_pictures() -> None:
-    history = History(100, most_rows=1_000)
+    history = PictureHistory(100, most_rows=1_000)
     edges = tuple(ExchangeView(f"one{at}", f"other{at}", 0.0, 1, 0, 0) for at in range(30))
     for time in range(200):
         history.add(replace(picture(float(time), peers=20), exchanges=edges))
@@ -47,7 +47,7 @@ def test_large_swarms_keep_fewer_pictures() -> None:
 
 def test_a_history_of_nothing_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="3 pictures"):
-        History(3)
+        PictureHistory(3)
 
 
 def test_a_status_becomes_a_picture() -> None:

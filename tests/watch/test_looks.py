@@ -17,8 +17,8 @@ from p2pnode.discovery.registry import BOOK_FILE
 from p2pnode.network.sim import Fault
 from p2pnode.node.node import NodeSettings
 from p2pnode.node.saved_run import found_run, save_run
-from p2pnode.runtime.seams import World, real_world
-from p2pnode.simulate import Lesson, Plan, SimClock, Simulation, run_sim
+from p2pnode.runtime.seams import Seams, real_world
+from p2pnode.simulate import Scenario, SimClock, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.storage.files import DiskStorage, Storage
 from p2pnode.watch.graph import PeerGraph
@@ -37,8 +37,8 @@ def settings(usual: NodeSettings, index: int, starts: int) -> NodeSettings:
 
 def looked(seconds: float, *faults: Fault, ask: bool = True) -> list[PeerGraph]:
     """What an observer of two nodes sees, a picture a second."""
-    lesson = Lesson(TaskChoice("digits", device="cpu"), "iid", rounds=1000)
-    plan = Plan(3, 4, seconds, faults=faults, spread=1.0, sample_every=0.0, lesson=lesson, settings=settings)
+    lesson = SimTraining(TaskChoice("digits", device="cpu"), "iid", rounds=1000)
+    plan = Scenario(3, 4, seconds, faults=faults, spread=1.0, sample_every=0.0, lesson=lesson, settings=settings)
     seen: list[PeerGraph] = []
 
     async def main() -> None:
@@ -77,14 +77,16 @@ def test_another_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    worlds: list[World] = []
+    worlds: list[Seams] = []
 
-    def world(storage: Storage) -> World:
+    def world(storage: Storage) -> Seams:
         worlds.append(real_world(storage))
         return worlds[-1]
 
     async def no_daemon(*details: object) -> None:
-        await asyncio.gather(*(work(lambda: None) for work in (worlds[0].compute, worlds[0].aside, worlds[0].disk)))
+        await asyncio.gather(
+            *(work(lambda: None) for work in (worlds[0].compute, worlds[0].background, worlds[0].disk))
+        )
         raise LocalProblem("no daemon")
 
     monkeypatch.setattr("p2pnode.watch.swarm.real_world", world)

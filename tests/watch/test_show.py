@@ -11,7 +11,7 @@ import pytest
 
 from p2pnode.config.options import OutputSettings
 from p2pnode.watch.show import shown, view_kind
-from p2pnode.wire.status import Event, Status, Traffic
+from p2pnode.wire.status import NodeEvent, NodeStatus, Traffic
 
 
 class Stream(io.StringIO):
@@ -27,14 +27,14 @@ class FakeNode:
     """A node that has an invite and says what it is told to."""
 
     def __init__(self, role: str = "node") -> None:
-        self.say: Callable[[Event], None] = lambda event: None
+        self.say: Callable[[NodeEvent], None] = lambda event: None
         self.role = role
 
-    def on_event(self, listener: Callable[[Event], None]) -> None:
+    def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self.say = listener
 
-    def status(self) -> Status:
-        return Status(
+    def status(self) -> NodeStatus:
+        return NodeStatus(
             id="me", name="otter", run="r", role=self.role, condition="alone", why="", private=False,
             uptime_seconds=1.0,
             clock_offset_seconds=0.0, addresses=("/ip4/1.2.3.4/tcp/5",), invite="python -m p2pnode --run r",
@@ -79,7 +79,7 @@ async def test_lines_have_events_invite_and_log():
     stream, node = Stream(False), FakeNode()
     async with shown(node, OutputSettings(), stream):
         await asyncio.sleep(0.1)
-        node.say(Event(0.0, "joined", "fox is here"))
+        node.say(NodeEvent(0.0, "joined", "fox is here"))
         logging.getLogger("hivemind.x").warning("something\nodd")
         logging.getLogger("p2pnode.x").info("not worth a line")
     lines = stream.getvalue().splitlines()

@@ -12,9 +12,9 @@ from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERS
 from p2pnode.watch.figures.trees import TOO_FEW, plot_dendrogram, plot_similarity
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
 from p2pnode.watch.similarity import annealed, communities_of, similarity_of, with_likeness
-from p2pnode.wire.run import Manifest, Plan
+from p2pnode.wire.run import Manifest, TrainPlan
 
-PLAN = Plan("digits", "1", {}, 10, "0" * 64, "0" * 64, "0" * 64, 1, round_seconds=2.0)
+PLAN = TrainPlan("digits", "1", {}, 10, "0" * 64, "0" * 64, "0" * 64, 1, round_seconds=2.0)
 
 
 def fingerprint(seed: int, kin: int = 0, mark: bytes = b"ab") -> bytes:

@@ -14,11 +14,21 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from p2pnode.cli.reports import status_lines
-from p2pnode.watch.terminal.curves import Curves
+from p2pnode.watch.terminal.curves import TerminalCurves
 from p2pnode.watch.terminal.lines import json_line, line_writer, plain_line
 from p2pnode.watch.terminal.live import COLOURS, TerminalView, farewell, render, shell_lines
 from p2pnode.watch.text import ago, clean, duration, size, sparkline
-from p2pnode.wire.status import Event, ExchangeRow, Guest, LearningStatus, Machine, PeerRow, ShardRow, Status, Traffic
+from p2pnode.wire.status import (
+    ExchangeRow,
+    Guest,
+    Machine,
+    NodeEvent,
+    NodeStatus,
+    PeerRow,
+    ShardRow,
+    Traffic,
+    TrainStatus,
+)
 
 ID = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ID} --run abcdefghijklmnopqrstuvwxyz"
@@ -43,17 +53,18 @@ def row(name: str = "fox", **changes) -> PeerRow:
     return replace(peer, **changes)
 
 
-def status(**changes) -> Status:
-    usual = Status(
+def status(**changes) -> NodeStatus:
+    usual = NodeStatus(
         id=ID, name="quiet-otter-07", run="abcdefghijklmnopqrstuvwxyz", role="node", condition="connected",
         why="2 peers", private=False, uptime_seconds=75.0, clock_offset_seconds=0.0, addresses=(),
         invite=INVITE, daemon_starts=1,
-        traffic=Traffic(1_234, 5_678_901, 11, 12, 13), peers=(row(),), events=(Event(0.0, "joined", "fox is here"),),
+        traffic=Traffic(1_234, 5_678_901, 11, 12, 13), peers=(row(),),
+        events=(NodeEvent(0.0, "joined", "fox is here"),),
     )  # fmt: skip
     return replace(usual, **changes)
 
 
-LEARNING = LearningStatus(
+LEARNING = TrainStatus(
     task="digits", parameters=9610, rounds=12, steps=3400, samples=240, steps_per_second=412.0, loss=0.0213,
     test_loss=0.15, accuracy=0.958, update_norm=0.0051, exchanges=45, entries=64, merged="3 entries of others",
 )  # fmt: skip
@@ -65,7 +76,7 @@ EXCHANGES = (ExchangeRow(ID, "other", 1.0, 9, 9, 9), ExchangeRow(ID, ID, 2.0, 3,
 SHARDS = (ShardRow("a", 1, 1, ID), ShardRow("b", 1, 1, ID, received=True), ShardRow("c", 1, 1, "other", here=False))
 
 
-def drawn(shown: Status, width: int = 110, height: int = 40, curves: str = "") -> str:
+def drawn(shown: NodeStatus, width: int = 110, height: int = 40, curves: str = "") -> str:
     console = Console(file=io.StringIO(), force_terminal=False, width=width, height=height, no_color=True)
     console.print(render(shown, width, height, curves))
     return console.file.getvalue()
@@ -121,7 +132,7 @@ def test_a_rest_its_reason_the_load_the_limits_the_partner_and_the_shards_are_sh
 
 
 def test_curves_take_down_each_round_once_and_an_observer_sees_the_mean_of_its_peers():
-    own, others = Curves(), Curves()
+    own, others = TerminalCurves(), TerminalCurves()
     for number in range(40):
         learning = replace(LEARNING, rounds=number // 2, loss=1.0 - number / 100, accuracy=number / 100)
         own.note(status(learning=learning))
@@ -132,7 +143,7 @@ def test_curves_take_down_each_round_once_and_an_observer_sees_the_mean_of_its_p
     assert len(bars) == 20 and bars[0] == "█" and bars[-1] == "▁"
     assert "accuracy ▁" in own.words(90)
     assert others.words(90).endswith("1.3") and "accuracy" not in others.words(90)
-    assert Curves().words(90) == ""
+    assert TerminalCurves().words(90) == ""
 
 
 @given(st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True), max_size=60), st.integers(1, 40))
@@ -178,7 +189,7 @@ def test_a_meeting_point_has_no_run():
 @pytest.mark.parametrize("count", [0, 1, 7, 2000])
 def test_it_fits_the_screen(width, height, count):
     peers = tuple(row(f"peer {number}", present=number % 3 > 0) for number in range(count))
-    events = tuple(Event(0.0, "x", f"event {number} " + "long " * 50) for number in range(20))
+    events = tuple(NodeEvent(0.0, "x", f"event {number} " + "long " * 50) for number in range(20))
     lines = drawn(status(peers=peers, events=events), width, height).splitlines()
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
@@ -190,10 +201,16 @@ def test_it_fits_the_screen(width, height, count):
 def test_hostile_text_is_harmless_everywhere(hostile):
     shown = status(
         name=hostile, why=hostile, role=hostile, peers=(row(hostile, role=hostile, id=hostile),),
-        events=(Event(0.0, "x", f"{hostile} is here"), Event(1.0, "y", "after")),
+        events=(NodeEvent(0.0, "x", f"{hostile} is here"), NodeEvent(1.0, "y", "after")),
     )  # fmt: skip
     plain = drawn(
-        status(name="a", why="a", role="a", peers=(row("a"),), events=(Event(0.0, "x", "a"), Event(1.0, "y", "after")))
+        status(
+            name="a",
+            why="a",
+            role="a",
+            peers=(row("a"),),
+            events=(NodeEvent(0.0, "x", "a"), NodeEvent(1.0, "y", "after")),
+        )
     )
     text = drawn(shown)
     assert not any(char in text for char in "\x1b\x9b\x07\x00\r\t\x7f\u202e\u2066\u2028\u2029")
@@ -204,7 +221,7 @@ def test_hostile_text_is_harmless_everywhere(hostile):
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_lines_stay_one_line(hostile):
-    event = Event(0.0, "joined", hostile, warning=True)
+    event = NodeEvent(0.0, "joined", hostile, warning=True)
     line = plain_line(event)
     assert line.isprintable()
     assert len(line) < 700
@@ -217,8 +234,8 @@ def test_lines_stay_one_line(hostile):
 def test_quiet_shows_warnings_only():
     stream = io.StringIO()
     write = line_writer(stream, "plain", quiet=True)
-    write(Event(0.0, "a", "usual"))
-    write(Event(0.0, "b", "strange", warning=True))
+    write(NodeEvent(0.0, "a", "usual"))
+    write(NodeEvent(0.0, "b", "strange", warning=True))
     assert "usual" not in stream.getvalue()
     assert "warning: strange" in stream.getvalue()
 
@@ -227,8 +244,8 @@ def test_a_reader_that_went_away_does_not_stop_the_node():
     stream = io.StringIO()
     write = line_writer(stream, "json", quiet=False)
     stream.close()
-    write(Event(0.0, "a", "b"))
-    write(Event(0.0, "a", "b"))
+    write(NodeEvent(0.0, "a", "b"))
+    write(NodeEvent(0.0, "a", "b"))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 300])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.wire.bounded import remember
+from p2pnode.wire.bounded import keep_newest
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers())), st.integers(1, 5))
 def test_the_keys_told_of_last_stay_in_that_order_with_their_last_value(told: list[tuple[int, int]], most: int) -> None:
     kept: dict[int, int] = {}
     for key, value in told:
-        remember(kept, key, value, most)
+        keep_newest(kept, key, value, most)
     latest = list(dict.fromkeys(key for key, _ in reversed(told)))[:most]
     assert list(kept.items()) == [(key, dict(told)[key]) for key in reversed(latest)]

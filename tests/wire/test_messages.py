@@ -15,7 +15,7 @@ from p2pnode.wire.messages import (
     MAX_CALL_BYTES,
     Announcement,
     Find,
-    Found,
+    FoundRecords,
     GetManifest,
     GetNeeds,
     GetPeers,
@@ -33,13 +33,15 @@ from p2pnode.wire.messages import (
     decode_announcement,
     decode_answer,
     decode_request,
-    encode,
+    encode_message,
 )
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import Manifest, read_manifest, sign_manifest
 
 ALICE = Identity(b"a" * 32)
-RECORD = sign_record(ALICE, "peers/run/p", encode(Announcement("alice", "run", ("/ip4/127.0.0.1/tcp/1",))), 10.0)
+RECORD = sign_record(
+    ALICE, "peers/run/p", encode_message(Announcement("alice", "run", ("/ip4/127.0.0.1/tcp/1",))), 10.0
+)
 REQUESTS: list[Message] = [
     Ping(),
     Hello(1, RECORD),
@@ -53,7 +55,7 @@ ANSWERS: list[Message] = [
     Pong(1.0),
     Welcome(1, 2.0, "run", announcement=RECORD),
     Stored(("stored",)),
-    Found((RECORD, RECORD), True),
+    FoundRecords((RECORD, RECORD), True),
     Peers((RECORD,)),
     ManifestIs(b"m"),
     NeedsAre(1000, (3, 0, 5), b"12345678", b""),
@@ -62,25 +64,25 @@ ANSWERS: list[Message] = [
 
 @pytest.mark.parametrize("message", REQUESTS, ids=lambda message: type(message).__name__)
 def test_requests_round_trip(message: Message) -> None:
-    assert decode_request(encode(message)) == message
+    assert decode_request(encode_message(message)) == message
 
 
 @pytest.mark.parametrize("message", ANSWERS, ids=lambda message: type(message).__name__)
 def test_answers_round_trip(message: Message) -> None:
-    assert decode_answer(encode(message), type(message)) == message
+    assert decode_answer(encode_message(message), type(message)) == message
 
 
 def test_a_refusal_is_raised_and_a_wrong_answer_is_misbehaviour() -> None:
     with pytest.raises(PeerRefused, match="busy"):
-        decode_answer(encode(Refused("busy", "later")), Pong)
+        decode_answer(encode_message(Refused("busy", "later")), Pong)
     with pytest.raises(PeerMisbehaved, match="Stored"):
-        decode_answer(encode(Stored(())), Pong)
+        decode_answer(encode_message(Stored(())), Pong)
 
 
 @pytest.mark.parametrize("counts", [(-1,), (1 << 40,), (0,) * 1025])
 def test_label_counts_out_of_bounds_are_misbehaviour(counts: tuple[int, ...]) -> None:
     with pytest.raises(PeerMisbehaved):
-        decode_answer(encode(NeedsAre(0, counts)), NeedsAre)
+        decode_answer(encode_message(NeedsAre(0, counts)), NeedsAre)
 
 
 def test_unknown_fields_of_a_newer_minor_version_are_ignored() -> None:
@@ -126,7 +128,7 @@ def test_a_hundred_thousand_malformed_messages() -> None:
     """Seeded mutations of good messages: bits flipped, cut, repeated, spliced. Each is taken or refused, never more."""
     rng = random.Random(7)
     manifest = sign_manifest(ALICE, Manifest("run", ALICE.peer_id, 1.0, b"n" * 16))
-    good = [encode(message) for message in REQUESTS + ANSWERS] + [RECORD.value, manifest]
+    good = [encode_message(message) for message in REQUESTS + ANSWERS] + [RECORD.value, manifest]
     for _ in range(100_000):
         decoders_take(mutated(rng.choice(good), rng.choice(good), rng))
 
@@ -149,7 +151,7 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> None:
     with_one = Announcement("alice", "run", (), fingerprint=b"f" * 260)
-    assert decode_announcement(encode(with_one)) == with_one
+    assert decode_announcement(encode_message(with_one)) == with_one
     older = msgspec.msgpack.encode({"name": "alice", "run": "run", "addresses": []})
     assert decode_announcement(older).fingerprint == b""
     too_long = msgspec.msgpack.encode({"name": "a", "run": "r", "addresses": [], "fingerprint": b"f" * 513})

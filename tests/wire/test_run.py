@@ -7,7 +7,7 @@ import pytest
 
 from p2pnode.wire.errors import PeerMisbehaved, UsageError
 from p2pnode.wire.ids import Identity, RunId
-from p2pnode.wire.run import KEY_BYTES, Manifest, Plan, RunAccess, invite, read_manifest, run_id, sign_manifest
+from p2pnode.wire.run import KEY_BYTES, Manifest, RunAccess, TrainPlan, invite, read_manifest, run_id, sign_manifest
 
 ALICE, BOB = Identity(b"a" * 32), Identity(b"b" * 32)
 MANIFEST = Manifest("digits", ALICE.peer_id, 5.0, b"n" * 16)
@@ -31,7 +31,7 @@ def planned(**more: object) -> bytes:
 
 def test_a_plan_from_before_there_were_aims_is_for_one_shared_model() -> None:
     old, own = read_manifest(planned()).plan, read_manifest(planned(aim="own")).plan
-    assert isinstance(old, Plan) and isinstance(own, Plan)
+    assert isinstance(old, TrainPlan) and isinstance(own, TrainPlan)
     assert (old.aim, own.aim) == ("shared", "own")
     with pytest.raises(PeerMisbehaved, match="malformed"):
         read_manifest(planned(aim="none"))

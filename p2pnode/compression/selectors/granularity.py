@@ -106,7 +106,7 @@ def hybrid(residual: Units, k: int, score: Score, sizes: Sequence[Blocks], bits:
 
 
 @dataclass(frozen=True)
-class Choice:
+class GranularityChoice:
     """A granularity, and why; `level` is the one that confidence alone asks for."""
 
     granularity: int
@@ -119,7 +119,7 @@ _MARGIN = 0.05
 _SHORT = 0.5
 
 
-def granularity_for(confidence: float, scarcity: float, level: int) -> Choice:
+def granularity_for(confidence: float, scarcity: float, level: int) -> GranularityChoice:
     """The rule: coarse at the beginning, finer as the model gets confident, one level back when resources are short.
 
     `confidence` is the share of the loss that is gone by now; `scarcity` is 0 when the link has room and 1 when it is
@@ -131,5 +131,5 @@ def granularity_for(confidence: float, scarcity: float, level: int) -> Choice:
     wanted = min(reached, default=COARSE)
     why = f"{max(0.0, confidence):.0%} of the loss is gone"
     if scarcity > _SHORT and wanted != COARSE:
-        return Choice(wanted + 1, wanted, f"{why}, but the link is short")
-    return Choice(wanted, wanted, why)
+        return GranularityChoice(wanted + 1, wanted, f"{why}, but the link is short")
+    return GranularityChoice(wanted, wanted, why)

@@ -17,7 +17,7 @@ from .granularity import (
     LEARNED,
     RULE,
     Blocks,
-    Choice,
+    GranularityChoice,
     Score,
     best,
     coarse,
@@ -37,7 +37,7 @@ class Granulator:
     def __init__(self, setting: int, layers: Sequence[int]) -> None:
         self.scarcity = 0.0  # 0: the link has room; 1: it is full. For the rule.
         self.granularity = FINE  # of the last round
-        self.choice = Choice(COARSE, COARSE, "the beginning")
+        self.choice = GranularityChoice(COARSE, COARSE, "the beginning")
         self.bandit = Bandit() if setting == LEARNED else None
         self._setting = setting
         self._layers = tuple(layers)

@@ -59,7 +59,7 @@ class Net:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class ImportanceLesson:
     """What a round teaches one layer's network."""
 
     layer: int
@@ -84,7 +84,7 @@ class LearnedImportance:
     def note(self, progress: Floats) -> None:
         """A round's progress: learn from what it says about the samples of the round before, and remember it."""
         scaled = np.empty(len(progress), np.int8)
-        for layer, part in self._parts():
+        for layer, part in self._services():
             here = progress[part]
             typical = float(np.linalg.norm(here)) / len(here) ** 0.5
             self._typical[layer] = typical
@@ -109,7 +109,7 @@ class LearnedImportance:
         self._asked = places[samples], features[samples], signs[samples]
         return importance
 
-    def learn(self, lessons: Sequence[Lesson]) -> None:
+    def learn(self, lessons: Sequence[ImportanceLesson]) -> None:
         """A few steps of gradient descent for each layer that has a lesson."""
         nets = list(self._nets)
         for lesson in lessons:
@@ -141,11 +141,11 @@ class LearnedImportance:
         ]
         return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
 
-    def _lessons(self, places: Indices, features: Floats, targets: Floats) -> Iterator[Lesson]:
+    def _lessons(self, places: Indices, features: Floats, targets: Floats) -> Iterator[ImportanceLesson]:
         for layer, part in self._spans(places):
-            yield Lesson(layer, features[part], targets[part])
+            yield ImportanceLesson(layer, features[part], targets[part])
 
-    def _parts(self) -> Iterator[tuple[int, slice]]:
+    def _services(self) -> Iterator[tuple[int, slice]]:
         for layer in range(len(self._borders) - 1):
             yield layer, slice(int(self._borders[layer]), int(self._borders[layer + 1]))
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...circles.current import OwnCircle
+from ...circles.current import CurrentCircle
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Arrays, Policy
 from ...network.base import Seconds
 from ...storage.checkpoints import Progress
-from ...training.progress import Standings
+from ...training.progress import TrainProgress
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem
 
@@ -23,7 +23,7 @@ SAVE_RATE = 0.5e6  # bytes a second that saving may write, on average
 _TRAINER = "trainer/"
 
 
-class Pace:
+class Cadence:
     """How often something may happen that takes time from training: every so often, and for SHARE of the time."""
 
     def __init__(self, now: Seconds, first: Seconds) -> None:
@@ -37,18 +37,24 @@ class Pace:
         self._next = now + max(least, (now - begun) / SHARE)
 
 
-class Saving:
+class Checkpoints:
     """One model's progress on disk. All but `note` and `due` is heavy."""
 
     def __init__(
-        self, progress: Progress, policy: Policy, trainer: Trainer, standings: Standings, own: OwnCircle, now: Seconds
+        self,
+        progress: Progress,
+        policy: Policy,
+        trainer: Trainer,
+        train_progress: TrainProgress,
+        own: CurrentCircle,
+        now: Seconds,
     ) -> None:
         self._progress = progress
         self._policy = policy
         self._trainer = trainer
-        self._standings = standings
+        self._train_progress = train_progress
         self._own = own
-        self._pace = Pace(now, SAVE_EVERY)
+        self._pace = Cadence(now, SAVE_EVERY)
 
     # ---- writing ----
 
@@ -67,7 +73,7 @@ class Saving:
     def save(self) -> None:
         """Write everything; LocalProblem when the disk or the user will not have it."""
         trainer = {f"{_TRAINER}{name}": array for name, array in self._trainer.state().items()}
-        rounds = np.array([self._standings.rounds], np.int64)
+        rounds = np.array([self._train_progress.rounds], np.int64)
         self._progress.save({**self._policy.state(), **self._own.arrays(), **trainer, "rounds": rounds})
 
     def begin_log(self) -> int:
@@ -114,7 +120,7 @@ class Saving:
         self._trainer.restore(own)
         self._policy.restore(arrays, journal)
         self._own.restore(arrays)
-        self._standings.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
+        self._train_progress.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
 
 
 def save_pause(state_bytes: int) -> Seconds:

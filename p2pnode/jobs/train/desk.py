@@ -19,30 +19,30 @@ from ...wire.messages import (
     GetShard,
     GetWeights,
     Request,
-    SwapSights,
-    TellShards,
-    Visit,
-    VisitOver,
+    SwapModels,
+    SwapNeighbours,
+    SwapResult,
+    SyncShards,
 )
 
 if TYPE_CHECKING:
-    from .job import Learning
+    from .job import TrainJob
 
 
 class Desk:
     """PeerRefused to say no, PeerMisbehaved when nonsense is asked."""
 
-    def __init__(self, learning: Learning) -> None:
+    def __init__(self, learning: TrainJob) -> None:
         self._learning = learning
         self._answers: dict[type, Callable[[PeerId, Any], Answer | Awaitable[Answer]]] = {
-            Exchange: learning.exchanging.answer,
-            Bridge: learning.exchanging.bridging.answer,
-            SwapSights: learning.likeness.answer,
+            Exchange: learning.exchange_loop.answer,
+            Bridge: learning.exchange_loop.bridging.answer,
+            SwapNeighbours: learning.likeness.answer,
             GetCircle: self._circle,
-            TellShards: learning.holdings.answer,
+            SyncShards: learning.shard_driver.answer,
             GetNeeds: learning.passing.needs,
-            Visit: learning.visiting.answer,
-            VisitOver: learning.visiting.over,
+            SwapModels: learning.model_swap.answer,
+            SwapResult: learning.model_swap.over,
         }
 
     async def answer(self, peer: PeerId, request: Request) -> Answer:
@@ -52,13 +52,13 @@ class Desk:
 
     async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload:
         if isinstance(request, GetShard):
-            return await self._learning.holdings.payload(peer, request)
+            return await self._learning.shard_driver.payload(peer, request)
         if isinstance(request, GetWeights):
-            return await self._learning.visiting.payload(peer, request)
-        return await self._learning.exchanging.snapshots.payload(peer, request)
+            return await self._learning.model_swap.payload(peer, request)
+        return await self._learning.exchange_loop.snapshots.payload(peer, request)
 
     def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
-        circling = self._learning.circling
-        if circling is None:
+        circle_driver = self._learning.circle_driver
+        if circle_driver is None:
             raise PeerRefused("circle", "this node's circle is declared")
-        return circling.words.answer(peer, request)
+        return circle_driver.words.answer(peer, request)

@@ -9,7 +9,7 @@ from functools import partial
 
 from ...circles.advice import MAX_CIRCLE
 from ...circles.bridging import Bridging
-from ...circles.current import OwnCircle
+from ...circles.current import CurrentCircle
 from ...discovery.admission import Admission
 from ...discovery.link_rate import LinkRate
 from ...merging.deltaset.exchange import SNAPSHOT_BYTES
@@ -18,9 +18,9 @@ from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...merging.snapshots.driver import Snapshots
 from ...network.base import Seconds
-from ...node.assemble import Parts
-from ...similarity.driver import Likeness
-from ...training.progress import Standings
+from ...node.assemble import Services
+from ...similarity.driver import PeerSimilarity
+from ...training.progress import TrainProgress
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ...wire.ids import PeerId
 from ...wire.messages import Exchange, Exchanged
@@ -35,28 +35,28 @@ EXCHANGE_TIMEOUT: Seconds = 10.0
 EXCHANGE_PERIOD: Seconds = 5.0
 
 
-class Exchanging:
+class ExchangeLoop:
     """One model's talk with the others of its circle."""
 
     def __init__(
         self,
-        parts: Parts,
+        services: Services,
         access: RunAccess,
         policy: Policy,
-        standings: Standings,
-        own: OwnCircle,
+        train_progress: TrainProgress,
+        own: CurrentCircle,
         bridging: Bridging,
         terms: Terms,
     ) -> None:
-        self._parts = parts
+        self._services = services
         self._access = access
         self._policy = policy
-        self._standings = standings
-        self.admission = Admission(access, parts.identity.peer_id, MODEL)
-        self.snapshots = Snapshots(parts, self.admission, policy, own)
+        self._train_progress = train_progress
+        self.admission = Admission(access, services.identity.peer_id, MODEL)
+        self.snapshots = Snapshots(services, self.admission, policy, own)
         self.own = own
         self.bridging = bridging
-        self.likeness = Likeness(parts, self.admission, terms.aim, terms.partners)
+        self.likeness = PeerSimilarity(services, self.admission, terms.aim, terms.partners)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None
@@ -68,11 +68,11 @@ class Exchanging:
 
     def run_members(self) -> list[PeerId]:
         """Peers of the run that learn, of whichever circle."""
-        return [peer.id for peer in self._parts.table.learners(self._access.tag)]
+        return [peer.id for peer in self._services.table.learners(self._access.tag)]
 
     def members(self) -> list[PeerId]:
         """Peers of the same circle that are there; of the whole run when no circle is declared."""
-        learners = self._parts.table.learners(self._access.tag)
+        learners = self._services.table.learners(self._access.tag)
         return [peer.id for peer in learners if peer.announcement.circle == self.own.name]
 
     def elsewhere(self) -> list[PeerId]:
@@ -85,9 +85,9 @@ class Exchanging:
 
     def _possible(self) -> list[PeerId]:
         """Who may be a partner: our circle; of a large one some by lot, most likely who kept its part lately."""
-        now, standing = self._parts.world.clock.monotonic(), self._parts.standing
-        members = [peer for peer in self.members() if not standing.ignored(peer, now)]
-        return self.likeness.dealings.draw(members, MAX_CIRCLE - 1, self._parts.world.rng)
+        now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
+        members = [peer for peer in self.members() if not reputation.ignored(peer, now)]
+        return self.likeness.partner_record.draw(members, MAX_CIRCLE - 1, self._services.seams.rng)
 
     # ---- asking ----
 
@@ -103,7 +103,7 @@ class Exchanging:
                     async with asyncio.timeout(EXCHANGE_PERIOD):
                         await self._now.wait()
                 self._now.clear()
-                await self._parts.restraint.free()
+                await self._services.limiter.free()
                 await self._begin(group)
 
     async def once(self) -> None:
@@ -116,19 +116,19 @@ class Exchanging:
 
         Who is slow goes on in `group` and holds up nobody; nothing else is asked of it meanwhile.
         """
-        rounds, age = self._standings.rounds, self.age()
+        rounds, age = self._train_progress.rounds, self.age()
         await self.likeness.look(self._possible(), rounds, age)
         circle = self._possible()
         beyond = [peer for peer in self.bridging.beyond(self.own.name) if peer not in self._busy]
         free = [peer for peer in circle if peer not in self._busy]
         choices = self.likeness.choose(free, beyond, rounds, age, self.bridging.often)
         inside = [choice.peer for choice in choices if not choice.bridge]
-        others = [self._parts.table.get(choice.peer) for choice in choices if choice.bridge]
+        others = [self._services.table.get(choice.peer) for choice in choices if choice.bridge]
         for peer in others:
             if peer is not None:
                 group.create_task(self._alone(peer.id, partial(self.bridging.ask, peer, len(circle) + 1)))
         for partner in inside:  # one after the other, so that the same entries do not come from all of them
-            if self._parts.restraint.why:
+            if self._services.limiter.why:
                 break
             exchange = self._alone(partner, partial(self._exchange, partner))
             await asyncio.wait([group.create_task(exchange)], timeout=PATIENCE)
@@ -148,7 +148,7 @@ class Exchanging:
         """One exchange. A partner that breaks the format loses standing; whatever happens, training goes on."""
         circle = self.own.name
         try:
-            clock = self._parts.world.clock
+            clock = self._services.seams.clock
             begun, question = clock.monotonic(), self._policy.ask(partner)
             body = await self._ask(partner, question, push=False)
             if self.own.name != circle:
@@ -156,15 +156,15 @@ class Exchanging:
             push = self._policy.take(partner, body)
             if push:
                 await self._ask(partner, push, push=True)
-            self.likeness.dealings.note(partner, well=True)
-            self._standings.note_exchange(partner, len(question) + len(push), len(body), clock.time())
-            known = self._parts.table.get(partner)
+            self.likeness.partner_record.note(partner, well=True)
+            self._train_progress.note_exchange(partner, len(question) + len(push), len(body), clock.time())
+            known = self._services.table.get(partner)
             self.link.note(len(body) + len(push), clock.monotonic() - begun, None if known is None else known.latency)
         except ValueError as fault:
-            self.likeness.dealings.note(partner, well=False)
-            self._parts.fault(partner, f"exchange: {fault}")
+            self.likeness.partner_record.note(partner, well=False)
+            self._services.fault(partner, f"exchange: {fault}")
         except PeerError:
-            self.likeness.dealings.note(partner, well=False)
+            self.likeness.partner_record.note(partner, well=False)
         except NetworkDown:
             pass
 
@@ -173,13 +173,13 @@ class Exchanging:
         policy = self._policy
         if not isinstance(policy, DeltaSetPolicy):
             return False
-        for member in self._parts.world.rng.sample(members, min(PARTNERS, len(members))):
+        for member in self._services.seams.rng.sample(members, min(PARTNERS, len(members))):
             try:
                 if await self._take_all(policy, member):
-                    await self._parts.world.compute(policy.arrive)
+                    await self._services.seams.compute(policy.arrive)
                     return True
             except ValueError as fault:
-                self._parts.fault(member, f"exchange: {fault}")
+                self._services.fault(member, f"exchange: {fault}")
             except (PeerError, NetworkDown):
                 continue
         return False
@@ -200,7 +200,7 @@ class Exchanging:
 
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
         request = Exchange(self._access.tag, MODEL, body, push, self.admission.proof(partner), self.own.name)
-        return (await self._parts.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
+        return (await self._services.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
 
     # ---- answering ----
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...compression.weights import Floats, Layout
+from ...compression.weights import Floats, WeightLayout
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...storage.files import write_whole
@@ -20,7 +20,7 @@ def exported(policy: Policy, ema: bool) -> Floats:
     return policy.readout() if ema or not isinstance(policy, DeltaSetPolicy) else policy.weights()
 
 
-def as_safetensors(layout: Layout, weights: Floats, facts: Mapping[str, str]) -> bytes:
+def as_safetensors(layout: WeightLayout, weights: Floats, facts: Mapping[str, str]) -> bytes:
     """The file's content. ValueError when the weights are not of this layout."""
     from safetensors.numpy import save
 

@@ -11,44 +11,44 @@ import asyncio
 import numpy as np
 
 from ...circles.bridging import Bridging
-from ...circles.current import OwnCircle
-from ...circles.driver import Circling
+from ...circles.current import CurrentCircle
+from ...circles.driver import CircleDriver
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Monitor, reached
 from ...discovery.admission import Admission
 from ...discovery.membership import Membership
-from ...merging.deltaset.entry import Facts as EntryFacts
+from ...merging.deltaset.entry import EntryFacts
 from ...merging.deltaset.pace import pace_of
 from ...merging.deltaset.policy import DeltaSetPolicy
-from ...merging.policy import Facts, Policy
+from ...merging.policy import Policy, RoundFacts
 from ...network.base import Seconds
-from ...node.assemble import Parts
+from ...node.assemble import Services
 from ...runtime.event_kinds import Kind
-from ...shards.driver import Holdings
+from ...shards.driver import ShardDriver
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout
 from ...storage.checkpoints import Progress
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
 from ...training.fingerprinter import Fingerprinter
-from ...training.host import Bench
-from ...training.newcomer_probe import FirstLook
-from ...training.progress import Standings
+from ...training.host import ModelHost
+from ...training.newcomer_probe import NewcomerProbe
+from ...training.progress import TrainProgress
 from ...training.rounds import lam_for, local_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
-from ...wire.status import LearningStatus
-from .checkpoints import Saving
+from ...wire.status import TrainStatus
+from .checkpoints import Checkpoints
 from .desk import Desk
-from .exchange import MODEL, Exchanging
-from .model_swap import Hospitality, Visiting
+from .exchange import MODEL, ExchangeLoop
+from .model_swap import ModelSwap, SwapRules
 from .options import Terms, own_seed
 from .shard_rows import ShardRows
-from .shard_work import ShardWork
+from .shard_work import ShardTraining
 from .status import learning_status
-from .steps import Slices
+from .steps import RoundSteps
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
 WARN_EVERY: Seconds = 30.0
@@ -57,104 +57,118 @@ FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
 SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
 
 
-class Learning:
+class TrainJob:
     """One model of one run at one node."""
 
-    def __init__(self, parts: Parts, access: RunAccess, bench: Bench, policy: Policy, terms: Terms) -> None:
+    def __init__(
+        self, services: Services, access: RunAccess, model_host: ModelHost, policy: Policy, terms: Terms
+    ) -> None:
         until = terms.until
         threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
-        self.bench = bench
-        self.standings = Standings(Monitor(threshold), parts.identity.peer_id, begun=parts.world.clock.monotonic())
-        admission = Admission(access, parts.identity.peer_id, MODEL)
-        bridging = Bridging(parts, admission, policy, terms.genesis, self.standings)
-        own = OwnCircle(terms.circle)
-        self.exchanging = Exchanging(parts, access, policy, self.standings, own, bridging, terms)
-        self.exchanging.age = self._age
-        self.likeness = self.exchanging.likeness
-        layout = sample_layout({name: column.numpy() for name, column in bench.data.items()})
-        room = None if terms.max_disk is None else terms.max_disk // 2
-        self.holdings = Holdings(parts, admission, layout, self.exchanging.run_members, room)
-        self.fingerprints: Fingerprinter | None = None
-        self.trainer = Trainer(bench, np.empty(0, np.int64), own_seed(parts, access), declared_speed=parts.world.speed)
-        self.trainer.brake = parts.restraint.brake
-        self._parts = parts
-        self._terms = terms
-        self.work = ShardWork(parts, self.holdings, self.trainer, terms)
-        self.passing = Passing(parts, admission, self.holdings, self.work, self.likeness, self.exchanging.link)
-        at_home = Hospitality(terms.visits, terms.stays_home, terms.rows is not None)
-        self.visiting = Visiting(
-            parts, admission, policy, self.trainer, self.likeness, self.exchanging.elsewhere, at_home
+        self.model_host = model_host
+        self.train_progress = TrainProgress(
+            Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
-        self.shards = ShardRows(self.work, self.holdings, self.trainer.pool, parts.identity.peer_id)
-        now = parts.world.clock.monotonic()
-        progress = Progress(parts.world.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
-        self._saving = Saving(progress, policy, self.trainer, self.standings, own, now)
-        self.circling: Circling | None = None  # a declared circle is never left
+        admission = Admission(access, services.identity.peer_id, MODEL)
+        bridging = Bridging(services, admission, policy, terms.genesis, self.train_progress)
+        own = CurrentCircle(terms.circle)
+        self.exchange_loop = ExchangeLoop(services, access, policy, self.train_progress, own, bridging, terms)
+        self.exchange_loop.age = self._age
+        self.likeness = self.exchange_loop.likeness
+        layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
+        room = None if terms.max_disk is None else terms.max_disk // 2
+        self.shard_driver = ShardDriver(services, admission, layout, self.exchange_loop.run_members, room)
+        self.fingerprints: Fingerprinter | None = None
+        self.trainer = Trainer(
+            model_host, np.empty(0, np.int64), own_seed(services, access), declared_speed=services.seams.speed
+        )
+        self.trainer.brake = services.limiter.brake
+        self._services = services
+        self._terms = terms
+        self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
+        self.passing = Passing(
+            services, admission, self.shard_driver, self.work, self.likeness, self.exchange_loop.link
+        )
+        at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
+        self.model_swap = ModelSwap(
+            services, admission, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
+        )
+        self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
+        now = services.seams.clock.monotonic()
+        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
+        self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, own, now)
+        self.circle_driver: CircleDriver | None = None  # a declared circle is never left
         if isinstance(policy, DeltaSetPolicy) and not terms.circle:
-            self.circling = Circling(
-                parts, self.exchanging, policy, terms.genesis, self.standings, self.trainer, self._saving
+            self.circle_driver = CircleDriver(
+                services,
+                self.exchange_loop,
+                policy,
+                terms.genesis,
+                self.train_progress,
+                self.trainer,
+                self._checkpoints,
             )
         self.desk = Desk(self)
         self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
-        self._slices = Slices(parts.world, policy, self.trainer, terms.round_seconds)
+        self._round_steps = RoundSteps(services.seams, policy, self.trainer, terms.round_seconds)
 
     # ---- life ----
 
     async def resume(self) -> bool:
         """Go on from what was saved; False when there is nothing, and then this node's log begins anew."""
         await self.work.start()
-        await self._parts.world.compute(self._choose_rows)
-        resumed, words = await self._parts.world.compute(self._saving.resume)
+        await self._services.seams.compute(self._choose_rows)
+        resumed, words = await self._services.seams.compute(self._checkpoints.resume)
         for text in words:
-            self._parts.events.say("state", text, warning=True)
+            self._services.events.say("state", text, warning=True)
         return resumed
 
     async def keep(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
-        self.standings.begun = self._parts.world.clock.monotonic()
+        self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchanging.keep(), self.holdings.keep(), self.passing.keep(), self.visiting.keep())
+            lasting = (self.exchange_loop.keep(), self.shard_driver.keep(), self.passing.keep(), self.model_swap.keep())
             beside = [group.create_task(one) for one in lasting]
-            if self.circling is not None:
-                beside.append(group.create_task(self.circling.keep()))
+            if self.circle_driver is not None:
+                beside.append(group.create_task(self.circle_driver.keep()))
             why = await self._keep_training()
-            await self.exchanging.once()  # the last entry too should get around
+            await self.exchange_loop.once()  # the last entry too should get around
             for task in beside:
                 task.cancel()
         return why
 
     async def save(self, limit: Seconds | None = None) -> None:
         """Put everything on disk; a full disk costs the saving, not the training."""
-        clock = self._parts.world.clock
+        clock = self._services.seams.clock
         begun = clock.monotonic()
         try:
             async with asyncio.timeout(limit):
-                await self._parts.world.compute(self._saving.save)
+                await self._services.seams.compute(self._checkpoints.save)
         except (LocalProblem, TimeoutError) as problem:
             self._warn("disk", f"progress was not saved: {str(problem) or 'training took too long to end'}")
-        self._saving.done(begun, clock.monotonic())
+        self._checkpoints.done(begun, clock.monotonic())
 
     def _warn(self, kind: Kind, text: str) -> None:
         """Say what went wrong, each kind of thing now and then only."""
-        self.standings.problems += 1
-        now = self._parts.world.clock.monotonic()
+        self.train_progress.problems += 1
+        now = self._services.seams.clock.monotonic()
         if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
             self._warned[kind] = now
-            self._parts.events.say(kind, text, warning=True)
+            self._services.events.say(kind, text, warning=True)
 
     # ---- training ----
 
     async def _keep_training(self) -> str:
         """Round after round; returns why when the user's goal is reached."""
-        clock, until = self._parts.world.clock, self._terms.until
+        clock, until = self._services.seams.clock, self._terms.until
         while True:
-            await self._parts.restraint.free()
+            await self._services.limiter.free()
             begun = clock.monotonic()
-            await self.work.take_in(self.policy.start, self.standings.rounds)
-            await self._parts.world.compute(self._choose_rows)
+            await self.work.take_in(self.policy.start, self.train_progress.rounds)
+            await self._services.seams.compute(self._choose_rows)
             if self.trainer.samples:
                 await self._round_or_rollback()
                 await self._now_and_then()
@@ -162,7 +176,7 @@ class Learning:
                 shortest = SHORTEST_ROUND
             else:
                 shortest = self._terms.round_seconds  # others hold all shards; one falls to us when they leave
-            why = "" if until is None else reached(until, self.standings.reached(clock.monotonic()))
+            why = "" if until is None else reached(until, self.train_progress.reached(clock.monotonic()))
             if why:
                 return why
             await asyncio.sleep(max(0.0, begun + shortest - clock.monotonic()))
@@ -174,61 +188,61 @@ class Learning:
             self._rate = min(1.0, self._rate * 1.1)
         except Diverged as problem:
             self._rate = max(SLOWEST, self._rate / 2)
-            self.standings.diverged += 1
+            self.train_progress.diverged += 1
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
 
     async def _round(self) -> None:
-        world, most = self._parts.world, self._terms.max_steps
+        seams, most = self._services.seams, self._terms.max_steps
         lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
-        peers = len(self.exchanging.circle()) + 1
+        peers = len(self.exchange_loop.circle()) + 1
         pace = pace_of(self.policy, peers)
-        steps = local_steps(shortened(lam, pace.steps), world.rng, most)
-        begun, result = await self._slices.train(steps, pace.rate * self._rate, pace.at)
+        steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
+        begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
-        budget = self.exchanging.link.budget(self._terms.round_seconds, peers)
-        facts = Facts(result.steps, result.loss, result.samples, peers, budget)
-        weights = await self.visiting.come_home(result.weights)
+        budget = self.exchange_loop.link.budget(self._terms.round_seconds, peers)
+        facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
+        weights = await self.model_swap.come_home(result.weights)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
-        self._publish(await world.compute(lambda: self.policy.record(begun, weights, facts)))
-        bridge = await self.exchanging.bridging.draft()
-        self.standings.bridges += bridge is not None and self._publish(bridge)
-        merged = await world.compute(self.policy.merge)
-        self.standings.note(result.loss, merged, world.clock.time(), result.steps)
-        self.exchanging.soon()
-        await self.work.end_round(self.standings.rounds)
-        self.passing.soon(self.standings.rounds)
-        self.visiting.soon(self.standings.rounds)
+        self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
+        bridge = await self.exchange_loop.bridging.draft()
+        self.train_progress.bridges += bridge is not None and self._publish(bridge)
+        merged = await seams.compute(self.policy.merge)
+        self.train_progress.note(result.loss, merged, seams.clock.time(), result.steps)
+        self.exchange_loop.soon()
+        await self.work.end_round(self.train_progress.rounds)
+        self.passing.soon(self.train_progress.rounds)
+        self.model_swap.soon(self.train_progress.rounds)
 
     async def _change_circle(self) -> None:
         """Between rounds; saved before anything is published there."""
-        circling = self.circling
-        if circling is None:
+        circle_driver = self.circle_driver
+        if circle_driver is None:
             return
-        if circling.due:
-            union = await circling.change()
+        if circle_driver.due:
+            union = await circle_driver.change()
             await self.save()
             if union is not None:
                 self._publish(union)
-        circling.round_done()
+        circle_driver.round_done()
 
     async def _take_fingerprint(self, weights: Floats) -> None:
         """Of the model as training left it, before it merges: so that it shows what this node's data did."""
-        taker, world = self.fingerprints, self._parts.world
-        if taker is None or not taker.due(world.clock.monotonic()):
+        taker, seams = self.fingerprints, self._services.seams
+        if taker is None or not taker.due(seams.clock.monotonic()):
             return
         try:
-            self.likeness.took(await world.compute(lambda: taker.take(self.trainer, weights, world.clock.monotonic)))
+            self.likeness.took(await seams.compute(lambda: taker.take(self.trainer, weights, seams.clock.monotonic)))
         except (LocalProblem, TaskProblem) as problem:
             self.likeness.withdraw()
             self._warn("fingerprint", str(problem))
 
-    def first_look(self) -> FirstLook:
+    def newcomer_probe(self) -> NewcomerProbe:
         """For a newcomer that must choose a circle."""
-        return FirstLook(self._parts, self.trainer, self.fingerprints, self._terms.round_seconds)
+        return NewcomerProbe(self._services, self.trainer, self.fingerprints, self._terms.round_seconds)
 
     def _age(self) -> float:
         """Of the run, in rounds."""
-        return (self._parts.clock.now() - self._terms.created) / self._terms.round_seconds
+        return (self._services.clock.now() - self._terms.created) / self._terms.round_seconds
 
     def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
@@ -236,7 +250,7 @@ class Learning:
         try:
             journal = self.policy.publish(draft)
             if journal:
-                self._saving.note(journal)
+                self._checkpoints.note(journal)
         except ValueError as error:
             self._warn("refused", f"this round's delta breaks the run's own rules and stays here: {error}")
         except LocalProblem as problem:
@@ -244,19 +258,19 @@ class Learning:
         return bool(journal)
 
     def _choose_rows(self) -> None:
-        self.trainer.use(self.work.rows(self.exchanging.circle()))
+        self.trainer.use(self.work.rows(self.exchange_loop.circle()))
 
     async def _now_and_then(self) -> None:
-        clock = self._parts.world.clock
+        clock = self._services.seams.clock
         begun = clock.monotonic()
         if self._evaluating.due(begun):
             look = self._evaluating.evaluate
-            self.standings.evaluation = await self._parts.world.compute(lambda: look(self.policy.readout()))
+            self.train_progress.evaluation = await self._services.seams.compute(lambda: look(self.policy.readout()))
             self._evaluating.done(begun, clock.monotonic())
-            line = self.standings.line(begun)
+            line = self.train_progress.line(begun)
             if line:
-                self._parts.events.say("progress", line)
-        if self._saving.due(clock.monotonic()):
+                self._services.events.say("progress", line)
+        if self._checkpoints.due(clock.monotonic()):
             await self.save()
 
     def evaluate(self) -> Evaluation:
@@ -269,10 +283,10 @@ class Learning:
         """Say what is learned here to the others, and where."""
         announcer = membership.announcer
         announcer.fingerprint = lambda: self.likeness.fingerprint
-        announcer.circle = lambda: self.exchanging.own.name
-        self.exchanging.own_record = lambda: announcer.hello().announcement
-        if self.circling is not None:
-            self.circling.tell = membership.tell
+        announcer.circle = lambda: self.exchange_loop.own.name
+        self.exchange_loop.own_record = lambda: announcer.hello().announcement
+        if self.circle_driver is not None:
+            self.circle_driver.tell = membership.tell
 
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""
@@ -283,5 +297,5 @@ class Learning:
         chains = self.policy.set.heads if isinstance(self.policy, DeltaSetPolicy) else {}
         return {chain.peer: chains[chain] for chain in sorted(chains)}
 
-    def status(self) -> LearningStatus:
-        return learning_status(self, self.exchanging.own.name, self._terms.aim, self._parts.identity.peer_id)
+    def status(self) -> TrainStatus:
+        return learning_status(self, self.exchange_loop.own.name, self._terms.aim, self._services.identity.peer_id)

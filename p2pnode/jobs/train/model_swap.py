@@ -23,15 +23,15 @@ from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...merging.values import decode_values, encode_values
 from ...network.base import MemorySink, Payload, Seconds, StreamLimits
-from ...node.assemble import Parts
+from ...node.assemble import Services
 from ...shards.shard import SHARD_SAMPLES
-from ...similarity.driver import Likeness
+from ...similarity.driver import PeerSimilarity
 from ...training.evaluation import spread
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused, TaskProblem
 from ...wire.ids import PeerId, short
-from ...wire.messages import Exchanged, GetWeights, Visit, VisitIs, VisitOver
-from .model_swap_rules import at_home, brought, choose_swap, count_of, to_bring
+from ...wire.messages import Exchanged, GetWeights, SwapAccepted, SwapModels, SwapResult
+from .model_swap_rules import at_home, brought, choose_swap, swap_entries, to_bring
 
 EVERY_ROUNDS = 4  # a swap, whoever began it; more seldom, what was brought is forgotten in between (docs/log.md)
 SHARE = 0.25  # of the local steps, that visitors may have
@@ -45,7 +45,7 @@ Want = Callable[[], list[PeerId]]
 
 
 @dataclass(frozen=True)
-class Hospitality:
+class SwapRules:
     """What a node says to visitors. Of private data no more is ever told than that models may come."""
 
     open: bool = True
@@ -53,30 +53,30 @@ class Hospitality:
     own_data: bool = False  # what is trained on here is not what every node has
 
 
-class Visiting:
+class ModelSwap:
     """One model's visits to others, and those of others. `soon` after every round; `keep` while the node lives."""
 
     def __init__(
         self,
-        parts: Parts,
+        services: Services,
         admission: Admission,
         policy: Policy,
         trainer: Trainer,
-        likeness: Likeness,
+        likeness: PeerSimilarity,
         elsewhere: Want,
-        hospitality: Hospitality,
+        swap_rules: SwapRules,
     ) -> None:
         """`elsewhere` tells which members learn what does not come here anyway."""
         self.made = 0  # and kept
         self.hosted = 0
         self.bytes = 0
-        self._parts = parts
+        self._services = services
         self._admission = admission
         self._policy = policy
         self._trainer = trainer
         self._likeness = likeness
         self._elsewhere = elsewhere
-        self._hospitality = hospitality
+        self._swap_rules = swap_rules
         self._round = 0
         self._next_round = EVERY_ROUNDS
         self._not_before: dict[PeerId, int] = {}  # rounds
@@ -92,7 +92,7 @@ class Visiting:
     def soon(self, round: int) -> None:
         """A round is over."""
         self._round = round
-        if self._hospitality.open and round >= self._next_round:
+        if self._swap_rules.open and round >= self._next_round:
             self._now.set()
 
     async def keep(self) -> None:
@@ -100,7 +100,7 @@ class Visiting:
         while True:
             await self._now.wait()
             self._now.clear()
-            await self._parts.restraint.free()
+            await self._services.limiter.free()
             self._busy = True
             try:
                 if self._guest is not None:
@@ -120,16 +120,16 @@ class Visiting:
         self._host, self._sent = peer, False
         steps, access, proof = self._steps(), self._admission.access, self._admission.proof(peer)
         try:
-            request = Visit(access.tag, self._admission.model, steps, proof)
-            told = await self._parts.calls.ask(peer, request, VisitIs, ASK_TIMEOUT)
+            request = SwapModels(access.tag, self._admission.model, steps, proof)
+            told = await self._services.calls.ask(peer, request, SwapAccepted, ASK_TIMEOUT)
         except (PeerError, NetworkDown) as problem:
             busy = isinstance(problem, PeerRefused) and problem.code == "busy"
             self._not_before[peer] = self._round + (NOT_NOW if busy else ASK_AGAIN)
             return False
         self._next_round = self._round + EVERY_ROUNDS
-        size = self._trainer.bench.layout.size
-        swap = choose_swap(told.shard_bytes, BYTES * size, 2 * count_of(size), told.private)
-        self._parts.events.say("visit", f"with {short(peer)}: {swap.why}")
+        size = self._trainer.model_host.layout.size
+        swap = choose_swap(told.shard_bytes, BYTES * size, 2 * swap_entries(size), told.private)
+        self._services.events.say("visit", f"with {short(peer)}: {swap.why}")
         if not swap.model_travels:
             self._host, self._not_before[peer] = None, self._round + ASK_AGAIN
             return False
@@ -140,7 +140,7 @@ class Visiting:
         """Of a few members whose work does not come here anyway the one whose model is least like ours."""
         able = [peer for peer in self._elsewhere() if self._not_before.get(peer, 0) <= self._round]
         self._not_before = {peer: when for peer, when in self._not_before.items() if when > self._round}
-        asked = self._parts.world.rng.sample(able, min(CANDIDATES, len(able)))
+        asked = self._services.seams.rng.sample(able, min(CANDIDATES, len(able)))
         return min(asked, key=lambda peer: self._likeness.kinship(peer).similarity or 0.0, default=None)
 
     def _steps(self) -> int:
@@ -152,7 +152,7 @@ class Visiting:
         self._admission.check(peer, request.run, request.model, request.proof)
         if peer != self._host:
             raise PeerRefused("no visit", "none was agreed on")
-        data = await self._parts.world.aside(lambda: encode_values(self._weights(), 8 * BYTES))
+        data = await self._services.seams.background(lambda: encode_values(self._weights(), 8 * BYTES))
         self._sent = True
         self.bytes += len(data)
         return Payload.of(data)
@@ -161,14 +161,14 @@ class Visiting:
         policy = self._policy
         return policy.weights() if isinstance(policy, DeltaSetPolicy) else policy.start()
 
-    async def over(self, peer: PeerId, request: VisitOver) -> Exchanged:
+    async def over(self, peer: PeerId, request: SwapResult) -> Exchanged:
         """What our visit came to; what comes late, twice or from nobody we visit is passed over."""
         self._admission.check(peer, request.run, request.model, request.proof)
         if peer == self._host and self._sent:
             self._host = None
-            size = self._trainer.bench.layout.size
+            size = self._trainer.model_host.layout.size
             try:
-                self._brought.append(await self._parts.world.aside(lambda: brought(request.delta, size)))
+                self._brought.append(await self._services.seams.background(lambda: brought(request.delta, size)))
             except ValueError as fault:
                 raise PeerMisbehaved(f"visit: {fault}") from None
             self.bytes += len(request.delta)
@@ -178,13 +178,15 @@ class Visiting:
         """A round's weights with what visits have brought since the last."""
         waiting, self._brought = self._brought, []
         for delta in waiting:
-            weights = await self._parts.world.compute(lambda weights=weights, delta=delta: self._kept(weights, delta))  # type: ignore[misc]
+            weights = await self._services.seams.compute(
+                lambda weights=weights, delta=delta: self._kept(weights, delta)  # type: ignore[misc]
+            )
         return weights
 
     def _kept(self, weights: Floats, delta: SparseDelta) -> Floats:
         """Heavy. What came home is the host's word: it stays only if the test data do not speak against it."""
         together = at_home(weights, delta)
-        some = spread(self._trainer.bench.test, JUDGED_BY)
+        some = spread(self._trainer.model_host.test, JUDGED_BY)
         before, after = (self._trainer.evaluate(each, some).loss for each in (weights, together))
         kept = after <= before
         self.made += kept
@@ -192,22 +194,22 @@ class Visiting:
 
     # ---- hosting ----
 
-    def answer(self, peer: PeerId, request: Visit) -> VisitIs:
+    def answer(self, peer: PeerId, request: SwapModels) -> SwapAccepted:
         """Whether a model may come, and ours go there; PeerRefused when not."""
         self._admission.check(peer, request.run, request.model, request.proof)
-        hospitality = self._hospitality
-        if not hospitality.open:
+        swap_rules = self._swap_rules
+        if not swap_rules.open:
             raise PeerRefused("no visits", "this node takes no visitors")
-        if not hospitality.own_data or not self._trainer.samples:
+        if not swap_rules.own_data or not self._trainer.samples:
             raise PeerRefused("no visits", "there are no data here that others have not")
         if peer not in self._elsewhere():
             raise PeerRefused("no visits", "what is learned here gets to you anyway")
-        if self._busy or self._guest is not None or self._round < self._next_round or self._parts.restraint.why:
+        if self._busy or self._guest is not None or self._round < self._next_round or self._services.limiter.why:
             raise PeerRefused("busy", "not now")
         self._next_round = self._round + EVERY_ROUNDS
         self._host, self._sent, self._guest = peer, False, (peer, min(request.steps, self._steps()))
         self._now.set()
-        return VisitIs(hospitality.private, SHARD_SAMPLES * self._trainer.pool.sample_bytes)
+        return SwapAccepted(swap_rules.private, SHARD_SAMPLES * self._trainer.pool.sample_bytes)
 
     async def _entertain(self, peer: PeerId, steps: int) -> None:
         """Train a copy of a peer's weights on the samples here, and send home what that did."""
@@ -215,33 +217,33 @@ class Visiting:
         if weights is None or not self._trainer.samples:
             return
         try:
-            delta = await self._parts.world.compute(lambda: self._train(peer, weights, steps), steps)
+            delta = await self._services.seams.compute(lambda: self._train(peer, weights, steps), steps)
             access, proof = self._admission.access, self._admission.proof(peer)
-            home = VisitOver(access.tag, self._admission.model, delta, proof)
-            await self._parts.calls.ask(peer, home, Exchanged, ASK_TIMEOUT)
+            home = SwapResult(access.tag, self._admission.model, delta, proof)
+            await self._services.calls.ask(peer, home, Exchanged, ASK_TIMEOUT)
         except (PeerError, NetworkDown, Diverged, LocalProblem, TaskProblem, ValueError):
             return  # it is the visitor's loss: weights that cannot be trained are not brought home
         self.hosted += 1
         self.bytes += len(delta)
 
     async def _fetch(self, peer: PeerId) -> Floats | None:
-        size, access = self._trainer.bench.layout.size, self._admission.access
+        size, access = self._trainer.model_host.layout.size, self._admission.access
         request = GetWeights(access.tag, self._admission.model, self._admission.proof(peer))
         sink = MemorySink()
         try:
-            await self._parts.calls.fetch(peer, request, sink, StreamLimits(BYTES * size))
-            return await self._parts.world.aside(lambda: decode_values(sink.content(), size, 8 * BYTES))
+            await self._services.calls.fetch(peer, request, sink, StreamLimits(BYTES * size))
+            return await self._services.seams.background(lambda: decode_values(sink.content(), size, 8 * BYTES))
         except (ValueError, PeerMisbehaved) as fault:
-            self._parts.fault(peer, f"visit: {fault}")
+            self._services.fault(peer, f"visit: {fault}")
         except (PeerError, NetworkDown):
             pass
         return None
 
     def _train(self, peer: PeerId, weights: Floats, steps: int) -> bytes:
         """Heavy. With an optimizer and an order of its own; what the visitor first makes of the samples is heard."""
-        pool, bench = self._trainer.pool, self._trainer.bench
+        pool, model_host = self._trainer.pool, self._trainer.model_host
         seed = int.from_bytes(blake3(f"{peer} {self._round}".encode()).digest(4)) >> 1
-        visitor = Trainer(bench, pool.own, seed)
+        visitor = Trainer(model_host, pool.own, seed)
         visitor.brake = self._trainer.brake
         after = visitor.steps(weights, steps, at=self._trainer.steps_done).weights
         seen = np.flatnonzero(~np.isnan(visitor.pool.scores.first))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...compression.codec import decode, encode
+from ...compression.codec import decode_delta, encode_delta
 from ...compression.delta import SparseDelta
 from ...compression.residual import make_delta
 from ...compression.weights import Floats, from_units, to_units
@@ -42,20 +42,20 @@ def choose_swap(shard_bytes: int, model_bytes: int, delta_bytes: int, private: b
     return Swap(False, f"the shard travels: {_size(shard_bytes)}, models would be {_size(visit_bytes)}")
 
 
-def count_of(size: int) -> int:
+def swap_entries(size: int) -> int:
     """How many coordinates of so many weights come home."""
     return min(size, max(LEAST, round(DENSITY * size)), MOST)
 
 
 def to_bring(begun: Floats, after: Floats) -> bytes:
     """The largest of what a visit changed, for the way home; ValueError when that is no finite numbers."""
-    delta, _ = make_delta(to_units(after - begun), count_of(len(begun)), BITS, 1.0)
-    return encode(delta)
+    delta, _ = make_delta(to_units(after - begun), swap_entries(len(begun)), BITS, 1.0)
+    return encode_delta(delta)
 
 
 def brought(data: bytes, size: int) -> SparseDelta:
     """What came home, in form; ValueError otherwise."""
-    return decode(data, size, count_of(size))
+    return decode_delta(data, size, swap_entries(size))
 
 
 def at_home(weights: Floats, delta: SparseDelta) -> Floats:

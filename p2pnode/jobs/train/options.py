@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...config.until import Until
 from ...merging.deltaset.entry import NO_HASH
 from ...network.base import Seconds
-from ...node.assemble import Parts
+from ...node.assemble import Services
 from ...similarity.partners import PartnerSettings
 from ...wire.run import Aim, RunAccess
 
@@ -36,6 +36,6 @@ class Terms:
     visits: bool = True  # models of others may come to them
 
 
-def own_seed(parts: Parts, access: RunAccess) -> int:
+def own_seed(services: Services, access: RunAccess) -> int:
     """The same for this node in this run at every start, so that a restart goes on with the same batches."""
-    return int.from_bytes(blake3(f"{access.run}/{parts.identity.peer_id}".encode()).digest(4)) >> 1
+    return int.from_bytes(blake3(f"{access.run}/{services.identity.peer_id}".encode()).digest(4)) >> 1

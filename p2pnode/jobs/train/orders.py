@@ -4,50 +4,52 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...compression.weights import Layout
-from ...merging.deltaset.influence import blame
+from ...compression.weights import WeightLayout
+from ...merging.deltaset.influence import attribute
 from ...merging.deltaset.policy import DeltaSetPolicy
-from ...node.assemble import Parts
+from ...node.assemble import Services
 from ...node.control import ControlAnswer, ControlRequest
 from ...tasks.task import Evaluation
 from ...wire.errors import UsageError
 from ...wire.ids import short
 from .export import as_safetensors, exported, write_export
-from .job import Learning
+from .job import TrainJob
 
 
-async def obey(request: ControlRequest, learning: Learning, parts: Parts) -> ControlAnswer:
+async def carry_out(request: ControlRequest, learning: TrainJob, services: Services) -> ControlAnswer:
     """Do it and say what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
-        return ControlAnswer(merges=tuple(learning.standings.merges))
+        return ControlAnswer(merges=tuple(learning.train_progress.merges))
     if request.do == "export":
-        return ControlAnswer(said=await parts.world.compute(lambda: export(learning, Path(request.file), request.ema)))
+        return ControlAnswer(
+            said=await services.seams.compute(lambda: export(learning, Path(request.file), request.ema))
+        )
     if request.do == "shards":
-        now, shards = parts.world.clock.monotonic(), learning.shards
+        now, shards = services.seams.clock.monotonic(), learning.shards
         return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
     policy = learning.policy
     if not isinstance(policy, DeltaSetPolicy):
         raise UsageError("only in a run with the policy deltaset is it known whose work is in the weights")
     if request.do == "blame":
-        return ControlAnswer(blame=await parts.world.compute(lambda: shares(policy, learning.bench.layout)))
-    peer = find_author(request.peer, policy, {known.id: known.name for known in parts.table})
-    words = await parts.world.compute(lambda: revert(learning, policy, peer))
+        return ControlAnswer(blame=await services.seams.compute(lambda: shares(policy, learning.model_host.layout)))
+    peer = find_author(request.peer, policy, {known.id: known.name for known in services.table})
+    words = await services.seams.compute(lambda: revert(learning, policy, peer))
     await learning.save()
-    parts.events.say("reverted", words)
+    services.events.say("reverted", words)
     return ControlAnswer(said=words)
 
 
-def shares(policy: DeltaSetPolicy, layout: Layout) -> dict[str, dict[str, float]]:
+def shares(policy: DeltaSetPolicy, layout: WeightLayout) -> dict[str, dict[str, float]]:
     """Heavy. Each author's share of what kept entries added to each layer."""
-    sums = blame(policy.entries(), policy.set.rules, layout)
+    sums = attribute(policy.entries(), policy.set.rules, layout)
     totals = {layer: max(1, sum(own[layer] for own in sums.values())) for layer in layout.layers()}
     return {author: {layer: own[layer] / totals[layer] for layer in totals} for author, own in sums.items()}
 
 
-def export(learning: Learning, file: Path, ema: bool) -> str:
+def export(learning: TrainJob, file: Path, ema: bool) -> str:
     """Heavy. Write the weights whole or not at all."""
-    facts = {"task": learning.bench.task.name, "rounds": str(learning.standings.rounds)}
-    layout = learning.bench.layout
+    facts = {"task": learning.model_host.task.name, "rounds": str(learning.train_progress.rounds)}
+    layout = learning.model_host.layout
     data = as_safetensors(layout, exported(learning.policy, ema), facts)
     write_export(file, data)
     return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
@@ -64,14 +66,14 @@ def find_author(words: str, policy: DeltaSetPolicy, names: dict[str, str]) -> st
     raise UsageError(f"{kind} called {words[:60]!r}; entries are known of {known}; give the peer id")
 
 
-def revert(learning: Learning, policy: DeltaSetPolicy, peer: str) -> str:
+def revert(learning: TrainJob, policy: DeltaSetPolicy, peer: str) -> str:
     """Heavy. Leave a peer out and tell what that does to the test loss."""
     again = peer in policy.left_out
     kept = sum(entry.peer == peer for entry in policy.set.log)
     before = learning.trainer.evaluate(policy.weights())
     policy.leave_out(peer)
     after = learning.trainer.evaluate(policy.weights())
-    learning.standings.evaluation = after
+    learning.train_progress.evaluation = after
     what = "was left out already" if again else f"is left out: {kept} entries, and all that come"
     return (
         f"{short(peer)} {what}; test loss {before.loss:.4f} before, {after.loss:.4f} after{_accuracies(before, after)}"

@@ -10,37 +10,37 @@ from ...config.task_choice import TaskChoice
 from ...merging.deltaset.accumulate import weights_hash
 from ...merging.policy import MakePolicy
 from ...merging.registry import check_settings, policy_named
-from ...runtime.seams import OpenBench
+from ...runtime.seams import OpenModelHost
 from ...similarity.partners import RANGES, without_partner_settings
 from ...tasks.find import installed_task, load_task
 from ...tasks.task import Option, Samples, Task, as_option, option_defaults
-from ...training.host import Bench
+from ...training.host import ModelHost
 from ...wire.errors import UsageError
-from ...wire.run import Plan
+from ...wire.run import TrainPlan
 
 
-def open_bench(choice: TaskChoice, seed: int) -> Bench:
+def open_model_host(choice: TaskChoice, seed: int) -> ModelHost:
     """Load the task and build its model and data. Takes seconds the first time: it imports torch."""
     load = installed_task if choice.foreign else load_task
-    return Bench(load(choice.spec, choice.options, choice.source), choice.device, seed)
+    return ModelHost(load(choice.spec, choice.options, choice.source), choice.device, seed)
 
 
-def make_plan(bench: Bench, choice: TaskChoice, seed: int) -> Plan:
+def make_plan(model_host: ModelHost, choice: TaskChoice, seed: int) -> TrainPlan:
     """The plan a founder signs. UsageError when the policy is not known here, or not with these settings."""
     known_policy(choice.policy)
     try:
         check_settings(choice.policy, without_partner_settings(choice.settings), besides=RANGES)
     except ValueError as error:
         raise UsageError(f"--set: {error}") from None
-    return Plan(
-        task=bench.task.name,
-        version=bench.task.version,
-        options=bench.task.options,
-        parameters=bench.layout.size,
-        layout=bench.layout.hash,
-        genesis=weights_hash(to_units(bench.genesis)).hex(),
-        probe=probe_hash(bench),
-        data=data_hash(bench),
+    return TrainPlan(
+        task=model_host.task.name,
+        version=model_host.task.version,
+        options=model_host.task.options,
+        parameters=model_host.layout.size,
+        layout=model_host.layout.hash,
+        genesis=weights_hash(to_units(model_host.genesis)).hex(),
+        probe=probe_hash(model_host),
+        data=data_hash(model_host),
         seed=seed,
         policy=choice.policy,
         settings=dict(choice.settings),
@@ -57,7 +57,7 @@ def known_policy(name: str) -> MakePolicy:
         raise UsageError(str(error)) from None
 
 
-def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
+def follow_plan(plan: TrainPlan, own: TaskChoice, open_model_host: OpenModelHost) -> ModelHost:
     """A bench for somebody else's plan; UsageError when what is installed or was said here does not go with it.
 
     The task's code is what the user named, or what is installed under the plan's name: never what a founder chose.
@@ -70,14 +70,14 @@ def follow_plan(plan: Plan, own: TaskChoice, open_bench: OpenBench) -> Bench:
     options = {**own.options, **plan.options}
     choice = TaskChoice(own.spec if named else plan.task, options, own.source, device=own.device, foreign=not named)
     try:
-        bench = open_bench(choice, plan.seed)
+        model_host = open_model_host(choice, plan.seed)
     except UsageError as error:
         raise UsageError(f"this run learns {plan.task!r}, which is not to be had here: {error}") from None
-    _check_task(plan, own, bench)
-    return bench
+    _check_task(plan, own, model_host)
+    return model_host
 
 
-def _check_wishes(plan: Plan, own: TaskChoice) -> None:
+def _check_wishes(plan: TrainPlan, own: TaskChoice) -> None:
     """What the user said about the run against what it is."""
     said: list[tuple[str, str, object, object]] = [  # field of the choice, flag, wanted, planned
         ("policy", "--policy ", own.policy, plan.policy),
@@ -91,18 +91,18 @@ def _check_wishes(plan: Plan, own: TaskChoice) -> None:
             raise UsageError(f"{flag}{wanted} contradicts the run, which {fixed}; leave it out, or --found a new run")
 
 
-def _check_name(plan: Plan, own: TaskChoice) -> None:
+def _check_name(plan: TrainPlan, own: TaskChoice) -> None:
     name = load_task(own.spec, own.options, own.source).name
     if name != plan.task:
         raise UsageError(f"--task {own.spec} is {name!r}, and this run learns {plan.task!r}; leave --task out")
 
 
-def _check_task(plan: Plan, own: TaskChoice, bench: Bench) -> None:
-    task = bench.task
-    if task.version != plan.version or (task.options == plan.options and bench.layout.hash != plan.layout):
+def _check_task(plan: TrainPlan, own: TaskChoice, model_host: ModelHost) -> None:
+    task = model_host.task
+    if task.version != plan.version or (task.options == plan.options and model_host.layout.hash != plan.layout):
         raise UsageError(
             f"this run learns {plan.task!r} version {plan.version} with {plan.parameters:,} parameters; installed here "
-            f"is version {task.version} with {bench.layout.size:,}; install the same version"
+            f"is version {task.version} with {model_host.layout.size:,}; install the same version"
         )
     for key, value in own.options.items():
         if key not in task.LOCAL and as_option(task.name, key, value, getattr(task, key)) != _planned(plan, task, key):
@@ -112,22 +112,22 @@ def _check_task(plan: Plan, own: TaskChoice, bench: Bench) -> None:
             )
 
 
-def _planned(plan: Plan, task: Task, key: str) -> Option:
+def _planned(plan: TrainPlan, task: Task, key: str) -> Option:
     return plan.options.get(key, option_defaults(type(task))[key])
 
 
-def has_genesis(plan: Plan, bench: Bench) -> bool:
+def has_genesis(plan: TrainPlan, model_host: ModelHost) -> bool:
     """Whether this machine's seed gives the run's first weights."""
-    return weights_hash(to_units(bench.genesis)).hex() == plan.genesis
+    return weights_hash(to_units(model_host.genesis)).hex() == plan.genesis
 
 
-def probe_hash(bench: Bench) -> str:
-    return _hash(bench.task.probe())
+def probe_hash(model_host: ModelHost) -> str:
+    return _hash(model_host.task.probe())
 
 
-def data_hash(bench: Bench) -> str:
+def data_hash(model_host: ModelHost) -> str:
     """By which nodes see whether they have the same data."""
-    return _hash(bench.data)
+    return _hash(model_host.data)
 
 
 def _hash(samples: Samples) -> str:

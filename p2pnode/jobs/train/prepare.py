@@ -11,23 +11,23 @@ from ...compression.selectors.importance import Beside, inline
 from ...compression.weights import to_units
 from ...config.task_choice import TaskChoice
 from ...merging.deltaset.lineage import circle_lineage
-from ...merging.policy import Origin, Policy
+from ...merging.policy import Policy, PolicySetup
 from ...network.base import Seconds
-from ...node.assemble import Parts
-from ...node.entrance import NodeSettings, Share
+from ...node.assemble import Services
+from ...node.entrance import DataPart, NodeSettings
 from ...runtime.events import Events
 from ...runtime.seams import ThreadCompute
-from ...shards.split import parse_split, split
+from ...shards.split import parse_split, split_rows
 from ...similarity.partners import partner_settings, without_partner_settings
-from ...training.background import BesideThread
+from ...training.background import BackgroundWorker
 from ...training.fingerprinter import Fingerprinter
-from ...training.host import Bench
+from ...training.host import ModelHost
 from ...training.threads import choose_threads
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import Identity
-from ...wire.run import Manifest, Plan, RunAccess
+from ...wire.run import Manifest, RunAccess, TrainPlan
 from .exchange import MODEL
-from .job import Learning
+from .job import TrainJob
 from .options import Terms
 from .plan import data_hash, follow_plan, has_genesis, known_policy, make_plan, probe_hash
 
@@ -35,30 +35,30 @@ ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
 
 
-async def new_plan(choice: TaskChoice, parts: Parts) -> Plan:
+async def new_plan(choice: TaskChoice, services: Services) -> TrainPlan:
     """The plan of a run founded for a task."""
-    seed = parts.world.rng.getrandbits(60)
-    return await parts.world.compute(lambda: _checked_plan(choice, seed, parts))
+    seed = services.seams.rng.getrandbits(60)
+    return await services.seams.compute(lambda: _checked_plan(choice, seed, services))
 
 
-def _checked_plan(choice: TaskChoice, seed: int, parts: Parts) -> Plan:
-    bench = parts.world.open_bench(choice, seed)
-    plan = make_plan(bench, choice, seed)
-    fresh_policy(plan, bench, parts.identity)  # a slip in a setting shows here, not at those who join
+def _checked_plan(choice: TaskChoice, seed: int, services: Services) -> TrainPlan:
+    model_host = services.seams.open_model_host(choice, seed)
+    plan = make_plan(model_host, choice, seed)
+    fresh_policy(plan, model_host, services.identity)  # a slip in a setting shows here, not at those who join
     return plan
 
 
-async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, access: RunAccess) -> Learning:
+async def prepare(manifest: Manifest, settings: NodeSettings, services: Services, access: RunAccess) -> TrainJob:
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     plan = manifest.plan
     assert plan is not None
-    world, choice = parts.world, settings.task or TaskChoice()
-    bench = await world.compute(lambda: follow_plan(plan, choice, world.open_bench))
-    if isinstance(world.compute, ThreadCompute):
-        await world.compute(lambda: choose_threads(bench, parts.restraint.cores))
-    rows = await world.compute(lambda: own_rows(bench, settings, manifest, parts.identity.peer_id))
-    beside = BesideThread() if isinstance(world.compute, ThreadCompute) else inline
-    policy = fresh_policy(plan, bench, parts.identity, settings.circle, beside)
+    seams, choice = services.seams, settings.task or TaskChoice()
+    model_host = await seams.compute(lambda: follow_plan(plan, choice, seams.open_model_host))
+    if isinstance(seams.compute, ThreadCompute):
+        await seams.compute(lambda: choose_threads(model_host, services.limiter.cores))
+    rows = await seams.compute(lambda: own_rows(model_host, settings, manifest, services.identity.peer_id))
+    beside = BackgroundWorker() if isinstance(seams.compute, ThreadCompute) else inline
+    policy = fresh_policy(plan, model_host, services.identity, settings.circle, beside)
     terms = Terms(
         round_seconds=plan.round_seconds,
         max_steps=plan.max_steps,
@@ -75,43 +75,45 @@ async def prepare(manifest: Manifest, settings: NodeSettings, parts: Parts, acce
         reserve=settings.reserve,
         visits=settings.visits,
     )
-    learning = Learning(parts, access, bench, policy, terms)
-    learning.fingerprints = await comparing(bench, plan, parts)
-    await _find_start(learning, plan, parts)
+    learning = TrainJob(services, access, model_host, policy, terms)
+    learning.fingerprints = await comparing(model_host, plan, services)
+    await _find_start(learning, plan, services)
     return learning
 
 
-async def comparing(bench: Bench, plan: Plan, parts: Parts) -> Fingerprinter | None:
+async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) -> Fingerprinter | None:
     """What compares this node's model with others'. Where it cannot, that is said, and the circle alone counts."""
-    found, why = await parts.world.compute(lambda: _fingerprinter(bench, plan))
+    found, why = await services.seams.compute(lambda: _fingerprinter(model_host, plan))
     if why:
         text = f"this node's model cannot be compared with those of others: {why}"
-        parts.events.say("fingerprint", text, warning=True)
+        services.events.say("fingerprint", text, warning=True)
     return found
 
 
-def _fingerprinter(bench: Bench, plan: Plan) -> tuple[Fingerprinter | None, str]:
+def _fingerprinter(model_host: ModelHost, plan: TrainPlan) -> tuple[Fingerprinter | None, str]:
     """And what is wrong with it, if anything: models compare on the same inputs only."""
     try:
-        found = Fingerprinter(bench, plan.seed)
-        same = probe_hash(bench) == plan.probe
+        found = Fingerprinter(model_host, plan.seed)
+        same = probe_hash(model_host) == plan.probe
     except (LocalProblem, ValueError) as problem:
         return None, str(problem)
     return found, "" if same else "its probe is not the run's; are the task's data here another version?"
 
 
-def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "", beside: Beside = inline) -> Policy:
+def fresh_policy(
+    plan: TrainPlan, model_host: ModelHost, identity: Identity, circle: str = "", beside: Beside = inline
+) -> Policy:
     """The plan's policy at the run's beginning; UsageError when it is not known here or cannot have its settings."""
     lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
-    origin = Origin(
-        genesis=to_units(bench.genesis),
+    origin = PolicySetup(
+        genesis=to_units(model_host.genesis),
         identity=identity,
         lineage=lineage.hex(),
         model=MODEL,
         layout=plan.layout,
         settings=without_partner_settings(plan.settings),
         seed=plan.seed,
-        layers=bench.layout.layer_sizes,
+        layers=model_host.layout.layer_sizes,
         beside=beside,
     )
     try:
@@ -121,31 +123,38 @@ def fresh_policy(plan: Plan, bench: Bench, identity: Identity, circle: str = "",
         raise UsageError(f"the run cannot be learned with these settings: {error}") from None
 
 
-async def _find_start(learning: Learning, plan: Plan, parts: Parts) -> None:
+async def _find_start(learning: TrainJob, plan: TrainPlan, services: Services) -> None:
     """Put the learning where this node was, else where the run is, else at the run's beginning."""
     if await learning.resume():
-        parts.events.say("resumed learning", f"going on with {plan.task} after {learning.standings.rounds} rounds")
+        services.events.say(
+            "resumed learning", f"going on with {plan.task} after {learning.train_progress.rounds} rounds"
+        )
         return
-    if await catch_up(learning, has_genesis(plan, learning.bench), parts.events):
-        parts.events.say("caught up", f"learning {plan.task} from where the run stands")
+    if await catch_up(learning, has_genesis(plan, learning.model_host), services.events):
+        services.events.say("caught up", f"learning {plan.task} from where the run stands")
     else:
-        parts.events.say("learning", f"learning {plan.task} from its beginning")
+        services.events.say("learning", f"learning {plan.task} from its beginning")
     await learning.save()  # what is published from now on has something to follow
 
 
-async def catch_up(learning: Learning, genesis: bool, events: Events) -> bool:
+async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
     """Take over where a member is, by its entries while they are few, else by its snapshot.
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
-    asked, exchanging, circling, look = 0, learning.exchanging, learning.circling, learning.first_look()
+    asked, exchange_loop, circle_driver, look = (
+        0,
+        learning.exchange_loop,
+        learning.circle_driver,
+        learning.newcomer_probe(),
+    )
     while True:
-        if circling is not None and await circling.enter(look):
+        if circle_driver is not None and await circle_driver.enter(look):
             return True
-        members = exchanging.members()
-        if genesis and members and await exchanging.catch_up_by_entries(members):
+        members = exchange_loop.members()
+        if genesis and members and await exchange_loop.catch_up_by_entries(members):
             return True
-        if members and await exchanging.snapshots.adopt_from(members):
+        if members and await exchange_loop.snapshots.adopt_from(members):
             return True
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):
@@ -158,19 +167,19 @@ async def catch_up(learning: Learning, genesis: bool, events: Events) -> bool:
         await asyncio.sleep(ASK_PAUSE)
 
 
-def own_rows(bench: Bench, settings: NodeSettings, manifest: Manifest, me: str) -> NDArray[np.int64] | None:
+def own_rows(model_host: ModelHost, settings: NodeSettings, manifest: Manifest, me: str) -> NDArray[np.int64] | None:
     """What an experiment deals, all that the user brought; None where others have the same, and each takes a part."""
     assert manifest.plan is not None
     if settings.share is not None:
-        return fixed_rows(bench, settings.share)
+        return fixed_rows(model_host, settings.share)
     brought = settings.task is not None and settings.task.source is not None
-    if not brought or (manifest.founder != me and data_hash(bench) == manifest.plan.data):
+    if not brought or (manifest.founder != me and data_hash(model_host) == manifest.plan.data):
         return None
-    return np.arange(bench.samples)
+    return np.arange(model_host.samples)
 
 
-def fixed_rows(bench: Bench, share: Share) -> NDArray[np.int64]:
+def fixed_rows(model_host: ModelHost, share: DataPart) -> NDArray[np.int64]:
     """One part of the data, as an experiment deals it."""
-    labels = bench.task.labels(bench.data)
+    labels = model_host.task.labels(model_host.data)
     classes = None if labels is None else labels.numpy()
-    return split(classes, bench.samples, share.parts, parse_split(share.how), share.seed)[share.part]
+    return split_rows(classes, model_host.samples, share.parts, parse_split(share.how), share.seed)[share.part]

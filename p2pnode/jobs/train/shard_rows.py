@@ -9,13 +9,13 @@ import numpy as np
 
 from ...network.base import Seconds
 from ...shards.datum import NAMES, QUARANTINED, part, reason, state_codes, summarise
-from ...shards.driver import Holdings
+from ...shards.driver import ShardDriver
 from ...shards.shard import Shard
-from ...shards.visits import History
+from ...shards.visits import VisitHistory
 from ...training.pool import Indices, Pool
 from ...wire.errors import UsageError
 from ...wire.status import ShardRow, VisitRow
-from .shard_work import ShardWork
+from .shard_work import ShardTraining
 
 FRESH: Seconds = 4.0  # for so long rows are shown as they were
 
@@ -23,9 +23,9 @@ FRESH: Seconds = 4.0  # for so long rows are shown as they were
 class ShardRows:
     """What is shown of one node's shards."""
 
-    def __init__(self, work: ShardWork, holdings: Holdings, pool: Pool, me: str) -> None:
+    def __init__(self, work: ShardTraining, shard_driver: ShardDriver, pool: Pool, me: str) -> None:
         self._work = work
-        self._holdings = holdings
+        self._shard_driver = shard_driver
         self._pool = pool
         self._me = me
         self._rows: tuple[ShardRow, ...] = ()
@@ -35,7 +35,7 @@ class ShardRows:
         """Every shard here, without its journey: those that travel, or those dealt from what every node can make."""
         if now >= self._until:
             with self._pool.lock:
-                here = [self._row(shard) for shard in self._holdings.ids()]
+                here = [self._row(shard) for shard in self._shard_driver.ids()]
                 self._rows = tuple(here or [self._dealt(shard) for shard in self._work.dealt])
             self._until = now + FRESH
         return self._rows
@@ -47,10 +47,10 @@ class ShardRows:
             kind = "several shards begin" if found else "no shard here begins"
             raise UsageError(f"{kind} with {words[:40]!r}; `p2pnode shards` lists them")
         row = next(row for row in self.all(now) if row.id == found[0])
-        return msgspec.structs.replace(row, journey=journey_of(self._holdings.history(row.id)))
+        return msgspec.structs.replace(row, journey=journey_of(self._shard_driver.history(row.id)))
 
     def _row(self, shard: str) -> ShardRow:
-        return msgspec.structs.replace(self._holdings.row(shard), **self._judged(shard, self._work.places(shard)))
+        return msgspec.structs.replace(self._shard_driver.row(shard), **self._judged(shard, self._work.places(shard)))
 
     def _dealt(self, shard: Shard) -> ShardRow:
         places = self._pool.places(shard.indices)
@@ -69,7 +69,7 @@ class ShardRows:
         return {"states": counts, "confidence": None if np.isnan(seen) else seen, "why": why}
 
 
-def journey_of(history: History) -> tuple[VisitRow, ...]:
+def journey_of(history: VisitHistory) -> tuple[VisitRow, ...]:
     """The visits, oldest first; of summarised ones the last of each model."""
     old = () if history.summary is None else history.summary.models
     past = [VisitRow(one.model, one.model, 0, one.before, one.after, one.time) for one in old]

@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from ...compression.weights import Floats
-from ...node.assemble import Parts
+from ...node.assemble import Services
 from ...shards.confidence import Shares
 from ...shards.datum import reason
-from ...shards.driver import Holdings
+from ...shards.driver import ShardDriver
 from ...shards.route import ShardView
 from ...shards.samples import MAX_SHARD_BYTES, encode_samples
-from ...shards.shard import SHARD_SAMPLES, Shard, cut, indices_of
+from ...shards.shard import SHARD_SAMPLES, Shard, cut_shards, indices_of
 from ...shards.split import claimed
-from ...shards.visits import History, latest_by_model, with_visit
+from ...shards.visits import VisitHistory, latest_by_model, with_visit
 from ...training.pool import Indices
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, UsageError
@@ -28,15 +28,15 @@ VISITS_AT_ONCE = 4
 LEAST_SEEN = 0.8  # of a shard's samples, for a visit
 
 
-class ShardWork:
+class ShardTraining:
     """Contract: `start` before anything else. What is called `heavy` runs in the compute thread."""
 
-    def __init__(self, parts: Parts, holdings: Holdings, trainer: Trainer, terms: Terms) -> None:
+    def __init__(self, services: Services, shard_driver: ShardDriver, trainer: Trainer, terms: Terms) -> None:
         self.received_bytes = 0
         self.taught: list[float] = []  # of shards received lately: what our model did not know of them
         self.shipped: dict[str, str] = {}  # why a shard was last sent
-        self._parts = parts
-        self._holdings = holdings
+        self._services = services
+        self._shard_driver = shard_driver
         self._trainer = trainer
         self._terms = terms
         self.dealt: list[Shard] = []  # to this node, of what every node can make
@@ -49,8 +49,8 @@ class ShardWork:
         self._here: set[str] = set()  # shards whose samples are here, as the round began
         self._since: dict[str, int] = {}  # the round in which a stay began
         self._masked = 0  # samples left out, when that was last told
-        holdings.on_arrival(lambda shard: self._arrived.__setitem__(shard, None))
-        holdings.on_gone(lambda shard: self._gone.__setitem__(shard, None))
+        shard_driver.on_arrival(lambda shard: self._arrived.__setitem__(shard, None))
+        shard_driver.on_gone(lambda shard: self._gone.__setitem__(shard, None))
 
     # ---- which rows ----
 
@@ -62,31 +62,33 @@ class ShardWork:
 
     def _bring(self) -> None:
         """Heavy. From now on this node's samples are shards that may travel; UsageError when they cannot."""
-        bench, pool = self._trainer.bench, self._trainer.pool
-        rows = np.arange(bench.samples) if self._terms.rows is None else self._terms.rows
-        columns = {name: column.numpy()[rows] for name, column in bench.data.items()}
-        for shard in cut(columns, self._seed, max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // pool.sample_bytes))):
+        model_host, pool = self._trainer.model_host, self._trainer.pool
+        rows = np.arange(model_host.samples) if self._terms.rows is None else self._terms.rows
+        columns = {name: column.numpy()[rows] for name, column in model_host.data.items()}
+        for shard in cut_shards(
+            columns, self._seed, max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // pool.sample_bytes))
+        ):
             self._own[shard.id] = Shard(shard.id, rows[shard.indices])
         try:
             self._encoded(next(iter(self._own.values())))
         except ValueError as problem:
             raise UsageError(f"--share-data: {problem}; leave it out, and models come to the data") from None
         for mine in self._own.values():
-            self._holdings.add_own(mine.id, lambda mine=mine: self._encoded(mine))  # type: ignore[misc]
+            self._shard_driver.add_own(mine.id, lambda mine=mine: self._encoded(mine))  # type: ignore[misc]
 
     def _encoded(self, shard: Shard) -> bytes:
-        data = self._trainer.bench.data
+        data = self._trainer.model_host.data
         return encode_samples({name: column.numpy()[shard.indices] for name, column in data.items()})
 
     @property
     def _seed(self) -> int:
-        return int(self._trainer.bench.layout.hash[:8], 16)
+        return int(self._trainer.model_host.layout.hash[:8], 16)
 
     def _dealt_rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
         """Heavy. This node's share of what every node can make, by rendezvous hashing among those present."""
-        bench, me = self._trainer.bench, self._parts.identity.peer_id
+        model_host, me = self._trainer.model_host, self._services.identity.peer_id
         if not self._dealt:
-            self._dealt = cut({name: column.numpy() for name, column in bench.data.items()}, self._seed)
+            self._dealt = cut_shards({name: column.numpy() for name, column in model_host.data.items()}, self._seed)
         self.dealt = claimed(self._dealt, [me, *circle], me)
         return indices_of(self.dealt)
 
@@ -95,33 +97,33 @@ class ShardWork:
     async def start(self) -> None:
         """Cut what this node brings into shards, and take in what is on disk."""
         if self._terms.share_data:
-            await self._parts.world.compute(self._bring)
+            await self._services.seams.compute(self._bring)
         if self._terms.share_data or self._terms.reserve:
             self._trainer.pool.balance(self._terms.reserve)
-        await self._holdings.start()
-        self._here = set(self._holdings.ids())
-        await self._parts.world.compute(lambda: self._receive(sorted(self._here - set(self._own)), None))
+        await self._shard_driver.start()
+        self._here = set(self._shard_driver.ids())
+        await self._services.seams.compute(lambda: self._receive(sorted(self._here - set(self._own)), None))
         self._say_unusable()
 
     async def take_in(self, weights: Callable[[], Floats], round: int) -> None:
         """Train on what has come since, and no longer on what has gone."""
-        self._here = set(self._holdings.ids())
+        self._here = set(self._shard_driver.ids())
         arrived, self._arrived = list(self._arrived), {}
         gone, self._gone = list(self._gone), {}
         arrived = [shard for shard in arrived if shard not in self._own and shard not in gone]
         if gone:
-            await self._parts.world.compute(lambda: self._trainer.pool.drop(gone))
+            await self._services.seams.compute(lambda: self._trainer.pool.drop(gone))
         if not arrived:
             return
-        sure = await self._parts.world.compute(lambda: self._receive(arrived, weights()))
+        sure = await self._services.seams.compute(lambda: self._receive(arrived, weights()))
         self._say_unusable()
-        here = set(self._holdings.ids())  # some may have gone meanwhile
+        here = set(self._shard_driver.ids())  # some may have gone meanwhile
         for shard, confidence in ((shard, sure[shard]) for shard in sure if shard in here):
-            row = self._holdings.row(shard)
+            row = self._shard_driver.row(shard)
             self.received_bytes += row.size_bytes
             self._since[shard] = round
             told = "" if np.isnan(confidence) else f", confidence {confidence:.2f} before training on it"
-            self._parts.events.say("received", f"shard {shard[:8]}: {row.samples} samples{told}")
+            self._services.events.say("received", f"shard {shard[:8]}: {row.samples} samples{told}")
             if not np.isnan(confidence):
                 self.taught = [*self.taught[-7:], 1.0 - confidence]
 
@@ -130,9 +132,9 @@ class ShardWork:
         usable, sure = {}, {}
         for shard in shards:
             try:
-                columns = self._holdings.read(shard)
+                columns = self._shard_driver.read(shard)
                 samples = {name: torch.from_numpy(np.array(column)) for name, column in columns.items()}
-                self._trainer.bench.check_samples(samples)
+                self._trainer.model_host.check_samples(samples)
                 sure[shard] = np.empty(0, np.float32) if weights is None else self._trainer.sure_of(weights, samples)
                 usable[shard] = columns
             except (KeyError, LocalProblem):
@@ -145,7 +147,7 @@ class ShardWork:
     def _say_unusable(self) -> None:
         for shard in [shard for shard in self.unusable if shard not in self._told_unusable]:
             self._told_unusable.add(shard)
-            self._parts.events.say("shards", f"shard {shard[:8]} is {self.unusable[shard]}", warning=True)
+            self._services.events.say("shards", f"shard {shard[:8]} is {self.unusable[shard]}", warning=True)
 
     def _first_word(self, shard: str, shares: Shares) -> float:
         """The visitor's confidence before it trains on the shard counts as the first of its stay."""
@@ -159,17 +161,17 @@ class ShardWork:
 
     async def end_round(self, round: int) -> None:
         """What the round's first words on samples say of them; a few of the stays that are over are told as visits."""
-        await self._parts.world.compute(self._trainer.pool.end_round)
+        await self._services.seams.compute(self._trainer.pool.end_round)
         self._tell_masked()
         visits = self._visits(round)
         try:
-            await self._parts.world.aside(lambda: self._note(visits))
+            await self._services.seams.background(lambda: self._note(visits))
         except LocalProblem as problem:
-            self._parts.events.say("disk", f"visits of shards could not be noted: {problem}", warning=True)
+            self._services.events.say("disk", f"visits of shards could not be noted: {problem}", warning=True)
 
-    def _note(self, visits: list[History]) -> None:
+    def _note(self, visits: list[VisitHistory]) -> None:
         for history in visits:
-            self._holdings.set_history(history)
+            self._shard_driver.set_history(history)
 
     def _tell_masked(self) -> None:
         states = self._trainer.pool.scores.states
@@ -177,18 +179,18 @@ class ShardWork:
         if len(masked) > 2 * self._masked:
             self._masked = len(masked)
             words = f"{len(masked)} samples are left out; the last of them {reason(states, int(masked[-1]))}"
-            self._parts.events.say("quarantined", words)
+            self._services.events.say("quarantined", words)
 
-    def _visits(self, round: int) -> list[History]:
+    def _visits(self, round: int) -> list[VisitHistory]:
         """Signed, for whoever gets the shards next."""
-        identity, scores, now = self._parts.identity, self._trainer.pool.scores, self._parts.clock.now()
-        told: list[History] = []
-        for shard in self._holdings.ids():
+        identity, scores, now = self._services.identity, self._trainer.pool.scores, self._services.clock.now()
+        told: list[VisitHistory] = []
+        for shard in self._shard_driver.ids():
             over = round - self._since.setdefault(shard, round) >= VISIT_ROUNDS and len(told) < VISITS_AT_ONCE
             stay = scores.stay(self.places(shard), LEAST_SEEN) if over else None
             if stay is not None:
                 self._since[shard] = round
-                history = self._holdings.history(shard)
+                history = self._shard_driver.history(shard)
                 told.append(with_visit(identity, history, identity.peer_id, round, *stay, now))
         return told
 
@@ -203,7 +205,7 @@ class ShardWork:
     def counts(self, places: Indices | None = None) -> NDArray[np.float64] | None:
         """Samples of each label, of all or of some places; None where there are no labels."""
         with self._trainer.pool.lock:
-            labels, classes = self._trainer.pool.labels, self._trainer.bench.classes
+            labels, classes = self._trainer.pool.labels, self._trainer.model_host.classes
         if labels is None or not classes:
             return None
         some = labels if places is None else labels[places]
@@ -223,11 +225,11 @@ class ShardWork:
             places = self.places(shard)
             scores, counts = self._trainer.pool.scores, self.counts(places)
             confidence, masked = scores.confidence.mean(places), scores.states.quarantined[places]
-        visits, size = latest_by_model(self._holdings.history(shard)), self._holdings.row(shard).size_bytes
+        visits, size = latest_by_model(self._shard_driver.history(shard)), self._shard_driver.row(shard).size_bytes
         return ShardView(shard, size, confidence, counts, visits, float(masked.mean()) if len(masked) else 0.0)
 
     def visited(self) -> tuple[list[str], list[str]]:
         """The shards here, apart by whether this node has told of a visit."""
-        me, here = self._parts.identity.peer_id, self._holdings.ids()
-        known = {shard for shard in here if me in latest_by_model(self._holdings.history(shard))}
+        me, here = self._services.identity.peer_id, self._shard_driver.ids()
+        known = {shard for shard in here if me in latest_by_model(self._shard_driver.history(shard))}
         return [shard for shard in here if shard in known], [shard for shard in here if shard not in known]

@@ -7,46 +7,46 @@ from typing import TYPE_CHECKING
 from ...merging.deltaset.agreement import Agreement
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...wire.ids import PeerId
-from ...wire.status import LearningStatus
+from ...wire.status import TrainStatus
 
 if TYPE_CHECKING:
-    from .job import Learning
+    from .job import TrainJob
 
 
-def learning_status(learning: Learning, circle: str, aim: str, me: PeerId) -> LearningStatus:
-    standings, evaluation, policy = learning.standings, learning.standings.evaluation, learning.policy
+def learning_status(learning: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatus:
+    train_progress, evaluation, policy = learning.train_progress, learning.train_progress.evaluation, learning.policy
     correction = policy.correction if isinstance(policy, DeltaSetPolicy) else None
     agreement = policy.agreement if isinstance(policy, DeltaSetPolicy) else Agreement()
-    return LearningStatus(
-        task=learning.bench.task.name,
-        parameters=learning.bench.layout.size,
-        rounds=standings.rounds,
+    return TrainStatus(
+        task=learning.model_host.task.name,
+        parameters=learning.model_host.layout.size,
+        rounds=train_progress.rounds,
         steps=learning.trainer.steps_done,
         samples=learning.trainer.samples,
         steps_per_second=learning.trainer.speed,
-        loss=standings.loss,
+        loss=train_progress.loss,
         test_loss=None if evaluation is None else evaluation.loss,
         accuracy=None if evaluation is None else evaluation.accuracy,
-        update_norm=standings.update_norm if standings.monitor.norm is None else standings.monitor.norm,
-        exchanges=standings.exchanges,
-        entries=standings.entries,
-        merged=standings.merged,
-        problems=standings.problems,
+        update_norm=train_progress.update_norm if train_progress.monitor.norm is None else train_progress.monitor.norm,
+        exchanges=train_progress.exchanges,
+        entries=train_progress.entries,
+        merged=train_progress.merged,
+        problems=train_progress.problems,
         circle=circle,
         aim=aim,
         community=learning.likeness.communities.of.get(me, ""),
-        bridges=standings.bridges,
+        bridges=train_progress.bridges,
         kept=0 if correction is None else correction.kept,
         restarted=0 if correction is None else correction.restarted,
         hash_checks=agreement.checks,
         hash_mismatches=agreement.mismatches,
         head=learning.heads().get(me),
-        shards=len(learning.holdings.ids()),
+        shards=len(learning.shard_driver.ids()),
         copied=learning.passing.copies,
         moved=learning.passing.moves,
         data_sent_bytes=learning.passing.sent_bytes,
         data_received_bytes=learning.work.received_bytes,
-        visits=learning.visiting.made,
-        visits_hosted=learning.visiting.hosted,
-        visit_bytes=learning.visiting.bytes,
+        visits=learning.model_swap.made,
+        visits_hosted=learning.model_swap.hosted,
+        visit_bytes=learning.model_swap.bytes,
     )

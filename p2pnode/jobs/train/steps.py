@@ -14,7 +14,7 @@ from ...compression.weights import Floats
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...network.base import Seconds
-from ...runtime.seams import World
+from ...runtime.seams import Seams
 from ...training.background import measure_influence
 from ...training.trainer import Trainer, TrainResult
 from ...wire.errors import Diverged
@@ -23,11 +23,11 @@ MOST = 4  # slices in a round
 SHARE = 0.005  # of a round, for all its corrections; going in and out of slices takes about as much again
 
 
-class Slices:
+class RoundSteps:
     """One model's training, round by round."""
 
-    def __init__(self, world: World, policy: Policy, trainer: Trainer, round_seconds: Seconds) -> None:
-        self._world = world
+    def __init__(self, seams: Seams, policy: Policy, trainer: Trainer, round_seconds: Seconds) -> None:
+        self._seams = seams
         self._policy = policy
         self._trainer = trainer
         self._round_seconds = round_seconds
@@ -41,16 +41,16 @@ class Slices:
         """
         self._lead = max(0, at - self._trainer.steps_done)
         begun, result, asked = np.empty(0, np.float32), None, 0
-        for count in split(steps, self._count()):
+        for count in split_steps(steps, self._count()):
             if result is not None and result.steps < asked:
                 break  # the node is to rest
             asked += count
-            begun, result = await self._world.compute(
+            begun, result = await self._seams.compute(
                 lambda begun=begun, before=result, count=count: self._slice(begun, before, count, rate),  # type: ignore[misc]
                 count,
             )
         assert result is not None
-        await self._world.compute(lambda: self._end(result))
+        await self._seams.compute(lambda: self._end(result))
         return begun, result
 
     def _count(self) -> int:
@@ -73,7 +73,7 @@ class Slices:
 
     def _correct(self, begun: Floats, weights: Floats) -> None:
         assert isinstance(self._policy, DeltaSetPolicy)
-        clock = self._world.clock
+        clock = self._seams.clock
         at = clock.monotonic()
         if self._policy.correct(begun, weights):
             self._cost = min(self._cost, clock.monotonic() - at)
@@ -86,7 +86,7 @@ class Slices:
         measure_influence(self._policy, self._trainer, result.weights)
 
 
-def split(steps: int, slices: int) -> list[int]:
+def split_steps(steps: int, round_steps: int) -> list[int]:
     """Steps in at most so many nearly equal parts, none of them empty."""
-    least, longer = divmod(steps, slices)
-    return [least + (place < longer) for place in range(min(steps, slices))]
+    least, longer = divmod(steps, round_steps)
+    return [least + (place < longer) for place in range(min(steps, round_steps))]

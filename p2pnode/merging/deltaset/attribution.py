@@ -26,7 +26,7 @@ EVERYTHING = slice(None)
 _PEERS, _OFFSET = "left out/peers", "left out/offset"
 
 
-class LeftOut:
+class ExcludedAuthors:
     """The sum of what is left out. Costs nothing while nobody is."""
 
     def __init__(self) -> None:

@@ -13,18 +13,17 @@ import numpy.typing as npt
 
 from ...compression.codec import CODECS, RICE
 from ...compression.delta import Indices, SparseDelta
-from ...compression.residual import cut, record
+from ...compression.residual import record, take_levels
 from ...compression.selectors.layer_budget import largest_by_layer
 from ...compression.selectors.magnitude import largest
 from ...compression.selectors.scored import Scorer
 from ...compression.weights import Floats, Units, norm_squared
 from ...wire.ids import Identity
-from ..policy import Arrays, Facts, relative_change
-from .entry import Chain, Entry, Mark, sign_entry
-from .entry import Facts as EntryFacts
-from .heads import mark_of
+from ..policy import Arrays, RoundFacts, relative_change
+from .entry import Chain, Entry, EntryFacts, Mark, sign_entry
+from .heads import head_mark
 from .set import DeltaSet
-from .state import Tuning
+from .state import DeltaSetOptions
 from .steering import Steering
 
 MIN_ENTRIES = 256  # below this a message is mostly envelope
@@ -40,7 +39,7 @@ class Draft:
     payload: bytes
     residual: Units
     trained: Mark
-    facts: Facts
+    facts: RoundFacts
     progress: float
     weight: tuple[int, float, float]  # G, γ, discount
 
@@ -48,7 +47,9 @@ class Draft:
 class Author:
     """This node's own log in a set, and the progress it has not told yet."""
 
-    def __init__(self, identity: Identity, tuning: Tuning, layers: Sequence[int], scorer: Scorer | None = None) -> None:
+    def __init__(
+        self, identity: Identity, tuning: DeltaSetOptions, layers: Sequence[int], scorer: Scorer | None = None
+    ) -> None:
         size = sum(layers)
         self.identity = identity
         self.tuning = tuning
@@ -61,7 +62,9 @@ class Author:
         self._bytes_each = BYTES_EACH  # of a single coordinate that is sent, smoothed
         self.steering = Steering(size)
 
-    def draft(self, deltas: DeltaSet, begun: Floats, after: Floats, facts: Facts, trained: Mark, now: Mark) -> Draft:
+    def draft(
+        self, deltas: DeltaSet, begun: Floats, after: Floats, facts: RoundFacts, trained: Mark, now: Mark
+    ) -> Draft:
         """Heavy. What a round from `begun` to `after` has to say; the set stood at `trained` then and does at `now`."""
         tuning, rules = self.tuning, deltas.rules
         progress = after - begun
@@ -75,7 +78,7 @@ class Author:
         if scorer is not None and facts.byte_budget:
             scorer.granulator.scarcity = min(1.0, k * self._bytes_each / facts.byte_budget)
         places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
-        taken = cut(residual, self._largest(residual, k) if places is None else places, tuning.bits)
+        taken = take_levels(residual, self._largest(residual, k) if places is None else places, tuning.bits)
         delta = taken.delta(gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
@@ -112,7 +115,7 @@ class Author:
         """The next entry of our log, with nothing in it yet and not signed."""
         chain, rules = self.chain(deltas), deltas.rules
         place = deltas.log.next_place(chain)
-        return Entry(rules.lineage, rules.model, *chain, *place, published=mark_of(deltas.heads))
+        return Entry(rules.lineage, rules.model, *chain, *place, published=head_mark(deltas.heads))
 
     def sign(self, draft: Draft, deltas: DeltaSet) -> Entry:
         """A draft as the next entry of our log."""

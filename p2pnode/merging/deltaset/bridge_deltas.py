@@ -29,7 +29,7 @@ BITS = 4
 COARSE = 1 << 8  # units an answer is rounded to: 2⁻¹⁶, far finer than four bits of a difference, and half the bytes
 
 
-def count_of(size: int, max_entries: int) -> int:
+def bridge_entries(size: int, max_entries: int) -> int:
     """How many coordinates a bridge has."""
     return min(max(LEAST, round(SHARE * size)), MOST, max_entries)
 

@@ -14,12 +14,12 @@ from typing import Annotated
 
 import msgspec
 
-from ...compression.codec import CODECS, RICE, decode, encode
+from ...compression.codec import CODECS, RICE, decode_delta, encode_delta
 from ...compression.delta import SparseDelta
 from ...compression.residual import within
 from ...wire.types import Hash, decoded
 from .author import Author
-from .bridge_deltas import bridge_delta, count_of, latest, most_changed, rounds_since, sample
+from .bridge_deltas import bridge_delta, bridge_entries, latest, most_changed, rounds_since, sample
 from .entry import BRIDGE, UNION, Entry, delta_of, sign_entry
 from .log import EntrySet
 from .retention import KEPT
@@ -73,15 +73,15 @@ class Bridges:
         with self._lock:
             lately = latest(self._deltas().log, asked.rounds)
         changes = (delta_of(entry, rules) for entry in lately if entry.kind != BRIDGE)
-        places = most_changed(rules.size, changes, count_of(rules.size, rules.max_entries))
+        places = most_changed(rules.size, changes, bridge_entries(rules.size, rules.max_entries))
         with self._lock:
             told = sample(self._deltas().units, places)
-        return encode(told)
+        return encode_delta(told)
 
     def draft(self, other: bytes, answer: bytes, pause: int) -> BridgeDraft | None:
         """Heavy. What to publish after an answer; None when that is nothing. ValueError for nonsense."""
         rules = self._deltas().rules
-        theirs = decode(answer, rules.size, count_of(rules.size, rules.max_entries))
+        theirs = decode_delta(answer, rules.size, bridge_entries(rules.size, rules.max_entries))
         if not len(theirs):
             return None
         with self._lock:

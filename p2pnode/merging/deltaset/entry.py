@@ -38,7 +38,7 @@ class Chain(NamedTuple):
     incarnation: int
 
 
-class Facts(msgspec.Struct, frozen=True, array_like=True):
+class EntryFacts(msgspec.Struct, frozen=True, array_like=True):
     """What the author says about the round behind an entry; shown, never trusted."""
 
     loss: float = 0.0
@@ -77,7 +77,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     gamma: float = 1.0
     discount: float = 1.0  # for staleness
     codec: Count = RICE
-    facts: Facts = Facts()
+    facts: EntryFacts = EntryFacts()
     payload: bytes = b""
     signature: Signature = b""
 
@@ -86,7 +86,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return Chain(self.peer, self.incarnation)
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True):
+class EntryClaim(msgspec.Struct, frozen=True, array_like=True):
     """What an author signed: an entry whose payload is its hash, as bytes."""
 
     content: Annotated[bytes, msgspec.Meta(max_length=1024)]
@@ -152,19 +152,19 @@ def decode_entry(data: bytes) -> Entry:
     return decoded(_decoder, data, "entry")
 
 
-def claim_of(entry: Entry) -> Claim:
+def claim_of(entry: Entry) -> EntryClaim:
     """The small, signed part of an entry."""
-    return Claim(_content(entry), entry.signature)
+    return EntryClaim(_content(entry), entry.signature)
 
 
-def read_claim(claim: Claim) -> Entry:
+def read_claim(claim: EntryClaim) -> Entry:
     """The entry a claim is about, with the payload's hash for its payload; ValueError when it is malformed."""
     if not claim.content.startswith(_DOMAIN):
         raise ValueError("not a claim")
     return decoded(_decoder, claim.content[len(_DOMAIN) :], "entry")
 
 
-def claim_id(claim: Claim) -> bytes:
+def claim_id(claim: EntryClaim) -> bytes:
     return blake3(claim.content).digest()
 
 

@@ -6,32 +6,32 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from .entry import Chain, Claim, decode_entry, encode_entry, read_claim
+from .entry import Chain, EntryClaim, decode_entry, encode_entry, read_claim
 from .heads import encode_heads, missing
 from .log import Change
-from .messages import MAX_BODY_BYTES, MAX_CLAIMS, MAX_PROOFS, Deltas
+from .messages import MAX_BODY_BYTES, MAX_CLAIMS, MAX_PROOFS, EntryBatch
 from .set import DeltaSet
 
 SNAPSHOT_BYTES = 4  # a coordinate
 
 
-def question(deltas: DeltaSet) -> Deltas:
+def question(deltas: DeltaSet) -> EntryBatch:
     """Where we stand."""
-    return Deltas(deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas))
+    return EntryBatch(deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas))
 
 
-def agreed(deltas: DeltaSet) -> Deltas:
+def agreed(deltas: DeltaSet) -> EntryBatch:
     """The reply to one that stands where we do."""
-    return Deltas(deltas.log.digest(), checksum=checksum_bytes(deltas))
+    return EntryBatch(deltas.log.digest(), checksum=checksum_bytes(deltas))
 
 
-def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas | None:
+def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch | None:
     """What one that stands at `theirs` lacks; None when that is nothing."""
     lacks = _all_that_fits(deltas, theirs)
     return msgspec.structs.replace(lacks, heads=b"", behind=False, claims=()) if lacks.entries else None
 
 
-def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
+def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch:
     """Where we stand and what they lack; no entries for a newcomer whom a snapshot serves better."""
     told = _all_that_fits(deltas, theirs)
     if not theirs and (told.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
@@ -44,7 +44,7 @@ def _entry_bytes(deltas: DeltaSet) -> int:
     return sum(len(entry.payload) for entry in deltas.log)
 
 
-def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
+def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch:
     """Within the size of a message; the rest comes next time."""
     log, heads, size = deltas.log, deltas.heads, 0
     behind = not log.can_serve(theirs)
@@ -58,7 +58,7 @@ def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> Deltas:
             entries.append(data)
     proofs = tuple(log.proofs.values())[:MAX_PROOFS]
     claims = [claim for chain in heads for claim in log.claims(chain)] if heads == theirs else []
-    return Deltas(
+    return EntryBatch(
         log.digest(),
         encode_heads(heads),
         tuple(entries),
@@ -73,7 +73,7 @@ def checksum_bytes(deltas: DeltaSet) -> bytes:
     return deltas.checksum.to_bytes(8, "little")
 
 
-def changes(deltas: DeltaSet, told: Deltas) -> Iterator[Change]:
+def changes(deltas: DeltaSet, told: EntryBatch) -> Iterator[Change]:
     """Put a partner's words into the set, one change after the other; ValueError for an entry that breaks the rules."""
     for proof in told.proofs:
         yield deltas.add_proof(proof)
@@ -85,9 +85,9 @@ def changes(deltas: DeltaSet, told: Deltas) -> Iterator[Change]:
         yield change
 
 
-def _forks(deltas: DeltaSet, claims: tuple[Claim, ...]) -> Iterator[Change]:
+def _forks(deltas: DeltaSet, claims: tuple[EntryClaim, ...]) -> Iterator[Change]:
     """Equal heads and unequal digests: somebody told us and our partner different things. Find out who."""
-    chains: dict[Chain, list[Claim]] = {}
+    chains: dict[Chain, list[EntryClaim]] = {}
     for claim in claims:
         chains.setdefault(read_claim(claim).chain, []).append(claim)
     for chain, told in chains.items():

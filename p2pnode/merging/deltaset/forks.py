@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...wire.ids import signed_by
-from .entry import Chain, Claim, Entry, SetRules, claim_id, claim_of, read_claim
+from .entry import Chain, Entry, EntryClaim, SetRules, claim_id, claim_of, read_claim
 
 
 class ForkProof(msgspec.Struct, frozen=True, array_like=True):
@@ -15,8 +15,8 @@ class ForkProof(msgspec.Struct, frozen=True, array_like=True):
     one before. Anybody can check it, and everybody draws the same conclusion.
     """
 
-    first: Claim
-    second: Claim
+    first: EntryClaim
+    second: EntryClaim
 
 
 def prove(first: Entry, second: Entry) -> ForkProof:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from ...compression.sections import Reader, varint
+from ...compression.sections import SectionReader, varint
 from ...wire.ids import key_of_peer, peer_of_key
 from .entry import MARK_BYTES, MAX_INCARNATION, Chain, Mark
 
@@ -58,7 +58,7 @@ def total(heads: Heads) -> int:
     return sum(heads.values())
 
 
-def mark_of(heads: Heads) -> Mark:
+def head_mark(heads: Heads) -> Mark:
     """Heads in short, for an entry."""
     return Mark(blake3(encode_heads(heads)).digest(MARK_BYTES), total(heads))
 
@@ -73,7 +73,7 @@ def encode_heads(heads: Heads) -> bytes:
 
 def decode_heads(data: bytes, max_chains: int = MAX_CHAINS) -> dict[Chain, int]:
     """The heads in `data`; ValueError when it is anything else."""
-    reader = Reader(data)
+    reader = SectionReader(data)
     count = reader.varint()
     if count > max_chains:
         raise ValueError(f"{count} heads; at most {max_chains} are allowed")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...compression.weights import Layout, Units
+from ...compression.weights import Units, WeightLayout
 from .accumulate import apply
 from .entry import Entry, SetRules, delta_of
 from .set import DeltaSet
@@ -21,7 +21,7 @@ def added_by(deltas: DeltaSet, peer: str) -> Units:
     return total
 
 
-def blame(entries: Iterable[Entry], rules: SetRules, layout: Layout) -> dict[str, dict[str, int]]:
+def attribute(entries: Iterable[Entry], rules: SetRules, layout: WeightLayout) -> dict[str, dict[str, int]]:
     """Σ|v| in units by author and layer, over the entries given."""
     places = layout.layers()
     names = list(places)

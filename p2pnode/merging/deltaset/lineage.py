@@ -35,7 +35,7 @@ def circle_lineage(genesis: bytes, circle: str) -> bytes:
     return blake3(b"p2pnode circle 1\0" + msgspec.msgpack.encode((genesis, circle))).digest() if circle else genesis
 
 
-class Found(msgspec.Struct, frozen=True, array_like=True):
+class CircleFounding(msgspec.Struct, frozen=True, array_like=True):
     """A circle that splits off: from where, with which weights, and who. Signed by the smallest of its peer ids."""
 
     place: Annotated[bytes, msgspec.Meta(max_length=MAX_PLACE_BYTES)]  # where the parent stood (snapshot.Place)
@@ -49,16 +49,16 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
         return PeerId(self.members[0])
 
 
-_decoder = msgspec.msgpack.Decoder(Found)
+_decoder = msgspec.msgpack.Decoder(CircleFounding)
 
 
-def sign_found(identity: Identity, found: Found) -> Found:
+def sign_found(identity: Identity, found: CircleFounding) -> CircleFounding:
     """A split as its founder's word; the founder must be the smallest of the members."""
     ordered = msgspec.structs.replace(found, members=tuple(sorted(set(found.members))), signature=b"")
     return msgspec.structs.replace(ordered, signature=identity.sign(_content(ordered)))
 
 
-def name_of(found: Found) -> str:
+def circle_name(found: CircleFounding) -> str:
     """The name the circle goes by."""
     return blake3(_content(found)).hexdigest()[:NAME_CHARS]
 
@@ -68,23 +68,23 @@ def is_split_off(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def encode_found(found: Found) -> bytes:
+def encode_found(found: CircleFounding) -> bytes:
     return msgspec.msgpack.encode(found)
 
 
-def read_found(data: bytes, name: str) -> Found:
+def read_found(data: bytes, name: str) -> CircleFounding:
     """The word that founded circle `name`; ValueError when it is not that, or does not hold."""
     found = decoded(_decoder, data, "word of a circle")
     if list(found.members) != sorted(set(found.members)):
         raise ValueError("the members of a circle are not in order")
-    if name_of(found) != name:
+    if circle_name(found) != name:
         raise ValueError("the word of another circle")
     if not signed_by(found.founder, _content(found), found.signature):
         raise ValueError("a circle's word is not signed by the smallest of its members")
     return found
 
 
-def splits(found: Found, rules: SetRules) -> bool:
+def splits(found: CircleFounding, rules: SetRules) -> bool:
     """Whether the circle split off from the lineage of these rules."""
     try:
         decode_place(found.place, rules)
@@ -93,7 +93,7 @@ def splits(found: Found, rules: SetRules) -> bool:
     return True
 
 
-def of_this_model(found: Found, rules: SetRules) -> bool:
+def of_this_model(found: CircleFounding, rules: SetRules) -> bool:
     """Whether the circle split off from some lineage of this model."""
     try:
         decode_any_place(found.place, rules)
@@ -102,7 +102,7 @@ def of_this_model(found: Found, rules: SetRules) -> bool:
     return True
 
 
-def first_set(found: Found, genesis: bytes, parent: SetRules, units: Units) -> DeltaSet:
+def first_set(found: CircleFounding, genesis: bytes, parent: SetRules, units: Units) -> DeltaSet:
     """The set a circle that split off begins with, where its parent's weights were `units` at the place it names.
 
     ValueError when they are not those the founder signed. Steps are shared out like the members, so that schedules
@@ -112,11 +112,11 @@ def first_set(found: Found, genesis: bytes, parent: SetRules, units: Units) -> D
     if weights_hash(units) != found.weights:
         raise ValueError("the founder of a circle signed other weights than its parent had")
     begun = DeltaSet(
-        replace(parent, lineage=circle_lineage(genesis, name_of(found))), units.astype(np.int32, copy=False)
+        replace(parent, lineage=circle_lineage(genesis, circle_name(found))), units.astype(np.int32, copy=False)
     )
     begun.steps = place.steps * len(found.members) // max(found.group, len(found.members))
     return begun
 
 
-def _content(found: Found) -> bytes:
+def _content(found: CircleFounding) -> bytes:
     return b"p2pnode found 1\0" + msgspec.msgpack.encode(msgspec.structs.replace(found, signature=b""))

@@ -13,19 +13,19 @@ from typing import Literal
 
 from blake3 import blake3
 
-from .entry import MARK_BYTES, NO_HASH, Chain, Claim, Entry, SetRules, check_entry, claim_id, claim_of, entry_id
+from .entry import MARK_BYTES, NO_HASH, Chain, Entry, EntryClaim, SetRules, check_entry, claim_id, claim_of, entry_id
 from .forks import ForkProof, prove, read_proof
 from .heads import MAX_CHAINS, Heads, Span, encode_heads
 from .waiting import Waiting
 
-Verdict = Literal["added", "known", "gap", "fork", "refused"]
+EntryVerdict = Literal["added", "known", "gap", "fork", "refused"]
 
 
 @dataclass(frozen=True)
 class Change:
     """What became of an entry or a proof, and which entries count from now on, or no longer."""
 
-    verdict: Verdict
+    verdict: EntryVerdict
     why: str = ""
     added: tuple[Entry, ...] = ()
     removed: tuple[Entry, ...] = ()
@@ -138,7 +138,7 @@ class EntrySet:
         """Whether a node at `heads` can catch up from the entries kept here; otherwise it needs a snapshot."""
         return all(heads.get(chain, 0) >= log.dropped for chain, log in self._logs.items())
 
-    def claims(self, chain: Chain) -> list[Claim]:
+    def claims(self, chain: Chain) -> list[EntryClaim]:
         """The claims of a chain's kept entries: what two nodes of equal heads compare when their digests differ."""
         return [claim_of(entry) for entry in self._logs.get(chain, _Log()).entries]
 
@@ -173,7 +173,7 @@ class EntrySet:
             return Change("refused", f"proof: {error}")
         return self._exclude(chain, seq, proof)
 
-    def compare_claims(self, claims: list[Claim], chain: Chain) -> Change:
+    def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
         """Look for the earliest fork between a peer's claims about a chain and ours (see `claims`)."""
         theirs = {claim_id(claim): claim for claim in claims}
         for entry, own_id in zip(self.entries(Span(chain, 1, self._head(chain))), self._ids(chain), strict=True):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...wire.types import decoded
 from .checksum import Checksum
-from .entry import Claim
+from .entry import EntryClaim
 from .forks import ForkProof
 
 MAX_BODY_BYTES = 700_000
@@ -18,7 +18,7 @@ MAX_PROOFS = 16
 MAX_CLAIMS = 4096
 
 
-class Deltas(msgspec.Struct, frozen=True, array_like=True):
+class EntryBatch(msgspec.Struct, frozen=True, array_like=True):
     """Where I stand, and entries you lack. A question has no entries."""
 
     digest: Annotated[bytes, msgspec.Meta(max_length=16)]
@@ -26,7 +26,7 @@ class Deltas(msgspec.Struct, frozen=True, array_like=True):
     entries: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=4096)] = ()
     proofs: Annotated[tuple[ForkProof, ...], msgspec.Meta(max_length=MAX_PROOFS)] = ()
     behind: bool = False  # you lack entries I no longer have: take a snapshot
-    claims: Annotated[tuple[Claim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # where equal heads hide a fork
+    claims: Annotated[tuple[EntryClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # where equal heads hide a fork
     checksum: Annotated[bytes, msgspec.Meta(max_length=8)] = b""  # of A; equal wherever digests are
 
     def checksum_of(self, digest: bytes) -> Checksum | None:
@@ -34,15 +34,15 @@ class Deltas(msgspec.Struct, frozen=True, array_like=True):
         return int.from_bytes(self.checksum, "little") if self.checksum and self.digest == digest else None
 
 
-_decoder = msgspec.msgpack.Decoder(Deltas)
+_decoder = msgspec.msgpack.Decoder(EntryBatch)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode_deltas(deltas: Deltas) -> bytes:
+def encode_deltas(deltas: EntryBatch) -> bytes:
     return _encoder.encode(deltas)
 
 
-def decode_deltas(data: bytes) -> Deltas:
+def decode_deltas(data: bytes) -> EntryBatch:
     """ValueError for anything else."""
     return decoded(_decoder, data, "exchange")
 

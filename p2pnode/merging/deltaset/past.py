@@ -14,10 +14,20 @@ from . import checksum
 from .entry import SetRules
 from .heads import Span, missing
 from .set import DeltaSet
-from .snapshots import Place, Unsuited, decode_place, encode_kept, encode_place, passed, place_of, take_off, take_over
+from .snapshots import (
+    LogPosition,
+    Unsuited,
+    decode_place,
+    encode_kept,
+    encode_place,
+    log_position,
+    passed,
+    take_off,
+    take_over,
+)
 
 
-class Past:
+class SnapshotReader:
     """A at this place and at earlier ones, read block by block: nobody who needs the lock waits for all of it."""
 
     def __init__(self, now: Callable[[], DeltaSet], lock: AbstractContextManager[object]) -> None:
@@ -30,7 +40,7 @@ class Past:
         wanted = decode_place(at, rules) if at else None
         with self._lock:
             deltas = self._now()
-            found = (place_of(deltas), []) if wanted is None else passed(deltas, wanted)
+            found = (log_position(deltas), []) if wanted is None else passed(deltas, wanted)
             spans = missing({}, deltas.heads) if wanted is None else []
             kept = [deltas.log.entries(Span(*span)) for span in spans]
         if found is None:
@@ -47,7 +57,7 @@ class Past:
         """What A's entries add up to, and what A in memory does; None when it moved on too fast to tell."""
         with self._lock:
             deltas = self._now()
-            place, expected, key = place_of(deltas), deltas.checksum, deltas.checksum_key
+            place, expected, key = log_position(deltas), deltas.checksum, deltas.checksum_key
         found = 0
         try:
             for block, part in self._units_at(place, np.empty(BLOCK, np.int32)):
@@ -56,7 +66,7 @@ class Past:
             return None
         return expected, found
 
-    def _units_at(self, place: Place, into: Units) -> Iterator[tuple[slice, Units]]:
+    def _units_at(self, place: LogPosition, into: Units) -> Iterator[tuple[slice, Units]]:
         """Block by block, each at its place in `into` or, when that is not large enough, at its beginning.
 
         LookupError when entries since are no longer kept.

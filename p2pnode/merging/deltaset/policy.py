@@ -19,28 +19,27 @@ from blake3 import blake3
 
 from ...compression.selectors.scored import Scorer
 from ...compression.weights import Floats, blocks
-from ...wire.bounded import remember
+from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId
-from ..policy import Arrays, Facts, Merged, Origin
-from ..readout import follow
+from ..policy import Arrays, MergeResult, PolicySetup, RoundFacts
+from ..readout import move_readout
 from ..snapshots.outline import Snapshot
 from .accumulate import in_range
 from .agreement import Agreement, Behind
-from .attribution import LeftOut
+from .attribution import ExcludedAuthors
 from .author import Author, Draft
 from .bridges import BridgeDraft, Bridges, sign_bridge
 from .correction import Correction
-from .entry import UPDATE, Chain, Entry, decode_entry, delta_of, encode_entry, rules_for
-from .entry import Facts as EntryFacts
+from .entry import UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
 from .exchange import agreed, changes, push, question, reply
-from .heads import decode_heads, mark_of
+from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
 from .log import Change
-from .messages import Deltas, decode_deltas, encode_deltas
-from .past import Past, adopted, first_free_incarnation
+from .messages import EntryBatch, decode_deltas, encode_deltas
+from .past import SnapshotReader, adopted, first_free_incarnation
 from .retention import droppable
 from .set import DeltaSet
-from .state import Tuning, set_arrays, set_from, tuning_of
+from .state import DeltaSetOptions, set_arrays, set_from, tuning_of
 
 DROP_EVERY = 16  # merges
 LOOK_EVERY = 32  # merges, at which A in memory is compared with what its entries make
@@ -51,7 +50,7 @@ MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to
 class DeltaSetPolicy:
     """One node's part in a delta set."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: PolicySetup) -> None:
         tuning = tuning_of(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, tuning.norm_ratio)
@@ -61,13 +60,13 @@ class DeltaSetPolicy:
         self._behind = Behind()
         self._readout = self.set.weights()
         self._came_in = 0
-        self._left_out = LeftOut()
+        self._left_out = ExcludedAuthors()
         self.told: dict[str, EntryFacts] = {}  # what each author said of its latest round
         self._merges = 0
         self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
-        self._trained = mark_of(self.set.heads)
+        self._trained = head_mark(self.set.heads)
         self._lock = threading.Lock()  # light and heavy methods run in two threads
-        self._past = Past(lambda: self.set, self._lock)
+        self._past = SnapshotReader(lambda: self.set, self._lock)
         self.bridges = Bridges(lambda: self.set, self._lock)
         self.correction = Correction(tuning.tau)
 
@@ -75,7 +74,7 @@ class DeltaSetPolicy:
 
     def start(self) -> Floats:
         with self._lock:
-            self._trained = mark_of(self.set.heads)
+            self._trained = head_mark(self.set.heads)
         weights = np.empty_like(self._readout)
         for block, values in self._weights_in_blocks():
             weights[block] = values
@@ -94,7 +93,7 @@ class DeltaSetPolicy:
         Whether anything had come; ValueError, and nothing changed, when the weights are not finite numbers.
         """
         with self._lock:
-            mark = mark_of(self.set.heads)
+            mark = head_mark(self.set.heads)
         if mark == self._trained:
             return False
         self.correction.correct(begun, now, self.author.residual, self._weights_in_blocks)
@@ -125,9 +124,9 @@ class DeltaSetPolicy:
         """Whom this node leaves out."""
         return self._left_out.peers
 
-    def record(self, begun: Floats, after: Floats, facts: Facts) -> Draft:
+    def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> Draft:
         with self._lock:
-            now = mark_of(self.set.heads)
+            now = head_mark(self.set.heads)
         return self.author.draft(self.set, begun, after, facts, self._trained, now)
 
     def publish(self, draft: object) -> bytes:
@@ -148,7 +147,7 @@ class DeltaSetPolicy:
             raise ValueError(f"own entry {change.verdict}: {change.why}")
         return encode_entry(entry)
 
-    def merge(self) -> Merged:
+    def merge(self) -> MergeResult:
         with self._lock:
             came_in, self._came_in = self._came_in, 0
             self._merges += 1
@@ -156,9 +155,9 @@ class DeltaSetPolicy:
                 self._drop_old()
         if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
             self._look()
-        moved = follow(self._readout, self._weights_in_blocks())
+        moved = move_readout(self._readout, self._weights_in_blocks())
         words = f"{came_in} entries of others" if came_in else "nothing new"
-        return Merged(words, came_in, moved, self.author.values)
+        return MergeResult(words, came_in, moved, self.author.values)
 
     def _drop_old(self) -> None:
         """Forget entries that snapshots cover; our own stay until two partners have them."""
@@ -200,7 +199,7 @@ class DeltaSetPolicy:
             return encode_deltas(reply(self.set, theirs))
 
     def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
-        remember(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
+        keep_newest(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         told = decode_deltas(answer)
@@ -215,7 +214,7 @@ class DeltaSetPolicy:
             lacks = push(self.set, theirs)
         return b"" if lacks is None else encode_deltas(lacks)
 
-    def _compare(self, partner: PeerId, told: Deltas) -> None:
+    def _compare(self, partner: PeerId, told: EntryBatch) -> None:
         theirs = told.checksum_of(self.set.log.digest())
         if theirs is not None:
             self.agreement.compare(partner, self.set.checksum, theirs)
@@ -290,7 +289,7 @@ class DeltaSetPolicy:
             raise ValueError(f"the saved state is incomplete: {error}") from None
 
 
-def _scorer(tuning: Tuning, origin: Origin) -> Scorer | None:
+def _scorer(tuning: DeltaSetOptions, origin: PolicySetup) -> Scorer | None:
     """Whoever judges what to send; None where the largest magnitudes go."""
     if tuning.scoring.plain:
         return None

@@ -14,7 +14,7 @@ import numpy as np
 from ...compression.weights import Floats, Units, from_units
 from . import checksum
 from .accumulate import apply, unapply, weights_hash
-from .entry import Chain, Claim, Entry, SetRules, delta_of
+from .entry import Chain, Entry, EntryClaim, SetRules, delta_of
 from .forks import ForkProof
 from .log import Change, EntrySet
 
@@ -55,7 +55,7 @@ class DeltaSet:
         """Take a proof of a fork, and let A follow."""
         return self._follow(self.log.add_proof(proof))
 
-    def compare_claims(self, claims: list[Claim], chain: Chain) -> Change:
+    def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
         """Look for a fork that equal heads hide (their digests differ), and let A follow."""
         return self._follow(self.log.compare_claims(claims, chain))
 

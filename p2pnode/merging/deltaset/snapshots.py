@@ -25,7 +25,7 @@ KEPT_LEAST_BYTES = 1 << 17
 KEPT_SHARE = 0.125  # of the weights' own bytes
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     """Where a set stood."""
 
     lineage: Hash
@@ -49,15 +49,15 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
         return {chain: self.tips[at * HASH_BYTES : (at + 1) * HASH_BYTES] for at, chain in enumerate(chains)}
 
 
-_decoder = msgspec.msgpack.Decoder(Place)
+_decoder = msgspec.msgpack.Decoder(LogPosition)
 _kept_decoder = msgspec.msgpack.Decoder(list[list[bytes]])
 
 
-def encode_place(place: Place) -> bytes:
+def encode_place(place: LogPosition) -> bytes:
     return msgspec.msgpack.encode(place)
 
 
-def decode_place(data: bytes, rules: SetRules) -> Place:
+def decode_place(data: bytes, rules: SetRules) -> LogPosition:
     """The place in `data`, one of this lineage; ValueError for anything else."""
     place = decoded(_decoder, data, "place")
     why = check_place(place, rules)
@@ -66,7 +66,7 @@ def decode_place(data: bytes, rules: SetRules) -> Place:
     return place
 
 
-def decode_any_place(data: bytes, rules: SetRules) -> Place:
+def decode_any_place(data: bytes, rules: SetRules) -> LogPosition:
     """The place in `data`, one of any lineage of this model; ValueError for anything else."""
     place = decoded(_decoder, data, "place")
     why = check_place(place, replace(rules, lineage=place.lineage))
@@ -75,7 +75,7 @@ def decode_any_place(data: bytes, rules: SetRules) -> Place:
     return place
 
 
-def check_place(place: Place, rules: SetRules) -> str:
+def check_place(place: LogPosition, rules: SetRules) -> str:
     """Why a place is not one of this lineage, or ""."""
     if place.lineage != rules.lineage or place.model != rules.model:
         return "another lineage or model"
@@ -95,12 +95,12 @@ def check_place(place: Place, rules: SetRules) -> str:
 # ---- giving ----
 
 
-def place_of(deltas: DeltaSet) -> Place:
+def log_position(deltas: DeltaSet) -> LogPosition:
     """Where a set stands now."""
     return _place(deltas, deltas.heads, deltas.log.tips, deltas.steps)
 
 
-def passed(deltas: DeltaSet, place: Place) -> tuple[Place, list[Entry]] | None:
+def passed(deltas: DeltaSet, place: LogPosition) -> tuple[LogPosition, list[Entry]] | None:
     """An earlier place as this set knows it, and the entries since; None when it cannot say.
 
     It cannot when it has not all of that place's entries, or no longer all since, or leaves out others.
@@ -149,11 +149,11 @@ def _newest(entries: list[Entry], most_bytes: int) -> list[bytes]:
     return newest
 
 
-def _place(deltas: DeltaSet, heads: dict[Chain, int], tips: dict[Chain, bytes], steps: int) -> Place:
+def _place(deltas: DeltaSet, heads: dict[Chain, int], tips: dict[Chain, bytes], steps: int) -> LogPosition:
     rules = deltas.rules
     ordered = b"".join(tips[chain] for chain in sorted(tips))
     exclusions = encode_heads(deltas.log.exclusions)
-    return Place(
+    return LogPosition(
         rules.lineage, rules.model, rules.layout_hash, rules.size, encode_heads(heads), ordered, exclusions, steps
     )
 
@@ -166,7 +166,7 @@ class Unsuited(ValueError):
 
 
 def take_over(
-    place: Place, units: Units, rules: SetRules, before: DeltaSet | None = None, kept: bytes = b""
+    place: LogPosition, units: Units, rules: SetRules, before: DeltaSet | None = None, kept: bytes = b""
 ) -> DeltaSet:
     """A set that goes on from a place where A was `units`.
 

@@ -23,7 +23,7 @@ from .set import DeltaSet
 
 
 @dataclass(frozen=True)
-class Tuning:
+class DeltaSetOptions:
     """What a run's plan may set."""
 
     density: float = 0.0  # share of the coordinates an entry carries; 0: found by itself (steering.py)
@@ -49,13 +49,13 @@ class Tuning:
         return Scoring(self.influence, self.importance, self.layer_scores, self.least_influence, self.granularity)
 
 
-def tuning_of(settings: Mapping[str, float]) -> Tuning:
+def tuning_of(settings: Mapping[str, float]) -> DeltaSetOptions:
     """ValueError for an unknown name or a number out of range."""
-    known = [field.name for field in fields(Tuning)]
+    known = [field.name for field in fields(DeltaSetOptions)]
     for name in settings:
         if name not in known:
             raise ValueError(f"the policy deltaset has no setting {name[:60]!r}; known are {', '.join(known)}")
-    usual = Tuning()
+    usual = DeltaSetOptions()
     bits = settings.get("bits", usual.bits)
     if bits not in BITS:
         raise ValueError(f"bits {bits}; one of {BITS} is possible")
@@ -63,7 +63,7 @@ def tuning_of(settings: Mapping[str, float]) -> Tuning:
     if granularity not in range(len(GRANULARITIES)):
         words = ", ".join(f"{number} {name}" for number, name in enumerate(GRANULARITIES))
         raise ValueError(f"granularity {granularity}; one of {words} is possible")
-    return Tuning(
+    return DeltaSetOptions(
         setting(settings, "density", usual.density, 0.0, 1.0),
         int(bits),
         setting(settings, "gamma", usual.gamma, 0.0, 4.0),

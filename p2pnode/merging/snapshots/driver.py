@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...circles.current import OwnCircle
+from ...circles.current import CurrentCircle
 from ...discovery.admission import Admission
 from ...network.base import Payload, Seconds
-from ...node.assemble import Parts
+from ...node.assemble import Services
 from ...wire.errors import NetworkDown, PeerError
 from ...wire.ids import PeerId, short
 from ...wire.messages import GetSnapshot, SnapshotRequest
@@ -25,7 +25,7 @@ from ..deltaset.snapshots import Unsuited
 from ..policy import Policy
 from .fetch import Fetching
 from .offers import Offers
-from .outline import Assembly, Outline, Snapshot, Verdict, judge
+from .outline import Assembly, Outline, Snapshot, SnapshotVerdict, judge
 
 OPINIONS = 2  # other members that a snapshot's truth is asked of
 MOST_ASKED = 6  # for them, since not all may know that place
@@ -50,20 +50,20 @@ class _Found:
     silent: list[PeerId] = field(default_factory=list)  # members that could not say, or were not asked
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> SnapshotVerdict:
         return judge(len(self.same), len(self.other))
 
 
 class Snapshots:
     """One model's snapshots, both ways."""
 
-    def __init__(self, parts: Parts, admission: Admission, policy: Policy, own: OwnCircle) -> None:
-        self._parts = parts
+    def __init__(self, services: Services, admission: Admission, policy: Policy, own: CurrentCircle) -> None:
+        self._services = services
         self._admission = admission
         self._policy = policy
         self._own = own
-        self.offers = Offers(policy, parts.world)
-        self._fetching = Fetching(parts.calls, admission, parts.fault)
+        self.offers = Offers(policy, services.seams)
+        self._fetching = Fetching(services.calls, admission, services.fault)
         self._max_size = 8 * len(policy.readout()) + _OVERHEAD
         self._assembly: Assembly | None = None  # of a snapshot that did not come whole
         self._mended = self._told = -MEND_PAUSE
@@ -82,7 +82,7 @@ class Snapshots:
     async def catch_up(self, partners: list[PeerId]) -> None:
         """Take a snapshot when entries are not enough: too many are missing, or our own weights are wrong."""
         self.offers.forget_old()
-        policy, now = self._policy, self._parts.world.clock.monotonic()
+        policy, now = self._policy, self._services.seams.clock.monotonic()
         if not isinstance(policy, DeltaSetPolicy):
             return
         self._tell_of_mismatches(policy, now)
@@ -95,7 +95,7 @@ class Snapshots:
             self._say(text + "If this comes again, check the machine's memory")
         if await self.adopt_from(partners):
             why = "the weights are those of the others again" if damaged else "too far behind for entries"
-            self._parts.events.say("caught up", f"{why}; took a snapshot")
+            self._services.events.say("caught up", f"{why}; took a snapshot")
 
     async def adopt_from(self, members: list[PeerId]) -> bool:
         """Start where a member of our circle is; False when that cannot be."""
@@ -114,7 +114,7 @@ class Snapshots:
         The latter only where it may be taken on its giver's word.
         """
         unconfirmed: list[_Found] = []
-        for giver in self._parts.world.rng.sample(members, len(members)):
+        for giver in self._services.seams.rng.sample(members, len(members)):
             found = await self._find(giver, [member for member in members if member != giver], circle)
             if found is None:
                 continue
@@ -141,7 +141,7 @@ class Snapshots:
         if found.verdict == "denied":
             wrong = " and ".join(map(short, found.other))
             if len(found.other) >= OPINIONS:
-                self._parts.fault(giver, "snapshot: others have other weights there")
+                self._services.fault(giver, "snapshot: others have other weights there")
             self._say(f"the snapshot of {short(giver)} is not what {wrong} have at its place; not taken")
         return found
 
@@ -174,12 +174,12 @@ class Snapshots:
         if snapshot is None:
             return False
         try:
-            await self._parts.world.compute(lambda: adopt(snapshot))
+            await self._services.seams.compute(lambda: adopt(snapshot))
         except Unsuited as error:
             self._say(f"the snapshot of {short(found.giver)} cannot be used: {error}")
             return False
         except ValueError as error:
-            self._parts.fault(found.giver, f"snapshot: {error}")
+            self._services.fault(found.giver, f"snapshot: {error}")
             return False
         if found.outline.place and not found.same:
             self._say(f"no other member could confirm the snapshot of {short(found.giver)}; it was taken on its word")
@@ -210,4 +210,4 @@ class Snapshots:
             self._say(text + "If it stays so, one of the machines computes wrongly: compare `p2pnode export` of both")
 
     def _say(self, text: str) -> None:
-        self._parts.events.say("snapshot", text, warning=True)
+        self._services.events.say("snapshot", text, warning=True)

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 from ...network.base import Payload, Seconds
-from ...runtime.seams import World
-from ...wire.bounded import remember
+from ...runtime.seams import Seams
+from ...wire.bounded import keep_newest
 from ...wire.errors import PeerMisbehaved, PeerRefused
 from ...wire.messages import GetChunks, GetKept, SnapshotRequest
 from ..deltaset.policy import DeltaSetPolicy
@@ -32,10 +32,10 @@ class _Offer:
 class Offers:
     """What there is to give. PeerRefused to say no, PeerMisbehaved when nonsense is asked."""
 
-    def __init__(self, policy: Policy, world: World) -> None:
+    def __init__(self, policy: Policy, seams: Seams) -> None:
         self._policy = policy
-        self._world = world
-        self._compute = world.aside if isinstance(policy, DeltaSetPolicy) else world.compute
+        self._seams = seams
+        self._compute = seams.background if isinstance(policy, DeltaSetPolicy) else seams.compute
         self._making = asyncio.Lock()
         self._offers: dict[bytes, _Offer] = {}  # the one used last is last
 
@@ -50,7 +50,7 @@ class Offers:
 
     def forget_old(self) -> None:
         """What nobody came for any more."""
-        now = self._world.clock.monotonic()
+        now = self._seams.clock.monotonic()
         self._offers = {name: offer for name, offer in self._offers.items() if now - offer.used < UNUSED}
 
     def move(self) -> None:
@@ -74,7 +74,7 @@ class Offers:
         return self._use(name)
 
     def _ready(self, at: bytes) -> _Offer | None:
-        now = self._world.clock.monotonic()
+        now = self._seams.clock.monotonic()
         for name, offer in reversed(self._offers.items()):
             if offer.outline.place == at or (not at and offer.own and now - offer.made < FRESH):
                 return self._use(name)
@@ -88,11 +88,11 @@ class Offers:
         if made is None:
             raise PeerRefused("cannot say", "this node does not know the weights at that place, or its own are damaged")
         snapshot, outline = made
-        now = self._world.clock.monotonic()
+        now = self._seams.clock.monotonic()
         self.forget_old()
         most = max(LEAST_OFFERS, min(MOST_OFFERS, MOST_BYTES // outline.size))
         offer = _Offer(snapshot, outline, not at, now, now)
-        remember(self._offers, outline.name, offer, most)
+        keep_newest(self._offers, outline.name, offer, most)
         return offer
 
     def _made(self, at: bytes) -> tuple[Snapshot, Outline] | None:
@@ -101,5 +101,5 @@ class Offers:
 
     def _use(self, name: bytes) -> _Offer:
         offer = self._offers[name] = self._offers.pop(name)
-        offer.used = self._world.clock.monotonic()
+        offer.used = self._seams.clock.monotonic()
         return offer

@@ -90,10 +90,10 @@ def decode_outline(data: bytes, max_size: int) -> Outline:
     return outline
 
 
-Verdict = Literal["confirmed", "denied", "unknown"]
+SnapshotVerdict = Literal["confirmed", "denied", "unknown"]
 
 
-def judge(same: int, other: int) -> Verdict:
+def judge(same: int, other: int) -> SnapshotVerdict:
     """What members' own outlines for a snapshot's place say of it: as many found the `same`, as many an `other`."""
     if other > same:
         return "denied"

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ...wire.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
 from ...wire.ids import PeerId, short
-from ..base import CHUNK_BYTES, MAX_CHUNK_BYTES, Fetched, Payload, Seconds, Server, Sink, StreamLimits
+from ..base import CHUNK_BYTES, MAX_CHUNK_BYTES, Payload, Seconds, Server, Sink, StreamLimits, StreamResult
 
 VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
@@ -37,7 +37,7 @@ _OPEN = struct.Struct(">Q32s")
 _FRAME = struct.Struct(">BI")
 
 
-class Status(IntEnum):
+class FrameStatus(IntEnum):
     OPEN = 0x10
     DATA = 0x20
     END = 0x21
@@ -45,12 +45,12 @@ class Status(IntEnum):
     FAILED = 0x31
 
 
-class Reader(Protocol):
+class FrameReader(Protocol):
     async def read(self, n: int) -> bytes: ...
     async def readexactly(self, n: int) -> bytes: ...
 
 
-class Writer(Protocol):
+class FrameWriter(Protocol):
     def write(self, data: bytes | memoryview) -> None: ...
     async def drain(self) -> None: ...
     def close(self) -> None: ...
@@ -59,7 +59,9 @@ class Writer(Protocol):
 # ---- the receiving side ----
 
 
-async def fetch_stream(reader: Reader, writer: Writer, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+async def fetch_stream(
+    reader: FrameReader, writer: FrameWriter, request: bytes, sink: Sink, limits: StreamLimits
+) -> StreamResult:
     """Ask for a payload and take it in. Raises PeerError; what `sink` has by then stays, for a resumed fetch."""
     resumed_at = sink.offset
     try:
@@ -77,12 +79,12 @@ async def fetch_stream(reader: Reader, writer: Writer, request: bytes, sink: Sin
         writer.close()
     if sink.hasher.digest() != digest:
         raise PeerMisbehaved("the content does not match its hash")
-    return Fetched(size, digest, size - resumed_at)
+    return StreamResult(size, digest, size - resumed_at)
 
 
-async def _read_opening(reader: Reader) -> tuple[int, bytes]:
+async def _read_opening(reader: FrameReader) -> tuple[int, bytes]:
     status = (await reader.readexactly(1))[0]
-    if status == Status.OPEN:
+    if status == FrameStatus.OPEN:
         size, digest = _OPEN.unpack(await reader.readexactly(_OPEN.size))
         return size, digest
     length = int.from_bytes(await reader.readexactly(4), "big")
@@ -98,16 +100,16 @@ def _check_opening(size: int, digest: bytes, resumed_at: int, limits: StreamLimi
         raise PeerMisbehaved(f"has only {size} bytes of what already has {resumed_at}")
 
 
-async def _take_chunks(reader: Reader, size: int, sink: Sink, limits: StreamLimits) -> None:
+async def _take_chunks(reader: FrameReader, size: int, sink: Sink, limits: StreamLimits) -> None:
     """Read DATA frames until END; one timer, moved on with every piece, keeps the minimum rate."""
     async with asyncio.timeout(limits.grace) as timer:
         loop = asyncio.get_running_loop()
         begun, resumed_at = loop.time(), sink.offset
         while True:
             status, length = _FRAME.unpack(await reader.readexactly(_FRAME.size))
-            if status == Status.END and length == 0:
+            if status == FrameStatus.END and length == 0:
                 break
-            if status != Status.DATA:
+            if status != FrameStatus.DATA:
                 raise await _refusal(reader, status, length)
             if not 0 < length <= min(MAX_CHUNK_BYTES, size - sink.offset):
                 raise PeerMisbehaved(f"chunk of {length} bytes where {size - sink.offset} are left")
@@ -127,17 +129,17 @@ async def _take_chunks(reader: Reader, size: int, sink: Sink, limits: StreamLimi
         raise PeerMisbehaved(f"ended after {sink.offset} of {size} bytes")
 
 
-async def _refusal(reader: Reader, status: int, length: int) -> PeerError:
-    if status not in (Status.REFUSED, Status.FAILED) or length > MAX_REASON_BYTES:
+async def _refusal(reader: FrameReader, status: int, length: int) -> PeerError:
+    if status not in (FrameStatus.REFUSED, FrameStatus.FAILED) or length > MAX_REASON_BYTES:
         return PeerMisbehaved(f"unknown frame 0x{status:02x} of {length} bytes")
     reason = (await reader.readexactly(length)).decode(errors="replace")
-    return PeerRefused(Status(status).name.lower(), reason)
+    return PeerRefused(FrameStatus(status).name.lower(), reason)
 
 
 # ---- the sending side ----
 
 
-async def serve_stream(peer: PeerId, reader: Reader, writer: Writer, server: Server) -> None:
+async def serve_stream(peer: PeerId, reader: FrameReader, writer: FrameWriter, server: Server) -> None:
     """Answer one incoming stream and close it. Faults of the peer are reported to `server`, never raised."""
     try:
         async with asyncio.timeout(SEND_GRACE):
@@ -148,15 +150,15 @@ async def serve_stream(peer: PeerId, reader: Reader, writer: Writer, server: Ser
         async with contextlib.nullcontext() if payload.throttle is None else payload.throttle.turn():
             await _send_payload(writer, payload, offset)
     except PeerRefused as refusal:
-        await _send_reason(writer, Status.REFUSED, str(refusal))
+        await _send_reason(writer, FrameStatus.REFUSED, str(refusal))
     except PeerMisbehaved as fault:
         server.misbehaved(peer, str(fault))
-        await _send_reason(writer, Status.REFUSED, str(fault))
+        await _send_reason(writer, FrameStatus.REFUSED, str(fault))
     except TimeoutError:
         server.misbehaved(peer, "slow stream")
     except _NodeFailed as failure:
         logger.error("serving a stream to %s failed", short(peer), exc_info=failure.__cause__)
-        await _send_reason(writer, Status.FAILED, "the peer could not serve this; its log says why")
+        await _send_reason(writer, FrameStatus.FAILED, "the peer could not serve this; its log says why")
     except (asyncio.IncompleteReadError, OSError, RuntimeError):
         pass  # the peer went away (uvloop reports a closed transport as RuntimeError)
     finally:
@@ -189,15 +191,15 @@ def _piece(payload: Payload, offset: int) -> bytes | memoryview:
     return piece
 
 
-async def refuse_stream(writer: Writer, reason: str) -> None:
+async def refuse_stream(writer: FrameWriter, reason: str) -> None:
     """Say no to a stream whose request was not even read."""
     try:
-        await _send_reason(writer, Status.REFUSED, reason)
+        await _send_reason(writer, FrameStatus.REFUSED, reason)
     finally:
         writer.close()
 
 
-async def _read_ask(reader: Reader) -> tuple[bytes, int]:
+async def _read_ask(reader: FrameReader) -> tuple[bytes, int]:
     version, length = _ASK.unpack(await reader.readexactly(_ASK.size))
     if version != VERSION:
         raise PeerRefused("version", f"streams here are version {VERSION}")
@@ -208,23 +210,23 @@ async def _read_ask(reader: Reader) -> tuple[bytes, int]:
     return request, offset
 
 
-async def _send_payload(writer: Writer, payload: Payload, offset: int) -> None:
-    writer.write(bytes([Status.OPEN]) + _OPEN.pack(payload.size, payload.digest))
+async def _send_payload(writer: FrameWriter, payload: Payload, offset: int) -> None:
+    writer.write(bytes([FrameStatus.OPEN]) + _OPEN.pack(payload.size, payload.digest))
     while offset < payload.size:
         chunk = _piece(payload, offset)
-        writer.write(_FRAME.pack(Status.DATA, len(chunk)))
+        writer.write(_FRAME.pack(FrameStatus.DATA, len(chunk)))
         writer.write(chunk)
         async with asyncio.timeout(SEND_GRACE):
             await writer.drain()
         if payload.throttle is not None:
             await payload.throttle.spend(len(chunk))
         offset += len(chunk)
-    writer.write(_FRAME.pack(Status.END, 0))
+    writer.write(_FRAME.pack(FrameStatus.END, 0))
     async with asyncio.timeout(SEND_GRACE):
         await writer.drain()
 
 
-async def _send_reason(writer: Writer, status: Status, reason: str) -> None:
+async def _send_reason(writer: FrameWriter, status: FrameStatus, reason: str) -> None:
     data = reason.encode()[:MAX_REASON_BYTES]
     try:
         async with asyncio.timeout(SEND_GRACE):

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 
 from ...wire.addresses import Address, parse_address
-from ...wire.bounded import remember
+from ...wire.bounded import keep_newest
 from ...wire.errors import UsageError
 from ...wire.ids import PeerId
 from ...wire.messages import MAX_ADDRESSES
@@ -42,4 +42,4 @@ class Hints:
         return list(reversed(self._of))[:count]
 
     def _remember(self, peer: PeerId, addresses: Iterable[str]) -> None:
-        remember(self._of, peer, tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES], MAX_HINTED_PEERS)
+        keep_newest(self._of, peer, tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES], MAX_HINTED_PEERS)

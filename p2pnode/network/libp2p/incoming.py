@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from ...wire.errors import PeerRefused
 from ...wire.ids import PeerId, short
-from ...wire.messages import MAX_CALL_BYTES, Refused, encode
+from ...wire.messages import MAX_CALL_BYTES, Refused, encode_message
 from ..base import Seconds, Server
-from .frames import Reader, Writer, refuse_stream, serve_stream
+from .frames import FrameReader, FrameWriter, refuse_stream, serve_stream
 
 MAX_CALLS = 128
 MAX_CALLS_PER_PEER = 32
@@ -73,12 +73,12 @@ class Incoming:
         """The answer to a call; an encoded Refused when there is none."""
         if len(request) > MAX_CALL_BYTES:
             self._server.misbehaved(peer, f"call of {len(request)} bytes")
-            return encode(Refused("too large", f"{MAX_CALL_BYTES} bytes are allowed"))
+            return encode_message(Refused("too large", f"{MAX_CALL_BYTES} bytes are allowed"))
         try:
             with self._calls.taken(peer):
                 return await self._answer(peer, request)
         except PeerRefused as refusal:
-            return encode(Refused(refusal.code, refusal.why))
+            return encode_message(Refused(refusal.code, refusal.why))
 
     async def _answer(self, peer: PeerId, request: bytes) -> bytes:
         try:
@@ -92,7 +92,7 @@ class Incoming:
             raise PeerRefused("failed", "the answer is too large")
         return answer
 
-    async def stream(self, peer: PeerId, reader: Reader, writer: Writer) -> None:
+    async def stream(self, peer: PeerId, reader: FrameReader, writer: FrameWriter) -> None:
         """Serve one stream and close it."""
         try:
             with self._streams.taken(peer):

@@ -19,10 +19,10 @@ from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
 from ..base import Seconds, Server
 from .daemon import Daemon, DaemonOptions
-from .frames import SEND_BUFFER_BYTES, Reader, Writer
+from .frames import SEND_BUFFER_BYTES, FrameReader, FrameWriter
 from .incoming import Incoming
 from .pieces import PieceReader
-from .routing import BUCKET, MAX_RPCS, RPC_LIMIT, Routing, place_of
+from .routing import BUCKET, MAX_RPCS, RPC_LIMIT, DhtRouting, place_of
 
 CALL_PROTOCOL = "p2pnode/1/call"
 STREAM_PROTOCOL = "p2pnode/1/stream"
@@ -41,7 +41,7 @@ class HivemindLink:
         self._daemon = daemon
         self._incoming = Incoming(server)
         self._p2p: Any = None
-        self._routing: Routing | None = None
+        self._routing: DhtRouting | None = None
 
     @classmethod
     async def open(
@@ -92,7 +92,7 @@ class HivemindLink:
             ensure_bootstrap_success=False,
             strict=False,
         )
-        self._routing = Routing(dht, library.DHTID)
+        self._routing = DhtRouting(dht, library.DHTID)
         await self._p2p.add_protobuf_handler(CALL_PROTOCOL, self._on_call, library.BytesValue)
         await self._p2p.add_binary_stream_handler(STREAM_PROTOCOL, self._on_stream)
 
@@ -136,7 +136,7 @@ class HivemindLink:
             raise PeerMisbehaved(f"answered {len(answer)} bytes where {MAX_CALL_BYTES} are allowed")
         return bytes(answer)
 
-    async def open_stream(self, peer: PeerId) -> tuple[Reader, Writer]:
+    async def open_stream(self, peer: PeerId) -> tuple[FrameReader, FrameWriter]:
         opening = self._p2p.call_binary_stream_handler(self._id(peer), STREAM_PROTOCOL)
         _, reader, writer = await self._asked(peer, opening)
         return PieceReader(reader, writer.transport), writer
@@ -232,7 +232,7 @@ def _quieten(p2p: Any) -> None:
     p2p._client.control._handler = quiet
 
 
-async def _end_hivemind(p2p: Any, incoming: Incoming, routing: Routing | None) -> None:
+async def _end_hivemind(p2p: Any, incoming: Incoming, routing: DhtRouting | None) -> None:
     """End every task of hivemind's on this link; none is left to complain later."""
     control = p2p._client.control
 

@@ -90,7 +90,7 @@ class Suspended:
         self._until.pop(peer, None)
 
 
-class Routing:
+class DhtRouting:
     """One node's routing table and lookups, over a hivemind `DHTNode` that `bind` takes over."""
 
     def __init__(self, dht: Any, make_id: Any) -> None:

@@ -16,9 +16,9 @@ from ...wire.addresses import Address
 from ...wire.errors import LocalProblem, NetworkDown, P2pnodeError, PeerError, PeerTimeout, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_CALL_BYTES
-from ..base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
+from ..base import Health, NetworkState, Seconds, Server, Sink, StreamLimits, StreamResult
 from ..cancelling import cancelled
-from .frames import Reader, Writer, fetch_stream
+from .frames import FrameReader, FrameWriter, fetch_stream
 from .hints import Hints
 
 CHECK_EVERY: Seconds = 2.0
@@ -45,7 +45,7 @@ class Link(Protocol):
     async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None: ...
     async def meet(self, peer: PeerId) -> None: ...
     async def call(self, peer: PeerId, request: bytes) -> bytes: ...
-    async def open_stream(self, peer: PeerId) -> tuple[Reader, Writer]: ...
+    async def open_stream(self, peer: PeerId) -> tuple[FrameReader, FrameWriter]: ...
     async def nearest(self, key: str, count: int) -> list[PeerId]: ...
     async def addresses(self) -> tuple[str, ...]: ...
     def kill(self) -> None: ...
@@ -99,7 +99,7 @@ class SupervisedNetwork:
         if link is not None:
             await _close(link)
 
-    def _change(self, state: State, why: str = "", generation: int | None = None) -> None:
+    def _change(self, state: NetworkState, why: str = "", generation: int | None = None) -> None:
         self._health = Health(state, self._health.generation if generation is None else generation, why)
         for listener in tuple(self._listeners):
             try:
@@ -222,7 +222,7 @@ class SupervisedNetwork:
         async with self._operation(f"calling {short(peer)}", timeout) as link:
             return await self._reach(link, peer, lambda: link.call(peer, request), timeout / 2)
 
-    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> StreamResult:
         async with self._operation(f"streaming from {short(peer)}", None) as link:
             try:
                 async with asyncio.timeout(limits.first_byte):

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .pipe import Flow, Send
-from .swarm import Arrive, Host, SimSwarm
+from .swarm import Arrive, SimHost, SimSwarm
 
 if TYPE_CHECKING:
     from .network import SimNetwork
@@ -27,7 +27,7 @@ def succeed(outcome: asyncio.Future[T], value: T) -> None:
 class Call:
     """A call on its way. A doubled request is answered twice; the first answer counts."""
 
-    def __init__(self, caller: SimNetwork, target: Host, request: bytes, outcome: asyncio.Future[bytes]) -> None:
+    def __init__(self, caller: SimNetwork, target: SimHost, request: bytes, outcome: asyncio.Future[bytes]) -> None:
         self.caller = caller
         self.request = request
         self._target = target
@@ -52,7 +52,7 @@ class Call:
 class Stream:
     """An open connection from `caller` to `server`, with a flow each way."""
 
-    def __init__(self, swarm: SimSwarm, caller: Host, server: Host) -> None:
+    def __init__(self, swarm: SimSwarm, caller: SimHost, server: SimHost) -> None:
         self.caller = caller
         self.server = server
         self.forth = Flow(self._link(swarm, caller, server))
@@ -68,7 +68,7 @@ class Stream:
         self.back.break_off()
 
     @staticmethod
-    def _link(swarm: SimSwarm, source: Host, target: Host) -> Send:
+    def _link(swarm: SimSwarm, source: SimHost, target: SimHost) -> Send:
         last = 0.0
 
         def send(data: bytes, arrive: Arrive) -> None:

@@ -8,15 +8,15 @@ from math import ceil, log2
 from typing import Any, TypeVar
 
 from ...wire.addresses import Address
-from ...wire.bounded import remember
+from ...wire.bounded import keep_newest
 from ...wire.errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_CALL_BYTES
-from ..base import Fetched, Health, Seconds, Server, Sink, State, StreamLimits
+from ..base import Health, NetworkState, Seconds, Server, Sink, StreamLimits, StreamResult
 from ..libp2p.frames import fetch_stream
 from ..libp2p.incoming import Incoming
 from .exchange import Call, Stream, fail, succeed
-from .swarm import Arrive, Host, SimSwarm
+from .swarm import Arrive, SimHost, SimSwarm
 
 START_SECONDS: Seconds = 0.2
 BITS_PER_HOP = 4  # what one step of a lookup gains in a table of 20 per bucket
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class SimNetwork:
     """Made by SimSwarm.network(). `learn` and `contact` are its address book; the swarm's routing is its DHT."""
 
-    def __init__(self, swarm: SimSwarm, host: Host) -> None:
+    def __init__(self, swarm: SimSwarm, host: SimHost) -> None:
         self.peer = host.peer
         self.swarm = swarm
         self.host = host
@@ -61,7 +61,7 @@ class SimNetwork:
         self.swarm.routing.start_anew(self.host.ring)
         self._set_health(Health("up", self._health.generation + 1))
 
-    def stop(self, state: State, why: str) -> None:
+    def stop(self, state: NetworkState, why: str) -> None:
         """Fail what is under way, on both sides, and leave the swarm."""
         if self._health.state == "closed":
             return
@@ -99,7 +99,7 @@ class SimNetwork:
         return (self.host.address,)
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        remember(self._learnt, peer, addresses, MAX_LEARNT)
+        keep_newest(self._learnt, peer, addresses, MAX_LEARNT)
 
     async def contact(self, address: Address, timeout: Seconds) -> None:
         target = self.swarm.host_at(address.transport)
@@ -116,7 +116,7 @@ class SimNetwork:
         found = self.swarm.nearest(self.host, key)
         return [host.peer for _, host in zip(range(count), found, strict=False)]
 
-    async def _dial(self, target: Host | None, peer: PeerId, timeout: Seconds) -> None:
+    async def _dial(self, target: SimHost | None, peer: PeerId, timeout: Seconds) -> None:
         """Open a connection to whoever is at `target`, who must be `peer`. Takes a round trip; makes acquainted."""
         self._check_up()
         outcome = self._begin(timeout, peer)
@@ -126,7 +126,7 @@ class SimNetwork:
             self.swarm.carry(self.host, target, "contact", b"", lambda: self._dialled(target, peer, outcome))
         await self._outcome(outcome)
 
-    def _dialled(self, target: Host, peer: PeerId, outcome: asyncio.Future[None]) -> None:
+    def _dialled(self, target: SimHost, peer: PeerId, outcome: asyncio.Future[None]) -> None:
         """Our dial has arrived at the target."""
 
         def answered() -> None:
@@ -141,12 +141,12 @@ class SimNetwork:
         else:
             self.reset_by(target, outcome)
 
-    def reset_by(self, target: Host, outcome: asyncio.Future[Any]) -> None:
+    def reset_by(self, target: SimHost, outcome: asyncio.Future[Any]) -> None:
         """The target's machine tells us that no process listens there (any more)."""
         error = PeerUnreachable(f"{short(target.peer)} is not there")
         self.swarm.carry(target, self.host, "unreachable", b"", lambda: fail(outcome, error))
 
-    def _find(self, peer: PeerId) -> Host | None:
+    def _find(self, peer: PeerId) -> SimHost | None:
         """The peer's host, if we know how to get there."""
         host = self.swarm.host_of(peer)
         if host is None or host is self.host:
@@ -155,7 +155,7 @@ class SimNetwork:
             return host
         return None
 
-    def meet(self, other: Host) -> None:
+    def meet(self, other: SimHost) -> None:
         """We have just heard from the other."""
         if self.host.network is self and self.host.up and other.up:
             self.swarm.routing.join(self.host.ring, other.ring)
@@ -191,7 +191,7 @@ class SimNetwork:
 
     # ---- streams ----
 
-    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> Fetched:
+    async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> StreamResult:
         begun = self._health
         await self._dial(self._find(peer), peer, limits.first_byte)
         target = self.swarm.host_of(peer)

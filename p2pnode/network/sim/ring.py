@@ -52,7 +52,7 @@ def _nearest(ids: list[int], target: int, low: int, high: int, bit: int) -> Iter
             yield from _nearest(ids, target, start, end, bit >> 1)
 
 
-class Routing:
+class RingRouting:
     """Which acquaintance each ring id belongs to."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from ...wire.ids import PeerId
 from ..base import Seconds
 from .faults import ActiveFaults, Fault
-from .ring import Routing, ring_id
+from .ring import RingRouting, ring_id
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Runner(Protocol):
 
 
 @dataclass(eq=False)
-class Host:
+class SimHost:
     """A machine with one address. `network` is that of the node running there, if any."""
 
     index: int
@@ -83,14 +83,14 @@ class SimSwarm:
         self.links = links or Links()
         self.rng = random.Random(f"swarm {seed}")
         self.trace = Trace(keep_trace)
-        self.routing = Routing()
+        self.routing = RingRouting()
         self.active = ActiveFaults()
-        self.hosts: list[Host] = []
+        self.hosts: list[SimHost] = []
         self.streams: dict[Stream, None] = {}
         self.runner: Runner | None = None
-        self._by_peer: dict[PeerId, Host] = {}
-        self._by_transport: dict[str, Host] = {}
-        self._by_ring: dict[int, Host] = {}
+        self._by_peer: dict[PeerId, SimHost] = {}
+        self._by_transport: dict[str, SimHost] = {}
+        self._by_ring: dict[int, SimHost] = {}
 
     # ---- hosts ----
 
@@ -104,40 +104,40 @@ class SimSwarm:
         host.network = SimNetwork(self, host)
         return host.network
 
-    def add_host(self, peer: PeerId) -> Host:
+    def add_host(self, peer: PeerId) -> SimHost:
         """The next host; it fixes the peer's index and address before any node runs there."""
         index = len(self.hosts)
         number = index + 1
         transport = f"/ip4/10.{number >> 16}.{number >> 8 & 255}.{number & 255}/tcp/4001"
-        host = Host(index, peer, ring_id(peer), transport)
+        host = SimHost(index, peer, ring_id(peer), transport)
         self.hosts.append(host)
         self._by_peer[peer] = self._by_transport[transport] = self._by_ring[host.ring] = host
         return host
 
-    def host_of(self, peer: PeerId) -> Host | None:
+    def host_of(self, peer: PeerId) -> SimHost | None:
         return self._by_peer.get(peer)
 
-    def host_at(self, transport: str) -> Host | None:
+    def host_at(self, transport: str) -> SimHost | None:
         return self._by_transport.get(transport)
 
-    def acquainted(self, one: Host, other: Host) -> bool:
+    def acquainted(self, one: SimHost, other: SimHost) -> bool:
         return one.up and other.up and self.routing.of(one.ring) is self.routing.of(other.ring)
 
-    def nearest(self, caller: Host, key: str) -> Iterator[Host]:
+    def nearest(self, caller: SimHost, key: str) -> Iterator[SimHost]:
         """The caller's acquaintances that it can reach now, itself included, nearest to the key first."""
         for ring in self.routing.of(caller.ring).nearest(ring_id(key)):
             host = self._by_ring[ring]
             if not self.active or host is caller or self.reachable(caller, host):
                 yield host
 
-    def reachable(self, one: Host, other: Host) -> bool:
+    def reachable(self, one: SimHost, other: SimHost) -> bool:
         """Whether messages pass both ways."""
         blocked = self.active.blocked
         return not blocked(one.index, other.index) and not blocked(other.index, one.index)
 
     # ---- messages ----
 
-    def send(self, source: Host, target: Host, kind: str, data: bytes, arrive: Arrive) -> None:
+    def send(self, source: SimHost, target: SimHost, kind: str, data: bytes, arrive: Arrive) -> None:
         """Carry one call message; it arrives once, twice or never."""
         links, rng = self.links, self.rng
         now = self.record(kind, source, target, data)
@@ -162,7 +162,7 @@ class SimSwarm:
             loop.call_at(due, self._deliver, source, target, size, arrive)
 
     def carry(
-        self, source: Host, target: Host, kind: str, data: bytes, arrive: Arrive, after: Seconds = 0.0
+        self, source: SimHost, target: SimHost, kind: str, data: bytes, arrive: Arrive, after: Seconds = 0.0
     ) -> Seconds:
         """Carry bytes reliably: losses only delay them. Returns when they arrive, at `after` or later."""
         now = self.record(kind, source, target, data)
@@ -174,14 +174,14 @@ class SimSwarm:
         asyncio.get_running_loop().call_at(due, self._deliver, source, target, size, arrive)
         return due
 
-    def latency(self, source: Host, target: Host) -> Seconds:
+    def latency(self, source: SimHost, target: SimHost) -> Seconds:
         links = self.links
         latency = links.latency + (2.0 * self.rng.random() - 1.0) * links.jitter
         if self.active:
             latency *= self.active.slowness(source.index, target.index)
         return max(latency, 1e-6)
 
-    def _due(self, now: Seconds, source: Host, target: Host, size: int) -> Seconds:
+    def _due(self, now: Seconds, source: SimHost, target: SimHost, size: int) -> Seconds:
         latency = self.latency(source, target)
         if self.links.rate == inf:
             return now + latency
@@ -189,14 +189,14 @@ class SimSwarm:
         source.sending_until = max(now, source.sending_until) + slowness * size / self.links.rate
         return source.sending_until + latency
 
-    def _deliver(self, source: Host, target: Host, size: int, arrive: Arrive) -> None:
+    def _deliver(self, source: SimHost, target: SimHost, size: int, arrive: Arrive) -> None:
         if self.active and self.active.blocked(source.index, target.index):
             self.record("lost", source, target)
         else:
             target.received_bytes += size
             arrive()
 
-    def record(self, kind: str, source: Host, target: Host | None = None, data: bytes = b"") -> Seconds:
+    def record(self, kind: str, source: SimHost, target: SimHost | None = None, data: bytes = b"") -> Seconds:
         """Add to the trace; returns the time."""
         now = asyncio.get_running_loop().time()
         self.trace.add(now, kind, source.index, -1 if target is None else target.index, data)

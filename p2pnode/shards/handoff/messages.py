@@ -18,13 +18,13 @@ class HandoffMessage(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
     """Base of all messages about a shard; the tag is the class name. All may be lost, doubled, late or reordered."""
 
 
-class Offer(HandoffMessage, frozen=True):
+class Offer(HandoffMessage, frozen=True, tag="Offer"):
     """Take this shard: the giver's signature, the receiver's missing."""
 
     certificate: Certificate
 
 
-class Refusal(HandoffMessage, frozen=True):
+class Refusal(HandoffMessage, frozen=True, tag="Refusal"):
     """No, thank you. The giver stays holder."""
 
     run: RunText
@@ -33,13 +33,13 @@ class Refusal(HandoffMessage, frozen=True):
     why: Why = ""
 
 
-class Certified(HandoffMessage, frozen=True):
+class Certified(HandoffMessage, frozen=True, tag="Certified"):
     """The highest certificate I know: receipt to a giver, request to a keeper, news to anybody else."""
 
     certificate: Certificate
 
 
-class Kept(HandoffMessage, frozen=True):
+class Kept(HandoffMessage, frozen=True, tag="Kept"):
     """To the holder: the bytes are on my disk, and stay there until you release me."""
 
     run: RunText
@@ -47,13 +47,13 @@ class Kept(HandoffMessage, frozen=True):
     certificate_id: Hash
 
 
-class MayDrop(HandoffMessage, frozen=True):
+class MayDrop(HandoffMessage, frozen=True, tag="MayDrop"):
     """To the holder: I have the bytes and am no longer named; may I drop them?"""
 
     certificate: Certificate
 
 
-class Release(HandoffMessage, frozen=True):
+class Release(HandoffMessage, frozen=True, tag="Release"):
     """The holder's word that every keeper named has the bytes, so `peer` need not."""
 
     certificate: Certificate
@@ -67,11 +67,11 @@ _decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessa
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode(message: AnyMessage) -> bytes:
+def encode_handoff(message: AnyMessage) -> bytes:
     return _encoder.encode(message)
 
 
-def decode(data: bytes) -> AnyMessage:
+def decode_handoff(data: bytes) -> AnyMessage:
     """The message in `data`, of the right types and bounds; ValueError otherwise."""
     return decoded(_decoder, data, "message", MAX_BYTES)
 
@@ -83,7 +83,7 @@ def about(message: AnyMessage) -> tuple[str, str]:
     return message.certificate.run, message.certificate.shard
 
 
-def check(message: AnyMessage, sender: str, me: str, known: Certificate | None) -> None:
+def check_handoff(message: AnyMessage, sender: str, me: str, known: Certificate | None) -> None:
     """ValueError with the reason unless `sender`, whom the connection vouches for, may say this to `me`.
 
     `known` is the highest certificate of the shard on this node.

@@ -24,7 +24,7 @@ NOTHING = Record()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ShardState:
     """One shard on one node. The first two are on disk; the others are forgotten in a crash, and that does no harm."""
 
     record: Record = NOTHING
@@ -55,7 +55,7 @@ Write = PutBytes | PutRecord | DeleteBytes
 # ---- events ----
 
 
-class Claim(NamedTuple):
+class ClaimShard(NamedTuple):
     """Nobody is known to hold the shard whose bytes are here: it is ours."""
 
     run: str
@@ -89,7 +89,7 @@ class Received(NamedTuple):
     message: AnyMessage
 
 
-class Fetched(NamedTuple):
+class BytesArrived(NamedTuple):
     """The bytes are here, from a peer or made from the task's own data, and have the hash that is the shard's name."""
 
 
@@ -113,13 +113,13 @@ class Meet(NamedTuple):
     peer: str
 
 
-Event = Claim | Give | Renew | TakeOver | Received | Fetched | NotFetched | Lost | Drop | Meet
+HandoffEvent = ClaimShard | Give | Renew | TakeOver | Received | BytesArrived | NotFetched | Lost | Drop | Meet
 
 
 class Step(NamedTuple):
     """What an event leads to: the state after, writes to do first, messages to send then."""
 
-    state: State
+    state: ShardState
     writes: tuple[Write, ...] = ()
     messages: tuple[tuple[str, AnyMessage], ...] = ()
 
@@ -127,28 +127,28 @@ class Step(NamedTuple):
 # ---- questions ----
 
 
-def holder(state: State) -> str:
+def holder(state: ShardState) -> str:
     """Who holds the shard as far as is known; "" when nobody is known."""
     return state.record.highest.to if state.record.highest else ""
 
 
-def is_mine(state: State, me: str) -> bool:
+def is_mine(state: ShardState, me: str) -> bool:
     return holder(state) == me
 
 
-def is_sole_keeper(state: State, me: str) -> bool:
+def is_sole_keeper(state: ShardState, me: str) -> bool:
     """Whether the shard may be nowhere else: this node must hand it over before it leaves."""
     return state.record.kept and state.have and is_mine(state, me) and not state.confirmed
 
 
-def unconfirmed(state: State, me: str) -> tuple[str, ...]:
+def unconfirmed(state: ShardState, me: str) -> tuple[str, ...]:
     """Keepers the holder has not heard from since it began to ask."""
     if state.record.highest is None:
         return ()
     return tuple(peer for peer in state.record.highest.keepers if peer != me and peer not in state.confirmed)
 
 
-def sources(state: State, me: str, others: tuple[str, ...] = ()) -> tuple[str, ...]:
+def sources(state: ShardState, me: str, others: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Whom to fetch the wanted bytes from, likeliest first; empty when none are wanted.
 
     `others` come last: an earlier keeper whom nobody has released yet may be the only one left, and no longer named.
@@ -160,7 +160,7 @@ def sources(state: State, me: str, others: tuple[str, ...] = ()) -> tuple[str, .
     return tuple(dict.fromkeys(peer for peer in everyone if peer != me))
 
 
-def may_have(state: State, peer: str, shown: Certificate) -> bool:
+def may_have(state: ShardState, peer: str, shown: Certificate) -> bool:
     """Whether a peer may have the bytes: it is named, or shows an offer to it by whom we know as the holder.
 
     `shown` has passed the checks of its signatures.
@@ -185,8 +185,8 @@ def decode_record(data: bytes) -> Record:
     return decoded(_decoder, data, "handoff record")
 
 
-def restarted(me: str, record: Record, have: bool) -> State:
+def restarted(me: str, record: Record, have: bool) -> ShardState:
     """The state after a crash: what is on disk, and nothing else. A keeper whose bytes are gone wants them again."""
     highest = record.highest
     owed = record.kept and not have and highest is not None and me in highest.keepers
-    return State(record, have, wanted=highest if owed else None)
+    return ShardState(record, have, wanted=highest if owed else None)

@@ -33,12 +33,12 @@ from .certificate import (
 )
 from .messages import AnyMessage, Certified, Kept, MayDrop, Offer, Refusal, Release
 from .state import (
-    Claim,
+    BytesArrived,
+    ClaimShard,
     DeleteBytes,
     Drop,
-    Event,
-    Fetched,
     Give,
+    HandoffEvent,
     Lost,
     Meet,
     NotFetched,
@@ -47,7 +47,7 @@ from .state import (
     Received,
     Record,
     Renew,
-    State,
+    ShardState,
     Step,
     TakeOver,
     restarted,
@@ -55,7 +55,7 @@ from .state import (
 )
 
 
-def step(me: Signer, state: State, event: Event) -> Step:
+def step(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """What `event` leads to. An event that does not fit the state leads to nothing."""
     if isinstance(event, Received):
         return _HEARD[type(event.message)](me, state, event.sender, event.message)
@@ -65,14 +65,14 @@ def step(me: Signer, state: State, event: Event) -> Step:
 # ---- local events ----
 
 
-def _claim(me: Signer, state: State, event: Claim) -> Step:
+def _claim(me: Signer, state: ShardState, event: ClaimShard) -> Step:
     if not state.have or state.record.highest is not None or me.peer_id not in event.keepers:
         return Step(state)
     certificate = claim(me, event.run, event.shard, event.keepers)
     return _tell_keepers(me, _certify(state, certificate))
 
 
-def _give(me: Signer, state: State, event: Give) -> Step:
+def _give(me: Signer, state: ShardState, event: Give) -> Step:
     before = _own(me, state)
     if before is None or event.to == me.peer_id or event.to not in event.keepers:
         return Step(state)
@@ -82,7 +82,7 @@ def _give(me: Signer, state: State, event: Give) -> Step:
     return Step(after, (PutRecord(record),), ((event.to, Offer(offered)),))
 
 
-def _renew(me: Signer, state: State, event: Renew) -> Step:
+def _renew(me: Signer, state: ShardState, event: Renew) -> Step:
     before = _own(me, state)
     if before is None or me.peer_id not in event.keepers:
         return Step(state)
@@ -90,7 +90,7 @@ def _renew(me: Signer, state: State, event: Renew) -> Step:
     return _tell_keepers(me, _certify(state, countersign(me, renewed)))
 
 
-def _take_over(me: Signer, state: State, event: TakeOver) -> Step:
+def _take_over(me: Signer, state: ShardState, event: TakeOver) -> Step:
     before = state.record.highest
     able = state.have and state.record.kept and state.record.next_term < MAX_TERM
     if not able or before is None or before.to == me.peer_id or me.peer_id not in event.keepers:
@@ -99,13 +99,13 @@ def _take_over(me: Signer, state: State, event: TakeOver) -> Step:
     return _tell_keepers(me, _certify(state, taken))
 
 
-def _fetched(me: Signer, state: State, event: Fetched) -> Step:
+def _fetched(me: Signer, state: ShardState, event: BytesArrived) -> Step:
     if state.have:
         return Step(state)
     return _after_bytes(me, replace(state, have=True), (PutBytes(),))
 
 
-def _not_fetched(me: Signer, state: State, event: NotFetched) -> Step:
+def _not_fetched(me: Signer, state: ShardState, event: NotFetched) -> Step:
     """An offer is declined; a keeper goes on wanting what it must keep."""
     wanted = state.wanted
     if wanted is None or not is_offer(wanted):
@@ -114,17 +114,17 @@ def _not_fetched(me: Signer, state: State, event: NotFetched) -> Step:
     return Step(restarted(me.peer_id, state.record, state.have), (), ((wanted.giver, refusal),))
 
 
-def _lost(me: Signer, state: State, event: Lost) -> Step:
+def _lost(me: Signer, state: ShardState, event: Lost) -> Step:
     return Step(restarted(me.peer_id, state.record, have=False))
 
 
-def _drop(me: Signer, state: State, event: Drop) -> Step:
+def _drop(me: Signer, state: ShardState, event: Drop) -> Step:
     if not state.have or state.record.kept:
         return Step(state)
     return Step(replace(state, have=False), (DeleteBytes(),))
 
 
-def _meet(me: Signer, state: State, event: Meet) -> Step:
+def _meet(me: Signer, state: ShardState, event: Meet) -> Step:
     highest, messages = state.record.highest, []
     if highest is not None:
         messages.append((event.peer, _news(me, state, highest, event.peer)))
@@ -133,7 +133,7 @@ def _meet(me: Signer, state: State, event: Meet) -> Step:
     return Step(state, (), tuple(messages))
 
 
-def _news(me: Signer, state: State, highest: Certificate, peer: str) -> AnyMessage:
+def _news(me: Signer, state: ShardState, highest: Certificate, peer: str) -> AnyMessage:
     """A certificate as news, or with the question that goes with it."""
     free = state.have and state.record.kept and me.peer_id not in highest.keepers
     return MayDrop(highest) if free and peer == highest.to else Certified(highest)
@@ -142,7 +142,7 @@ def _news(me: Signer, state: State, highest: Certificate, peer: str) -> AnyMessa
 # ---- messages ----
 
 
-def _on_offer(me: Signer, state: State, sender: str, message: Offer) -> Step:
+def _on_offer(me: Signer, state: ShardState, sender: str, message: Offer) -> Step:
     offered = message.certificate
     if rank(offered) <= rank(state.record.highest):
         return _answer_news(state, sender)
@@ -153,16 +153,16 @@ def _on_offer(me: Signer, state: State, sender: str, message: Offer) -> Step:
     return Step(replace(state, wanted=offered))
 
 
-def _on_refusal(me: Signer, state: State, sender: str, message: Refusal) -> Step:
+def _on_refusal(me: Signer, state: ShardState, sender: str, message: Refusal) -> Step:
     refused = state.offer is not None and (state.offer.to, state.offer.term) == (sender, message.term)
     return Step(replace(state, offer=None) if refused else state)
 
 
-def _on_certified(me: Signer, state: State, sender: str, message: Certified) -> Step:
+def _on_certified(me: Signer, state: ShardState, sender: str, message: Certified) -> Step:
     return _hear(me, state, sender, message.certificate)
 
 
-def _hear(me: Signer, state: State, sender: str, certificate: Certificate) -> Step:
+def _hear(me: Signer, state: ShardState, sender: str, certificate: Certificate) -> Step:
     """Believe a higher certificate, and do what it asks of us; answer a lower one with what we know."""
     if rank(certificate) < rank(state.record.highest):
         return _answer_news(state, sender)
@@ -175,14 +175,14 @@ def _hear(me: Signer, state: State, sender: str, certificate: Certificate) -> St
     return Step(after, (PutRecord(after.record),), question)
 
 
-def _on_kept(me: Signer, state: State, sender: str, message: Kept) -> Step:
+def _on_kept(me: Signer, state: ShardState, sender: str, message: Kept) -> Step:
     highest = _own(me, state)
     if highest is None or message.certificate_id != certificate_id(highest) or sender not in highest.keepers:
         return Step(state)
     return Step(replace(state, confirmed=state.confirmed | {sender}))
 
 
-def _on_may_drop(me: Signer, state: State, sender: str, message: MayDrop) -> Step:
+def _on_may_drop(me: Signer, state: ShardState, sender: str, message: MayDrop) -> Step:
     heard = _hear(me, state, sender, message.certificate)
     highest = _own(me, heard.state)
     if highest is None or rank(highest) != rank(message.certificate) or sender in highest.keepers:
@@ -194,7 +194,7 @@ def _on_may_drop(me: Signer, state: State, sender: str, message: MayDrop) -> Ste
     return Step(heard.state, heard.writes, ((sender, release),))
 
 
-def _on_release(me: Signer, state: State, sender: str, message: Release) -> Step:
+def _on_release(me: Signer, state: ShardState, sender: str, message: Release) -> Step:
     """The one place where kept bytes become cache."""
     certificate = message.certificate
     if rank(certificate) < rank(state.record.highest):
@@ -208,25 +208,25 @@ def _on_release(me: Signer, state: State, sender: str, message: Release) -> Step
 # ---- what they share ----
 
 
-def _own(me: Signer, state: State) -> Certificate | None:
+def _own(me: Signer, state: ShardState) -> Certificate | None:
     """The certificate this node holds the shard by, when it can act on it: it has the bytes, and terms are left."""
     highest = state.record.highest
     mine = highest is not None and highest.to == me.peer_id
     return highest if mine and state.have and state.record.next_term < MAX_TERM else None
 
 
-def _believe(state: State, certificate: Certificate, kept: bool | None = None) -> State:
+def _believe(state: ShardState, certificate: Certificate, kept: bool | None = None) -> ShardState:
     """The state under a certificate at least as high as the known one; what was said and asked before is void."""
     if rank(certificate) > rank(state.record.highest):
         wanted = state.wanted if rank(state.wanted) > rank(certificate) else None
         record = Record(certificate, max(state.record.next_term, certificate.term + 1), state.record.kept)
-        state = State(record, state.have, wanted=wanted)
+        state = ShardState(record, state.have, wanted=wanted)
     if kept is None or kept == state.record.kept:
         return state
     return replace(state, record=msgspec.structs.replace(state.record, kept=kept))
 
 
-def _certify(state: State, certificate: Certificate) -> Step:
+def _certify(state: ShardState, certificate: Certificate) -> Step:
     """Become holder by a certificate of our own making; the bytes are here."""
     after = replace(_believe(state, certificate, kept=True), wanted=None)
     return Step(after, (PutRecord(after.record),))
@@ -240,7 +240,7 @@ def _tell_keepers(me: Signer, made: Step) -> Step:
     return made._replace(messages=told)
 
 
-def _after_bytes(me: Signer, state: State, writes: tuple[PutBytes, ...]) -> Step:
+def _after_bytes(me: Signer, state: ShardState, writes: tuple[PutBytes, ...]) -> Step:
     """The bytes are here: do what they were wanted for."""
     wanted = state.wanted
     if wanted is None or rank(wanted) < rank(state.record.highest):
@@ -250,7 +250,7 @@ def _after_bytes(me: Signer, state: State, writes: tuple[PutBytes, ...]) -> Step
     return _keep(me, replace(state, wanted=None), wanted, writes)
 
 
-def _commit(me: Signer, state: State, offered: Certificate, writes: tuple[PutBytes, ...]) -> Step:
+def _commit(me: Signer, state: ShardState, offered: Certificate, writes: tuple[PutBytes, ...]) -> Step:
     """The bytes are on disk, so sign for them; then tell the giver and the keepers."""
     certificate = countersign(me, offered)
     made = _certify(state, certificate)
@@ -259,7 +259,7 @@ def _commit(me: Signer, state: State, offered: Certificate, writes: tuple[PutByt
     return Step(made.state, (*writes, *made.writes), messages)
 
 
-def _keep(me: Signer, state: State, certificate: Certificate, writes: tuple[PutBytes, ...]) -> Step:
+def _keep(me: Signer, state: ShardState, certificate: Certificate, writes: tuple[PutBytes, ...]) -> Step:
     """We are named: fetch the bytes, or put on disk that we keep them, then say so to the holder."""
     after = _believe(state, certificate, kept=True if state.have else None)
     changed = () if after.record == state.record else (PutRecord(after.record),)
@@ -271,23 +271,23 @@ def _keep(me: Signer, state: State, certificate: Certificate, writes: tuple[PutB
     return Step(after, (*writes, *changed), ((certificate.to, kept),))
 
 
-def _answer_news(state: State, sender: str) -> Step:
+def _answer_news(state: ShardState, sender: str) -> Step:
     highest = state.record.highest
     return Step(state, (), ((sender, Certified(highest)),) if highest is not None else ())
 
 
-_LOCAL: dict[type, Callable[[Signer, State, Any], Step]] = {
-    Claim: _claim,
+_LOCAL: dict[type, Callable[[Signer, ShardState, Any], Step]] = {
+    ClaimShard: _claim,
     Give: _give,
     Renew: _renew,
     TakeOver: _take_over,
-    Fetched: _fetched,
+    BytesArrived: _fetched,
     NotFetched: _not_fetched,
     Lost: _lost,
     Drop: _drop,
     Meet: _meet,
 }
-_HEARD: dict[type, Callable[[Signer, State, str, Any], Step]] = {
+_HEARD: dict[type, Callable[[Signer, ShardState, str, Any], Step]] = {
     Offer: _on_offer,
     Refusal: _on_refusal,
     Certified: _on_certified,

@@ -31,7 +31,7 @@ class Lineage(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class Likeness(msgspec.Struct, frozen=True):
+class SimilarityRows(msgspec.Struct, frozen=True):
     """How alike the models of any two peers are, in per cent, by the fingerprints they announce."""
 
     peers: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Details:
     async def _journey(self, request: web.Request) -> web.Response:
         """One shard, with the visits it is known to have had."""
         try:
-            answer = await self._node.obey(ControlRequest("shards", shard=request.query.get("shard", "")))
+            answer = await self._node.carry_out(ControlRequest("shards", shard=request.query.get("shard", "")))
         except (LocalProblem, UsageError) as problem:
             raise web.HTTPNotFound(text=str(problem)) from None
         if len(answer.shards) != 1:
@@ -96,31 +96,31 @@ class Details:
     async def _work_out_lineage(self) -> Lineage:
         """Reads every kept entry."""
         try:
-            answer = await self._node.obey(ControlRequest("blame"))
+            answer = await self._node.carry_out(ControlRequest("blame"))
         except (LocalProblem, UsageError) as problem:
             return Lineage(time.time(), problem=str(problem))
         return Lineage(time.time(), answer.blame)
 
-    async def _work_out_likeness(self) -> Likeness:
+    async def _work_out_likeness(self) -> SimilarityRows:
         try:
-            answer = await self._node.obey(ControlRequest("fingerprints"))
+            answer = await self._node.carry_out(ControlRequest("fingerprints"))
         except (LocalProblem, UsageError):
-            return Likeness()
+            return SimilarityRows()
         return await asyncio.to_thread(_likeness, answer.fingerprints)
 
     async def _rounds(self, request: web.Request) -> web.Response:
         """The latest rounds, oldest first; none where nothing is learned."""
         merges: tuple[MergeRow, ...] = ()
         with contextlib.suppress(LocalProblem, UsageError):
-            merges = (await self._node.obey(ControlRequest("log"))).merges
+            merges = (await self._node.carry_out(ControlRequest("log"))).merges
         return _json(merges)
 
 
-def _likeness(fingerprints: Mapping[str, bytes]) -> Likeness:
+def _likeness(fingerprints: Mapping[str, bytes]) -> SimilarityRows:
     from ..similarity import similarities_of  # numpy, which a node that only meets others does not need
 
     found = similarities_of(fingerprints)
-    return Likeness(found.peers, (100 * found.table).round().astype(int).tolist())
+    return SimilarityRows(found.peers, (100 * found.table).round().astype(int).tolist())
 
 
 def _json(value: object) -> web.Response:

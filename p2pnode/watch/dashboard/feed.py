@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from ..graph import PeerGraph, graph_of
-from ..history import History
+from ..history import PictureHistory
 from ..show import Watched
 
 EVERY = 1.0  # seconds
@@ -24,7 +24,7 @@ class Feed:
         self._node = node
         self._changed = asyncio.Condition()
         self._encode = msgspec.json.Encoder().encode
-        self.history = History()
+        self.history = PictureHistory()
         self.newest: bytes = b""
         self.watchers = 0
 

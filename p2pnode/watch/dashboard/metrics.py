@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from ...wire.status import Status
+from ...wire.status import NodeStatus
 
 WELL = ("connected", "alone")
 
@@ -63,7 +63,7 @@ WELL_METRIC = Metric("p2pnode_well", "gauge", "", "1 while /health says that the
 PEERS = Metric("p2pnode_peers", "gauge", "", "Peers, by whether they are there.")
 
 
-def metrics(status: Status) -> bytes:
+def metrics(status: NodeStatus) -> bytes:
     """All that is known, in Prometheus' text format."""
     lines = []
     for metric in METRICS:
@@ -78,7 +78,7 @@ def metrics(status: Status) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def health(status: Status) -> tuple[str, ...]:
+def health(status: NodeStatus) -> tuple[str, ...]:
     """Why the node is not well; nothing when it is. One that rests on purpose is."""
     network = () if status.condition in WELL else (f"{status.condition}: {status.why}",)
     return network + status.unwell
@@ -88,7 +88,7 @@ def _head(metric: Metric) -> list[str]:
     return [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
 
 
-def _value(status: Status, path: str) -> float | None:
+def _value(status: NodeStatus, path: str) -> float | None:
     value = status.fact(path)
     if isinstance(value, str):  # a reason, or none
         return float(bool(value))

@@ -40,7 +40,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
-class Place:
+class PageAddress:
     """Where the page is. The address without the token reads; with it, it also steers."""
 
     address: str
@@ -119,7 +119,7 @@ class Page:
 
     async def _obey(self, request: ControlRequest) -> web.Response:
         try:
-            return web.json_response({"said": (await self._node.obey(request)).said})
+            return web.json_response({"said": (await self._node.carry_out(request)).said})
         except (LocalProblem, UsageError) as problem:
             return web.json_response({"problem": str(problem)}, status=400)
 
@@ -151,7 +151,7 @@ def _guarded(place: Callable[[], tuple[frozenset[str], str]]) -> Callable[..., A
 
 
 @contextlib.asynccontextmanager
-async def served(node: Watched, host: str, port: int) -> AsyncIterator[Place]:
+async def served(node: Watched, host: str, port: int) -> AsyncIterator[PageAddress]:
     """Serve the node's page while the block runs. LocalProblem when it cannot listen there."""
     page, token = Page(node), secrets.token_urlsafe(18)
     hosts: frozenset[str] = frozenset()
@@ -171,7 +171,7 @@ async def served(node: Watched, host: str, port: int) -> AsyncIterator[Place]:
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(page.feed.run())
             try:
-                yield Place(f"http://{shown}:{bound}/", token)
+                yield PageAddress(f"http://{shown}:{bound}/", token)
             finally:
                 looking.cancel()
     finally:

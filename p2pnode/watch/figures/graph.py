@@ -17,7 +17,7 @@ from matplotlib.patches import Circle
 from ...wire.ids import short
 from ..graph import ExchangeView, PeerGraph
 from ..groups import COLOURS, OTHERS, colours_of, groups_of, headline, names_of
-from ..layout import Layout, lay_out
+from ..layout import GraphLayout, lay_out
 from ..text import clean
 from .drawing import ALIKE, FAINT, INK, NAMES_UP_TO, Drawing, plain_frame, time_unit
 
@@ -47,7 +47,7 @@ def plot_graph(picture: PeerGraph) -> Figure:
     return figure
 
 
-def _draw_discs(axes: Axes, layout: Layout, colours: Mapping[str, str]) -> None:
+def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str]) -> None:
     for disc in layout.communities:
         colour = colours.get(f"community {short(disc.name)}", OTHERS)
         place = (disc.centre.real, disc.centre.imag)
@@ -60,7 +60,7 @@ def _draw_discs(axes: Axes, layout: Layout, colours: Mapping[str, str]) -> None:
             axes.annotate(clean(disc.name, 9), top, (0, 0), textcoords="offset points", **OVER)
 
 
-def _draw_edges(figure: Figure, axes: Axes, layout: Layout, edges: Sequence[ExchangeView]) -> None:
+def _draw_edges(figure: Figure, axes: Axes, layout: GraphLayout, edges: Sequence[ExchangeView]) -> None:
     """Those most alike on top; the scale covers the similarities there are. Pairs that ceased to exchange are faint."""
     ranked = sorted(edges, key=lambda edge: -1.0 if edge.similarity is None else edge.similarity)
     newest = max((edge.last for edge in edges), default=0.0)
@@ -90,7 +90,7 @@ def _draw_edges(figure: Figure, axes: Axes, layout: Layout, edges: Sequence[Exch
         bar.outline.set_visible(False)
 
 
-def _draw_peers(axes: Axes, picture: PeerGraph, layout: Layout, colours: Mapping[str, str]) -> None:
+def _draw_peers(axes: Axes, picture: PeerGraph, layout: GraphLayout, colours: Mapping[str, str]) -> None:
     peers, places = picture.peers, [layout.peers[peer.id] for peer in picture.peers]
     size = max(20.0, 900.0 / max(1, len(peers)) ** 0.75)
     axes.scatter(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from statistics import fmean
 
-from ...wire.status import Status
+from ...wire.status import NodeStatus
 from ..text import sparkline
 
 KEPT = 200
 
 
-class Curves:
+class TerminalCurves:
     """Fed with one status after the other."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Curves:
         self._accuracies: deque[float] = deque(maxlen=KEPT)
         self._round: int | None = None
 
-    def note(self, status: Status) -> None:
+    def note(self, status: NodeStatus) -> None:
         """Take down what is new: once a round, however often it is looked at."""
         round_, loss, accuracy = _now(status)
         if round_ is not None and round_ != self._round:
@@ -37,7 +37,7 @@ class Curves:
         return "   ".join(drawn)
 
 
-def _now(status: Status) -> tuple[int | None, float | None, float | None]:
+def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
     """Round, loss and accuracy of the node; of one that learns nothing, what its peers say on average."""
     if status.learning is not None:
         return status.learning.rounds, status.learning.loss, status.learning.accuracy

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Literal, TextIO
 
-from ...wire.status import Event
+from ...wire.status import NodeEvent
 from ..text import MAX_COMMAND, clean
 
 MAX_TEXT = 600
@@ -18,7 +18,7 @@ HEADINGS = {
 }
 
 
-def plain_line(event: Event) -> str:
+def plain_line(event: NodeEvent) -> str:
     """`12:34:56 text`, local time; a warning says so. What is to be copied stands on a line of its own."""
     clock = time.strftime("%H:%M:%S", time.localtime(event.time))
     if event.kind in HEADINGS:
@@ -26,18 +26,18 @@ def plain_line(event: Event) -> str:
     return f"{clock} {'warning: ' if event.warning else ''}{clean(event.text, MAX_TEXT)}"
 
 
-def json_line(event: Event) -> str:
+def json_line(event: NodeEvent) -> str:
     """One object with time, kind, text, warning. ASCII, so that nothing in it can steer a terminal."""
     fields = {"time": round(event.time, 3), "kind": event.kind, "text": event.text, "warning": event.warning}
     return json.dumps(fields)
 
 
-def line_writer(stream: TextIO, kind: Literal["plain", "json"], quiet: bool) -> Callable[[Event], None]:
+def line_writer(stream: TextIO, kind: Literal["plain", "json"], quiet: bool) -> Callable[[NodeEvent], None]:
     """A listener for events. Quiet: warnings only. A reader that went away is no reason to stop the node."""
     render = json_line if kind == "json" else plain_line
     broken = False
 
-    def write(event: Event) -> None:
+    def write(event: NodeEvent) -> None:
         nonlocal broken
         if broken or (quiet and not event.warning):
             return

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...wire.ids import short
-from ...wire.status import Event, LearningStatus, Status
+from ...wire.status import NodeEvent, NodeStatus, TrainStatus
 from ..text import clean, duration, invitation, learning_words, machine_words, partner_words, shard_words, size, why
-from .curves import Curves
+from .curves import TerminalCurves
 from .lines import HEADINGS
 from .tables import peers_table
 
@@ -34,7 +34,7 @@ MIN_PEERS = 4
 MAX_EVENTS = 8
 
 
-def render(status: Status, width: int, height: int, curves: str = "") -> RenderableType:
+def render(status: NodeStatus, width: int, height: int, curves: str = "") -> RenderableType:
     """The whole view of one status; a little less than `height` lines whatever the number of peers."""
     invite = _invite(status, width)
     room = height - 13 - (status.learning is not None) - bool(status.page) - invite.plain.count("\n")
@@ -54,7 +54,7 @@ def render(status: Status, width: int, height: int, curves: str = "") -> Rendera
     return Group(*parts)
 
 
-def _header(status: Status) -> Panel:
+def _header(status: NodeStatus) -> Panel:
     condition = Text()
     if status.guest.paused:
         condition.append(f"‖ resting: {clean(status.guest.paused, 60)}  ", style="bold yellow")
@@ -77,32 +77,32 @@ def _header(status: Status) -> Panel:
     return Panel(facts, title=title, title_align="left", box=box.ROUNDED, border_style=colour)
 
 
-def _run(status: Status) -> Text:
+def _run(status: NodeStatus) -> Text:
     if not status.run:
         return Text("none: a meeting point for any run" if status.role == "bootstrap" else "not known yet", style="dim")
     return Text(clean(status.run, 64)).append("  private" if status.private else "", style="yellow")
 
 
-def _nobody(status: Status) -> Text:
+def _nobody(status: NodeStatus) -> Text:
     words = "nobody else yet: send a friend the invite below" if status.invite else "nobody else yet"
     return Text(f"\n  {words}\n", style="dim")
 
 
-def _learning(learning: LearningStatus) -> Text:
+def _learning(learning: TrainStatus) -> Text:
     first, *others = learning_words(learning)
     line = Text("  ", no_wrap=True, overflow="ellipsis")
     line.append(first, style="bold green")
     return line.append("".join(f"  ·  {words}" for words in others))
 
 
-def _more(status: Status, curves: str) -> list[Text]:
+def _more(status: NodeStatus, curves: str) -> list[Text]:
     """What is shown where there is room, the most telling first."""
     machine = [] if status.machine is None else machine_words(status.machine, status.guest)
     lines = (curves, partner_words(status), "  ·  ".join(machine), shard_words(status))
     return [Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in lines if line]
 
 
-def _traffic(status: Status) -> Text:
+def _traffic(status: NodeStatus) -> Text:
     traffic = status.traffic
     line = Text("  ", no_wrap=True, overflow="ellipsis")
     line.append(f"↑ {size(traffic.sent_bytes)}  ↓ {size(traffic.received_bytes)}", style="bold")
@@ -114,7 +114,7 @@ def _traffic(status: Status) -> Text:
     return line
 
 
-def _events(events: tuple[Event, ...]) -> Text:
+def _events(events: tuple[NodeEvent, ...]) -> Text:
     lines = Text("\n", no_wrap=True, overflow="ellipsis")
     for event in events:
         clock = time.strftime("%H:%M:%S", time.localtime(event.time))
@@ -123,7 +123,7 @@ def _events(events: tuple[Event, ...]) -> Text:
     return lines
 
 
-def _invite(status: Status, width: int) -> Text:
+def _invite(status: NodeStatus, width: int) -> Text:
     kind, words = invitation(status)
     if not words:
         return Text("")
@@ -147,11 +147,11 @@ def _folded(piece: str, width: int) -> list[str]:
 class TerminalView:
     """Draws a node's status until cancelled. The invite is also printed once above, on one line that can be copied."""
 
-    def __init__(self, status: Callable[[], Status], console: Console) -> None:
+    def __init__(self, status: Callable[[], NodeStatus], console: Console) -> None:
         self._status = status
         self._console = console
         self._invite = ""
-        self._curves = Curves()
+        self._curves = TerminalCurves()
 
     async def run(self) -> None:
         with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -173,7 +173,7 @@ class TerminalView:
         live.update(render(status, width, self._console.height, self._curves.words(width)), refresh=True)
 
 
-def farewell(status: Status) -> str:
+def farewell(status: NodeStatus) -> str:
     """The last line after a live view is gone."""
     traffic, learning = status.traffic, status.learning
     learned = f"; {', '.join(learning_words(learning)[:2])}" if learning is not None else ""

@@ -20,7 +20,7 @@ SHORTEST_REASON = 24  # in a line
 GAP = 3  # beside each column
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """What one column says of a peer. Of those that do not fit, the ones of the least worth are left out."""
 
     heading: str
@@ -60,28 +60,28 @@ def peers_table(peers: Sequence[PeerRow], width: int | None, most: int | None = 
     return table
 
 
-def _known(peers: Sequence[PeerRow]) -> list[Column]:
+def _known(peers: Sequence[PeerRow]) -> list[TableColumn]:
     """The columns that say something of somebody. Cells are Text, never strings: rich would read markup in them."""
     learning = any(row.round is not None for row in peers)
     likeness = any(row.similarity is not None or row.chosen for row in peers)
     return [
-        Column(WHO, _name, NEEDED),
-        Column("id", lambda row: Text(clean(short(row.id), 8), style="cyan"), 8),
-        Column("role", lambda row: Text(clean(row.role, 12)), 2),
-        *([Column("round", lambda row: _number(row.round, "d"), 6, True)] if learning else []),
-        *([Column("loss", lambda row: _number(row.loss, ".3g"), 3, True)] if learning else []),
-        *([Column("updates", lambda row: _number(row.update_norm, ".2%"), 1, True)] if learning else []),
-        *([Column("circle", _circle, 7)] if any(row.circle for row in peers) else []),
-        *([Column("community", _community, NEEDED)] if likeness else []),
-        *([Column("alike", lambda row: _number(row.similarity, ".3f"), NEEDED, True)] if likeness else []),
-        *([Column(WHY, lambda row: Text(clean(row.chosen, WHOLE_REASON)), NEEDED)] if likeness else []),
-        Column("answers in", lambda row: Text(_latency(row)), 5, True),
-        Column("last heard", lambda row: Text(ago(row.heard_seconds_ago)), 4, True),
-        Column("faults", lambda row: Text(str(row.faults), style="yellow" if row.faults else "dim"), 0, True),
+        TableColumn(WHO, _name, NEEDED),
+        TableColumn("id", lambda row: Text(clean(short(row.id), 8), style="cyan"), 8),
+        TableColumn("role", lambda row: Text(clean(row.role, 12)), 2),
+        *([TableColumn("round", lambda row: _number(row.round, "d"), 6, True)] if learning else []),
+        *([TableColumn("loss", lambda row: _number(row.loss, ".3g"), 3, True)] if learning else []),
+        *([TableColumn("updates", lambda row: _number(row.update_norm, ".2%"), 1, True)] if learning else []),
+        *([TableColumn("circle", _circle, 7)] if any(row.circle for row in peers) else []),
+        *([TableColumn("community", _community, NEEDED)] if likeness else []),
+        *([TableColumn("alike", lambda row: _number(row.similarity, ".3f"), NEEDED, True)] if likeness else []),
+        *([TableColumn(WHY, lambda row: Text(clean(row.chosen, WHOLE_REASON)), NEEDED)] if likeness else []),
+        TableColumn("answers in", lambda row: Text(_latency(row)), 5, True),
+        TableColumn("last heard", lambda row: Text(ago(row.heard_seconds_ago)), 4, True),
+        TableColumn("faults", lambda row: Text(str(row.faults), style="yellow" if row.faults else "dim"), 0, True),
     ]
 
 
-def _fitting(columns: list[Column], rows: Sequence[PeerRow], width: int) -> list[Column]:
+def _fitting(columns: list[TableColumn], rows: Sequence[PeerRow], width: int) -> list[TableColumn]:
     """Without the least worthy ones, so that names and reasons can be read in what is left."""
     widths = {column.heading: _least_width(column, rows) for column in columns}
     kept = list(columns)
@@ -93,7 +93,7 @@ def _fitting(columns: list[Column], rows: Sequence[PeerRow], width: int) -> list
     return kept
 
 
-def _least_width(column: Column, rows: Sequence[PeerRow]) -> int:
+def _least_width(column: TableColumn, rows: Sequence[PeerRow]) -> int:
     """All of it, but for what may go on in the next line."""
     most = {WHO: LONGEST_NAME, WHY: SHORTEST_REASON}.get(column.heading, WHOLE_REASON)
     return min(most, max([len(column.heading), *(column.cell(row).cell_len for row in rows)]))

@@ -36,20 +36,20 @@ from .bounds import (
 from .discovery import (
     Announcement,
     Find,
-    Found,
+    FoundRecords,
     GetManifest,
     GetPeers,
     GetView,
     Hello,
     ManifestIs,
+    NeighboursAre,
     Peers,
     Ping,
     Pong,
     Refused,
-    Sights,
     Store,
     Stored,
-    SwapSights,
+    SwapNeighbours,
     ViewExchange,
     ViewIs,
     Welcome,
@@ -73,12 +73,12 @@ from .training import (
     GetNeeds,
     NeedsAre,
     ShardMarks,
-    ShardsTold,
+    ShardsSynced,
     ShardWords,
-    TellShards,
-    Visit,
-    VisitIs,
-    VisitOver,
+    SwapAccepted,
+    SwapModels,
+    SwapResult,
+    SyncShards,
 )
 
 __all__ = [
@@ -100,11 +100,13 @@ __all__ = [
     "AnyStreamRequest",
     "Bridge",
     "CircleIs",
+    "DiscoveryAnswer",
+    "DiscoveryRequest",
     "Exchange",
     "Exchanged",
     "Find",
     "Fingerprint",
-    "Found",
+    "FoundRecords",
     "GetChunks",
     "GetCircle",
     "GetKept",
@@ -116,14 +118,12 @@ __all__ = [
     "GetView",
     "GetWeights",
     "Hello",
-    "Learning",
     "ManifestIs",
     "Marks",
-    "Meeting",
     "Message",
-    "Met",
     "Name",
     "NeedsAre",
+    "NeighboursAre",
     "Peers",
     "Ping",
     "Pong",
@@ -132,34 +132,34 @@ __all__ = [
     "Request",
     "ShardMarks",
     "ShardWords",
-    "ShardsTold",
-    "Sights",
+    "ShardsSynced",
     "SnapshotName",
     "SnapshotRequest",
     "Store",
     "Stored",
     "StreamRequest",
-    "SwapSights",
-    "TellShards",
+    "SwapAccepted",
+    "SwapModels",
+    "SwapNeighbours",
+    "SwapResult",
+    "SyncShards",
     "Text",
+    "TrainingRequest",
     "ViewExchange",
     "ViewIs",
-    "Visit",
-    "VisitIs",
-    "VisitOver",
     "Welcome",
     "decode_announcement",
     "decode_answer",
     "decode_request",
     "decode_stream_request",
-    "encode",
+    "encode_message",
 ]
 
-Meeting = Ping | Hello | Store | Find | GetPeers | GetManifest | GetView | SwapSights
-Learning = Exchange | Bridge | GetCircle | TellShards | GetNeeds | Visit | VisitOver
-Request = Meeting | Learning
-Met = Pong | Welcome | Stored | Found | Peers | ManifestIs | ViewIs | Sights
-Answer = Met | Exchanged | CircleIs | ShardsTold | NeedsAre | VisitIs | Refused
+DiscoveryRequest = Ping | Hello | Store | Find | GetPeers | GetManifest | GetView | SwapNeighbours
+TrainingRequest = Exchange | Bridge | GetCircle | SyncShards | GetNeeds | SwapModels | SwapResult
+Request = DiscoveryRequest | TrainingRequest
+DiscoveryAnswer = Pong | Welcome | Stored | FoundRecords | Peers | ManifestIs | ViewIs | NeighboursAre
+Answer = DiscoveryAnswer | Exchanged | CircleIs | ShardsSynced | NeedsAre | SwapAccepted | Refused
 
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
@@ -170,7 +170,7 @@ _encoder = msgspec.msgpack.Encoder()
 A = TypeVar("A", bound=Message)
 
 
-def encode(message: Message | Announcement | StreamRequest) -> bytes:
+def encode_message(message: Message | Announcement | StreamRequest) -> bytes:
     return _encoder.encode(message)
 
 

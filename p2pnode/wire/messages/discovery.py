@@ -39,24 +39,24 @@ class Announcement(msgspec.Struct, frozen=True):
 # ---- requests, each above its answer ----
 
 
-class Ping(Message, frozen=True):
+class Ping(Message, frozen=True, tag="Ping"):
     """Are you there, and what time is it?"""
 
 
-class Pong(Message, frozen=True):
+class Pong(Message, frozen=True, tag="Pong"):
     time: float  # swarm time of the answering peer; 0 while it does not know
     known: int = 0  # members of its run it knows: a hint that asking it for peers is worth while
     knows_you: bool = True  # False: it has forgotten the asking peer, or never heard of it
 
 
-class Hello(Message, frozen=True):
+class Hello(Message, frozen=True, tag="Hello"):
     """First words to a peer: which protocol I speak, and who I am (signed)."""
 
     protocol: int
     announcement: SignedRecord | None = None
 
 
-class Welcome(Message, frozen=True):
+class Welcome(Message, frozen=True, tag="Welcome"):
     protocol: int
     time: float
     run: RunText = ""  # "" from a bootstrap, which is in no run
@@ -66,17 +66,17 @@ class Welcome(Message, frozen=True):
     announcement: SignedRecord | None = None
 
 
-class Store(Message, frozen=True):
+class Store(Message, frozen=True, tag="Store"):
     """Keep these records of mine."""
 
     records: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=16)]
 
 
-class Stored(Message, frozen=True):
+class Stored(Message, frozen=True, tag="Stored"):
     verdicts: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)]
 
 
-class Find(Message, frozen=True):
+class Find(Message, frozen=True, tag="Find"):
     """Records under a key that expire after `newer_than`, so many at most; `after` pages on by peer id."""
 
     key: Annotated[str, msgspec.Meta(max_length=256)]
@@ -85,22 +85,22 @@ class Find(Message, frozen=True):
     most: Annotated[int, msgspec.Meta(ge=1)] = MAX_RECORDS_PER_KEY
 
 
-class Found(Message, frozen=True):
+class FoundRecords(Message, frozen=True, tag="Found"):
     records: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_RECORDS_PER_KEY)]
     more: bool = False
 
 
-class GetPeers(Message, frozen=True):
+class GetPeers(Message, frozen=True, tag="GetPeers"):
     """Members of a run you have heard of lately."""
 
     run: RunText
 
 
-class Peers(Message, frozen=True):
+class Peers(Message, frozen=True, tag="Peers"):
     announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_PEERS_PER_ANSWER)]
 
 
-class SwapSights(Message, frozen=True):
+class SwapNeighbours(Message, frozen=True, tag="SwapSights"):
     """Announcements that may interest you, and what would interest me: peers whose models are like mine."""
 
     run: RunText
@@ -110,24 +110,24 @@ class SwapSights(Message, frozen=True):
     proof: Proof = b""
 
 
-class Sights(Message, frozen=True):
+class NeighboursAre(Message, frozen=True, tag="Sights"):
     announcements: Annotated[tuple[SignedRecord, ...], msgspec.Meta(max_length=MAX_SIGHTS)]
     known: Marks = b""
     floor: float = 2.0
 
 
-class GetManifest(Message, frozen=True):
+class GetManifest(Message, frozen=True, tag="GetManifest"):
     """What the run is."""
 
     run: RunText
     proof: Proof = b""
 
 
-class ManifestIs(Message, frozen=True):
+class ManifestIs(Message, frozen=True, tag="ManifestIs"):
     manifest: Annotated[bytes, msgspec.Meta(max_length=65536)]
 
 
-class GetView(Message, frozen=True):
+class GetView(Message, frozen=True, tag="GetView"):
     """How are you doing? For who watches; answered by members of the run alone."""
 
     run: RunText
@@ -145,7 +145,7 @@ class ViewExchange(msgspec.Struct, frozen=True, array_like=True):
     loss_change: float | None = None  # of the training loss over the latest merge with it
 
 
-class ViewIs(Message, frozen=True):
+class ViewIs(Message, frozen=True, tag="ViewIs"):
     """What a node says of its learning; None where it has nothing to say."""
 
     round: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -158,7 +158,7 @@ class ViewIs(Message, frozen=True):
     exchanges: Annotated[tuple[ViewExchange, ...], msgspec.Meta(max_length=64)] = ()
 
 
-class Refused(Message, frozen=True):
+class Refused(Message, frozen=True, tag="Refused"):
     """The answer no, to any request."""
 
     code: Text

@@ -18,14 +18,14 @@ class StreamRequest(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
     proof: Proof
 
 
-class GetSnapshot(StreamRequest, frozen=True):
+class GetSnapshot(StreamRequest, frozen=True, tag="GetSnapshot"):
     """The outline of what a newcomer needs: of where the asked node is, or was `at` the place of another's snapshot."""
 
     at: Annotated[bytes, msgspec.Meta(max_length=MAX_PLACE_BYTES)] = b""
     circle: Name = ""  # whose weights are wanted
 
 
-class GetChunks(StreamRequest, frozen=True):
+class GetChunks(StreamRequest, frozen=True, tag="GetChunks"):
     """Chunks in a row of the snapshot whose outline has this name."""
 
     snapshot: SnapshotName
@@ -33,20 +33,20 @@ class GetChunks(StreamRequest, frozen=True):
     stop: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class GetKept(StreamRequest, frozen=True):
+class GetKept(StreamRequest, frozen=True, tag="GetKept"):
     """What comes along with a snapshot."""
 
     snapshot: SnapshotName
 
 
-class GetShard(StreamRequest, frozen=True):
+class GetShard(StreamRequest, frozen=True, tag="GetShard"):
     """A shard's visit history and samples; the certificate says why the asking peer may have them."""
 
     shard: ShardText
     certificate: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)]
 
 
-class GetWeights(StreamRequest, frozen=True):
+class GetWeights(StreamRequest, frozen=True, tag="GetWeights"):
     """A copy of the asked node's weights, which come to visit."""
 
 

@@ -10,7 +10,7 @@ from ..types import RunText, ShardText
 from .bounds import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORD_BYTES, MAX_SHARD_WORDS, Message, Name, Proof
 
 
-class Exchange(Message, frozen=True, omit_defaults=True):
+class Exchange(Message, frozen=True, omit_defaults=True, tag="Exchange"):
     """A merge policy's question about one model of a run, or what it pushes; the policy alone knows what is in it."""
 
     run: RunText
@@ -21,11 +21,11 @@ class Exchange(Message, frozen=True, omit_defaults=True):
     circle: Name = ""  # the asking node's
 
 
-class Exchanged(Message, frozen=True):
+class Exchanged(Message, frozen=True, tag="Exchanged"):
     body: bytes = b""
 
 
-class Bridge(Message, frozen=True):
+class Bridge(Message, frozen=True, tag="Bridge"):
     """A question to a node of another circle about its weights; answered with Exchanged."""
 
     run: RunText
@@ -41,7 +41,7 @@ ShardWords = Annotated[
 ShardMarks = Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_MARKS_BYTES)]
 
 
-class TellShards(Message, frozen=True):
+class SyncShards(Message, frozen=True, tag="TellShards"):
     """Messages about shards (shards.handoff); with `meet` the sender lists what it knows and asks for news."""
 
     run: RunText
@@ -54,13 +54,13 @@ class TellShards(Message, frozen=True):
     nonce: Proof = b""
 
 
-class ShardsTold(Message, frozen=True):
+class ShardsSynced(Message, frozen=True, tag="ShardsTold"):
     words: ShardWords = ()
     marks: ShardMarks = b""
     possession: Proof = b""  # the hash asked for; none: the samples are not here
 
 
-class GetCircle(Message, frozen=True):
+class GetCircle(Message, frozen=True, tag="GetCircle"):
     """How a circle of the asked node's was founded."""
 
     run: RunText
@@ -69,11 +69,11 @@ class GetCircle(Message, frozen=True):
     proof: Proof = b""
 
 
-class CircleIs(Message, frozen=True):
+class CircleIs(Message, frozen=True, tag="CircleIs"):
     found: Annotated[bytes, msgspec.Meta(max_length=65536)]
 
 
-class GetNeeds(Message, frozen=True):
+class GetNeeds(Message, frozen=True, tag="GetNeeds"):
     """What data could you do with? Asked when a shard is to be passed on."""
 
     run: RunText
@@ -81,7 +81,7 @@ class GetNeeds(Message, frozen=True):
     proof: Proof = b""
 
 
-class NeedsAre(Message, frozen=True):
+class NeedsAre(Message, frozen=True, tag="NeedsAre"):
     """What a node trains on, as it says itself."""
 
     room_bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -90,7 +90,7 @@ class NeedsAre(Message, frozen=True):
     waiting: ShardMarks = b""  # of those that are there and were not yet
 
 
-class Visit(Message, frozen=True):
+class SwapModels(Message, frozen=True, tag="Visit"):
     """May a copy of my model train on your data for a few local steps, and one of yours on mine?"""
 
     run: RunText
@@ -99,14 +99,14 @@ class Visit(Message, frozen=True):
     proof: Proof = b""
 
 
-class VisitIs(Message, frozen=True):
+class SwapAccepted(Message, frozen=True, tag="VisitIs"):
     """Yes: come and fetch my weights, as I fetch yours."""
 
     private: bool  # the data never travel
     shard_bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # what a shard of them weighs
 
 
-class VisitOver(Message, frozen=True):
+class SwapResult(Message, frozen=True, tag="VisitOver"):
     """What the visit did to your weights; answered with Exchanged."""
 
     run: RunText

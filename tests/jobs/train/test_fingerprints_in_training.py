@@ -13,16 +13,16 @@ from torch import nn
 from p2pnode.compression.weights import Floats
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.config.until import Until
-from p2pnode.discovery.announcing import Me
+from p2pnode.discovery.announcing import SelfDescription
 from p2pnode.discovery.membership import Membership
 from p2pnode.jobs.train.plan import make_plan
 from p2pnode.jobs.train.prepare import comparing
-from p2pnode.jobs.train.steps import Slices
+from p2pnode.jobs.train.steps import RoundSteps
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES
 from p2pnode.tasks.task import Samples, rows
 from p2pnode.training.fingerprinter import Fingerprinter
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.messages import Announcement
@@ -60,7 +60,7 @@ class Noting:
 
 def announced(setup: Setup) -> bytes:
     """The fingerprint in what this node would say of itself now."""
-    membership = Membership(Me("me", "node", RUN.tag, ()), setup.parts)
+    membership = Membership(SelfDescription("me", "node", RUN.tag, ()), setup.services)
     setup.learning.meet(membership)
     record = membership.announcer.hello().announcement
     assert record is not None
@@ -73,7 +73,7 @@ def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkey
     def note(what: str, weights: Floats) -> None:
         said.append((what, np.array(weights)))
 
-    train = Slices.train
+    train = RoundSteps.train
 
     async def noted_training(self, steps, rate, at=0):
         begun, result = await train(self, steps, rate, at)
@@ -81,11 +81,11 @@ def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkey
         assert not np.array_equal(begun, result.weights)
         return begun, result
 
-    monkeypatch.setattr(Slices, "train", noted_training)
+    monkeypatch.setattr(RoundSteps, "train", noted_training)
 
     def setup() -> Setup:
         made = Setup()
-        made.learning.fingerprints = Noting(Fingerprinter(made.learning.bench, 1), note)  # type: ignore[assignment]
+        made.learning.fingerprints = Noting(Fingerprinter(made.learning.model_host, 1), note)  # type: ignore[assignment]
         policy = made.policy
         record, merge = policy.record, policy.merge
         policy.record = lambda begun, weights, facts: note("record", weights) or record(begun, weights, facts)
@@ -101,7 +101,7 @@ def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkey
 def test_a_model_that_shows_nothing_is_warned_of_and_learns_on_without_a_fingerprint() -> None:
     def setup() -> Setup:
         made = Setup(Speechless(), replace(TERMS, until=Until("rounds", ROUNDS)))
-        made.learning.fingerprints = Fingerprinter(made.learning.bench, 1)
+        made.learning.fingerprints = Fingerprinter(made.learning.model_host, 1)
         return made
 
     made, why = learned(setup)
@@ -115,7 +115,7 @@ def test_a_model_that_shows_nothing_is_warned_of_and_learns_on_without_a_fingerp
 def test_the_last_good_one_is_withdrawn_until_there_is_another(fails: tuple[int, ...], size: int) -> None:
     def setup() -> Setup:
         made = Setup()
-        true = Fingerprinter(made.learning.bench, 1)
+        true = Fingerprinter(made.learning.model_host, 1)
         made.learning.fingerprints = Noting(true, lambda what, weights: None, fails)  # type: ignore[assignment]
         return made
 
@@ -144,8 +144,8 @@ class Lonely(Lines):
 def test_a_node_that_cannot_be_compared_with_others_is_told(task: Lines, words: str) -> None:
     async def main() -> tuple[Setup, Fingerprinter | None]:
         made = Setup(task)
-        plan = make_plan(Bench(Lines(), "cpu", seed=1), TaskChoice(), seed=1)
-        return made, await comparing(made.learning.bench, plan, made.parts)
+        plan = make_plan(ModelHost(Lines(), "cpu", seed=1), TaskChoice(), seed=1)
+        return made, await comparing(made.learning.model_host, plan, made.services)
 
     made, found = run_virtual(main())
     assert [(event.kind, event.warning) for event in made.events] == [("fingerprint", True)] * bool(words)

@@ -7,40 +7,40 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.model_swap_rules import to_bring
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
-from p2pnode.wire.messages import GetWeights, Visit, VisitIs, VisitOver
+from p2pnode.wire.messages import GetWeights, SwapAccepted, SwapModels, SwapResult
 from tests.jobs.train.test_train_job import OTHER, RUN, TERMS, Lines, Setup
 
-ASK = Visit(RUN.tag, "main", 5)
+ASK = SwapModels(RUN.tag, "main", 5)
 FETCH = GetWeights(RUN.tag, "main", b"")
 
 
-def made(private: bool = True, visits: bool = True) -> Learning:
+def made(private: bool = True, visits: bool = True) -> TrainJob:
     terms = replace(TERMS, rows=TERMS.rows if private else None, stays_home=private, visits=visits)
     learning = Setup(Lines(), terms=terms).learning
     learning.trainer.use(np.arange(64))
-    learning.visiting._elsewhere = lambda: [OTHER.peer_id]
-    learning.visiting.soon(50)
+    learning.model_swap._elsewhere = lambda: [OTHER.peer_id]
+    learning.model_swap.soon(50)
     return learning
 
 
-def over(delta: bytes) -> VisitOver:
-    return VisitOver(RUN.tag, "main", delta)
+def over(delta: bytes) -> SwapResult:
+    return SwapResult(RUN.tag, "main", delta)
 
 
 def test_weights_go_only_to_who_was_promised_them() -> None:
     async def main() -> None:
-        visiting = made().visiting
+        model_swap = made().model_swap
         with pytest.raises(PeerRefused, match="none was agreed on"):
-            await visiting.payload(OTHER.peer_id, FETCH)
-        told = visiting.answer(OTHER.peer_id, ASK)
+            await model_swap.payload(OTHER.peer_id, FETCH)
+        told = model_swap.answer(OTHER.peer_id, ASK)
         assert told.private and told.shard_bytes > 0
-        assert (await visiting.payload(OTHER.peer_id, FETCH)).size > 0
+        assert (await model_swap.payload(OTHER.peer_id, FETCH)).size > 0
         with pytest.raises(PeerRefused, match="not now"):
-            visiting.answer(OTHER.peer_id, ASK)
+            model_swap.answer(OTHER.peer_id, ASK)
 
     run_virtual(main())
 
@@ -51,9 +51,9 @@ def test_weights_go_only_to_who_was_promised_them() -> None:
 def test_who_does_not_host_says_why(private: bool, visits: bool, why: str) -> None:
     async def main() -> None:
         with pytest.raises(PeerRefused, match=why):
-            made(private, visits).visiting.answer(OTHER.peer_id, ASK)
+            made(private, visits).model_swap.answer(OTHER.peer_id, ASK)
         with pytest.raises(PeerRefused, match="does not learn that"):
-            made().visiting.answer(OTHER.peer_id, Visit("another", "main", 5))
+            made().model_swap.answer(OTHER.peer_id, SwapModels("another", "main", 5))
 
     run_virtual(main())
 
@@ -61,13 +61,13 @@ def test_who_does_not_host_says_why(private: bool, visits: bool, why: str) -> No
 def test_nonsense_that_comes_home_is_refused_and_what_nobody_waits_for_is_passed_over() -> None:
     async def main() -> None:
         learning = made()
-        visiting, weights = learning.visiting, learning.policy.start()
-        await visiting.over(OTHER.peer_id, over(b"nobody asked"))
-        visiting.answer(OTHER.peer_id, ASK)
-        await visiting.payload(OTHER.peer_id, FETCH)
+        model_swap, weights = learning.model_swap, learning.policy.start()
+        await model_swap.over(OTHER.peer_id, over(b"nobody asked"))
+        model_swap.answer(OTHER.peer_id, ASK)
+        await model_swap.payload(OTHER.peer_id, FETCH)
         with pytest.raises(PeerMisbehaved, match="visit"):
-            await visiting.over(OTHER.peer_id, over(b"nonsense"))
-        assert np.array_equal(await visiting.come_home(weights), weights)
+            await model_swap.over(OTHER.peer_id, over(b"nonsense"))
+        assert np.array_equal(await model_swap.come_home(weights), weights)
 
     run_virtual(main())
 
@@ -76,14 +76,14 @@ def test_nonsense_that_comes_home_is_refused_and_what_nobody_waits_for_is_passed
 def test_what_does_harm_is_not_kept(sign: float) -> None:
     async def main() -> None:
         learning = made()
-        visiting, weights = learning.visiting, learning.policy.start()
+        model_swap, weights = learning.model_swap, learning.policy.start()
         better = learning.trainer.steps(weights, 40).weights
-        visiting.answer(OTHER.peer_id, ASK)
-        await visiting.payload(OTHER.peer_id, FETCH)
-        await visiting.over(OTHER.peer_id, over(to_bring(weights, weights + sign * (better - weights))))
-        home = await visiting.come_home(weights)
+        model_swap.answer(OTHER.peer_id, ASK)
+        await model_swap.payload(OTHER.peer_id, FETCH)
+        await model_swap.over(OTHER.peer_id, over(to_bring(weights, weights + sign * (better - weights))))
+        home = await model_swap.come_home(weights)
         assert np.array_equal(home, weights) == (sign < 0)
-        assert visiting.made == (sign > 0)
+        assert model_swap.made == (sign > 0)
         assert learning.trainer.evaluate(home).loss <= learning.trainer.evaluate(weights).loss
 
     run_virtual(main())
@@ -99,18 +99,18 @@ class TrainingGoesOn:
 
 
 def test_a_visit_never_waits_for_training_on_the_loop() -> None:
-    async def agreed(*request: object) -> VisitIs:
-        return VisitIs(True, 100)
+    async def agreed(*request: object) -> SwapAccepted:
+        return SwapAccepted(True, 100)
 
     async def main() -> None:
         learning = made()
-        visiting, weights = learning.visiting, learning.policy.start()
+        model_swap, weights = learning.model_swap, learning.policy.start()
         home = over(to_bring(weights, weights + 0.01))
-        learning.bench.lock = TrainingGoesOn()  # type: ignore[assignment]
-        visiting.answer(OTHER.peer_id, ASK)
-        await visiting.payload(OTHER.peer_id, FETCH)
-        await visiting.over(OTHER.peer_id, home)
-        learning.exchanging._parts.calls.ask = agreed  # type: ignore[method-assign, assignment]
-        assert await visiting.once()
+        learning.model_host.lock = TrainingGoesOn()  # type: ignore[assignment]
+        model_swap.answer(OTHER.peer_id, ASK)
+        await model_swap.payload(OTHER.peer_id, FETCH)
+        await model_swap.over(OTHER.peer_id, home)
+        learning.exchange_loop._services.calls.ask = agreed  # type: ignore[method-assign, assignment]
+        assert await model_swap.once()
 
     run_virtual(main())

@@ -9,10 +9,10 @@ import pytest
 from p2pnode.config.task_choice import TaskChoice
 from p2pnode.jobs.train.plan import follow_plan
 from p2pnode.wire.errors import UsageError
-from p2pnode.wire.run import Plan
+from p2pnode.wire.run import TrainPlan
 
 HASH = "ab" * 32
-PLAN = Plan("digits", "1", {}, 1, HASH, HASH, HASH, 0, settings={"density": 0.01})
+PLAN = TrainPlan("digits", "1", {}, 1, HASH, HASH, HASH, 0, settings={"density": 0.01})
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ import torch
 
 from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.shard_rows import ShardRows
-from p2pnode.jobs.train.shard_work import VISIT_ROUNDS, ShardWork
+from p2pnode.jobs.train.shard_work import VISIT_ROUNDS, ShardTraining
 from p2pnode.runtime.events import Events
-from p2pnode.runtime.seams import World, inline
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.shards.shard import columns_id
-from p2pnode.shards.visits import History, check_history, length
+from p2pnode.shards.visits import VisitHistory, check_history, length
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.task import rows
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.ids import Identity
@@ -37,7 +37,7 @@ class Shelves:
     def __init__(self) -> None:
         self.content: dict[str, dict[str, np.ndarray]] = {}
         self.own: dict[str, object] = {}
-        self.histories: dict[str, History] = {}
+        self.histories: dict[str, VisitHistory] = {}
         self.arrival, self.gone = [], []
 
     def on_arrival(self, listener) -> None:
@@ -58,10 +58,10 @@ class Shelves:
     def read(self, shard: str) -> dict[str, np.ndarray]:
         return self.content[shard]
 
-    def history(self, shard: str) -> History:
-        return self.histories.get(shard, History(shard))
+    def history(self, shard: str) -> VisitHistory:
+        return self.histories.get(shard, VisitHistory(shard))
 
-    def set_history(self, history: History) -> None:
+    def set_history(self, history: VisitHistory) -> None:
         self.histories[history.shard] = history
 
     def row(self, shard: str) -> ShardRow:
@@ -81,30 +81,30 @@ class Shelves:
             listener(shard)
 
 
-def work(**more) -> ShardWork:
-    world = World(CLOCK, random.Random(1), MemoryStorage(), inline)
+def work(**more) -> ShardTraining:
+    world = Seams(CLOCK, random.Random(1), MemoryStorage(), inline)
     parts = SimpleNamespace(identity=ME, world=world, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
-    trainer = Trainer(Bench(Digits()), np.empty(0, np.int64))
-    return ShardWork(parts, Shelves(), trainer, Terms(1.0, 100, **more))  # type: ignore[arg-type]
+    trainer = Trainer(ModelHost(Digits()), np.empty(0, np.int64))
+    return ShardTraining(parts, Shelves(), trainer, Terms(1.0, 100, **more))  # type: ignore[arg-type]
 
 
 def columns(which: np.ndarray) -> dict[str, np.ndarray]:
     return {name: column.numpy() for name, column in rows(Digits().data(), torch.from_numpy(which)).items()}
 
 
-def brought() -> ShardWork:
+def brought() -> ShardTraining:
     one = work(rows=ROWS, share_data=True)
     asyncio.run(one.start())
     one._trainer.use(one.rows([]))
     return one
 
 
-def take_in(one: ShardWork, round: int = 0) -> None:
-    asyncio.run(one.take_in(lambda: one._trainer.bench.genesis, round))
+def take_in(one: ShardTraining, round: int = 0) -> None:
+    asyncio.run(one.take_in(lambda: one._trainer.model_host.genesis, round))
 
 
-def said(one: ShardWork, kind: str) -> list[str]:
-    return [event.text for event in one._parts.events.latest() if event.kind == kind]
+def said(one: ShardTraining, kind: str) -> list[str]:
+    return [event.text for event in one._services.events.latest() if event.kind == kind]
 
 
 def test_what_a_node_brings_is_cut_into_shards_and_trained_on() -> None:
@@ -112,27 +112,27 @@ def test_what_a_node_brings_is_cut_into_shards_and_trained_on() -> None:
     assert len(one._own) == 3
     assert sorted(one.rows([])) == ROWS.tolist()
     shard = next(iter(one._own))
-    one._holdings.go(shard)
+    one._shard_driver.go(shard)
     take_in(one)
     assert len(one.rows([])) == 200
 
 
 def test_numbers_that_cannot_travel_are_told_in_one_line() -> None:
     one = work(rows=ROWS, share_data=True)
-    one._trainer.bench.data = {**one._trainer.bench.data, "x": torch.zeros(1437, 8, 8, dtype=torch.complex64)}
+    one._trainer.model_host.data = {**one._trainer.model_host.data, "x": torch.zeros(1437, 8, 8, dtype=torch.complex64)}
     with pytest.raises(UsageError, match=r"--share-data.*complex64"):
         asyncio.run(one.start())
 
 
 def test_what_comes_is_trained_on_and_looked_at_first() -> None:
     one = brought()
-    shard = one._holdings.arrive(columns(np.arange(100)))
+    shard = one._shard_driver.arrive(columns(np.arange(100)))
     take_in(one)
     assert one._trainer.samples == 400
     assert 0 < one._trainer.pool.scores.confidence.mean(one.places(shard)) < 0.5
     assert "100 samples, confidence 0." in said(one, "received")[0]
     assert len(one.taught) == 1 and one.received_bytes == 1000
-    one._holdings.go(shard)
+    one._shard_driver.go(shard)
     take_in(one)
     assert one._trainer.samples == 300
 
@@ -140,23 +140,23 @@ def test_what_comes_is_trained_on_and_looked_at_first() -> None:
 @pytest.mark.parametrize("label", [99, -1, 1 << 40])
 def test_samples_that_would_break_training_are_left_alone_and_told(label: int) -> None:
     one = brought()
-    shard = one._holdings.arrive({**columns(np.arange(100)), "y": np.full(100, label)})
+    shard = one._shard_driver.arrive({**columns(np.arange(100)), "y": np.full(100, label)})
     take_in(one)
     assert one._trainer.samples == 300
     assert "not trained on" in one.unusable[shard] and len(said(one, "shards")) == 1
-    one._trainer.steps(one._trainer.bench.genesis, 20)
+    one._trainer.steps(one._trainer.model_host.genesis, 20)
 
 
 def test_a_stay_is_told_as_a_visit_that_others_can_check() -> None:
     one = brought()
-    shard = one._holdings.arrive(columns(np.arange(100)))
+    shard = one._shard_driver.arrive(columns(np.arange(100)))
     take_in(one)
-    weights = one._trainer.bench.genesis
+    weights = one._trainer.model_host.genesis
     for round in range(1, 3 * VISIT_ROUNDS):
         weights = one._trainer.steps(weights, 10).weights
         asyncio.run(one.end_round(round))
-    history = one._holdings.history(shard)
-    check_history(history, shard, one._parts.clock.now())
+    history = one._shard_driver.history(shard)
+    check_history(history, shard, one._services.clock.now())
     assert length(history) == 2
     first, second = history.visits
     assert first.peer == first.model == ME.peer_id
@@ -170,16 +170,16 @@ def test_labels_of_what_stays_home_are_not_told() -> None:
         one._trainer.use(ROWS)
     assert open.told_counts() is not None and open.told_counts().sum() == 300
     assert closed.told_counts() is None
-    closed._holdings.arrive(columns(np.arange(100)))
+    closed._shard_driver.arrive(columns(np.arange(100)))
     take_in(closed)
     assert closed.told_counts().sum() == 100
 
 
 def test_rows_for_people() -> None:
     one = brought()
-    shows = ShardRows(one, one._holdings, one._trainer.pool, ME.peer_id)  # type: ignore[arg-type]
+    shows = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id)  # type: ignore[arg-type]
     shard = next(iter(one._own))
-    one._trainer.steps(one._trainer.bench.genesis, 20)
+    one._trainer.steps(one._trainer.model_host.genesis, 20)
     one.shipped[shard] = "copy to owl: by lot"
     row = shows.one(shard[:6].upper(), 0.0)
     assert row.states == {"active": 100} and 0 < (row.confidence or 0) < 1 and row.why == "copy to owl: by lot"
@@ -192,6 +192,6 @@ def test_rows_for_people() -> None:
 def test_shards_dealt_from_what_all_can_make_are_shown_too() -> None:
     one = work()
     one._trainer.use(one.rows([]))
-    found = ShardRows(one, one._holdings, one._trainer.pool, ME.peer_id).all(0.0)  # type: ignore[arg-type]
+    found = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id).all(0.0)  # type: ignore[arg-type]
     assert len(found) == 14 and sum(row.samples for row in found) == 1437
     assert all(row.holder == ME.peer_id and row.size_bytes == row.samples * 72 for row in found)

@@ -16,27 +16,27 @@ from torch import nn
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.config.until import Until
 from p2pnode.discovery.table import Peer
-from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.options import Terms
-from p2pnode.jobs.train.steps import MOST, Slices, split
+from p2pnode.jobs.train.steps import MOST, RoundSteps, split_steps
 from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
 from p2pnode.merging.deltaset.lineage import circle_lineage
-from p2pnode.merging.deltaset.messages import Deltas, encode_deltas
+from p2pnode.merging.deltaset.messages import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, Origin, Policy
+from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import Parts, make_parts
-from p2pnode.runtime.seams import World
+from p2pnode.node.assemble import Services, make_services
+from p2pnode.runtime.seams import Seams
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.tasks.task import Samples, Task
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.messages import Announcement, Bridge, Exchanged, encode
+from p2pnode.wire.messages import Announcement, Bridge, Exchanged, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import RunAccess
 
@@ -64,17 +64,19 @@ class Lines(Task):
         return self.data()
 
 
-def policy_of(bench: Bench, identity: Identity, circle: str = "", **settings: float) -> DeltaSetPolicy:
+def policy_of(model_host: ModelHost, identity: Identity, circle: str = "", **settings: float) -> DeltaSetPolicy:
     lineage, tuned = circle_lineage(GENESIS, circle).hex(), {"tau": 3.0, **settings}
-    return DeltaSetPolicy(Origin(to_units(bench.genesis), identity, lineage, "main", bench.layout.hash, tuned, 1))
+    return DeltaSetPolicy(
+        PolicySetup(to_units(model_host.genesis), identity, lineage, "main", model_host.layout.hash, tuned, 1)
+    )
 
 
-def news(bench: Bench, policy: DeltaSetPolicy, size: float) -> bytes:
+def news(model_host: ModelHost, policy: DeltaSetPolicy, size: float) -> bytes:
     """A partner's round that moves the weights by about `size`, as it pushes it."""
     begun = policy.start()
-    policy.publish(policy.record(begun, begun + np.float32(size), Facts(3, 0.5, 24, 1)))
+    policy.publish(policy.record(begun, begun + np.float32(size), RoundFacts(3, 0.5, 24, 1)))
     policy.merge()
-    return encode_deltas(Deltas(b"x" * 16, entries=(encode_entry(list(policy.set.log)[-1]),)))
+    return encode_deltas(EntryBatch(b"x" * 16, entries=(encode_entry(list(policy.set.log)[-1]),)))
 
 
 @dataclass
@@ -82,25 +84,25 @@ class Meddling:
     """Compute during which somebody pushes: after each slice the next thing to do is done."""
 
     then: list[Callable[[], object]] = field(default_factory=list)
-    slices: list[int] = field(default_factory=list)
+    round_steps: list[int] = field(default_factory=list)
 
     async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
         done = work()
         if steps:
-            self.slices.append(steps)
+            self.round_steps.append(steps)
             if self.then:
                 self.then.pop(0)()
         return done
 
 
-def trained(policy: Policy, bench: Bench, compute: Meddling, rounds: int = 1) -> tuple[Floats, Floats]:
+def trained(policy: Policy, model_host: ModelHost, compute: Meddling, rounds: int = 1) -> tuple[Floats, Floats]:
     """Where rounds of eight steps started, seen from their end, and what they came to."""
 
     async def main() -> tuple[Floats, Floats]:
-        world = World(SimClock(0.0), random.Random(1), MemoryStorage(), compute)
-        slices = Slices(world, policy, Trainer(bench, seed=1, declared_speed=4.0), 2.0)
+        world = Seams(SimClock(0.0), random.Random(1), MemoryStorage(), compute)
+        round_steps = RoundSteps(world, policy, Trainer(model_host, seed=1, declared_speed=4.0), 2.0)
         for _ in range(rounds):
-            begun, result = await slices.train(8, 1.0)
+            begun, result = await round_steps.train(8, 1.0)
             assert result.steps == 8
         return begun, result.weights
 
@@ -108,11 +110,11 @@ def trained(policy: Policy, bench: Bench, compute: Meddling, rounds: int = 1) ->
 
 
 def test_what_came_in_is_under_the_steps_of_the_round() -> None:
-    bench = Bench(Lines(), seed=1)
-    plain, plain_after = trained(policy_of(bench, ME), bench, Meddling())
-    policy, partner = policy_of(bench, ME), policy_of(bench, OTHER)
-    push = news(bench, partner, 0.01)
-    begun, after = trained(policy, bench, Meddling([lambda: policy.take(OTHER.peer_id, push)]))
+    model_host = ModelHost(Lines(), seed=1)
+    plain, plain_after = trained(policy_of(model_host, ME), model_host, Meddling())
+    policy, partner = policy_of(model_host, ME), policy_of(model_host, OTHER)
+    push = news(model_host, partner, 0.01)
+    begun, after = trained(policy, model_host, Meddling([lambda: policy.take(OTHER.peer_id, push)]))
     assert np.array_equal(begun, partner.weights())
     assert not np.array_equal(begun, plain)
     assert np.allclose(after - begun, plain_after - plain, atol=0.05)
@@ -120,45 +122,45 @@ def test_what_came_in_is_under_the_steps_of_the_round() -> None:
 
 
 def test_a_great_change_starts_the_round_again_and_keeps_its_steps_as_residual() -> None:
-    bench = Bench(Lines(), seed=1)
-    policy, partner = policy_of(bench, ME, norm_ratio=1e6), policy_of(bench, OTHER, norm_ratio=1e6)
-    small, great = news(bench, partner, 0.01), news(bench, partner, 40.0)
+    model_host = ModelHost(Lines(), seed=1)
+    policy, partner = policy_of(model_host, ME, norm_ratio=1e6), policy_of(model_host, OTHER, norm_ratio=1e6)
+    small, great = news(model_host, partner, 0.01), news(model_host, partner, 40.0)
     compute = Meddling(
         [lambda: policy.take(OTHER.peer_id, small), lambda: None, lambda: policy.take(OTHER.peer_id, great)]
     )
-    begun, _ = trained(policy, bench, compute, rounds=2)
+    begun, _ = trained(policy, model_host, compute, rounds=2)
     assert (policy.correction.kept, policy.correction.restarted) == (1, 1)
     assert np.array_equal(begun, partner.weights())
     assert policy.author.residual.any()
 
 
 def test_without_news_nothing_is_touched_and_slices_come_to_the_same() -> None:
-    bench = Bench(Lines(), seed=1)
-    whole, compute = policy_of(bench, ME, tau=0.0), Meddling()
-    begun, after = trained(whole, bench, compute)
-    assert compute.slices == [8]
+    model_host = ModelHost(Lines(), seed=1)
+    whole, compute = policy_of(model_host, ME, tau=0.0), Meddling()
+    begun, after = trained(whole, model_host, compute)
+    assert compute.round_steps == [8]
     sliced = Meddling()
-    again = trained(policy_of(bench, ME), bench, sliced)
-    assert sliced.slices == [4, 4]
+    again = trained(policy_of(model_host, ME), model_host, sliced)
+    assert sliced.round_steps == [4, 4]
     assert np.array_equal(begun, again[0])
     assert np.allclose(after, again[1])
 
 
 def test_corrections_that_cost_nothing_are_made_as_often_as_there_are_slices() -> None:
-    bench = Bench(Lines(), seed=1)
-    policy, partner = policy_of(bench, ME), policy_of(bench, OTHER)
-    pushes = [news(bench, partner, 0.01) for _ in range(6)]
+    model_host = ModelHost(Lines(), seed=1)
+    policy, partner = policy_of(model_host, ME), policy_of(model_host, OTHER)
+    pushes = [news(model_host, partner, 0.01) for _ in range(6)]
     compute = Meddling([lambda push=push: policy.take(OTHER.peer_id, push) for push in pushes])  # type: ignore[misc]
-    trained(policy, bench, compute, rounds=2)
-    assert compute.slices == [4, 4] + [2] * MOST
+    trained(policy, model_host, compute, rounds=2)
+    assert compute.round_steps == [4, 4] + [2] * MOST
     # What comes after a round's last slice is for the next round.
     assert policy.correction.kept + policy.correction.restarted == 4
 
 
 def test_corrections_that_cost_much_are_left_out() -> None:
-    bench = Bench(Lines(), seed=1)
-    policy, partner = policy_of(bench, ME), policy_of(bench, OTHER)
-    push = news(bench, partner, 0.01)
+    model_host = ModelHost(Lines(), seed=1)
+    policy, partner = policy_of(model_host, ME), policy_of(model_host, OTHER)
+    push = news(model_host, partner, 0.01)
     compute = Meddling([lambda: policy.take(OTHER.peer_id, push)])
 
     class Slow:
@@ -172,27 +174,27 @@ def test_corrections_that_cost_much_are_left_out() -> None:
             return self.now
 
     async def main() -> None:
-        world = World(Slow(), random.Random(1), MemoryStorage(), compute)
-        slices = Slices(world, policy, Trainer(bench, seed=1, declared_speed=4.0), 2.0)
+        world = Seams(Slow(), random.Random(1), MemoryStorage(), compute)
+        round_steps = RoundSteps(world, policy, Trainer(model_host, seed=1, declared_speed=4.0), 2.0)
         for _ in range(3):
-            await slices.train(8, 1.0)
+            await round_steps.train(8, 1.0)
 
     run_virtual(main())
-    assert compute.slices == [4, 4, 8, 8]
+    assert compute.round_steps == [4, 4, 8, 8]
 
 
 @pytest.mark.parametrize("name", ["average", "gossip", "diloco"])
 def test_other_policies_train_in_one_piece(name: str) -> None:
-    bench = Bench(Lines(), seed=1)
-    origin = Origin(to_units(bench.genesis), ME, GENESIS.hex(), "main", bench.layout.hash, {}, 1)
+    model_host = ModelHost(Lines(), seed=1)
+    origin = PolicySetup(to_units(model_host.genesis), ME, GENESIS.hex(), "main", model_host.layout.hash, {}, 1)
     compute = Meddling()
-    trained(policy_named(name)(origin), bench, compute)
-    assert compute.slices == [8]
+    trained(policy_named(name)(origin), model_host, compute)
+    assert compute.round_steps == [8]
 
 
-@pytest.mark.parametrize(("steps", "parts"), [(1, [1]), (3, [1, 1, 1]), (8, [2, 2, 2, 2]), (10, [3, 3, 2, 2])])
-def test_slices_are_nearly_equal_and_never_empty(steps: int, parts: list[int]) -> None:
-    assert split(steps, 4) == parts
+@pytest.mark.parametrize(("steps", "services"), [(1, [1]), (3, [1, 1, 1]), (8, [2, 2, 2, 2]), (10, [3, 3, 2, 2])])
+def test_slices_are_nearly_equal_and_never_empty(steps: int, services: list[int]) -> None:
+    assert split_steps(steps, 4) == services
 
 
 # ---- bridges ----
@@ -202,28 +204,28 @@ class Node:
     """A learning in one circle, and somebody in another."""
 
     def __init__(self, policy: str = "deltaset") -> None:
-        self.bench = Bench(Lines(), seed=1)
+        self.model_host = ModelHost(Lines(), seed=1)
         self.storage = MemoryStorage()
-        world = World(SimClock(0.0), random.Random(1), self.storage, inline_compute)
-        self.parts: Parts = make_parts(ME, world, SimSwarm(1).network(ME.peer_id))
-        origin = Origin(
-            to_units(self.bench.genesis),
+        world = Seams(SimClock(0.0), random.Random(1), self.storage, inline_compute)
+        self.services: Services = make_services(ME, world, SimSwarm(1).network(ME.peer_id))
+        origin = PolicySetup(
+            to_units(self.model_host.genesis),
             ME,
             circle_lineage(GENESIS, "here").hex(),
             "main",
-            self.bench.layout.hash,
+            self.model_host.layout.hash,
             {"bridge": 1.0} if policy == "deltaset" else {},
             1,
         )
         terms = Terms(2.0, 8, rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
-        self.learning = Learning(self.parts, RUN, self.bench, policy_named(policy)(origin), terms)
-        self.other = policy_of(self.bench, OTHER, "there")
+        self.learning = TrainJob(self.services, RUN, self.model_host, policy_named(policy)(origin), terms)
+        self.other = policy_of(self.model_host, OTHER, "there")
 
     def meet(self, circle: str = "there") -> Peer:
         word = Announcement("other", RUN.tag, ("/ip4/127.0.0.1/tcp/1",), circle=circle)
-        record = sign_record(OTHER, "peers/x/p", encode(word), 1000.0)
-        self.parts.table.add(record, word, OTHER.peer_id)
-        peer = self.parts.table.get(OTHER.peer_id)
+        record = sign_record(OTHER, "peers/x/p", encode_message(word), 1000.0)
+        self.services.table.add(record, word, OTHER.peer_id)
+        peer = self.services.table.get(OTHER.peer_id)
         assert peer is not None
         return peer
 
@@ -235,14 +237,14 @@ async def inline_compute(work: Callable[[], T], steps: int = 0) -> T:
 def test_only_peers_of_other_circles_are_beyond_and_only_for_delta_sets_that_bridge() -> None:
     async def main() -> None:
         node = Node()
-        bridging = node.learning.exchanging.bridging
+        bridging = node.learning.exchange_loop.bridging
         assert bridging.beyond("here") == []
         there = node.meet()
         assert bridging.beyond("here") == [there.id]
         assert bridging.beyond("there") == []
         average = Node("average")
         average.meet()
-        assert average.learning.exchanging.bridging.beyond("here") == []
+        assert average.learning.exchange_loop.bridging.beyond("here") == []
 
     run_virtual(main())
 
@@ -250,15 +252,15 @@ def test_only_peers_of_other_circles_are_beyond_and_only_for_delta_sets_that_bri
 def test_a_bridge_is_asked_drafted_published_and_on_disk() -> None:
     async def main() -> None:
         node = Node()
-        news(node.bench, node.other, 0.01)
+        news(node.model_host, node.other, 0.01)
 
         async def answers(peer: str, request: Bridge, kind: type, timeout: float) -> Exchanged:
             assert (peer, request.run, request.model) == (OTHER.peer_id, RUN.tag, "main")
             return Exchanged(node.other.bridges.answer(request.body))
 
-        node.parts.calls.ask = answers  # type: ignore[method-assign, assignment]
+        node.services.calls.ask = answers  # type: ignore[method-assign, assignment]
         await node.learning.save()
-        await node.learning.exchanging.bridging.ask(node.meet(), 1)
+        await node.learning.exchange_loop.bridging.ask(node.meet(), 1)
         await node.learning.keep()
         policy = node.learning.policy
         assert isinstance(policy, DeltaSetPolicy)
@@ -280,11 +282,11 @@ def test_an_answer_that_is_nonsense_costs_standing() -> None:
         async def answers(*_: object) -> Exchanged:
             return Exchanged(b"\xff" * 50)
 
-        node.parts.calls.ask = answers  # type: ignore[method-assign, assignment]
-        bridging = node.learning.exchanging.bridging
+        node.services.calls.ask = answers  # type: ignore[method-assign, assignment]
+        bridging = node.learning.exchange_loop.bridging
         await bridging.ask(node.meet(), 1)
         assert await bridging.draft() is None
-        assert node.parts.standing.faults_of(OTHER.peer_id) == 1
+        assert node.services.reputation.faults_of(OTHER.peer_id) == 1
 
     run_virtual(main())
 
@@ -293,11 +295,11 @@ def test_who_asks_nonsense_or_for_another_run_is_refused() -> None:
     async def main() -> None:
         node = Node()
         with pytest.raises(PeerMisbehaved, match="malformed bridge"):
-            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
         with pytest.raises(PeerRefused, match="unknown run"):
-            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge("another", "main", b"?"))
+            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge("another", "main", b"?"))
         with pytest.raises(PeerRefused, match="no bridges"):
-            await Node("gossip").learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+            await Node("gossip").learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
 
     run_virtual(main())
 
@@ -308,17 +310,17 @@ def test_one_bridge_is_answered_at_a_time() -> None:
         asked = node.other.bridges.ask(circle_lineage(GENESIS, "here"), 1)
         gate = asyncio.Event()
 
-        async def aside(work: Callable[[], T], steps: int = 0) -> T:
+        async def background(work: Callable[[], T], steps: int = 0) -> T:
             await gate.wait()
             return work()
 
-        object.__setattr__(node.parts.world, "aside", aside)
+        object.__setattr__(node.services.seams, "aside", background)
         first = asyncio.ensure_future(
-            node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+            node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
         )
         await asyncio.sleep(0)
         with pytest.raises(PeerRefused, match="one bridge at a time"):
-            await node.learning.exchanging.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
         gate.set()
         assert (await first).body
 

@@ -15,27 +15,27 @@ from torch import Tensor, nn
 
 from p2pnode.compression.weights import MAX_UNITS, to_units
 from p2pnode.config.until import Until
-from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, SHARE, Pace, save_pause
-from p2pnode.jobs.train.job import Learning
+from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, SHARE, Cadence, save_pause
+from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.options import Terms
 from p2pnode.merging.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry
-from p2pnode.merging.deltaset.messages import Deltas, encode_deltas
+from p2pnode.merging.deltaset.messages import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import Parts, make_parts
-from p2pnode.runtime.seams import World, inline
+from p2pnode.node.assemble import Services, make_services
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.tasks.task import Samples, Task
 from p2pnode.training.evaluation import FEW, Evaluating
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, PeerRefused, TaskProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import Exchange
 from p2pnode.wire.run import KEY_BYTES, RunAccess
-from p2pnode.wire.status import Event
+from p2pnode.wire.status import NodeEvent
 
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -83,10 +83,10 @@ class FullDisk(MemoryStorage):
 
     full = False
 
-    def write(self, name: str, *parts: Part) -> None:
+    def write(self, name: str, *services: Part) -> None:
         if self.full:
             raise LocalProblem("No space left on device")
-        super().write(name, *parts)
+        super().write(name, *services)
 
     def append(self, name: str, data: bytes) -> None:
         if self.full:
@@ -105,22 +105,22 @@ class Setup:
         access: RunAccess = RUN,
     ) -> None:
         self.storage = storage or MemoryStorage()
-        self.parts: Parts = make_parts(
-            ME, World(SimClock(0.0), random.Random(1), self.storage, inline), SimSwarm(1).network(ME.peer_id)
+        self.services: Services = make_services(
+            ME, Seams(SimClock(0.0), random.Random(1), self.storage, inline), SimSwarm(1).network(ME.peer_id)
         )
-        self.events: list[Event] = []
-        self.parts.events.listen(self.events.append)
-        bench = Bench(task or Lines(), "cpu", seed=1)
-        self.policy = policy_of(bench, ME)
-        self.learning = Learning(self.parts, access, bench, self.policy, terms)
+        self.events: list[NodeEvent] = []
+        self.services.events.listen(self.events.append)
+        model_host = ModelHost(task or Lines(), "cpu", seed=1)
+        self.policy = policy_of(model_host, ME)
+        self.learning = TrainJob(self.services, access, model_host, self.policy, terms)
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
 
 
-def policy_of(bench: Bench, identity: Identity, lineage: str = "ab" * 32) -> DeltaSetPolicy:
-    genesis = to_units(bench.genesis)
-    return DeltaSetPolicy(Origin(genesis, identity, lineage, "main", bench.layout.hash, {}, 1))
+def policy_of(model_host: ModelHost, identity: Identity, lineage: str = "ab" * 32) -> DeltaSetPolicy:
+    genesis = to_units(model_host.genesis)
+    return DeltaSetPolicy(PolicySetup(genesis, identity, lineage, "main", model_host.layout.hash, {}, 1))
 
 
 def learned(setup: Callable[[], Setup]) -> tuple[Setup, str]:
@@ -168,7 +168,7 @@ def test_a_loss_that_is_no_number_costs_the_round_and_is_said() -> None:
     assert "back to the last good weights" in setup.said("diverged")[0]
     assert setup.learning.status().problems >= 1
     assert np.isfinite(setup.policy.weights()).all()
-    assert setup.learning.evaluate().loss < setup.learning.trainer.evaluate(setup.learning.bench.genesis).loss
+    assert setup.learning.evaluate().loss < setup.learning.trainer.evaluate(setup.learning.model_host.genesis).loss
 
 
 def test_a_task_that_raises_ends_with_one_line_that_names_it() -> None:
@@ -194,7 +194,7 @@ def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
 
     def fills_up() -> Setup:
         made = Setup(storage=disk)
-        made.parts.events.listen(lambda event: setattr(disk, "full", True))
+        made.services.events.listen(lambda event: setattr(disk, "full", True))
         return made
 
     first, _ = learned(fills_up)
@@ -211,7 +211,7 @@ def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
 
 
 def test_evaluating_takes_a_small_share_of_the_time() -> None:
-    pace = Pace(now=0.0, first=0.0)
+    pace = Cadence(now=0.0, first=0.0)
     assert pace.due(0.0)
     pace.done(begun=10.0, now=11.0, least=5.0)
     assert not pace.due(11.0 + 1.0 / SHARE - 0.1)
@@ -265,18 +265,18 @@ def test_a_crash_loses_nothing_that_was_published() -> None:
     before, after = list(first.policy.set.log), list(again.policy.set.log)
     assert after[: len(before)] == before
     assert [entry.seq for entry in after] == list(range(1, len(after) + 1))
-    assert again.learning.standings.rounds == 12
+    assert again.learning.train_progress.rounds == 12
     assert {entry.incarnation for entry in after} == {0}
 
 
 def test_what_was_published_after_the_state_is_not_sent_again() -> None:
     """The saved residual still has it; the journal says that it is gone."""
     setup, _ = learned(Setup)
-    policy, bench = setup.policy, setup.learning.bench
+    policy, model_host = setup.policy, setup.learning.model_host
     state = policy.state()
     state["residual"] = np.full_like(state["residual"], 1000)
-    entry = publish(policy, bench)
-    again = policy_of(bench, ME)
+    entry = publish(policy, model_host)
+    again = policy_of(model_host, ME)
     again.restore(state, [encode_entry(entry)])
     sent = delta_of(entry, policy.set.rules).indices
     assert len(sent)
@@ -299,30 +299,30 @@ def test_a_fork_of_ones_own_is_survived() -> None:
     setup, _ = learned(Setup)
     other, _ = learned(lambda: Setup(terms=replace(TERMS, max_steps=3)))
     setup.policy.take(
-        OTHER.peer_id, encode_deltas(Deltas(b"x" * 16, entries=tuple(map(encode_entry, other.policy.set.log))))
+        OTHER.peer_id, encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, other.policy.set.log))))
     )
     assert setup.policy.set.log.exclusions
-    publish(setup.policy, setup.learning.bench)
+    publish(setup.policy, setup.learning.model_host)
     assert setup.policy.author.incarnation == 1
     assert list(setup.policy.set.log)[-1].incarnation == 1
 
 
-def publish(policy: DeltaSetPolicy, bench: Bench) -> Entry:
+def publish(policy: DeltaSetPolicy, model_host: ModelHost) -> Entry:
     """A round of a node that sees two members."""
     begun = policy.start()
     after = begun + np.random.default_rng(policy.author.rounds).normal(0, 0.1, begun.shape).astype(np.float32)
-    return decode_entry(policy.publish(policy.record(begun, after, Facts(3, 0.5, 24, 2))))
+    return decode_entry(policy.publish(policy.record(begun, after, RoundFacts(3, 0.5, 24, 2))))
 
 
 def resigned(entry: Entry, by: Identity = OTHER, **changes: object) -> bytes:
     return encode_entry(sign_entry(by, msgspec.structs.replace(entry, **changes)))
 
 
-def bad_entries(entry: Entry, bench: Bench) -> dict[str, bytes]:
-    huge = policy_of(bench, OTHER)
+def bad_entries(entry: Entry, model_host: ModelHost) -> dict[str, bytes]:
+    huge = policy_of(model_host, OTHER)
     huge.set.rules = replace(huge.set.rules, max_norm_units=MAX_UNITS)
     begun = huge.start()
-    draft = huge.record(begun, begun + np.float32(20.0), Facts(3, 0.5, 24, 1))
+    draft = huge.record(begun, begun + np.float32(20.0), RoundFacts(3, 0.5, 24, 1))
     return {
         "a wrong author": encode_entry(msgspec.structs.replace(entry, peer=ME.peer_id)),
         "no signature": encode_entry(msgspec.structs.replace(entry, signature=b"\0" * 64)),
@@ -336,17 +336,17 @@ def bad_entries(entry: Entry, bench: Bench) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "what", list(bad_entries(publish(policy_of(Bench(Lines()), OTHER), Bench(Lines())), Bench(Lines())))
+    "what", list(bad_entries(publish(policy_of(ModelHost(Lines()), OTHER), ModelHost(Lines())), ModelHost(Lines())))
 )
 def test_a_bad_entry_is_refused_costs_standing_and_changes_nothing(what: str) -> None:
     async def main() -> None:
         setup = Setup()
-        bench = setup.learning.bench
-        entry = bad_entries(publish(policy_of(bench, OTHER), bench), bench)[what]
+        model_host = setup.learning.model_host
+        entry = bad_entries(publish(policy_of(model_host, OTHER), model_host), model_host)[what]
         before = setup.policy.set.hash()
-        body = encode_deltas(Deltas(b"x" * 16, entries=(entry,)))
+        body = encode_deltas(EntryBatch(b"x" * 16, entries=(entry,)))
         with pytest.raises(PeerMisbehaved):
-            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
+            setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
         assert setup.policy.set.hash() == before
         assert setup.policy.set.log.heads == {}
 
@@ -356,15 +356,15 @@ def test_a_bad_entry_is_refused_costs_standing_and_changes_nothing(what: str) ->
 def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
     async def main() -> None:
         setup = Setup()
-        bench = setup.learning.bench
-        one, two = policy_of(bench, OTHER), policy_of(bench, OTHER)
+        model_host = setup.learning.model_host
+        one, two = policy_of(model_host, OTHER), policy_of(model_host, OTHER)
         two.author.rounds = 5  # other noise
-        entries = [publish(one, bench) for _ in range(3)]
-        forked = publish(two, bench)
+        entries = [publish(one, model_host) for _ in range(3)]
+        forked = publish(two, model_host)
 
         def push(*told: Entry) -> None:
-            body = encode_deltas(Deltas(b"x" * 16, entries=tuple(map(encode_entry, told))))
-            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
+            body = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, told))))
+            setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(RUN.tag, "main", body, push=True))
 
         push(entries[2], entries[0])
         assert list(setup.policy.set.heads.values()) == [1]
@@ -374,7 +374,7 @@ def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
         push(forked)
         assert setup.policy.set.heads == {}
         assert list(setup.policy.set.log.exclusions.values()) == [1]
-        assert setup.policy.set.hash() == policy_of(bench, ME).set.hash()
+        assert setup.policy.set.hash() == policy_of(model_host, ME).set.hash()
 
     run_virtual(main())
 
@@ -382,14 +382,14 @@ def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
 def test_a_private_run_answers_those_with_the_key() -> None:
     async def main() -> None:
         setup = Setup(access=PRIVATE)
-        body = policy_of(setup.learning.bench, OTHER).ask(ME.peer_id)
+        body = policy_of(setup.learning.model_host, OTHER).ask(ME.peer_id)
         good = PRIVATE.proof(OTHER.peer_id, ME.peer_id)
-        setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=good))
+        setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=good))
         for proof in (b"", b"x" * 32, PRIVATE.proof(ME.peer_id, OTHER.peer_id)):
             with pytest.raises(PeerRefused):
-                setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=proof))
+                setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "main", body, proof=proof))
         with pytest.raises(PeerRefused):
-            setup.learning.exchanging.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "another", body, proof=good))
+            setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(PRIVATE.tag, "another", body, proof=good))
 
     run_virtual(main())
 
@@ -397,21 +397,21 @@ def test_a_private_run_answers_those_with_the_key() -> None:
 def test_leaving_a_peer_out_is_private_and_lasts() -> None:
     async def main() -> None:
         setup = Setup()
-        bench, mine = setup.learning.bench, setup.policy
-        other = policy_of(bench, OTHER)
+        model_host, mine = setup.learning.model_host, setup.policy
+        other = policy_of(model_host, OTHER)
         take = lambda: mine.take(OTHER.peer_id, other.answer(ME.peer_id, mine.ask(OTHER.peer_id)))  # noqa: E731
         before = mine.weights()
-        publish(other, bench)
+        publish(other, model_host)
         take()
         assert not np.array_equal(mine.weights(), before)
         mine.leave_out(OTHER.peer_id)
         assert np.array_equal(mine.weights(), before)
-        publish(other, bench)
+        publish(other, model_host)
         take()
         assert np.array_equal(mine.start(), before)
         assert np.array_equal(mine.readout(), before)
         assert mine.set.hash() == other.set.hash()
-        restored = policy_of(bench, ME)
+        restored = policy_of(model_host, ME)
         restored.restore(mine.state(), [])
         assert np.array_equal(restored.weights(), before)
         assert restored.left_out == {OTHER.peer_id}
@@ -421,12 +421,12 @@ def test_leaving_a_peer_out_is_private_and_lasts() -> None:
 
 def test_anyone_of_a_large_circle_may_be_a_partner_but_who_is_ignored() -> None:
     async def main() -> None:
-        exchanging = Setup().learning.exchanging
+        exchange_loop = Setup().learning.exchange_loop
         members = [Identity(bytes([number]) * 32).peer_id for number in range(10, 50)]
-        exchanging.members = lambda: members  # type: ignore[method-assign]
+        exchange_loop.members = lambda: members  # type: ignore[method-assign]
         for _ in range(30):
-            exchanging._parts.fault(members[0], "nonsense")
-        met = [peer for _ in range(30) for peer in exchanging._possible()]
+            exchange_loop._services.fault(members[0], "nonsense")
+        met = [peer for _ in range(30) for peer in exchange_loop._possible()]
         assert set(met) == set(members[1:]) and len(met) == 30 * 15
 
     run_virtual(main())

@@ -12,7 +12,7 @@ from p2pnode.merging.deltaset.accumulate import apply
 from p2pnode.merging.deltaset.bridge_deltas import (
     COARSE,
     bridge_delta,
-    count_of,
+    bridge_entries,
     latest,
     most_changed,
     rounds_since,
@@ -44,8 +44,8 @@ def test_what_changed_most_is_told() -> None:
 
 @pytest.mark.parametrize(("size", "most", "count"), [(6, 1, 1), (5_000, 500, 256), (10**6, 10**5, 2 * 10**4)])
 def test_a_bridge_is_a_share_of_the_model_and_fits_an_entry_and_a_call(size: int, most: int, count: int) -> None:
-    assert count_of(size, most) == count
-    assert count_of(10**9, 10**8) * 6 < 1 << 20
+    assert bridge_entries(size, most) == count
+    assert bridge_entries(10**9, 10**8) * 6 < 1 << 20
 
 
 def test_a_bridge_goes_about_half_the_way_where_they_changed() -> None:

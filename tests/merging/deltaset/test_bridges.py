@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
-from p2pnode.compression.codec import decode, encode
+from p2pnode.compression.codec import decode_delta, encode_delta
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.merging.deltaset.bridges import Question
 from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
 from p2pnode.merging.deltaset.lineage import circle_lineage
-from p2pnode.merging.deltaset.messages import Deltas, encode_deltas
+from p2pnode.merging.deltaset.messages import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.retention import KEPT
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.wire.ids import Identity
 
 SIZE = 20_000
@@ -29,7 +29,7 @@ GENESIS: Floats = np.random.default_rng(1).normal(0, 0.1, SIZE).astype(np.float3
 
 def member(number: int, lineage: bytes, **settings: float) -> DeltaSetPolicy:
     identity = Identity(blake3(f"node {number}".encode()).digest())
-    return DeltaSetPolicy(Origin(to_units(GENESIS), identity, lineage.hex(), "main", "cd" * 32, settings, 1))
+    return DeltaSetPolicy(PolicySetup(to_units(GENESIS), identity, lineage.hex(), "main", "cd" * 32, settings, 1))
 
 
 def learn(policy: DeltaSetPolicy, seed: int, rounds: int = 1) -> None:
@@ -37,7 +37,7 @@ def learn(policy: DeltaSetPolicy, seed: int, rounds: int = 1) -> None:
     for _ in range(rounds):
         begun = policy.start()
         after = begun + rng.normal(0, 0.01, SIZE).astype(np.float32)
-        policy.publish(policy.record(begun, after, Facts(5, 1.0, 160, 1)))
+        policy.publish(policy.record(begun, after, RoundFacts(5, 1.0, 160, 1)))
 
 
 def told(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes:
@@ -55,7 +55,7 @@ def bridged(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes
 
 
 def places(answer: bytes) -> np.ndarray:
-    return decode(answer, SIZE, SIZE).indices
+    return decode_delta(answer, SIZE, SIZE).indices
 
 
 def apart(one: DeltaSetPolicy, other: DeltaSetPolicy, where: np.ndarray) -> float:
@@ -121,7 +121,7 @@ def test_entries_of_another_circle_are_foreign() -> None:
     one, other = member(1, HERE), member(2, THERE)
     learn(other, 2)
     before = one.set.hash()
-    foreign = encode_deltas(Deltas(b"x" * 16, entries=tuple(map(encode_entry, other.set.log))))
+    foreign = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, other.set.log))))
     with pytest.raises(ValueError, match="another lineage"):
         one.take("", foreign)
     assert one.set.hash() == before
@@ -176,9 +176,9 @@ def test_more_weights_than_a_bridge_has_are_refused() -> None:
     one = member(1, HERE)
     many = np.arange(SIZE // 10, dtype=np.uint32)
     with pytest.raises(ValueError, match="entries"):
-        one.bridges.draft(THERE, encode(SparseDelta(SIZE, many, np.ones(len(many), np.int32))), 1)
+        one.bridges.draft(THERE, encode_delta(SparseDelta(SIZE, many, np.ones(len(many), np.int32))), 1)
     with pytest.raises(ValueError):  # noqa: PT011  # of another model
-        one.bridges.draft(THERE, encode(SparseDelta(SIZE + 1, many[:5], np.ones(5, np.int32))), 1)
+        one.bridges.draft(THERE, encode_delta(SparseDelta(SIZE + 1, many[:5], np.ones(5, np.int32))), 1)
 
 
 def test_a_restart_remembers_its_bridges() -> None:

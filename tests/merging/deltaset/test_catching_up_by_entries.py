@@ -8,19 +8,19 @@ import random
 import numpy as np
 
 from p2pnode.circles.bridging import Bridging
-from p2pnode.circles.current import OwnCircle
+from p2pnode.circles.current import CurrentCircle
 from p2pnode.discovery.admission import Admission
-from p2pnode.jobs.train.exchange import Exchanging
+from p2pnode.jobs.train.exchange import ExchangeLoop
 from p2pnode.jobs.train.options import Terms
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_parts
-from p2pnode.runtime.seams import World, inline
+from p2pnode.node.assemble import make_services
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
-from p2pnode.training.progress import Standings
+from p2pnode.training.progress import TrainProgress
 from p2pnode.wire.errors import PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.run import RunAccess
@@ -32,7 +32,7 @@ NEWCOMER = Identity(b"\7" * 32)
 
 
 def policy_of(identity: Identity) -> DeltaSetPolicy:
-    return DeltaSetPolicy(Origin(GENESIS, identity, "ab" * 32, "main", "layout", {}, 0))
+    return DeltaSetPolicy(PolicySetup(GENESIS, identity, "ab" * 32, "main", "layout", {}, 0))
 
 
 def member(number: int, rounds: int) -> DeltaSetPolicy:
@@ -45,20 +45,20 @@ def publish(policy: DeltaSetPolicy, rounds: int) -> None:
     for seed in range(rounds):
         begun = policy.start()
         progress = np.random.default_rng(seed).standard_normal(SIZE, np.float32) * np.float32(0.01)
-        policy.publish(policy.record(begun, begun + progress, Facts(5, 1.0, 160, 4)))
+        policy.publish(policy.record(begun, begun + progress, RoundFacts(5, 1.0, 160, 4)))
 
 
-class Arriving(Exchanging):
+class Arriving(ExchangeLoop):
     """Asks members directly; those that are not there are silent."""
 
     def __init__(self, policy: DeltaSetPolicy, members: list[DeltaSetPolicy]) -> None:
-        world = World(SimClock(0.0), random.Random(1), MemoryStorage(), inline)
-        self.parts = make_parts(NEWCOMER, world, SimSwarm(1).network(NEWCOMER.peer_id))
+        world = Seams(SimClock(0.0), random.Random(1), MemoryStorage(), inline)
+        self.services = make_services(NEWCOMER, world, SimSwarm(1).network(NEWCOMER.peer_id))
         world.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
         admission = Admission(RUN, NEWCOMER.peer_id, "main")
-        standings = Standings()
-        bridging = Bridging(self.parts, admission, policy, bytes(32), standings)
-        super().__init__(self.parts, RUN, policy, standings, OwnCircle(), bridging, Terms(2.0, 8))
+        train_progress = TrainProgress()
+        bridging = Bridging(self.services, admission, policy, bytes(32), train_progress)
+        super().__init__(self.services, RUN, policy, train_progress, CurrentCircle(), bridging, Terms(2.0, 8))
         self.members_by_id = {one.author.identity.peer_id: one for one in members}
         self.received: list[int] = []
 
@@ -130,7 +130,7 @@ def test_nonsense_costs_standing_and_another_is_asked() -> None:
         def answer(self, partner: PeerId, request: bytes) -> bytes:
             return b"nonsense"
 
-    bad = Babbling(Origin(GENESIS, Identity(b"\1" * 32), "ab" * 32, "main", "layout", {}, 0))
+    bad = Babbling(PolicySetup(GENESIS, Identity(b"\1" * 32), "ab" * 32, "main", "layout", {}, 0))
     done, arriving = arrives(policy_of(NEWCOMER), [bad, member(2, 2)])
     assert done
-    assert arriving.parts.standing.faults_of(bad.author.identity.peer_id) == 1
+    assert arriving.services.reputation.faults_of(bad.author.identity.peer_id) == 1

@@ -16,7 +16,7 @@ from p2pnode.compression.quantise import quantise
 from p2pnode.merging.deltaset.entry import (
     BRIDGE,
     UNION,
-    Facts,
+    EntryFacts,
     Mark,
     check_entry,
     claim_id,
@@ -31,7 +31,7 @@ from p2pnode.merging.deltaset.entry import (
 from p2pnode.merging.deltaset.forks import ForkProof, prove, read_proof
 from tests.compression.dense import dense_delta
 
-WHOLE = entry(0, None, 3, facts=Facts(0.5, 640, 0.01, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
+WHOLE = entry(0, None, 3, facts=EntryFacts(0.5, 640, 0.01, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
 
 
 def test_what_is_encoded_is_decoded() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.merging.deltaset.entry import Chain
-from p2pnode.merging.deltaset.heads import covered_by, decode_heads, encode_heads, mark_of, merge, missing, total
+from p2pnode.merging.deltaset.heads import covered_by, decode_heads, encode_heads, head_mark, merge, missing, total
 from p2pnode.wire.ids import Identity
 
 chains = st.builds(Chain, st.sampled_from([author.peer_id for author in AUTHORS]), st.integers(0, 3))
@@ -40,18 +40,18 @@ def test_what_is_encoded_is_decoded_and_order_leaves_no_trace(one: H) -> None:
     data = encode_heads(one)
     assert decode_heads(data) == one
     assert encode_heads(dict(reversed(one.items()))) == data
-    assert mark_of(one).entries == total(one)
+    assert head_mark(one).entries == total(one)
 
 
 @given(heads, heads)
 def test_marks_tell_heads_apart(one: H, other: H) -> None:
-    assert (mark_of(one) == mark_of(other)) == (one == other)
+    assert (head_mark(one) == head_mark(other)) == (one == other)
 
 
 def test_sixteen_authors_fit_well_into_a_kibibyte() -> None:
     crowd = {Chain(Identity(bytes([n]) * 32).peer_id, 3): 1_000_000 + n for n in range(1, 17)}
     assert len(encode_heads(crowd)) <= 16 * 36 + 1
-    assert len(mark_of(crowd).digest) == 16
+    assert len(head_mark(crowd).digest) == 16
 
 
 def test_covered_is_what_enough_others_have() -> None:

@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from p2pnode.compression.codec import encode
+from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.selectors.layer_scores import MAX_LAYERS
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.entry import (
     NO_HASH,
     Entry,
-    Facts,
+    EntryFacts,
     check_entry,
     claim_of,
     decode_entry,
@@ -31,8 +31,8 @@ AUTHOR = Identity(bytes(range(32)))
 
 
 def entry(layers: bytes) -> Entry:
-    payload = encode(dense_delta(np.arange(1, 11, dtype=np.int32)))
-    facts = Facts(0.5, 10, 0.1, round=3, layers=layers)
+    payload = encode_delta(dense_delta(np.arange(1, 11, dtype=np.int32)))
+    facts = EntryFacts(0.5, 10, 0.1, round=3, layers=layers)
     return sign_entry(AUTHOR, Entry(bytes(32), "main", "", 0, 1, NO_HASH, facts=facts, payload=payload))
 
 
@@ -46,7 +46,7 @@ def test_entries_come_back_as_they_were_signed(layers: bytes) -> None:
 
 
 def test_scores_are_part_of_what_is_signed() -> None:
-    forged = msgspec.structs.replace(entry(b"\x01"), facts=Facts(0.5, 10, 0.1, round=3, layers=b"\x02"))
+    forged = msgspec.structs.replace(entry(b"\x01"), facts=EntryFacts(0.5, 10, 0.1, round=3, layers=b"\x02"))
     assert "signature" in check_entry(forged, RULES)
 
 

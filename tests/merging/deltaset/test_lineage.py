@@ -12,25 +12,27 @@ from chains import AUTHORS, GENESIS, LINEAGE, RULES
 
 from p2pnode.merging.deltaset.accumulate import weights_hash
 from p2pnode.merging.deltaset.lineage import (
-    Found,
+    CircleFounding,
     circle_lineage,
+    circle_name,
     encode_found,
     first_set,
     is_split_off,
-    name_of,
     read_found,
     sign_found,
     splits,
 )
 from p2pnode.merging.deltaset.set import DeltaSet
-from p2pnode.merging.deltaset.snapshots import encode_place, place_of
+from p2pnode.merging.deltaset.snapshots import encode_place, log_position
 from p2pnode.wire.messages import MAX_NAME_CHARS
 
 MEMBERS = sorted(AUTHORS[:3], key=lambda author: author.peer_id)
-PLACE = place_of(DeltaSet(RULES, GENESIS))
-FOUND = Found(encode_place(PLACE), weights_hash(GENESIS), 12, tuple(author.peer_id for author in reversed(MEMBERS)))
+PLACE = log_position(DeltaSet(RULES, GENESIS))
+FOUND = CircleFounding(
+    encode_place(PLACE), weights_hash(GENESIS), 12, tuple(author.peer_id for author in reversed(MEMBERS))
+)
 SIGNED = sign_found(MEMBERS[0], FOUND)
-NAME = name_of(SIGNED)
+NAME = circle_name(SIGNED)
 
 
 def test_a_declared_circle_has_a_lineage_of_its_own_and_the_first_that_of_the_genesis() -> None:
@@ -56,7 +58,7 @@ def test_the_word_of_a_circle_is_read_back_under_its_name_alone() -> None:
 def test_a_word_that_somebody_else_signed_does_not_hold() -> None:
     for forged in (sign_found(MEMBERS[1], FOUND), msgspec.structs.replace(SIGNED, signature=b"")):
         with pytest.raises(ValueError, match="not signed by the smallest"):
-            read_found(encode_found(forged), name_of(forged))
+            read_found(encode_found(forged), circle_name(forged))
     with pytest.raises(ValueError, match="order"):
         read_found(encode_found(msgspec.structs.replace(SIGNED, members=FOUND.members)), NAME)
 
@@ -77,7 +79,7 @@ def test_a_circle_begins_with_the_weights_its_founder_signed_and_its_share_of_th
     found = sign_found(MEMBERS[0], msgspec.structs.replace(FOUND, place=encode_place(place)))
     begun = first_set(found, LINEAGE, RULES, GENESIS)
     assert np.array_equal(begun.units, GENESIS)
-    assert begun.rules.lineage == circle_lineage(LINEAGE, name_of(found))
+    assert begun.rules.lineage == circle_lineage(LINEAGE, circle_name(found))
     assert begun.steps == 300, "a quarter of the members"
     assert not begun.heads
     with pytest.raises(ValueError, match="other weights"):

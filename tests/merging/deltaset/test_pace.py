@@ -9,7 +9,7 @@ from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
 from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, Pace, pace_for, pace_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, Origin, Policy
+from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
 from p2pnode.training.rounds import shortened
 from p2pnode.wire.ids import Identity
@@ -19,7 +19,7 @@ SIZE = 20_000
 
 def policy(name: str = "deltaset", **settings: float) -> Policy:
     genesis = np.random.Generator(np.random.PCG64(5)).normal(0, 0.1, SIZE).astype(np.float32)
-    origin = Origin(to_units(genesis), Identity(bytes(32)), "ab" * 32, "main", "cd" * 32, settings, 1)
+    origin = PolicySetup(to_units(genesis), Identity(bytes(32)), "ab" * 32, "main", "cd" * 32, settings, 1)
     return policy_named(name)(origin)
 
 
@@ -66,7 +66,7 @@ def sent(member: Policy, budget: int | None) -> int:
     assert isinstance(member, DeltaSetPolicy)
     begun = member.start()
     after = begun + np.random.Generator(np.random.PCG64(7)).normal(0, 0.01, SIZE).astype(np.float32)
-    draft = member.record(begun, after, Facts(5, 1.0, 160, 4, budget))
+    draft = member.record(begun, after, RoundFacts(5, 1.0, 160, 4, budget))
     return len(draft.delta)
 
 

@@ -9,11 +9,11 @@ from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.compression.selectors.granularity import COARSE, HYBRID, LEARNED, RULE
 from p2pnode.merging.deltaset.author import Draft
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.deltaset.state import Tuning, tuning_of
-from p2pnode.merging.policy import Facts
-from p2pnode.shards.split import parse_split, split
+from p2pnode.merging.deltaset.state import DeltaSetOptions, tuning_of
+from p2pnode.merging.policy import RoundFacts
+from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.tasks.find import load_task
-from p2pnode.training.host import Bench
+from p2pnode.training.host import ModelHost
 
 VARIANTS = [
     {"influence": 1.0, "importance": 0.5, "layer_scores": 0.5},
@@ -25,9 +25,9 @@ VARIANTS = [
 
 
 def run(settings: dict[str, float]) -> list[Peer]:
-    bench = Bench(load_task("digits"), seed=0)
-    parts = split(None, bench.samples, 3, parse_split("iid"), 1)
-    swarm = VirtualPeers(bench, parts, DeltaSetPolicy, settings, Plan(150, seed=1), bench.genesis)
+    model_host = ModelHost(load_task("digits"), seed=0)
+    parts = split_rows(None, model_host.samples, 3, parse_split("iid"), 1)
+    swarm = VirtualPeers(model_host, parts, DeltaSetPolicy, settings, Plan(150, seed=1), model_host.genesis)
     swarm.run()
     return swarm.peers
 
@@ -58,7 +58,7 @@ def test_partners_hear_each_others_scores_of_layers() -> None:
 
 
 def test_the_default_is_plain_magnitude() -> None:
-    assert Tuning().scoring.plain
+    assert DeltaSetOptions().scoring.plain
     assert tuning_of({}).scoring.plain
     assert not tuning_of({"granularity": 1}).scoring.plain
 
@@ -87,7 +87,7 @@ def test_a_short_link_is_told_to_the_rule() -> None:
     assert scorer is not None
     begun = policy.start()
     for budget, scarce in ((300, True), (1_000_000, False)):
-        policy.record(begun, begun + np.float32(0.001), Facts(1, 1.0, 1, 3, byte_budget=budget))
+        policy.record(begun, begun + np.float32(0.001), RoundFacts(1, 1.0, 1, 3, byte_budget=budget))
         assert (scorer.granulator.scarcity > 0.5) is scarce
 
 
@@ -101,7 +101,7 @@ def test_blocks_keep_to_a_byte_budget(granularity: int) -> None:
     for _ in range(16):
         begun = policy.start()
         after = begun + rng.normal(0, 1e-3, len(begun)).astype(np.float32)
-        draft = policy.record(begun, after, Facts(1, 1.0, 1, 3, byte_budget=300))
+        draft = policy.record(begun, after, RoundFacts(1, 1.0, 1, 3, byte_budget=300))
         assert isinstance(draft, Draft)
         sizes.append(len(draft.payload))
         policy.publish(draft)

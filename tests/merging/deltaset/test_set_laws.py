@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.compression.delta import SparseDelta
-from p2pnode.compression.weights import MAX_UNITS, Layout
+from p2pnode.compression.weights import MAX_UNITS, WeightLayout
 from p2pnode.merging.deltaset.accumulate import apply, in_range, unapply, weights_hash
 from p2pnode.merging.deltaset.entry import Entry
 from p2pnode.merging.deltaset.heads import Span, missing
-from p2pnode.merging.deltaset.influence import added_by, blame
+from p2pnode.merging.deltaset.influence import added_by, attribute
 from p2pnode.merging.deltaset.set import DeltaSet
 from tests.compression.dense import dense_delta
 
@@ -163,12 +163,12 @@ def test_influence_is_what_an_author_added() -> None:
     deltas = set_of(HONEST)
     without = set_of([one for one in HONEST if one.peer != AUTHORS[1].peer_id])
     assert np.array_equal(deltas.units - added_by(deltas, AUTHORS[1].peer_id), without.units)
-    layout = Layout((("first", (10,)), ("second", (5, 6))))
-    shares = blame(deltas.log, deltas.rules, layout)
+    layout = WeightLayout((("first", (10,)), ("second", (5, 6))))
+    shares = attribute(deltas.log, deltas.rules, layout)
     assert set(shares) == {author.peer_id for author in AUTHORS}
     only = set_of(chain(1, 1))
     moved = np.abs(added_by(only, AUTHORS[1].peer_id))
-    assert blame(only.log, only.rules, layout) == {
+    assert attribute(only.log, only.rules, layout) == {
         AUTHORS[1].peer_id: {"first": int(moved[:10].sum()), "second": int(moved[10:].sum())}
     }
 

@@ -18,14 +18,14 @@ from p2pnode.merging.deltaset.heads import Span
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.merging.deltaset.snapshots import (
     KEPT_LEAST_BYTES,
-    Place,
+    LogPosition,
     Unsuited,
     check_place,
     decode_place,
     encode_kept,
     encode_place,
+    log_position,
     passed,
-    place_of,
     take_off,
     take_over,
 )
@@ -34,12 +34,12 @@ ENTRIES = [one for author in range(3) for one in chain(author, 6)]
 BRANCH = chain(1, 2, seed=9, after=chain(1, 3)[2])
 
 
-def given_by(deltas: DeltaSet) -> tuple[Place, Units]:
+def given_by(deltas: DeltaSet) -> tuple[LogPosition, Units]:
     """A snapshot as another node gets it."""
-    return decode_place(encode_place(place_of(deltas)), RULES), deltas.units.copy()
+    return decode_place(encode_place(log_position(deltas)), RULES), deltas.units.copy()
 
 
-def remembered(deltas: DeltaSet, place: Place, cut: int = 17) -> tuple[Place, Units]:
+def remembered(deltas: DeltaSet, place: LogPosition, cut: int = 17) -> tuple[LogPosition, Units]:
     """A at a place a set has passed, put together from two parts."""
     known = passed(deltas, place)
     assert known is not None
@@ -80,7 +80,7 @@ def test_who_has_moved_on_knows_what_was_there(rng: random.Random, seen: int, cu
 
 def test_who_cannot_know_does_not_say() -> None:
     source = set_of([*chain(0, 4), *chain(1, 2)])
-    place = place_of(source)
+    place = log_position(source)
     behind = set_of([*chain(0, 3), *chain(1, 5)])
     assert passed(behind, place) is None
     forgetful = set_of(ENTRIES)
@@ -98,7 +98,7 @@ def test_who_cannot_know_does_not_say() -> None:
 
 def test_a_lie_about_steps_shows() -> None:
     deltas = set_of(ENTRIES)
-    lie = msgspec.structs.replace(place_of(set_of(chain(0, 4))), steps=7)
+    lie = msgspec.structs.replace(log_position(set_of(chain(0, 4))), steps=7)
     known = passed(deltas, lie)
     assert known is not None
     assert known[0].steps == 40
@@ -175,7 +175,7 @@ def test_what_comes_along_is_bounded_and_the_newest() -> None:
 
 def test_a_wrong_place_is_refused_by_name() -> None:
     deltas = set_of(ENTRIES)
-    good = place_of(deltas)
+    good = log_position(deltas)
     replace = msgspec.structs.replace
     for bad, why in [
         (replace(good, lineage=b"o" * 32), "lineage"),
@@ -195,7 +195,7 @@ def test_a_wrong_place_is_refused_by_name() -> None:
 def test_hostile_bytes_never_crash_the_readers() -> None:
     rng = random.Random(2)
     deltas = set_of([*ENTRIES, *BRANCH])
-    whole, kept = encode_place(place_of(deltas)), kept_of(deltas)
+    whole, kept = encode_place(log_position(deltas)), kept_of(deltas)
     for _ in range(4_000):
         data, along = bytearray(whole), bytearray(kept)
         for target in (data, along):
@@ -212,6 +212,6 @@ def test_hostile_bytes_never_crash_the_readers() -> None:
 def test_nothing_is_a_place_too() -> None:
     empty: list[Entry] = []
     assert alike(take_over(*given_by(set_of(empty)), RULES), new_set())
-    known, units = remembered(set_of(ENTRIES), place_of(new_set()))
-    assert known == place_of(new_set())
+    known, units = remembered(set_of(ENTRIES), log_position(new_set()))
+    assert known == log_position(new_set())
     assert np.array_equal(units, new_set().units)

@@ -12,31 +12,38 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from p2pnode.circles.current import OwnCircle
+from p2pnode.circles.current import CurrentCircle
 from p2pnode.compression.weights import Units
 from p2pnode.discovery.admission import Admission
 from p2pnode.jobs.train.prepare import catch_up
 from p2pnode.merging.deltaset.entry import encode_entry
 from p2pnode.merging.deltaset.exchange import push
-from p2pnode.merging.deltaset.messages import Deltas, encode_deltas
+from p2pnode.merging.deltaset.messages import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Facts, Origin
+from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.merging.snapshots.driver import Snapshots
 from p2pnode.merging.snapshots.outline import CHUNK_BYTES, Snapshot, outline_of
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_parts
+from p2pnode.node.assemble import make_services
 from p2pnode.runtime.events import Events
-from p2pnode.runtime.seams import World, inline
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.addresses import Address
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import AnyStreamRequest, GetChunks, GetKept, GetSnapshot, decode_stream_request, encode
+from p2pnode.wire.messages import (
+    AnyStreamRequest,
+    GetChunks,
+    GetKept,
+    GetSnapshot,
+    decode_stream_request,
+    encode_message,
+)
 from p2pnode.wire.run import RunAccess
-from p2pnode.wire.status import Event
+from p2pnode.wire.status import NodeEvent
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SMALL, LARGE = 600, 6 * CHUNK_BYTES // 4 + 50
@@ -54,13 +61,13 @@ class Member:
     def __init__(self, swarm: SimSwarm, number: int, size: int) -> None:
         self.identity = Identity(bytes([number]) * 32)
         self.network: SimNetwork = swarm.network(self.identity.peer_id)
-        origin = Origin(genesis(size), self.identity, "ab" * 32, "main", "layout", {}, number)
+        origin = PolicySetup(genesis(size), self.identity, "ab" * 32, "main", "layout", {}, number)
         self.policy = DeltaSetPolicy(origin)
-        world = World(SimClock(0.0), random.Random(number), MemoryStorage(), inline)
-        self.parts = make_parts(self.identity, world, self.network)
-        self.events: list[Event] = []
-        self.parts.events.listen(self.events.append)
-        self.snapshots = Snapshots(self.parts, Admission(RUN, self.peer, "main"), self.policy, OwnCircle())
+        world = Seams(SimClock(0.0), random.Random(number), MemoryStorage(), inline)
+        self.services = make_services(self.identity, world, self.network)
+        self.events: list[NodeEvent] = []
+        self.services.events.listen(self.events.append)
+        self.snapshots = Snapshots(self.services, Admission(RUN, self.peer, "main"), self.policy, CurrentCircle())
         self.served: list[AnyStreamRequest] = []
         self.bend: Callable[[AnyStreamRequest, Payload], Payload] = lambda request, payload: payload
 
@@ -73,7 +80,7 @@ class Member:
             begun = self.policy.start()
             rng = np.random.default_rng(self.policy.author.rounds)
             progress = rng.standard_normal(len(begun), np.float32) * np.float32(0.01)
-            self.policy.publish(self.policy.record(begun, begun + progress, Facts(5, 1.0, 160, 4)))
+            self.policy.publish(self.policy.record(begun, begun + progress, RoundFacts(5, 1.0, 160, 4)))
 
     def chunks(self) -> list[int]:
         """Those that this node was asked for."""
@@ -84,7 +91,7 @@ class Member:
         return [event.text for event in self.events if event.warning]
 
     def faults(self, other: Member) -> int:
-        return self.parts.standing.faults_of(other.peer)
+        return self.services.reputation.faults_of(other.peer)
 
     # ---- network.base.Server ----
 
@@ -97,7 +104,7 @@ class Member:
         return self.bend(message, await self.snapshots.payload(peer, message))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.parts.standing.fault(peer, why, 0.0)
+        self.services.reputation.fault(peer, why, 0.0)
 
 
 class Swarm:
@@ -125,7 +132,7 @@ class Swarm:
     async def join(self, *givers: int) -> bool:
         """The newcomer takes over from a member; the first of `givers` is asked first."""
         order = list(givers)
-        self.newcomer.parts.world.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
+        self.newcomer.services.seams.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
         return await self.newcomer.snapshots.adopt_from([self.members[index].peer for index in order])
 
 
@@ -174,7 +181,7 @@ def test_chunks_come_from_all_who_know_that_place_though_they_have_moved_on() ->
         assert min(len(first.chunks()), len(second.chunks()) + len(third.chunks())) > 0
         assert newcomer.warnings() == []
         assert list(newcomer.policy.set.log) == list(first.policy.set.log), "kept entries came along"
-        assert newcomer.parts.calls.traffic.received_bytes > 4 * LARGE
+        assert newcomer.services.calls.traffic.received_bytes > 4 * LARGE
 
     in_swarm(4, LARGE, test)
 
@@ -205,7 +212,7 @@ def test_a_giver_that_dies_half_way_is_replaced_and_nothing_comes_twice() -> Non
         assert await swarm.join(0, 1, 2)
         await dying
         assert np.array_equal(newcomer.policy.set.units, reference)
-        received = newcomer.parts.calls.traffic.received_bytes
+        received = newcomer.services.calls.traffic.received_bytes
         assert received < 4 * LARGE + 2.5 * CHUNK_BYTES, "whole chunks are never fetched again; what was under way is"
         assert len(third.chunks()) > 0
         assert newcomer.faults(first) == newcomer.faults(second) == 0
@@ -320,14 +327,14 @@ def test_one_other_is_enough_to_confirm_and_none_at_all_ends_in_false() -> None:
 class Alone:
     """A learning in one circle, with nobody there until `after` asks; then its snapshots work."""
 
-    circling = None
+    circle_driver = None
 
     def __init__(self, after: int) -> None:
         self.asked = 0
         self._after = after
-        self.exchanging = self.snapshots = self
+        self.exchange_loop = self.snapshots = self
 
-    def first_look(self) -> None: ...
+    def newcomer_probe(self) -> None: ...
 
     def members(self) -> list[str]:
         self.asked += 1
@@ -375,7 +382,7 @@ def test_own_later_entries_and_proofs_of_forks_are_kept() -> None:
         forked.policy.author.rounds = 77
         forked.publish(1)
         newcomer.publish(2)
-        told = encode_deltas(Deltas(b"x" * 16, entries=tuple(map(encode_entry, forked.policy.set.log))))
+        told = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, forked.policy.set.log))))
         first.policy.take(newcomer.peer, told)
         newcomer.policy.take(first.peer, encode_deltas(push(first.policy.set, {})))
         newcomer.policy.take(first.peer, told)
@@ -412,7 +419,7 @@ def test_damage_in_memory_is_found_by_oneself_and_mended_by_others() -> None:
         third.policy.merge()
         assert third.policy.agreement.damaged
         with pytest.raises(PeerRefused):
-            await third.payload(first.peer, encode(GetSnapshot(RUN.tag, "main", b"")))
+            await third.payload(first.peer, encode_message(GetSnapshot(RUN.tag, "main", b"")))
         await third.snapshots.catch_up([first.peer, second.peer])
         assert alike(third, first)
         assert not third.policy.needs_snapshot

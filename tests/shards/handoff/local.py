@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 
 from p2pnode.shards.handoff.certificate import Rank
-from p2pnode.shards.handoff.state import State
+from p2pnode.shards.handoff.state import ShardState
 
 Sent = tuple[int, int, int]  # messages to each node, as bits
 Outcome = tuple[int, Sent]  # the state after, messages sent
@@ -19,7 +19,7 @@ SILENCE: Sent = (0, 0, 0)
 class Local:
     """One state of one node, with all that is asked of it often; events are tried when it is first visited."""
 
-    state: State
+    state: ShardState
     rank: Rank
     holder: int  # index of the node its highest certificate names, or -1
     keeps: bool

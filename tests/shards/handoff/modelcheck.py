@@ -18,18 +18,18 @@ from itertools import permutations
 from p2pnode.shards.handoff.certificate import Rank, certificate_id, rank
 from p2pnode.shards.handoff.messages import AnyMessage, Certified, Kept, MayDrop, Offer, Refusal, Release
 from p2pnode.shards.handoff.state import (
-    Claim,
+    BytesArrived,
+    ClaimShard,
     Drop,
-    Event,
-    Fetched,
     Give,
+    HandoffEvent,
     Lost,
     Meet,
     NotFetched,
     Received,
     Record,
     Renew,
-    State,
+    ShardState,
     TakeOver,
     restarted,
     sources,
@@ -55,7 +55,7 @@ class Checker:
         self.scope, self.stepper, self.forget = scope, stepper, forget
         self.report = Report()
         self._locals: list[list[Local]] = [[] for _ in NODES]
-        self._numbers: list[dict[State, int]] = [{} for _ in NODES]
+        self._numbers: list[dict[ShardState, int]] = [{} for _ in NODES]
         self._messages: list[list[Received]] = [[] for _ in NODES]
         self._bits: list[dict[Received, int]] = [{} for _ in NODES]
         self._ranks: dict[bytes, Rank] = {}  # by certificate id
@@ -175,7 +175,7 @@ class Checker:
         asks = isinstance(message, MayDrop) or NODES[node] in message.certificate.keepers
         return isinstance(message, Offer) or not asks
 
-    def _outcomes(self, node: int, state: State, event: Event) -> tuple[Outcome, ...]:
+    def _outcomes(self, node: int, state: ShardState, event: HandoffEvent) -> tuple[Outcome, ...]:
         """All an event can lead to: done as a whole, or cut short by a crash after some of its writes."""
         after, writes, messages = self.stepper(SIGNERS[node], state, event)
         sent = [0, 0, 0]
@@ -201,7 +201,7 @@ class Checker:
                 self._ranks[certificate_id(certificate)] = rank(certificate)
         return known[received]
 
-    def _number(self, node: int, state: State) -> int:
+    def _number(self, node: int, state: ShardState) -> int:
         """States by number. What was offered is left out: it only makes a node say again what can arrive for ever."""
         state = replace(state, offer=None)
         known = self._numbers[node].get(state)
@@ -234,23 +234,23 @@ class Checker:
             local.moves = tuple(outcome for outcome in tried if outcome[0] != number) + self._crash(node, local.state)
             said = [sent for after, sent in tried if after == number]
             local.says = (join(s[0] for s in said), join(s[1] for s in said), join(s[2] for s in said))
-            local.fetched = self._outcomes(node, local.state, Fetched()) if local.fetches_from else ()
+            local.fetched = self._outcomes(node, local.state, BytesArrived()) if local.fetches_from else ()
             local.faulty = self._outcomes(node, local.state, Lost()) if local.state.have else ()
         return local
 
-    def _crash(self, node: int, state: State) -> tuple[Outcome, ...]:
+    def _crash(self, node: int, state: ShardState) -> tuple[Outcome, ...]:
         again = restarted(NODES[node], state.record, state.have)
         self.report.kill_points += 1
         return () if again == state else ((self._number(node, again), SILENCE),)
 
-    def _events(self, node: int, state: State) -> Iterator[Event]:
+    def _events(self, node: int, state: ShardState) -> Iterator[HandoffEvent]:
         """What a node may do by itself; what does not fit the state leads to nothing anyway."""
         me, others = NODES[node], [name for name in NODES if name != NODES[node]]
         yield Drop()
         yield NotFetched("no room")
         yield from map(Meet, others)
         if state.record.highest is None:
-            yield from (Claim(RUN, SHARD, keepers) for keepers in self._keepers(me))
+            yield from (ClaimShard(RUN, SHARD, keepers) for keepers in self._keepers(me))
         elif state.record.next_term < self.scope.terms:
             yield from (Give(to, keepers) for to in others for keepers in self._keepers(to))
             yield from map(Renew, self._keepers(me))

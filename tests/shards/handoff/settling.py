@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from p2pnode.shards.handoff.certificate import Certificate, rank
 from p2pnode.shards.handoff.state import (
-    Claim,
-    Event,
-    Fetched,
+    BytesArrived,
+    ClaimShard,
+    HandoffEvent,
     Meet,
     Received,
     Record,
     Renew,
-    State,
+    ShardState,
     TakeOver,
     restarted,
     sources,
@@ -37,13 +37,13 @@ class Settling:
         self.copies, self.stepper = min(copies, len(self.alive)), stepper
 
     def run(self) -> None:
-        self._talk()
+        self._protocol()
         self._repair()
-        self._talk()
+        self._protocol()
         self._judge()
 
-    def _talk(self) -> None:
-        before: dict[str, State] = {}
+    def _protocol(self) -> None:
+        before: dict[str, ShardState] = {}
         while before != self.states:
             before = dict(self.states)
             for name in self.alive:
@@ -55,7 +55,7 @@ class Settling:
     def _fetch(self, name: str) -> None:
         for peer in sources(self.states[name], name, tuple(self.alive)):
             if peer in self.alive and self.states[peer].have:
-                self._do(name, Fetched())
+                self._do(name, BytesArrived())
 
     def _repair(self) -> None:
         """What the node decides by its clock and its table of peers: claim, take over, name living keepers."""
@@ -63,7 +63,7 @@ class Settling:
         if highest is None:
             owner = next((name for name in self.alive if self.states[name].have), "")
             if owner:
-                self._do(owner, Claim(RUN, SHARD, self._named(owner)))
+                self._do(owner, ClaimShard(RUN, SHARD, self._named(owner)))
             return
         if highest.to not in self.alive:
             taker = next((name for name in self.alive if self.states[name].have and self.states[name].record.kept), "")
@@ -88,7 +88,7 @@ class Settling:
                     f"{name} {'lacks' if name in highest.keepers else 'still keeps'} the bytes after settling"
                 )
 
-    def _do(self, name: str, event: Event) -> None:
+    def _do(self, name: str, event: HandoffEvent) -> None:
         after, _, messages = self.stepper(Stamp(name), self.states[name], event)
         self.states[name] = after
         for peer, message in messages:

@@ -36,9 +36,9 @@ from p2pnode.shards.handoff.messages import (
     Refusal,
     Release,
     about,
-    check,
-    decode,
-    encode,
+    check_handoff,
+    decode_handoff,
+    encode_handoff,
 )
 from p2pnode.shards.handoff.state import Record, decode_record, encode_record
 from p2pnode.wire.ids import Identity
@@ -151,34 +151,34 @@ MESSAGES = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_messages_travel_whole(message):
-    data = encode(message)
-    assert decode(data) == message and about(message) == ("run", SHARD)
+    data = encode_handoff(message)
+    assert decode_handoff(data) == message and about(message) == ("run", SHARD)
     assert len(data) < 900
     for cut in range(len(data)):
         with pytest.raises(ValueError, match="malformed"):
-            decode(data[:cut])
+            decode_handoff(data[:cut])
 
 
 def test_the_largest_certificate_fits_a_message():
     keepers = tuple(Identity(bytes([number]) * 32).peer_id for number in range(1, MAX_KEEPERS + 1))
     largest = countersign(BOB, offer(ANN, changed(GIVEN, run="r" * 64, keepers=keepers, term=(1 << 62) - 1)))
-    assert decode(encode(Release(largest, A, sign_release(BOB, largest, A)))).certificate == largest
+    assert decode_handoff(encode_handoff(Release(largest, A, sign_release(BOB, largest, A)))).certificate == largest
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_message_or_a_value_error(data):
     with contextlib.suppress(ValueError):
-        assert isinstance(decode(data), HandoffMessage)
+        assert isinstance(decode_handoff(data), HandoffMessage)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_a_flipped_bit_never_gets_a_certificate_through(message, place, bit):
-    data = bytearray(encode(message))
+    data = bytearray(encode_handoff(message))
     data[place % len(data)] ^= 1 << bit
     try:
-        received = decode(bytes(data))
-        check(received, A, B if isinstance(message, Offer) else A, CLAIM)
+        received = decode_handoff(bytes(data))
+        check_handoff(received, A, B if isinstance(message, Offer) else A, CLAIM)
     except ValueError:
         return
     if not isinstance(received, Refusal | Kept):
@@ -187,7 +187,7 @@ def test_a_flipped_bit_never_gets_a_certificate_through(message, place, bit):
 
 def test_too_large_a_message_is_not_looked_at():
     with pytest.raises(ValueError, match="allowed"):
-        decode(bytes(MAX_BYTES + 1))
+        decode_handoff(bytes(MAX_BYTES + 1))
 
 
 @pytest.mark.parametrize(
@@ -197,19 +197,19 @@ def test_too_large_a_message_is_not_looked_at():
 )
 def test_words_out_of_bounds_are_malformed(fields):
     with pytest.raises(ValueError, match="malformed"):
-        decode(encode(Certified(changed(GIVEN, **fields))))
+        decode_handoff(encode_handoff(Certified(changed(GIVEN, **fields))))
 
 
 def test_a_term_far_ahead_is_refused_so_terms_cannot_be_used_up():
     far = countersign(BOB, offer(ANN, changed(GIVEN, term=MAX_LEAP + 2)))
     with pytest.raises(ValueError, match="too far ahead"):
-        check(Certified(far), A, E, GIVEN)
-    check(Certified(far), A, E, changed(GIVEN, term=2))
+        check_handoff(Certified(far), A, E, GIVEN)
+    check_handoff(Certified(far), A, E, changed(GIVEN, term=2))
 
 
 def test_a_release_for_somebody_else_is_refused():
     with pytest.raises(ValueError, match="somebody else"):
-        check(MESSAGES[-1], B, E, GIVEN)
+        check_handoff(MESSAGES[-1], B, E, GIVEN)
 
 
 def test_records_survive_the_disk_and_damage_is_noticed():

@@ -11,7 +11,17 @@ from p2pnode.shards.handoff import certificate as certificates
 from p2pnode.shards.handoff import step as stepping
 from p2pnode.shards.handoff.certificate import Certificate, Signer, certificate_id, countersign, is_offer
 from p2pnode.shards.handoff.messages import Release
-from p2pnode.shards.handoff.state import DeleteBytes, Event, Fetched, Give, PutBytes, PutRecord, Received, State, Step
+from p2pnode.shards.handoff.state import (
+    BytesArrived,
+    DeleteBytes,
+    Give,
+    HandoffEvent,
+    PutBytes,
+    PutRecord,
+    Received,
+    ShardState,
+    Step,
+)
 from p2pnode.shards.handoff.step import step
 from tests.shards.handoff.modelcheck import Checker
 from tests.shards.handoff.world import DEFAULT_SCOPES, Scope, Violation, replicated, some_bytes
@@ -27,13 +37,13 @@ def test_nothing_is_lost_and_one_holds_the_shard_in_the_end(scope: Scope) -> Non
 # ---- three mutations that lose a shard ----
 
 
-def signing_before_fsync(me: Signer, state: State, event: Event) -> Step:
+def signing_before_fsync(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     after, writes, messages = step(me, state, event)
     order = sorted(writes, key=lambda write: isinstance(write, PutBytes))
     return Step(after, tuple(order), messages)
 
 
-def deleting_at_offer_time(me: Signer, state: State, event: Event) -> Step:
+def deleting_at_offer_time(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     after, writes, messages = step(me, state, event)
     if not (isinstance(event, Give) and writes):
         return Step(after, writes, messages)
@@ -75,7 +85,7 @@ def test_a_missing_term_is_found_out(monkeypatch) -> None:
 # ---- and more of the rules, each broken once ----
 
 
-def announcing_before_the_write(me: Signer, state: State, event: Event) -> Step:
+def announcing_before_the_write(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """The receipt leaves when the offer comes; bytes and certificate follow."""
     if isinstance(event, Received) and getattr(event.message, "certificate", None) is not None:
         offered = event.message.certificate
@@ -86,14 +96,14 @@ def announcing_before_the_write(me: Signer, state: State, event: Event) -> Step:
     return step(me, state, event)
 
 
-def releasing_unasked(me: Signer, state: State, event: Event) -> Step:
+def releasing_unasked(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """The holder releases whoever asks, whether the keepers have the bytes or not."""
     everybody = frozenset({"a", "b", "c"})
     after = step(me, dataclasses.replace(state, confirmed=everybody), event)
     return after._replace(state=dataclasses.replace(after.state, confirmed=frozenset()))
 
 
-def believing_an_old_release(me: Signer, state: State, event: Event) -> Step:
+def believing_an_old_release(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """A release for any certificate is good enough."""
     if isinstance(event, Received) and isinstance(event.message, Release) and state.record.kept:
         record = msgspec.structs.replace(state.record, kept=False)
@@ -101,10 +111,10 @@ def believing_an_old_release(me: Signer, state: State, event: Event) -> Step:
     return step(me, state, event)
 
 
-def forgetting_to_keep(me: Signer, state: State, event: Event) -> Step:
+def forgetting_to_keep(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """A keeper says it keeps the bytes, and does not write it down."""
     after, writes, messages = step(me, state, event)
-    if isinstance(event, Fetched) and after.record.highest and after.record.highest.to != me.peer_id:
+    if isinstance(event, BytesArrived) and after.record.highest and after.record.highest.to != me.peer_id:
         record = msgspec.structs.replace(after.record, kept=False)
         return Step(dataclasses.replace(after, record=record), (PutBytes(),), messages)
     return Step(after, writes, messages)

@@ -7,14 +7,24 @@ from collections.abc import Iterable
 import pytest
 
 from p2pnode.shards.handoff.certificate import certificate_id
-from p2pnode.shards.handoff.messages import AnyMessage, Certified, Kept, Offer, Refusal, Release, check, decode, encode
+from p2pnode.shards.handoff.messages import (
+    AnyMessage,
+    Certified,
+    Kept,
+    Offer,
+    Refusal,
+    Release,
+    check_handoff,
+    decode_handoff,
+    encode_handoff,
+)
 from p2pnode.shards.handoff.state import (
-    Claim,
+    BytesArrived,
+    ClaimShard,
     DeleteBytes,
     Drop,
-    Event,
-    Fetched,
     Give,
+    HandoffEvent,
     Lost,
     Meet,
     NotFetched,
@@ -22,7 +32,7 @@ from p2pnode.shards.handoff.state import (
     PutRecord,
     Received,
     Renew,
-    State,
+    ShardState,
     Step,
     TakeOver,
     is_mine,
@@ -43,14 +53,14 @@ class Swarm:
     def __init__(self, names: str) -> None:
         self.keys = {name: Identity(name.encode() * 32) for name in names}
         self.names = {key.peer_id: name for name, key in self.keys.items()}
-        self.states = dict.fromkeys(names, State())
+        self.states = dict.fromkeys(names, ShardState())
         self.deaf: set[str] = set()
         self.heard: list[tuple[str, str, AnyMessage]] = []
 
     def ids(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(self.keys[name].peer_id for name in names)
 
-    def do(self, name: str, event: Event) -> Step:
+    def do(self, name: str, event: HandoffEvent) -> Step:
         done = step(self.keys[name], self.states[name], event)
         self.states[name] = done.state
         for peer, message in done.messages:
@@ -61,13 +71,13 @@ class Swarm:
         if name in self.deaf:
             return
         self.heard.append((name, sender, message))
-        arrived, peer = decode(encode(message)), self.keys[sender].peer_id
-        check(arrived, peer, self.keys[name].peer_id, self.states[name].record.highest)
+        arrived, peer = decode_handoff(encode_handoff(message)), self.keys[sender].peer_id
+        check_handoff(arrived, peer, self.keys[name].peer_id, self.states[name].record.highest)
         self.do(name, Received(peer, arrived))
 
     def found(self, name: str, keepers: str) -> None:
-        self.do(name, Fetched())
-        self.do(name, Claim("run", SHARD, self.ids(keepers)))
+        self.do(name, BytesArrived())
+        self.do(name, ClaimShard("run", SHARD, self.ids(keepers)))
 
     def meet(self, name: str, other: str) -> None:
         self.do(name, Meet(self.keys[other].peer_id))
@@ -99,7 +109,7 @@ def swarm() -> Swarm:
 def test_a_shard_changes_hands_and_the_copy_stays_as_cache(swarm):
     swarm.give("a", "b", "b")
     assert (swarm.holders(), swarm.keeping()) == ("a", "a"), "the giver stays holder until the receipt"
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     assert (swarm.holders(), swarm.keeping(), swarm.having()) == ("b", "b", "ab")
 
 
@@ -107,14 +117,14 @@ def test_writes_come_in_the_order_that_loses_nothing(swarm):
     giving = swarm.give("a", "b", "b")
     assert [type(write) for write in giving.writes] == [PutRecord]
     assert giving.writes[0].record.next_term == 2 and giving.state.record.kept
-    taking = swarm.do("b", Fetched())
+    taking = swarm.do("b", BytesArrived())
     assert [type(write) for write in taking.writes] == [PutBytes, PutRecord]
 
 
 def test_cache_goes_when_room_is_needed_and_kept_bytes_do_not(swarm):
     assert swarm.do("a", Drop()).writes == ()
     swarm.give("a", "b", "b")
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     assert swarm.do("a", Drop()).writes == (DeleteBytes(),)
     assert swarm.do("b", Drop()).writes == ()
     assert swarm.having() == "b"
@@ -140,7 +150,7 @@ def test_an_offer_taken_back_is_void_when_it_comes_late(swarm):
 def test_a_commit_nobody_heard_of_loses_to_the_renewal(swarm):
     swarm.give("a", "b", "b")
     swarm.deaf.add("a")
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     swarm.do("a", Renew(swarm.ids("a")))
     assert swarm.holders() == "ab"
     swarm.deaf.clear()
@@ -151,7 +161,7 @@ def test_a_commit_nobody_heard_of_loses_to_the_renewal(swarm):
 def test_everything_twice_changes_nothing(swarm):
     swarm.give("a", "b", "bc")
     for name in "bc":
-        swarm.do(name, Fetched())
+        swarm.do(name, BytesArrived())
     swarm.meet("a", "b")
     before = dict(swarm.states)
     for name, sender, message in list(swarm.heard):
@@ -161,9 +171,9 @@ def test_everything_twice_changes_nothing(swarm):
 
 def test_the_giver_is_released_once_all_keepers_have_the_bytes(swarm):
     swarm.give("a", "b", "bc")
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     assert swarm.keeping() == "ab", "c has not got them yet"
-    swarm.do("c", Fetched())
+    swarm.do("c", BytesArrived())
     swarm.meet("a", "b")
     assert swarm.keeping() == "bc"
     assert isinstance(swarm.heard[-1][2], Release)
@@ -171,20 +181,20 @@ def test_the_giver_is_released_once_all_keepers_have_the_bytes(swarm):
 
 def test_a_keeper_that_is_no_longer_named_waits_for_its_release(swarm):
     swarm.do("a", Renew(swarm.ids("ab")))
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     swarm.do("a", Renew(swarm.ids("ac")))
     swarm.meet("a", "b")
     assert swarm.keeping() == "ab"
-    swarm.do("c", Fetched())
+    swarm.do("c", BytesArrived())
     swarm.meet("b", "a")
     assert swarm.keeping() == "ac"
 
 
 def test_a_takeover_makes_a_holder_and_frees_nobody(swarm):
     swarm.do("a", Renew(swarm.ids("ab")))
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     swarm.do("b", TakeOver(swarm.ids("bc")))
-    swarm.do("c", Fetched())
+    swarm.do("c", BytesArrived())
     for name in "bc":
         swarm.meet("a", name)
     assert (swarm.holders(), swarm.keeping()) == ("b", "abc")
@@ -210,9 +220,9 @@ def test_of_two_claims_one_is_left(swarm):
 def test_who_returns_with_old_certificates_does_no_harm(swarm):
     old = swarm.states["a"]
     swarm.give("a", "b", "b")
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     swarm.give("b", "c", "c")
-    swarm.do("c", Fetched())
+    swarm.do("c", BytesArrived())
     swarm.states["a"] = restarted(swarm.keys["a"].peer_id, old.record, old.have)
     swarm.meet("a", "c")
     assert (swarm.holders(), swarm.keeping()) == ("c", "c")
@@ -220,11 +230,11 @@ def test_who_returns_with_old_certificates_does_no_harm(swarm):
 
 def test_a_lost_file_is_fetched_again_from_a_keeper(swarm):
     swarm.do("a", Renew(swarm.ids("ab")))
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     swarm.do("a", Lost())
     assert sources(swarm.states["a"], swarm.keys["a"].peer_id) == swarm.ids("b")
     assert swarm.give("a", "c", "ca").messages == (), "what is not there cannot be given"
-    swarm.do("a", Fetched())
+    swarm.do("a", BytesArrived())
     assert swarm.keeping() == "ab" and swarm.holders() == "a"
 
 
@@ -232,7 +242,7 @@ def test_a_node_that_leaves_hands_over_first(swarm):
     assert swarm.sole("a")
     swarm.give("a", "b", "b")
     assert swarm.sole("a")
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     assert not swarm.sole("a") and swarm.sole("b")
 
 
@@ -252,7 +262,7 @@ def test_a_crash_forgets_only_what_can_be_asked_again(swarm):
         swarm.states[name] = restarted(swarm.keys[name].peer_id, state.record, state.have)
     assert swarm.states["a"].record.next_term == 2
     assert swarm.give("a", "b", "b").messages[0][1].certificate.term == 2
-    swarm.do("b", Fetched())
+    swarm.do("b", BytesArrived())
     assert swarm.holders() == "b"
 
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from p2pnode.shards.handoff.certificate import copies_wanted, rank
 from p2pnode.shards.handoff.messages import AnyMessage
 from p2pnode.shards.handoff.state import (
-    Claim,
+    BytesArrived,
+    ClaimShard,
     Drop,
-    Event,
-    Fetched,
     Give,
+    HandoffEvent,
     Meet,
     NotFetched,
     Received,
     Renew,
-    State,
+    ShardState,
     TakeOver,
     sources,
 )
@@ -38,14 +38,14 @@ class Walk:
 
     names: list[str]
     rng: Random
-    states: dict[str, State] = field(default_factory=dict)
+    states: dict[str, ShardState] = field(default_factory=dict)
     sent: list[tuple[str, str, AnyMessage]] = field(default_factory=list)
     crashes: int = 0
 
     def __post_init__(self) -> None:
         self.copies = copies_wanted(len(self.names))
-        self.states = {name: State(have=name == self.names[0]) for name in self.names}
-        self.do(self.names[0], Claim(RUN, SHARD, self.keepers(self.names[0])), safe=True)
+        self.states = {name: ShardState(have=name == self.names[0]) for name in self.names}
+        self.do(self.names[0], ClaimShard(RUN, SHARD, self.keepers(self.names[0])), safe=True)
 
     def keepers(self, first: str) -> tuple[str, ...]:
         others = [name for name in self.names if name != first]
@@ -62,10 +62,10 @@ class Walk:
             self.do(name, self.rng.choice(self.own_events(name)))
         self.judge()
 
-    def own_events(self, name: str) -> list[Event]:
+    def own_events(self, name: str) -> list[HandoffEvent]:
         other = self.rng.choice([peer for peer in self.names if peer != name])
-        often: list[Event] = [Meet(other), Drop(), NotFetched("no room")]
-        rarely: list[Event] = [
+        often: list[HandoffEvent] = [Meet(other), Drop(), NotFetched("no room")]
+        rarely: list[HandoffEvent] = [
             Give(other, self.keepers(other)),
             Renew(self.keepers(name)),
             TakeOver(self.keepers(name)),
@@ -75,9 +75,9 @@ class Walk:
     def fetch(self, name: str) -> None:
         wanted = sources(self.states[name], name, tuple(self.names))
         if any(self.states[peer].have for peer in wanted):
-            self.do(name, Fetched())
+            self.do(name, BytesArrived())
 
-    def do(self, name: str, event: Event, safe: bool = False) -> None:
+    def do(self, name: str, event: HandoffEvent, safe: bool = False) -> None:
         before = self.states[name]
         after, writes, messages = step(Stamp(name), before, event)
         done = self.rng.randint(0, len(writes)) if not safe and self.rng.random() < 0.15 else -1
@@ -128,7 +128,7 @@ def test_with_copies_enough_disks_may_be_lost_at_any_moment(size, losses):
         settled(walk, lost)
 
 
-def settled(walk: Walk, lost: list[str]) -> dict[str, State]:
+def settled(walk: Walk, lost: list[str]) -> dict[str, ShardState]:
     disks = [None if name in lost else (state.record, state.have) for name, state in walk.states.items()]
     settling = Settling(disks, walk.copies, names=walk.names)
     settling.run()

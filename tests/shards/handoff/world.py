@@ -6,12 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from p2pnode.shards.handoff.certificate import Signer
-from p2pnode.shards.handoff.state import Claim, Event, PutBytes, PutRecord, Record, State, Step, Write, restarted
+from p2pnode.shards.handoff.state import (
+    ClaimShard,
+    HandoffEvent,
+    PutBytes,
+    PutRecord,
+    Record,
+    ShardState,
+    Step,
+    Write,
+    restarted,
+)
 from p2pnode.shards.handoff.step import step
 
 NODES = ("a", "b", "c")
 RUN, SHARD = "run", "0" * 32
-Stepper = Callable[[Signer, State, Event], Step]
+Stepper = Callable[[Signer, ShardState, HandoffEvent], Step]
 
 
 class Stamp:
@@ -35,7 +45,7 @@ class Violation(AssertionError):
 class Scope:
     """What may happen."""
 
-    start: tuple[State, ...]
+    start: tuple[ShardState, ...]
     terms: int = 3
     copies: int = 1
     takeovers: bool = False
@@ -52,17 +62,17 @@ class Report:
     complete: bool = True
 
 
-def some_bytes(*names: str) -> tuple[State, ...]:
+def some_bytes(*names: str) -> tuple[ShardState, ...]:
     """Nobody has claimed anything; these nodes have the bytes."""
-    return tuple(State(have=name in names) for name in NODES)
+    return tuple(ShardState(have=name in names) for name in NODES)
 
 
-def replicated() -> tuple[State, ...]:
+def replicated() -> tuple[ShardState, ...]:
     """a holds, b keeps and has said so, c has nothing."""
-    first = step(SIGNERS[0], State(have=True), Claim(RUN, SHARD, ("a", "b"))).state
+    first = step(SIGNERS[0], ShardState(have=True), ClaimShard(RUN, SHARD, ("a", "b"))).state
     certificate = first.record.highest
-    kept = State(Record(certificate, first.record.next_term, kept=True), have=True)
-    return first, kept, State()
+    kept = ShardState(Record(certificate, first.record.next_term, kept=True), have=True)
+    return first, kept, ShardState()
 
 
 def apply_write(record: Record, have: bool, write: Write) -> tuple[Record, bool]:
@@ -71,7 +81,7 @@ def apply_write(record: Record, have: bool, write: Write) -> tuple[Record, bool]
     return record, isinstance(write, PutBytes)
 
 
-def after_crash(me: str, state: State, writes: tuple[Write, ...], done: int) -> State:
+def after_crash(me: str, state: ShardState, writes: tuple[Write, ...], done: int) -> ShardState:
     """What a node finds on its disk when it died after `done` of the writes."""
     record, have = state.record, state.have
     for write in writes[:done]:

@@ -13,9 +13,9 @@ from p2pnode.config.options import NO_LIMITS
 from p2pnode.config.resolve import changed
 from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.watch.dashboard import feed
-from p2pnode.watch.dashboard.server import MAX_WATCHERS, Place, served
+from p2pnode.watch.dashboard.server import MAX_WATCHERS, PageAddress, served
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import Event, Status
+from p2pnode.wire.status import NodeEvent, NodeStatus
 from tests.watch.test_terminal import LEARNING, row, status
 
 
@@ -26,15 +26,15 @@ class FakeNode:
         self.looked = 0
         self.obeyed: list[ControlRequest] = []
 
-    def status(self) -> Status:
+    def status(self) -> NodeStatus:
         return self.shown
 
-    def on_event(self, listener: Callable[[Event], None]) -> None: ...
+    def on_event(self, listener: Callable[[NodeEvent], None]) -> None: ...
 
     def leave(self) -> None:
         self.left = True
 
-    async def obey(self, request: ControlRequest) -> ControlAnswer:
+    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
         changed(NO_LIMITS, request.limits)
         self.obeyed.append(request)
         return ControlAnswer(said=f"{request.do} done")
@@ -43,12 +43,12 @@ class FakeNode:
         self.looked += 1
 
 
-async def get(place: Place, path: str, **headers: str) -> tuple[int, str]:
+async def get(place: PageAddress, path: str, **headers: str) -> tuple[int, str]:
     async with aiohttp.ClientSession() as session, session.get(place.address + path, headers=headers) as answer:
         return answer.status, await answer.text()
 
 
-async def post(place: Place, path: str, **headers: str) -> int:
+async def post(place: PageAddress, path: str, **headers: str) -> int:
     async with aiohttp.ClientSession() as session, session.post(place.address + path, headers=headers) as answer:
         return answer.status
 
@@ -100,7 +100,7 @@ async def test_strangers_are_refused_and_the_token_steers() -> None:
     node = FakeNode()
     async with served(node, "127.0.0.1", 0) as place:
         assert (await get(place, "api/view", Host="evil.example"))[0] == 403
-        assert (await get(place, "api/view", Origin="http://evil.example"))[0] == 403
+        assert (await get(place, "api/view", PolicySetup="http://evil.example"))[0] == 403
         assert await post(place, "api/leave") == 403
         assert not node.left
         assert await post(place, "api/leave", Authorization=f"Bearer {place.token}") == 200
@@ -148,7 +148,7 @@ async def test_a_taken_port_is_one_clear_line() -> None:
                 pass
 
 
-async def steered(place: Place, path: str, body: str = "", token: str = "") -> tuple[int, dict[str, str]]:
+async def steered(place: PageAddress, path: str, body: str = "", token: str = "") -> tuple[int, dict[str, str]]:
     headers = {"Authorization": f"Bearer {token or place.token}"}
     async with (
         aiohttp.ClientSession() as session,
