@@ -24,7 +24,7 @@ from p2pnode.shards.confidence import Confidences, Shares
 from p2pnode.shards.datum import DatumStates, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.route import RouteRules, ShardCandidate, ShardView, choose_shipment
 from p2pnode.shards.visits import EarlierVisits
-from p2pnode.training.sampling import DrawnBatches, Floats, base_chances, sampling
+from p2pnode.training.batches import DrawnBatches, Floats, base_chances, sampling
 
 STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it
 

@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
 from p2pnode.compression.weights import to_units
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fixed_rows

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from p2pnode.tasks.task import Task
+from p2pnode import Task
 
 
 class Spirals(Task):

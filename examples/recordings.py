@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import p2pnode
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 
 HERE = Path(__file__).parent
 

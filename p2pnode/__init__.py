@@ -1,17 +1,43 @@
-"""p2pnode: people train models together without a server."""
+"""p2pnode lets people train models together without a server.
+
+    from p2pnode import Task                          # write a task of your own
+    result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
+    view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
+
+Start reading in `p2pnode.node.node` (one process) and `p2pnode.jobs.train.job` (a round of training);
+docs/architecture.md has the map.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import simulate
+    from .tasks.optimizers import AdamW, Sgd
+    from .tasks.task import Task
+    from .watch.swarm import Swarm
 
 __version__ = "0.1.0"
+__all__ = ["AdamW", "Sgd", "Swarm", "Task", "__version__", "simulate"]
+
+# Imported when first used: torch alone takes a second, and `--help` should not wait for it.
+_HOMES = {
+    "AdamW": "p2pnode.tasks.optimizers",
+    "Sgd": "p2pnode.tasks.optimizers",
+    "Swarm": "p2pnode.watch.swarm",
+    "Task": "p2pnode.tasks.task",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`p2pnode.simulate(...)` and `p2pnode.Swarm`, imported when they are first asked for: it takes a while."""
-    if name == "simulate":
+    if name == "simulate":  # a package that can be called
         return import_module("p2pnode.simulate")
-    if name == "Swarm":
-        return import_module("p2pnode.watch.swarm").Swarm
-    raise AttributeError(f"p2pnode has no {name!r}")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"p2pnode has no {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..merging.deltaset.messages import bytes_array
+from ..merging.deltaset.exchange import bytes_array
 from ..merging.policy import Arrays
 from ..wire.errors import PeerRefused
 

@@ -11,14 +11,12 @@ from dataclasses import replace
 from ..compression.residual import within
 from ..compression.weights import MAX_UNITS
 from ..merging.deltaset.accumulate import weights_hash
-from ..merging.deltaset.bridge_deltas import union_delta
-from ..merging.deltaset.bridges import BridgeDraft
+from ..merging.deltaset.bridges import BridgeDraft, union_delta
 from ..merging.deltaset.entry import UNION
 from ..merging.deltaset.lineage import CircleFounding, first_set, sign_found
-from ..merging.deltaset.past import units_of
 from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.deltaset.set import DeltaSet
-from ..merging.deltaset.snapshots import decode_place, take_over
+from ..merging.deltaset.snapshots import decode_place, take_over, units_of
 from ..merging.snapshots.outline import Snapshot
 from ..wire.ids import PeerId
 from ..wire.types import MAX_PLACE_BYTES

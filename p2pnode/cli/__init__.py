@@ -151,7 +151,7 @@ def revert(
 @takes(PLACE)
 def log(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
     """The running node's merges: with whom, how many bytes, the loss before and after."""
-    from .history import show_log
+    from .reports import show_log
 
     show_log(load(flags, os.environ).config.data_dir, json)
 
@@ -160,7 +160,7 @@ def log(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> Non
 @takes(PLACE)
 def blame(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
     """Whose deltas are in which layer, as far back as entries are kept."""
-    from .history import show_blame
+    from .reports import show_blame
 
     show_blame(load(flags, os.environ).config.data_dir, json)
 
@@ -174,7 +174,7 @@ def shards(
     json: Json = False,
 ) -> None:
     """The data the running node has and what its model makes of them; with SHARD, where one of them has been."""
-    from .shard_list import show_shards
+    from .reports import show_shards
 
     show_shards(load(flags, os.environ).config.data_dir, shard, json)
 

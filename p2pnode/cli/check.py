@@ -23,10 +23,31 @@ from ..training.threads import choose_threads
 from ..training.trainer import Trainer
 from ..watch.text import size
 from ..wire.errors import Diverged, LocalProblem, TaskProblem
-from .check_losses import losses_findings
-from .checks import Finding
-from .doctor import finding_line
+from .doctor import Finding, finding_line
 from .reports import print_json
+
+
+def losses_findings(model_host: ModelHost, batch: Samples) -> Iterator[Finding]:
+    """Where a task tells the loss of each sample: that they make up its loss, and how sure the model is of them."""
+    task = model_host.task
+    if not model_host.per_sample:
+        words = "loss() tells nothing of single samples, so hard and wrong ones are not found"
+        yield Finding("losses", "warning", words, "give losses(), one number for each sample, instead of loss()")
+        return
+    with task_errors(task, "losses"), torch.no_grad():
+        with model_host.randomness(0):
+            losses = model_host.losses(batch)
+        model_host.check_losses(losses, batch)
+        with model_host.randomness(0):
+            mean = model_host.loss(batch).item()
+        shares = task.confidence(losses, batch)
+    if not math.isclose(losses.mean().item(), mean, rel_tol=1e-3, abs_tol=1e-6):
+        words = f"losses() have a mean of {losses.mean().item():.4g}, and loss() is {mean:.4g}"
+        yield Finding("losses", "problem", words, "leave loss() out: it is the mean of losses()")
+    elif shares.shape != losses.shape or not bool(((shares >= 0) & (shares <= 1)).all()):
+        words = "confidence() must give a number from 0 to 1 for each sample"
+        yield Finding("losses", "problem", words, "leave it out unless the loss is no likelihood")
+
 
 DENSITY = 0.005
 SMALL_BATCH_STEPS = 30

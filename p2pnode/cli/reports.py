@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +18,7 @@ from ..config.resolve import Resolved, unknown_variables
 from ..config.until import Until
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
-from ..node.control import ControlRequest, NotRunning, ask
+from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
 from ..runtime.limits import Schedule
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
@@ -25,8 +26,9 @@ from ..watch.terminal.tables import peers_table
 from ..watch.text import clean, duration, learning_words, machine_words, partner_words, shard_words, size, why
 from ..wire.addresses import Address
 from ..wire.errors import LocalProblem
+from ..wire.ids import short
 from ..wire.run import RunAccess
-from ..wire.status import NodeStatus, PeerRow
+from ..wire.status import MergeRow, NodeStatus, PeerRow, ShardRow
 
 LEAVE_LIMIT = 10.0
 ANY_WIDTH = 10_000  # columns
@@ -171,3 +173,160 @@ def ask_to_leave(data_dir: Path) -> None:
 def console(in_pipe: int = 160) -> Console:
     """Stdout; wide enough for whole lines when it is not a terminal."""
     return Console() if sys.stdout.isatty() else Console(width=in_pipe)
+
+
+SHOWN = 30  # merges, for people
+
+
+def show_log(data_dir: Path, as_json: bool) -> None:
+    """The node's merges, the newest last."""
+    merges = ask(data_dir, ControlRequest("log")).merges
+    if as_json:
+        print_json({"merges": log_rows(merges), "names": names_of(data_dir)})
+    elif merges:
+        console().print(log_table(merges, names_of(data_dir)))
+    else:
+        print("no round is done yet")
+
+
+def log_rows(merges: Sequence[MergeRow]) -> list[dict[str, object]]:
+    """A row for each merge. The loss before it is that of the round it ended, the loss after it that of the next."""
+    rows = [msgspec.structs.asdict(row) for row in merges]
+    befores = [row.pop("loss") for row in rows]
+    afters = [*befores[1:], None][: len(rows)]
+    return [
+        {**row, "loss_before": before, "loss_after": after}
+        for row, before, after in zip(rows, befores, afters, strict=True)
+    ]
+
+
+def log_table(merges: Sequence[MergeRow], names: Mapping[str, str]) -> Table:
+    """The loss before a merge is that of the round it ended, the loss after it that of the next."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in ("round", "at", "sent", "received", "entries", "loss before", "after", "updates"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("partners")
+    for row, after in list(zip(merges, [*merges[1:], None], strict=True))[-SHOWN:]:
+        table.add_row(
+            str(row.round),
+            time.strftime("%H:%M:%S", time.localtime(row.time)),
+            size(row.sent_bytes),
+            size(row.received_bytes),
+            str(row.entries),
+            f"{row.loss:.4g}",
+            "–" if after is None else f"{after.loss:.4g}",
+            f"{row.update_norm:.2%}",
+            Text(", ".join(name_of(peer, names) for peer in row.partners) or "–"),
+        )
+    return table
+
+
+def show_blame(data_dir: Path, as_json: bool) -> None:
+    """Each author's share of each layer."""
+    shares = ask(data_dir, ControlRequest("blame"), WORK_LIMIT).blame
+    if as_json:
+        print_json({"blame": shares, "names": names_of(data_dir)})
+    elif shares:
+        console().print(blame_table(shares, names_of(data_dir)))
+    else:
+        print("nobody has added anything yet")
+
+
+def blame_table(shares: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
+    """A row for each layer, a column for each author, who added most first."""
+    authors = sorted(shares, key=lambda author: (-sum(shares[author].values()), author))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("layer")
+    for author in authors:
+        table.add_column(Text(name_of(author, names)), justify="right", no_wrap=True)
+    for layer in shares[authors[0]]:
+        table.add_row(Text(clean(layer, 60)), *(f"{shares[author][layer]:.1%}" for author in authors))
+    return table
+
+
+def names_of(data_dir: Path) -> dict[str, str]:
+    status = ask(data_dir, ControlRequest("status")).status
+    return {} if status is None else {status.id: status.name, **{row.id: row.name for row in status.peers}}
+
+
+def name_of(peer: str, names: Mapping[str, str]) -> str:
+    """What a peer calls itself, else its short id."""
+    return clean(names.get(peer, ""), 24) or short(peer)
+
+
+ID_CHARS = 8
+MAX_SHARDS_SHOWN = 100  # shards, for people
+
+
+def show_shards(data_dir: Path, shard: str, as_json: bool) -> None:
+    """All shards of the running node, or the journey of the one whose id begins with `shard`."""
+    rows = ask(data_dir, ControlRequest("shards", shard=shard)).shards
+    if as_json:
+        print_json({"shards": rows})
+    elif not rows:
+        print("no data is here yet")
+    elif shard:
+        _show_journey(rows[0], names_of(data_dir))
+    else:
+        console().print(shards_table(rows, names_of(data_dir)))
+        if len(rows) > MAX_SHARDS_SHOWN:
+            print(f"and {len(rows) - MAX_SHARDS_SHOWN} more; --json tells of all")
+
+
+def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
+    """A row for each shard, the least sure first: those are the ones that travel."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in ("shard", "samples", "size", "confidence", "visits"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("holder", "from", "states", "why"):
+        table.add_column(column)
+    ranked = sorted(rows, key=lambda row: (2.0 if row.confidence is None else row.confidence, row.id))
+    for row in ranked[:MAX_SHARDS_SHOWN]:
+        table.add_row(
+            Text(row.id[:ID_CHARS], style="cyan"),
+            str(row.samples),
+            size(row.size_bytes),
+            "–" if row.confidence is None else f"{row.confidence:.2f}",
+            str(row.visits),
+            Text(name_of(row.holder, names)),
+            "others" if row.received else "here",
+            Text(_states(row)),
+            Text(clean(row.why, 80)),
+        )
+    return table
+
+
+def journey_table(row: ShardRow, names: Mapping[str, str]) -> Table:
+    """A line for each stay that is known, oldest first."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in ("at", "model", "round", "before", "after"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for visit in row.journey:
+        table.add_row(
+            time.strftime("%m-%d %H:%M:%S", time.localtime(visit.time)),
+            Text(name_of(visit.model, names)),
+            str(visit.round) if visit.round else "–",
+            f"{visit.before:.2f}",
+            f"{visit.after:.2f}",
+        )
+    return table
+
+
+def _show_journey(row: ShardRow, names: Mapping[str, str]) -> None:
+    keepers = ", ".join(name_of(peer, names) for peer in row.keepers) or "nobody else"
+    sure = "not seen yet" if row.confidence is None else f"confidence {row.confidence:.2f} here"
+    where = "here" if row.here else "elsewhere"
+    lines = [
+        f"shard {row.id}: {row.samples} samples, {size(row.size_bytes)}, {sure}",
+        f"held by {name_of(row.holder, names) or 'nobody yet'}, kept by {keepers}; its samples are {where}",
+        f"{_states(row)}{f'; {clean(row.why, 120)}' if row.why else ''}",
+    ]
+    print("\n".join(line for line in lines if line))
+    if row.journey:
+        console().print(journey_table(row, names))
+    else:
+        print("no visit is told yet")
+
+
+def _states(row: ShardRow) -> str:
+    return ", ".join(f"{count} {state}" for state, count in row.states.items())

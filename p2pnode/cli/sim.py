@@ -42,10 +42,9 @@ def sim(
     picture: Annotated[str | None, typer.Option(help="Draw the curves.", metavar="FILE.png")] = None,
 ) -> None:
     """Simulate a swarm that learns: the same node on virtual time, with real training and charged links."""
-    from ..config.task_choice import TaskChoice
+    from ..config.options import TaskChoice
     from ..simulate import simulate
-    from ..simulate.picture import draw
-    from ..simulate.report import progress_bar, show
+    from ..simulate.report import draw, progress_bar, show
     from .reports import print_json
 
     if picture is not None:
@@ -80,7 +79,7 @@ def sim(
 
 
 def _check_picture(path: str) -> None:
-    from ..simulate.picture import can_draw
+    from ..simulate.report import can_draw
 
     if not can_draw():
         raise UsageError("--picture needs matplotlib: pip install matplotlib, or leave --picture out")

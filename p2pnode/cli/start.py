@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..config.names import friendly_name, run_name
-from ..config.options import Config, LearningSettings
-from ..config.task_choice import TaskChoice
+from ..config.options import Config, LearningSettings, TaskChoice
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
 from ..network.libp2p.hivemind import HivemindNetwork, NetworkOptions
 from ..network.libp2p.orphans import sweep_orphan
 from ..network.libp2p.ports import PortLease
 from ..node.control import ControlServer, socket_path
-from ..node.entrance import DataPart
+from ..node.entrance import DataPart, load_manifest, load_saved
 from ..node.node import Node, NodeSettings
-from ..node.saved_run import load_manifest, load_saved
 from ..runtime.seams import real_world
 from ..storage.datadir import DataDir, open_data_dir
 from ..watch.show import shown

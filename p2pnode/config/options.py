@@ -1,12 +1,10 @@
 """What a user can set: one frozen tree, in which each setting says how people write it. Pure."""
 
-# ruff: noqa: RUF009  (the fields below are made by a function, which returns what `dataclasses.field` does)
-
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +40,9 @@ from .readers import (
     read_word,
 )
 from .until import Until
+
+# ruff: noqa: RUF009  (the fields below are made by a function, which returns what `dataclasses.field` does)
+
 
 PREFIX = "P2PNODE_"
 
@@ -189,3 +190,20 @@ class Config:
     network: NetworkSettings = NetworkSettings()
     guest: GuestSettings = NO_LIMITS
     output: OutputSettings = OutputSettings()
+
+
+@dataclass(frozen=True)
+class TaskChoice:
+    """What the user wants to learn, and how a run founded for it goes about it."""
+
+    spec: str = "digits"
+    options: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    source: str | None = None  # --data: where this node's data are
+    policy: str = "deltaset"
+    settings: Mapping[str, float] = field(default_factory=dict)
+    round_seconds: float = 2.0
+    max_steps: int = 200
+    aim: Aim = "shared"
+    device: str = "auto"
+    given: frozenset[str] = frozenset()  # which of these the user said: a run that differs in one of them is refused
+    foreign: bool = False  # named by a run's founder, not here: only what is built in or installed may be loaded

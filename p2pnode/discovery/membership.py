@@ -18,7 +18,7 @@ from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Welcome
 from .announcing import Announcer, SelfDescription
-from .crowd import in_a_crowd
+from .table import in_a_crowd
 
 CONTACT_TIMEOUT: Seconds = 8.0
 SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause between rounds while nobody answers

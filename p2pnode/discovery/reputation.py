@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ..wire.bounded import keep_newest
+from ..wire.ids import PeerId
 
 FADE_SECONDS = 60.0  # one fault is forgiven per this time
 FAULTS_TO_IGNORE = 20.0
@@ -67,3 +72,30 @@ class Reputation:
         """Stay bounded: forget the best behaved of those longest unseen."""
         if len(self._peers) >= MAX_PEERS:
             del self._peers[min(self._peers, key=lambda peer: (self._peers[peer].faults, self._peers[peer].seen))]
+
+
+MOST = 2000  # peers remembered
+KEEP = 0.5  # of what earlier exchanges said
+LEAST = 0.02  # what one is worth with whom nothing ever goes well
+
+
+class PartnerRecord:
+    """This node's own experience; nothing that a peer says changes it."""
+
+    def __init__(self) -> None:
+        self._worth: dict[PeerId, float] = {}
+
+    def note(self, peer: PeerId, well: bool) -> None:
+        """One exchange went well, or came to nothing."""
+        keep_newest(self._worth, peer, KEEP * self.worth(peer) + (1 - KEEP) * well, MOST)
+
+    def worth(self, peer: PeerId) -> float:
+        """From 1 for one with whom all goes well, or that was not asked yet, down to LEAST."""
+        return max(LEAST, self._worth.get(peer, 1.0))
+
+    def draw(self, peers: Sequence[PeerId], count: int, rng: random.Random) -> list[PeerId]:
+        """So many by lot, all different, those of more worth more often; all of them where they are no more."""
+        if len(peers) <= count:
+            return list(peers)
+        lots = {peer: rng.random() ** (1 / self.worth(peer)) for peer in peers}
+        return sorted(sorted(peers, key=lots.__getitem__, reverse=True)[:count])

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import median
 
 from ..network.base import Clock
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from .swarm_offset import FAR_OFF, corrected_offset
+
+TOLERANCE = 2.0  # seconds of disagreement not worth correcting
+FAR_OFF = 60.0  # seconds of offset from which the user is warned
+ENOUGH_REPORTS = 3  # reports that make an established node correct itself
+
+
+def corrected_offset(offset: float, reports: Sequence[float], established: bool) -> float:
+    """The new offset, given peers' swarm time minus the local clock (`reports`, one per peer)."""
+    if not reports:
+        return offset
+    if not established:
+        return _unless_close(offset, median(reports))
+    if len(reports) < ENOUGH_REPORTS and abs(median(reports) - offset) < FAR_OFF:
+        return offset
+    return _unless_close(offset, median([*reports, offset]))
+
+
+def _unless_close(offset: float, proposed: float) -> float:
+    return proposed if abs(proposed - offset) > TOLERANCE else offset
+
 
 MAX_REPORTS = 15
 UNKNOWN = 0.0

@@ -223,3 +223,14 @@ class PeerTable:
             some.sort(key=lambda peer: not peer.met)
             picks += [peer.id for peer in some[: min(SILENT_PINGS, 1 + len(silent) // 8)]]
         return picks
+
+
+ENOUGH = 8  # of a directory of several keys, this part of the table will do
+
+
+def in_a_crowd(known: int, most: int, whole: bool) -> bool:
+    """Whether a node that knows so many peers, and can know `most`, need not follow up news of others.
+
+    `whole`: its own key is the whole directory. Then it wants everybody, as far as the table holds them.
+    """
+    return known >= (most if whole else max(1, most // ENOUGH))

@@ -25,13 +25,23 @@ from .assemble import make_services
 from .control import ControlAnswer, ControlRequest
 from .entrance import Entrance, NodeSettings
 from .health import HealthMonitor
-from .look import StatePoller, view_of
-from .peer_states import condition_in_words, exchange_rows, invitation, peer_row
+from .peer_states import StatePoller, condition_in_words, exchange_rows, invitation, peer_row, view_of
 from .router import Desk, Router
-from .unwrap import raise_unwrapped
 
 if TYPE_CHECKING:
     from ..jobs.train.job import TrainJob
+from ..wire.errors import P2pnodeError
+
+
+def raise_unwrapped(task: asyncio.Task[None]) -> None:
+    """Raise what ended a task; what we raise on purpose comes out of task groups as itself."""
+    error = task.exception()
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, P2pnodeError):
+        raise error from None
+    task.result()
+
 
 __all__ = ["Node", "NodeSettings"]
 

@@ -4,10 +4,103 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
 
 from ..network.base import Clock
 from ..wire.status import NodeEvent
-from .event_kinds import Kind
+
+Kind = Literal[
+    "started",
+    "founded",
+    "joined",
+    "resumed",
+    "starting",
+    "connected",
+    "alone",
+    "searching",
+    "network down",
+    "leaving",
+    "left",
+    "peer joined",
+    "peer left",
+    "peer silent",
+    "peer back",
+    "peer gone",
+    "learning",
+    "resumed learning",
+    "caught up",
+    "waiting",
+    "progress",
+    "done",
+    "paused",
+    "working",
+    "circle",
+    "snapshot",
+    "reverted",
+    "shards",
+    "received",
+    "shipped",
+    "quarantined",
+    "visit",
+    "handing over",
+    "state",
+    "book",
+    "clock",
+    "disk",
+    "diverged",
+    "fingerprint",
+    "refused",
+]
+
+KINDS: dict[Kind, str] = {
+    "started": "The network is up; who this node is.",
+    "founded": "A new run was founded here.",
+    "joined": "A run was joined through somebody.",
+    "resumed": "The run saved in the data directory goes on.",
+    "starting": "Condition: the network is coming up.",
+    "connected": "Condition: a remote peer answered lately.",
+    "alone": "Condition: nobody else is known.",
+    "searching": "Condition: others are known or sought, and none answers; a warning when some did before.",
+    "network down": "Condition: the libp2p daemon is being replaced.",
+    "leaving": "Condition: the node says goodbye.",
+    "left": "The node has left; the last event.",
+    "peer joined": "A peer was met for the first time: it answered, or called.",
+    "peer left": "A peer said goodbye.",
+    "peer silent": "A peer does not answer any more.",
+    "peer back": "A silent peer answers again.",
+    "peer gone": "A silent peer was given up.",
+    "learning": "Learning begins at the run's first weights.",
+    "resumed learning": "Learning goes on from what was saved.",
+    "caught up": "Weights were taken over from others.",
+    "waiting": "No member gives its weights, and there is no other way in.",
+    "progress": "Round, loss and accuracy, every half minute at the most.",
+    "done": "The goal of --until is reached; the node leaves.",
+    "paused": "The node rests, and why: the user, the schedule, the battery, others at the machine.",
+    "working": "The node works again.",
+    "circle": "The node moved to another circle, or could not.",
+    "snapshot": "A snapshot was doubtful or not taken, or weights differ from a partner's.",
+    "reverted": "A peer's entries were left out of the weights, as ordered.",
+    "shards": "Shards were found deleted or damaged on disk, or cannot be trained on.",
+    "received": "A shard came, and what the model made of it before training on it.",
+    "shipped": "A shard was passed on, to whom and why.",
+    "quarantined": "Samples are left out of training here: models fail at them.",
+    "visit": "Models are swapped with a peer whose data stay home, or are not, and why.",
+    "handing over": "Before leaving, shards that are only here go to others.",
+    "state": "Saved progress was damaged or cannot be used.",
+    "book": "The peer book was damaged and starts empty.",
+    "clock": "This machine's clock is off the swarm's.",
+    "disk": "Something could not be written.",
+    "diverged": "A round's numbers went out of bounds; it was taken back.",
+    "fingerprint": "The model's fingerprint could not be taken, or cannot be compared with those of others.",
+    "refused": "A round's delta broke the run's own rules and stays here.",
+}
+
+SHOWN: dict[str, str] = {  # said by the view, not by the node
+    "invite": "The command that lets a friend join; whenever it changes. Not in /api/view of a private run.",
+    "address": "A meeting point's address, instead of an invite.",
+    "page": "Where the page is, with its token.",
+    "log": "A warning or an error logged by a part of the program.",
+}
 
 KEPT = 200
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..config.task_choice import TaskChoice
+from ..config.options import TaskChoice
 from ..network.base import Clock
 from ..storage.files import Storage
 from ..wire.status import Machine

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..circles.advice import Advice, Declared, advise
 from ..discovery.admission import Admission
-from ..discovery.exchange_record import PartnerRecord
+from ..discovery.reputation import PartnerRecord
 from ..discovery.table import Peer
 from ..network.base import Seconds
 from ..node.assemble import Services

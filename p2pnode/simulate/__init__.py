@@ -21,20 +21,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..config.task_choice import TaskChoice
+from ..config.options import TaskChoice
 from ..config.units import read_rate, read_seconds, read_speeds
 from ..network.base import Seconds
 from ..network.sim import Fault, Links, churn_faults
 from ..network.sim.virtual_time import run_virtual
 from ..wire.errors import UsageError
 from ..wire.run import Aim
-from .checking import check_plan
 from .compute import one_thread
-from .curves import NodeSummary, RoundRow
 from .process import SimClock
 from .recording import Recording
-from .result import Sample, SimResult
-from .scenario import EPOCH, Scenario, SimTraining, identity_of
+from .result import NodeSummary, RoundRow, Sample, SimResult
+from .scenario import EPOCH, Scenario, SimTraining, check_plan, identity_of
 from .simulation import Simulation
 from .watching import ALONE, OnProgress, ignore
 

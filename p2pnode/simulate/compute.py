@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from ..config.task_choice import TaskChoice
+from ..config.options import TaskChoice
 from ..runtime.seams import OpenModelHost
 
 if TYPE_CHECKING:

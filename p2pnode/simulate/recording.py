@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from ..watch.graph import PeerGraph
-from ..watch.recorded import view_line
+from ..watch.history import view_line
 from ..wire.errors import LocalProblem
-from .curves import NodeSummary, RoundRow
+from .result import NodeSummary, RoundRow
 
 
 class Recording:

@@ -15,10 +15,9 @@ from ..wire.addresses import Address
 from ..wire.errors import P2pnodeError
 from ..wire.status import NodeEvent, NodeStatus
 from .compute import SharedHosts, SimCompute
-from .curves import NodeSummary
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
-from .result import Sample, SimResult
+from .result import NodeSummary, Sample, SimResult
 from .scenario import Scenario, identity_of
 from .watching import ALONE, LOOK_EVERY, OnProgress, Watch, ignore
 

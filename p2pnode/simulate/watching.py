@@ -12,13 +12,25 @@ from ..watch.history import PictureHistory
 from ..watch.similarity import annealed, with_likeness
 from ..wire.run import read_manifest
 from ..wire.status import ShardRow
-from .curves import MB, CurveCollector, NodeSummary
 from .recording import Recording
+from .result import MB, CurveCollector, NodeSummary
 from .scenario import EPOCH, SimTraining
 
 if TYPE_CHECKING:
     from ..jobs.train.job import TrainJob
     from .simulation import Simulation
+from ..jobs.train.prepare import fixed_rows
+from ..node.entrance import DataPart
+from ..training.host import ModelHost
+from ..training.trainer import Trainer
+
+
+def accuracy_alone(model_host: ModelHost, share: DataPart, steps: int, seed: int) -> float | None:
+    """Accuracy on the task's test data after training on one share only."""
+    trainer = Trainer(model_host, fixed_rows(model_host, share), seed)
+    weights = trainer.steps(model_host.genesis, steps).weights
+    return trainer.evaluate(weights).accuracy
+
 
 LOOK_EVERY: Seconds = 0.5  # below the length of a round
 ALONE = 4  # nodes that are trained alone too, for comparison
@@ -136,7 +148,7 @@ class Watch:
         )
 
     def _alone(self, index: int, learning: TrainJob) -> float | None:
-        from .alone import accuracy_alone  # torch
+        # torch
 
         plan = self._simulation.plan
         share = plan.share_of(index)

@@ -20,9 +20,8 @@ from torch import Tensor
 from ..shards.datum import StateRules, age_of_round, chances, scored
 from ..shards.scores import Arrays, Keys, Scores, restored
 from ..shards.shard import Columns, sample_ids
-from .batches import Batches, seed_from
+from .batches import Batches, DrawnBatches, base_chances, sampling, seed_from
 from .host import ModelHost
-from .sampling import DrawnBatches, base_chances, sampling
 
 Indices = NDArray[np.int64]
 BESIDE = np.uint64(1 << 63)  # marks the keys of samples that are no rows of the bench

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
 
+import msgspec
+import zstandard
+
+from ..wire.errors import LocalProblem, UsageError
 from .graph import PeerGraph
 
 MOST = 600  # pictures
@@ -41,3 +48,65 @@ class PictureHistory:
 
 def _rows(graph: PeerGraph) -> int:
     return len(graph.peers) + len(graph.exchanges)
+
+
+LEVEL = 19
+WINDOW = 1 << 27  # bytes, at the most, that reading needs
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(PeerGraph)
+
+
+def _packed(path: str | Path) -> bool:
+    return Path(path).suffix == ".zst"
+
+
+def _lines(path: str | Path, file: BinaryIO) -> Iterable[bytes]:
+    """Piece by piece, so that what unpacks to very much does not fill the memory at once."""
+    if not _packed(path):
+        return file
+    reader: Any = zstandard.ZstdDecompressor(max_window_size=WINDOW).stream_reader(file)
+    return io.BufferedReader(reader)
+
+
+def thinned(graphs: Sequence[PeerGraph], moments: int, whole: int) -> list[PeerGraph]:
+    """At most so many of them, evenly, `whole` of these as they are and the others with their peers alone."""
+    kept = [graphs[place] for place in _evenly(len(graphs), moments)]
+    entire = set(_evenly(len(kept), whole))
+    bare = [msgspec.structs.replace(graph, exchanges=(), fingerprints={}, shards=()) for graph in kept]
+    return [kept[place] if place in entire else bare[place] for place in range(len(kept))]
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    """Places from the first to the last."""
+    if count <= most:
+        return list(range(count))
+    return [round(place * (count - 1) / max(1, most - 1)) for place in range(most)]
+
+
+def view_line(graph: PeerGraph) -> bytes:
+    """A picture as a line of a recording."""
+    return _encoder.encode(graph) + b"\n"
+
+
+def read_views(path: str | Path) -> list[PeerGraph]:
+    """The pictures in a recording, oldest first. LocalProblem or UsageError when there are none to be had."""
+    try:
+        with Path(path).open("rb") as file:
+            found = [_decoder.decode(line) for line in _lines(path, file) if line.startswith(b'{"is":"view"')]
+    except OSError as error:
+        raise LocalProblem(f"cannot read the recording {path}: {error.strerror}") from None
+    except (msgspec.DecodeError, zstandard.ZstdError) as error:
+        raise UsageError(f"{path} is not a recording of p2pnode: {error}") from None
+    if not found:
+        raise UsageError(f"{path} has no pictures of a swarm in it; record one with: p2pnode sim … --record FILE")
+    return sorted(found, key=lambda graph: graph.time)
+
+
+def write_views(path: str | Path, graphs: Iterable[PeerGraph]) -> None:
+    """A recording that `read_views` reads. LocalProblem when it cannot be written."""
+    lines = b"".join(view_line(graph) for graph in graphs)
+    try:
+        Path(path).write_bytes(zstandard.compress(lines, LEVEL) if _packed(path) else lines)
+    except OSError as error:
+        raise LocalProblem(f"cannot write the recording {path}: {error.strerror}") from None

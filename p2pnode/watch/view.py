@@ -12,7 +12,7 @@ import msgspec
 
 from ..wire.errors import LocalProblem, UsageError
 from .graph import PeerGraph, PeerView
-from .recorded import thinned, write_views
+from .history import thinned, write_views
 
 if TYPE_CHECKING:
     import networkx

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_setbridge import GENESIS, RUN, learn, member
 
 from p2pnode.circles.transitions import elsewhere, follow_split, split_off, union_with
 from p2pnode.compression.weights import to_units
@@ -18,6 +17,7 @@ from p2pnode.merging.deltaset.snapshots import Unsuited
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.merging.snapshots.outline import Snapshot
 from p2pnode.wire.ids import PeerId
+from tests.merging.deltaset.test_set_bridges import GENESIS, RUN, learn, member
 
 FIRST = circle_lineage(RUN, "")
 

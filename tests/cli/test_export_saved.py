@@ -11,14 +11,14 @@ from safetensors.numpy import load_file
 
 from p2pnode.circles.transitions import split_off
 from p2pnode.cli.orders import export_weights
+from p2pnode.config.options import TaskChoice
 from p2pnode.config.resolve import Config
-from p2pnode.config.task_choice import TaskChoice
 from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import make_plan, open_model_host
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import RoundFacts
-from p2pnode.node.saved_run import found_run, save_run
+from p2pnode.node.entrance import found_run, save_run
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.errors import LocalProblem

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from p2pnode.cli.history import SHOWN, blame_table, log_rows, log_table, show_blame, show_log
+from p2pnode.cli.reports import SHOWN, blame_table, log_rows, log_table, show_blame, show_log
 from p2pnode.merging.policy import MergeResult
 from p2pnode.node.control import ControlAnswer
 from p2pnode.training.progress import MAX_MERGES, TrainProgress
@@ -94,7 +94,7 @@ def test_both_for_machines_come_with_the_names_of_peers(
         "log": ControlAnswer(merges=(MergeRow(1, 0.0, (FOX,), 12, 34, 3, 0.5, 0.01),)),
         "blame": ControlAnswer(blame={FOX: {"in.weight": 1.0}}),
     }
-    monkeypatch.setattr("p2pnode.cli.history.ask", lambda data_dir, request, *_: answers[request.do])
+    monkeypatch.setattr("p2pnode.cli.reports.ask", lambda data_dir, request, *_: answers[request.do])
     show_log(Path("anywhere"), as_json=True)
     logged = json.loads(capsys.readouterr().out)
     assert (logged["merges"][0]["loss_before"], logged["names"][FOX]) == (0.5, "fox")

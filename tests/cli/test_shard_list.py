@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from p2pnode.cli import shard_list as shardlist
-from p2pnode.cli.shard_list import SHOWN, journey_table, shards_table, show_shards
+from p2pnode.cli import reports
+from p2pnode.cli.reports import MAX_SHARDS_SHOWN, journey_table, shards_table, show_shards
 from p2pnode.node.control import ControlAnswer
 from p2pnode.wire.status import ShardRow, VisitRow
 
@@ -40,17 +40,17 @@ def test_a_journey() -> None:
     assert "fox" in text and "0.12" in text and "0.50" in text
 
 
-@pytest.mark.parametrize(("rows", "said"), [((), "no data"), ((ROW,) * (SHOWN + 3), "and 3 more")])
+@pytest.mark.parametrize(("rows", "said"), [((), "no data"), ((ROW,) * (MAX_SHARDS_SHOWN + 3), "and 3 more")])
 def test_none_and_many(rows, said, capsys, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(shardlist, "ask", lambda data_dir, request: ControlAnswer(shards=rows))
-    monkeypatch.setattr(shardlist, "names_of", lambda data_dir: {})
+    monkeypatch.setattr(reports, "ask", lambda data_dir, request: ControlAnswer(shards=rows))
+    monkeypatch.setattr(reports, "names_of", lambda data_dir: {})
     show_shards(tmp_path, "", False)
     assert said in capsys.readouterr().out
 
 
 def test_one_shard_for_people_and_machines(capsys, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(shardlist, "ask", lambda data_dir, request: ControlAnswer(shards=(ROW,)))
-    monkeypatch.setattr(shardlist, "names_of", lambda data_dir: {FOX: "fox"})
+    monkeypatch.setattr(reports, "ask", lambda data_dir, request: ControlAnswer(shards=(ROW,)))
+    monkeypatch.setattr(reports, "names_of", lambda data_dir: {FOX: "fox"})
     show_shards(tmp_path, "abab", False)
     assert "held by fox, kept by fox" in capsys.readouterr().out
     show_shards(tmp_path, "abab", True)

@@ -9,7 +9,7 @@ import pytest
 
 from p2pnode.cli import app, run
 from p2pnode.config.units import read_rate, read_seconds, read_speeds
-from p2pnode.simulate.picture import accuracy_over_time, can_draw, shortened
+from p2pnode.simulate.report import accuracy_over_time, can_draw, shortened
 from p2pnode.watch.text import sparkline
 from p2pnode.wire.errors import UsageError
 

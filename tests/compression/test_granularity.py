@@ -11,21 +11,23 @@ from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.delta import Indices
 from p2pnode.compression.quantise import quantise
 from p2pnode.compression.residual import weighted
-from p2pnode.compression.selectors.bandit import ARMS, HOLD, Bandit
 from p2pnode.compression.selectors.granularity import (
+    ARMS,
     COARSE,
     FINE,
+    HOLD,
     HYBRID,
     LEARNED,
     RULE,
+    Bandit,
     Blocks,
+    Granulator,
     best,
     coarse,
     fine,
     granularity_for,
     hybrid,
 )
-from p2pnode.compression.selectors.granulator import Granulator
 from p2pnode.compression.selectors.magnitude import largest
 from p2pnode.compression.weights import Floats, Units
 

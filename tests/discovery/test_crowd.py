@@ -7,8 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.discovery.crowd import in_a_crowd
-from p2pnode.discovery.table import DIRECTORY, PeerTable
+from p2pnode.discovery.table import DIRECTORY, PeerTable, in_a_crowd
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.messages import Announcement
 from p2pnode.wire.records import SignedRecord

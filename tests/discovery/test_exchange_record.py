@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.discovery.exchange_record import LEAST, PartnerRecord
+from p2pnode.discovery.reputation import LEAST, PartnerRecord
 from p2pnode.wire.ids import PeerId
 
 GOOD, BAD = [PeerId(f"good {number}") for number in range(10)], [PeerId(f"bad {number}") for number in range(100)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.discovery.swarm_offset import TOLERANCE, corrected_offset
+from p2pnode.discovery.swarm_time import TOLERANCE, corrected_offset
 
 DAY = 86_400.0
 

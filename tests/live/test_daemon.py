@@ -309,9 +309,8 @@ def test_a_chatty_daemon_does_not_block_and_is_bounded(tmp_path: Path) -> None:
 
 
 def test_p2pd_is_found_without_importing_hivemind() -> None:
-    code = (
-        "import sys; from p2pnode.network import daemon; print(daemon.find_p2pd()); sys.exit('hivemind' in sys.modules)"
-    )
+    code = "import sys; from p2pnode.network.libp2p.daemon import find_p2pd; print(find_p2pd())"
+    code += "; sys.exit('hivemind' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.strip().endswith("p2pd")
 

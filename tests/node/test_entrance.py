@@ -8,8 +8,8 @@ import pytest
 
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.node.entrance import Run, save_run
 from p2pnode.node.node import Node, NodeSettings
-from p2pnode.node.saved_run import Run, save_run
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS, exchange_rows
 from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread

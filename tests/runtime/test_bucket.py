@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.runtime.bucket import BURST, Bucket
+from p2pnode.runtime.throttle import BURST, Bucket
 
 RATES = st.floats(1_000, 1e7)
 MESSAGES = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=30)

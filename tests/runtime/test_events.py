@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from p2pnode.runtime.event_kinds import KINDS, SHOWN, Kind
+from p2pnode.runtime.events import KINDS, SHOWN, Kind
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = (ROOT / "docs" / "events.md").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import BRIDGE, delta_of
 from p2pnode.merging.deltaset.lineage import circle_lineage

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from p2pnode.circles.advice import SPLIT
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.node.entrance import DataPart, NodeSettings
 from p2pnode.simulate import Scenario, SimTraining, run_sim
 from p2pnode.simulate.compute import one_thread

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from p2pnode.circles.advice import FEWEST, MAX_CIRCLE, SPLIT
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim, simulate

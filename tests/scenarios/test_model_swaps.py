@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.network.sim import Fault
 from p2pnode.simulate import Scenario, SimResult, SimTraining
 from tests.scenarios.test_travelling import play

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from p2pnode import simulate as module
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.simulate import Scenario, SimTraining, simulate
 from p2pnode.wire.errors import UsageError
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.network.sim import Fault, Links
 from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_plan, run_sim, simulate

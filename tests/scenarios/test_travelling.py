@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.network.sim import Fault
 from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread

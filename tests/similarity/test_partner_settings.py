@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.jobs.train.plan import make_plan
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.state import DeltaSetOptions

@@ -18,7 +18,7 @@ from p2pnode.wire.errors import TaskProblem, UsageError
 TASK = """
 from torch import nn
 import torch
-from p2pnode.task import Task
+from p2pnode import Task
 
 class {name}(Task):
     def model(self): return nn.Linear(2, 2)

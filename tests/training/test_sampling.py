@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.training.sampling import RECEIVED_TIMES, DrawnBatches, base_chances, sampling
+from p2pnode.training.batches import RECEIVED_TIMES, DrawnBatches, base_chances, sampling
 
 CHANCES = st.lists(st.sampled_from([0.0, 0.1, 0.125, 0.25, 0.5, 1.0]), min_size=2, max_size=60)
 

@@ -11,19 +11,18 @@ from pathlib import Path
 import pytest
 
 import p2pnode
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.discovery.book import PeerBook
 from p2pnode.discovery.registry import BOOK_FILE
 from p2pnode.network.sim import Fault
+from p2pnode.node.entrance import found_run, save_run
 from p2pnode.node.node import NodeSettings
-from p2pnode.node.saved_run import found_run, save_run
 from p2pnode.runtime.seams import Seams, real_world
 from p2pnode.simulate import Scenario, SimClock, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.storage.files import DiskStorage, Storage
 from p2pnode.watch.graph import PeerGraph
-from p2pnode.watch.own import stored_picture
-from p2pnode.watch.swarm import keep_looking
+from p2pnode.watch.swarm import keep_looking, stored_picture
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import PROTOCOL

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import p2pnode
 from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, edges
-from p2pnode.watch.recorded import read_views, write_views
+from p2pnode.watch.history import read_views, write_views
 from p2pnode.watch.view import SwarmView
 from p2pnode.wire.errors import LocalProblem, UsageError
 from p2pnode.wire.status import ExchangeRow, ShardRow

@@ -13,8 +13,7 @@ import numpy as np
 
 from ..delta import Indices
 from ..weights import Floats, Units, from_units
-from .granularity import FINE
-from .granulator import Granulator
+from .granularity import FINE, Granulator
 from .importance import Beside, LearnedImportance, inline
 from .influence import LossInfluence
 from .layer_scores import LayerScores

@@ -12,8 +12,7 @@ from ...circles.bridging import Bridging
 from ...circles.current import CurrentCircle
 from ...discovery.admission import Admission
 from ...discovery.link_rate import LinkRate
-from ...merging.deltaset.exchange import SNAPSHOT_BYTES
-from ...merging.deltaset.messages import decode_deltas
+from ...merging.deltaset.exchange import SNAPSHOT_BYTES, decode_deltas
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...merging.snapshots.driver import Snapshots

@@ -23,7 +23,7 @@ from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy, RoundFacts
 from ...network.base import Seconds
 from ...node.assemble import Services
-from ...runtime.event_kinds import Kind
+from ...runtime.events import Kind
 from ...shards.driver import ShardDriver
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout

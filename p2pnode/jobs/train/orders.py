@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...compression.weights import WeightLayout
-from ...merging.deltaset.influence import attribute
+from ...merging.deltaset.attribution import attribute
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...node.assemble import Services
 from ...node.control import ControlAnswer, ControlRequest

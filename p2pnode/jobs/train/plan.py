@@ -6,7 +6,7 @@ import numpy as np
 from blake3 import blake3
 
 from ...compression.weights import to_units
-from ...config.task_choice import TaskChoice
+from ...config.options import TaskChoice
 from ...merging.deltaset.accumulate import weights_hash
 from ...merging.policy import MakePolicy
 from ...merging.registry import check_settings, policy_named

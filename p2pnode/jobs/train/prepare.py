@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...compression.selectors.importance import Beside, inline
 from ...compression.weights import to_units
-from ...config.task_choice import TaskChoice
+from ...config.options import TaskChoice
 from ...merging.deltaset.lineage import circle_lineage
 from ...merging.policy import Policy, PolicySetup
 from ...network.base import Seconds

@@ -6,21 +6,47 @@ A private offset on what the node trains and exports; the set itself, its hash a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...compression.weights import Floats, Units, from_units
+from ...compression.weights import Floats, Units, WeightLayout, from_units
 from ..policy import Arrays
 from .accumulate import apply, unapply
-from .entry import delta_of
-from .influence import added_by
+from .entry import Entry, SetRules, delta_of
+from .exchange import bytes_array
 from .log import Change
-from .messages import bytes_array
 from .set import DeltaSet
+
+
+def added_by(deltas: DeltaSet, peer: str) -> Units:
+    """The sum of a peer's kept entries. `units - added_by` removes its influence to first order (a private offset)."""
+    total = np.zeros(deltas.rules.size, np.int32)
+    for entry in deltas.log:
+        if entry.peer == peer:
+            apply(total, delta_of(entry, deltas.rules))
+    return total
+
+
+def attribute(entries: Iterable[Entry], rules: SetRules, layout: WeightLayout) -> dict[str, dict[str, int]]:
+    """Σ|v| in units by author and layer, over the entries given."""
+    places = layout.layers()
+    names = list(places)
+    borders = np.array([places[name].start for name in names])
+    shares: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        delta = delta_of(entry, rules)
+        layers = np.searchsorted(borders, delta.indices, side="right") - 1
+        sums = np.zeros(len(names), np.int64)
+        np.add.at(sums, layers, np.abs(delta.values).astype(np.int64))
+        mine = shares.setdefault(entry.peer, dict.fromkeys(names, 0))
+        for name, value in zip(names, sums.tolist(), strict=True):
+            mine[name] += value
+    return shares
+
 
 EVERYTHING = slice(None)
 _PEERS, _OFFSET = "left out/peers", "left out/offset"

@@ -7,16 +7,73 @@ entry that breaks the rules ends its chain. `EntrySet` only keeps entries; what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from blake3 import blake3
 
-from .entry import MARK_BYTES, NO_HASH, Chain, Entry, EntryClaim, SetRules, check_entry, claim_id, claim_of, entry_id
-from .forks import ForkProof, prove, read_proof
-from .heads import MAX_CHAINS, Heads, Span, encode_heads
-from .waiting import Waiting
+from .entry import (
+    MARK_BYTES,
+    NO_HASH,
+    Chain,
+    Entry,
+    EntryClaim,
+    ForkProof,
+    SetRules,
+    check_entry,
+    claim_id,
+    claim_of,
+    entry_id,
+    prove,
+    read_proof,
+)
+from .heads import MAX_CHAINS, Heads, Span, covered_by, encode_heads
+
+MAX_WAITING = 256
+MAX_WAITING_BYTES = 16 << 20
+
+
+class Waiting:
+    """A bounded store by chain and seq; when full, the ones furthest ahead go first: they can be asked for again."""
+
+    def __init__(self, most: int = MAX_WAITING, most_bytes: int = MAX_WAITING_BYTES) -> None:
+        self._entries: dict[Chain, dict[int, Entry]] = {}
+        self._most, self._most_bytes = most, most_bytes
+        self._count = self._bytes = 0
+
+    def get(self, chain: Chain, seq: int) -> Entry | None:
+        return self._entries.get(chain, {}).get(seq)
+
+    def put(self, entry: Entry) -> None:
+        self.take(entry.chain, entry.seq)
+        self._entries.setdefault(entry.chain, {})[entry.seq] = entry
+        self._count += 1
+        self._bytes += len(entry.payload)
+        while self._count > self._most or self._bytes > self._most_bytes:
+            self.take(*self._furthest())
+
+    def take(self, chain: Chain, seq: int) -> None:
+        """Remove an entry, if it is there."""
+        of_chain = self._entries.get(chain, {})
+        entry = of_chain.pop(seq, None)
+        if entry is None:
+            return
+        self._count -= 1
+        self._bytes -= len(entry.payload)
+        if not of_chain:
+            del self._entries[chain]
+
+    def cut(self, chain: Chain, first: int) -> None:
+        """Remove a chain's entries from seq `first` on."""
+        for seq in [seq for seq in self._entries.get(chain, {}) if seq >= first]:
+            self.take(chain, seq)
+
+    def _furthest(self) -> tuple[Chain, int]:
+        """The last entry of the chain that has most waiting."""
+        chain = max(self._entries, key=lambda chain: (len(self._entries[chain]), chain))
+        return chain, max(self._entries[chain])
+
 
 EntryVerdict = Literal["added", "known", "gap", "fork", "refused"]
 
@@ -279,3 +336,23 @@ class EntrySet:
     def _ids(self, chain: Chain) -> list[bytes]:
         log = self._logs.get(chain)
         return log.ids if log is not None else []
+
+
+KEPT = 64  # entries of each chain that stay although a snapshot covers them
+COPIES = 2  # others that must have an author's own entries before it may drop them
+
+
+def droppable(heads: Heads, snapshot: Heads, own: str, others: Sequence[Heads], kept: int = KEPT) -> dict[Chain, int]:
+    """Up to which seq of each chain entries may be dropped at `heads` (for `EntrySet.drop`).
+
+    Only what `snapshot` covers goes, the last `kept` stay, and of the chains of `own` (our peer id) only what COPIES of
+    the `others` have by their heads.
+    """
+    until = {}
+    for chain, head in heads.items():
+        last = min(snapshot.get(chain, 0), head - kept)
+        if chain.peer == own:
+            last = min(last, covered_by(heads, chain, others, COPIES))
+        if last > 0:
+            until[chain] = last
+    return until

@@ -31,14 +31,12 @@ from .author import Author, Draft
 from .bridges import BridgeDraft, Bridges, sign_bridge
 from .correction import Correction
 from .entry import UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
-from .exchange import agreed, changes, push, question, reply
+from .exchange import EntryBatch, agreed, changes, decode_deltas, encode_deltas, push, question, reply
 from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
-from .log import Change
-from .messages import EntryBatch, decode_deltas, encode_deltas
-from .past import SnapshotReader, adopted, first_free_incarnation
-from .retention import droppable
+from .log import Change, droppable
 from .set import DeltaSet
+from .snapshots import SnapshotReader, adopted, first_free_incarnation
 from .state import DeltaSetOptions, set_arrays, set_from, tuning_of
 
 DROP_EVERY = 16  # merges

@@ -14,8 +14,7 @@ import numpy as np
 from ...compression.weights import Floats, Units, from_units
 from . import checksum
 from .accumulate import apply, unapply, weights_hash
-from .entry import Chain, Entry, EntryClaim, SetRules, delta_of
-from .forks import ForkProof
+from .entry import Chain, Entry, EntryClaim, ForkProof, SetRules, delta_of
 from .log import Change, EntrySet
 
 

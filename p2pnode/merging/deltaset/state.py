@@ -17,8 +17,8 @@ from ...wire.types import HASH_BYTES
 from ..policy import Arrays
 from ..values import setting
 from .entry import Chain, Entry, SetRules, decode_entry, encode_entry
+from .exchange import bytes_array
 from .heads import decode_heads, encode_heads
-from .messages import bytes_array
 from .set import DeltaSet
 
 

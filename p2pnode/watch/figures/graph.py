@@ -15,8 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 
 from ...wire.ids import short
-from ..graph import ExchangeView, PeerGraph
-from ..groups import COLOURS, OTHERS, colours_of, groups_of, headline, names_of
+from ..graph import COLOURS, OTHERS, ExchangeView, PeerGraph, colours_of, groups_of, headline, names_of
 from ..layout import GraphLayout, lay_out
 from ..text import clean
 from .drawing import ALIKE, FAINT, INK, NAMES_UP_TO, Drawing, plain_frame, time_unit

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ...similarity.communities import Communities
-from ..graph import PeerGraph
-from ..groups import COLOURS, OTHERS, names_of
+from ..graph import COLOURS, OTHERS, PeerGraph, names_of
 from ..similarity import communities_of, similarity_of
 from .drawing import ALIKE, INK, NAMES_UP_TO, Drawing, plain_frame, said_instead
 

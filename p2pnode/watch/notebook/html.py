@@ -7,8 +7,7 @@ import html
 from collections.abc import Mapping, Sequence
 
 from ...wire.ids import short
-from ..graph import PeerGraph, PeerView
-from ..groups import OTHERS, colours_of, groups_of, headline
+from ..graph import OTHERS, PeerGraph, PeerView, colours_of, groups_of, headline
 from ..layout import lay_out
 from ..text import clean
 

@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 from p2pnode.compression.weights import Floats
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.config.until import Until
 from p2pnode.discovery.announcing import SelfDescription
 from p2pnode.discovery.membership import Membership

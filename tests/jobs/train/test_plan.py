@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from p2pnode.config.task_choice import TaskChoice
+from p2pnode.config.options import TaskChoice
 from p2pnode.jobs.train.plan import follow_plan
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.run import TrainPlan

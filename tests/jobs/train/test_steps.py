@@ -20,8 +20,8 @@ from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.steps import MOST, RoundSteps, split_steps
 from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
+from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.lineage import circle_lineage
-from p2pnode.merging.deltaset.messages import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named

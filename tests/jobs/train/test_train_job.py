@@ -19,7 +19,7 @@ from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, SHARE, Cadence
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.options import Terms
 from p2pnode.merging.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry
-from p2pnode.merging.deltaset.messages import EntryBatch, encode_deltas
+from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm

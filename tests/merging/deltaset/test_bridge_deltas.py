@@ -9,7 +9,7 @@ from chains import entry, set_of
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import MAX_UNITS, Units
 from p2pnode.merging.deltaset.accumulate import apply
-from p2pnode.merging.deltaset.bridge_deltas import (
+from p2pnode.merging.deltaset.bridges import (
     COARSE,
     bridge_delta,
     bridge_entries,
@@ -20,7 +20,7 @@ from p2pnode.merging.deltaset.bridge_deltas import (
     union_delta,
 )
 from p2pnode.merging.deltaset.entry import BRIDGE
-from p2pnode.merging.deltaset.retention import KEPT
+from p2pnode.merging.deltaset.log import KEPT
 
 RNG = np.random.default_rng(8)
 THEN = RNG.integers(-(1 << 20), 1 << 20, 10_000).astype(np.int32)

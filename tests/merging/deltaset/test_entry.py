@@ -17,6 +17,7 @@ from p2pnode.merging.deltaset.entry import (
     BRIDGE,
     UNION,
     EntryFacts,
+    ForkProof,
     Mark,
     check_entry,
     claim_id,
@@ -25,10 +26,11 @@ from p2pnode.merging.deltaset.entry import (
     delta_of,
     encode_entry,
     entry_id,
+    prove,
     read_claim,
+    read_proof,
     rules_for,
 )
-from p2pnode.merging.deltaset.forks import ForkProof, prove, read_proof
 from tests.compression.dense import dense_delta
 
 WHOLE = entry(0, None, 3, facts=EntryFacts(0.5, 640, 0.01, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))

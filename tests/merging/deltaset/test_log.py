@@ -8,12 +8,9 @@ from chains import AUTHORS, RULES, alike, chain, deliver, delta, entry, name, se
 
 from p2pnode.compression.codec import CODECS, RICE
 from p2pnode.merging.deltaset import log as log_module
-from p2pnode.merging.deltaset.entry import Entry, entry_id
-from p2pnode.merging.deltaset.forks import ForkProof, prove, read_proof
+from p2pnode.merging.deltaset.entry import Entry, ForkProof, entry_id, prove, read_proof
 from p2pnode.merging.deltaset.heads import Span
-from p2pnode.merging.deltaset.log import EntrySet
-from p2pnode.merging.deltaset.retention import droppable
-from p2pnode.merging.deltaset.waiting import Waiting
+from p2pnode.merging.deltaset.log import EntrySet, Waiting, droppable
 
 CHAIN = chain(0, 6)
 TAIL = chain(0, 2, seed=9, after=CHAIN[2])

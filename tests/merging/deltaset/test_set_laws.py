@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import MAX_UNITS, WeightLayout
 from p2pnode.merging.deltaset.accumulate import apply, in_range, unapply, weights_hash
+from p2pnode.merging.deltaset.attribution import added_by, attribute
 from p2pnode.merging.deltaset.entry import Entry
 from p2pnode.merging.deltaset.heads import Span, missing
-from p2pnode.merging.deltaset.influence import added_by, attribute
 from p2pnode.merging.deltaset.set import DeltaSet
 from tests.compression.dense import dense_delta
 

@@ -17,8 +17,7 @@ from p2pnode.compression.weights import Units
 from p2pnode.discovery.admission import Admission
 from p2pnode.jobs.train.prepare import catch_up
 from p2pnode.merging.deltaset.entry import encode_entry
-from p2pnode.merging.deltaset.exchange import push
-from p2pnode.merging.deltaset.messages import EntryBatch, encode_deltas
+from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas, push
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.merging.snapshots.driver import Snapshots

@@ -100,7 +100,7 @@ async def test_strangers_are_refused_and_the_token_steers() -> None:
     node = FakeNode()
     async with served(node, "127.0.0.1", 0) as place:
         assert (await get(place, "api/view", Host="evil.example"))[0] == 403
-        assert (await get(place, "api/view", PolicySetup="http://evil.example"))[0] == 403
+        assert (await get(place, "api/view", Origin="http://evil.example"))[0] == 403
         assert await post(place, "api/leave") == 403
         assert not node.left
         assert await post(place, "api/leave", Authorization=f"Bearer {place.token}") == 200
