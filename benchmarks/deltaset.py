@@ -33,6 +33,7 @@ from benchmarks.deltaset_peer import genesis, policy, publish
 from benchmarks.network import drain_stream, timed
 from benchmarks.peer import RAW_PROTOCOL, BenchServer, contact_all, open_network
 from p2pnode.discovery.admission import Admission
+from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.checkpoints import save_pause
 from p2pnode.merging.deltaset.accumulate import apply
 from p2pnode.merging.deltaset.entry import _decode_large, _decode_small, claim_of, decode_entry, delta_of
@@ -40,7 +41,6 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.merging.snapshots.fetch import Fetching
 from p2pnode.merging.snapshots.outline import Assembly, Snapshot
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import real_world
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import MemoryStorage, Part

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.common import Figures, middle, progress, run
-from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.control import ask
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeStatus
 

@@ -25,9 +25,9 @@ import uvloop
 
 from benchmarks.network import HashingSink
 from p2pnode.discovery.admission import Admission
+from p2pnode.discovery.services import make_services
 from p2pnode.network.base import Payload, StreamLimits
 from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import real_world
 from p2pnode.shards.driver import ShardDriver
 from p2pnode.shards.files import ShardFiles

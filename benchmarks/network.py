@@ -31,8 +31,9 @@ from p2pnode.discovery.directory import Directory
 from p2pnode.discovery.directory_tree import key_at
 from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, StreamLimits
-from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.control import ask
 from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeStatus
 

@@ -14,10 +14,10 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
 from p2pnode.watch.dashboard.server import PageAddress, served
+from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import (
     ExchangeRow,

@@ -23,9 +23,8 @@ from benchmarks.common import Figures, progress, read_sizes, run
 from benchmarks.members import TAG, Member
 from p2pnode.discovery.announcing import ANNOUNCE_TTL, SelfDescription
 from p2pnode.discovery.membership import ANNOUNCE_PERIOD, Membership
-from p2pnode.network.base import Seconds
+from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimNetwork, SimSwarm
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES
 from p2pnode.simulate import SimClock, identity_of, run_sim
@@ -48,6 +47,7 @@ from p2pnode.wire.messages import (
     encode_message,
 )
 from p2pnode.wire.records import SignedRecord
+from p2pnode.wire.types import Seconds
 
 SIZES = (100, 500, 2_000, 5_000)
 SIZES_QUICK = (100, 1_000)

@@ -19,13 +19,13 @@ import hivemind
 import torch
 from hivemind.compression import Float16Compression
 
-from p2pnode.jobs.train.checkpoints import SHARE
 from p2pnode.jobs.train.prepare import fixed_rows
 from p2pnode.node.entrance import DataPart
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.optimizers import AdamW, Sgd
 from p2pnode.tasks.task import Task, length
 from p2pnode.training.batches import Batches
+from p2pnode.training.cadence import SHARE
 from p2pnode.training.evaluation import FEW, next_count, spread
 from p2pnode.training.host import ModelHost, build_model
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.swarm_net import Links
-from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.control import ask
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeStatus, TrainStatus
 

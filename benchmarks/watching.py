@@ -33,9 +33,10 @@ import psutil
 
 from benchmarks.common import Figures, middle, percentile, progress, run
 from benchmarks.pretend import PretendNode, serving
-from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.control import ask
 from p2pnode.watch.dashboard import feed
 from p2pnode.watch.history import MOST
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
 
 PEERS, MANY = 64, 500

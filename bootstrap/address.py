@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from p2pnode.cli.load import load
-from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.control import ask
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem, P2pnodeError, UsageError
 
 

@@ -18,7 +18,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.control import ask
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeStatus, TrainStatus
 

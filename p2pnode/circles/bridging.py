@@ -6,18 +6,18 @@ from collections import Counter
 from typing import NamedTuple
 
 from ..discovery.admission import Admission
+from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..merging.deltaset.bridges import BridgeDraft
 from ..merging.deltaset.lineage import circle_lineage, is_split_off
 from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.policy import Policy
-from ..network.base import Seconds
-from ..node.assemble import Services
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import Bridge, Exchanged
+from ..wire.types import Seconds
 from .trust import LEAST_MEMBERS
 
 BRIDGE_TIMEOUT: Seconds = 10.0

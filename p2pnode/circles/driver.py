@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..compression.weights import Floats
+from ..discovery.services import Services
 from ..jobs.train.checkpoints import Checkpoints
 from ..jobs.train.exchange import ExchangeLoop
 from ..merging.deltaset.bridges import BridgeDraft
@@ -24,7 +25,6 @@ from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import Unsuited
 from ..merging.snapshots.outline import Snapshot
-from ..node.assemble import Services
 from ..training.newcomer_probe import NewcomerProbe
 from ..training.progress import TrainProgress
 from ..training.trainer import Trainer

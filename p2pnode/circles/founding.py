@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..discovery.admission import Admission
+from ..discovery.services import Services
 from ..merging.deltaset.lineage import CircleFounding, read_found
-from ..network.base import Seconds
-from ..node.assemble import Services
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import CircleIs, GetCircle
+from ..wire.types import Seconds
 from .current import CurrentCircle
 
 MOST_ASKED = 3  # members of a circle

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from ..discovery.services import Services
 from ..jobs.train.exchange import ExchangeLoop
 from ..merging.deltaset.lineage import CircleFounding, is_split_off, splits
 from ..merging.deltaset.policy import DeltaSetPolicy
-from ..node.assemble import Services
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId

@@ -29,12 +29,13 @@ from ..network.base import Payload
 from ..network.libp2p.daemon import HIVEMIND, find_p2pd
 from ..network.libp2p.hivemind import HivemindNetwork, NetworkOptions
 from ..network.libp2p.ports import PortLease
-from ..node.control import ControlRequest, ask
+from ..node.control import ask
 from ..node.entrance import load_saved
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage, write_whole
 from ..watch.text import clean, one_line
 from ..wire.addresses import Address, host_and_port, parse_address
+from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, UsageError
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import Ping, Pong, decode_answer, encode_message

@@ -8,9 +8,10 @@ from typing import Literal
 
 from ..config.options import NO_LIMITS, Config
 from ..config.resolve import changed
-from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
+from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.entrance import last_run
 from ..storage.files import DiskStorage
+from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.run import TrainPlan
 

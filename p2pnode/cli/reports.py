@@ -18,13 +18,14 @@ from ..config.resolve import Resolved, unknown_variables
 from ..config.until import Until
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
-from ..node.control import WORK_LIMIT, ControlRequest, NotRunning, ask
+from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..runtime.limits import Schedule
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
 from ..watch.terminal.tables import peers_table
 from ..watch.text import clean, duration, learning_words, machine_words, partner_words, shard_words, size, why
 from ..wire.addresses import Address
+from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.ids import short
 from ..wire.run import RunAccess

@@ -6,8 +6,8 @@ import math
 import re
 from math import inf
 
-from ..network.base import Seconds
 from ..wire.errors import UsageError
+from ..wire.types import Seconds
 
 _NUMBER = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z/]*)")
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "min": 60.0, "h": 3600.0}

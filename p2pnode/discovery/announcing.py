@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..network.base import Seconds
-from ..node.assemble import Services
 from ..wire.addresses import Address, useful
 from ..wire.errors import NetworkDown
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, Welcome, encode_message
 from ..wire.records import SignedRecord, sign_record
+from ..wire.types import Seconds
 from .directory import Directory
+from .services import Services
 
 ANNOUNCE_TTL: Seconds = 400.0
 MOMENT: Seconds = 0.01

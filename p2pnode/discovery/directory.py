@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import random
 
-from ..network.base import Seconds
 from ..wire.errors import PeerMisbehaved
 from ..wire.ids import PeerId
 from ..wire.messages import Announcement, decode_announcement, encode_message
 from ..wire.records import SignedRecord
+from ..wire.types import Seconds
 from .directory_tree import ROOMY, key_at, next_depth, path_elsewhere, path_of, should_rise, tree_goes_on
 from .records import Pick, Published, Records
 

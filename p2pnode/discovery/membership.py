@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field, replace
 
-from ..network.base import Health, Seconds
-from ..node.assemble import Services
+from ..network.base import Health
 from ..wire.addresses import Address
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Welcome
+from ..wire.types import Seconds
 from .announcing import Announcer, SelfDescription
+from .services import Services
 from .table import in_a_crowd
 
 CONTACT_TIMEOUT: Seconds = 8.0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..network.base import Network, Seconds
+from ..network.base import Network
 from ..wire.errors import PeerError, PeerMisbehaved
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import Find, FoundRecords, Message, Store, Stored, decode_answer, encode_message
@@ -25,6 +25,7 @@ from ..wire.records import (
     sign_record,
     why_refused,
 )
+from ..wire.types import Seconds
 
 REPLICAS = 5
 READERS = 3

@@ -16,8 +16,8 @@ from blake3 import blake3
 
 from ..wire.addresses import Address
 from ..wire.ids import PeerId
+from ..wire.types import Seconds
 
-Seconds = float
 KIB = 1024
 CHUNK_BYTES = 512 * KIB
 MAX_CHUNK_BYTES = 1024 * KIB

@@ -14,12 +14,12 @@ import stat
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem, UsageError
-from ..wire.status import MergeRow, NodeStatus, ShardRow
+from ..wire.status import NodeStatus
 
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 MAX_REQUEST_BYTES = 4096
@@ -28,34 +28,7 @@ MAX_CONNECTIONS = 16
 TIME_LIMIT = 5.0
 WORK_LIMIT = 120.0  # for what has to wait for a round under way, or writes a large file
 
-Order = Callable[["ControlRequest"], Awaitable["ControlAnswer"]]  # LocalProblem or UsageError when it cannot be done
-
-
-class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked of the node."""
-
-    do: Literal[
-        "status", "leave", "export", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume", "limits",
-    ]  # fmt: skip
-    file: str = ""  # to export to, an absolute path
-    ema: bool = False  # export the average over rounds
-    peer: str = ""  # to leave out: its id, the end of it, or its name
-    shard: str = ""  # whose journey is asked for; "": all shards, without journeys
-    limits: dict[str, str | bool | float] = {}  # to change, by the names of their flags; `off` is no limit
-
-
-class ControlAnswer(msgspec.Struct, frozen=True):
-    """`problem` says why not; else `status` is there when it was asked for, and `said` tells what was done."""
-
-    problem: str = ""
-    status: NodeStatus | None = None
-    said: str = ""
-    merges: tuple[MergeRow, ...] = ()  # the log, newest last
-    blame: dict[str, dict[str, float]] = {}  # by author and layer, the share of what was added there
-    shards: tuple[ShardRow, ...] = ()
-    fingerprints: dict[str, bytes] = {}  # by peer, as announced
-    manifest: bytes = b""  # of the run, signed; with the fingerprints
-    refused: bool = False  # the request was understood, and could not be done
+Order = Callable[[ControlRequest], Awaitable[ControlAnswer]]  # LocalProblem or UsageError when it cannot be done
 
 
 class NotRunning(LocalProblem):

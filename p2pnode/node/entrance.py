@@ -14,7 +14,7 @@ import msgspec
 from ..config.options import NO_LIMITS, GuestSettings, TaskChoice
 from ..config.until import Until
 from ..discovery.membership import Membership
-from ..network.base import Seconds
+from ..discovery.services import Services
 from ..runtime.calls import Calls
 from ..storage.files import Storage
 from ..wire.addresses import Address, parse_address
@@ -22,7 +22,7 @@ from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, 
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
 from ..wire.run import KEY_BYTES, Manifest, RunAccess, TrainPlan, read_manifest, run_id, sign_manifest
-from .assemble import Services
+from ..wire.types import Seconds
 
 STATE_FILE = "run.json"
 

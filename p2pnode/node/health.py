@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 
-from ..network.base import Seconds
 from ..runtime.limiter import Limiter
 from ..runtime.seams import Seams
 from ..wire.errors import LocalProblem
 from ..wire.status import NodeEvent
+from ..wire.types import Seconds
 
 STALLED: Seconds = 120.0  # without a local step, and the time of STEPS of them
 STEPS = 20

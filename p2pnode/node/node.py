@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 
 from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
+from ..discovery.services import make_services
 from ..discovery.table import Peer
-from ..network.base import Health, Network, Seconds
+from ..network.base import Health, Network
 from ..network.cancelling import cancelled
 from ..runtime.limiter import GUEST_ORDERS
 from ..runtime.seams import Seams
+from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem, UsageError
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import ViewIs
 from ..wire.records import SignedRecord
 from ..wire.run import Manifest, RunAccess, TrainPlan, read_manifest
 from ..wire.status import Condition, NodeEvent, NodeStatus, PeerRow
-from .assemble import make_services
-from .control import ControlAnswer, ControlRequest
+from ..wire.types import Seconds
 from .entrance import Entrance, NodeSettings
 from .health import HealthMonitor
 from .peer_states import StatePoller, condition_in_words, exchange_rows, invitation, peer_row, view_of

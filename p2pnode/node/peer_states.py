@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..wire.addresses import Address
 from ..wire.ids import PeerId
 from ..wire.messages import ViewIs
 from ..wire.run import RunAccess, invite
 from ..wire.status import Condition, ExchangeRow, Kinship, PeerRow
-from .assemble import Services
 
 if TYPE_CHECKING:
     from ..merging.deltaset.entry import EntryFacts
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 import asyncio
 import contextlib
 
-from ..network.base import Seconds
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.messages import GetView, ViewExchange
 from ..wire.status import TrainStatus
+from ..wire.types import Seconds
 
 if TYPE_CHECKING:  # what learns needs numpy; who only watches does not
     from ..training.progress import TrainProgress

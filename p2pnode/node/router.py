@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..discovery.admission import check_proof
+from ..discovery.services import Services
 from ..network.base import Payload
 from ..runtime.calls import URGENT
 from ..runtime.throttle import PATIENCE
@@ -37,7 +38,6 @@ from ..wire.messages import (
 )
 from ..wire.records import SignedRecord
 from ..wire.run import RunAccess
-from .assemble import Services
 
 
 class Desk(Protocol):

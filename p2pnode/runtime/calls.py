@@ -1,18 +1,16 @@
-"""Calls to peers with everything a call teaches: latency, rate, standing, swarm time, traffic."""
+"""Calls to peers. Every call is counted, limited, and reported to an observer: latency, failures, faults, time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from ..discovery.reputation import Reputation
-from ..discovery.swarm_time import SwarmClock
-from ..discovery.table import PeerTable
-from ..network.base import Clock, Network, Seconds, Sink, StreamLimits
+from ..network.base import Clock, Network, Sink, StreamLimits
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import Hello, Message, Ping, Pong, StreamRequest, decode_answer, encode_message
 from ..wire.status import Traffic
+from ..wire.types import Seconds
 from .throttle import Throttles
 
 CALL_TIMEOUT: Seconds = 5.0
@@ -35,20 +33,25 @@ class TrafficCount:
         return Traffic(self.sent_bytes, self.received_bytes, self.calls_made, self.calls_served, self.refused)
 
 
-class Calls:
-    """Asks peers things. Remembers in `last_heard` when any peer last answered: the only proof of being connected."""
+class CallObserver(Protocol):
+    """Is told what calls teach about peers."""
 
-    def __init__(
-        self, network: Network, clock: Clock, swarm_clock: SwarmClock, table: PeerTable, reputation: Reputation
-    ) -> None:
+    def answered(self, peer: PeerId, seconds: Seconds, transferred: int) -> None: ...
+    def failed(self, peer: PeerId) -> None: ...
+    def misbehaved(self, peer: PeerId, reason: str) -> None: ...
+    def reported_time(self, peer: PeerId, time: float, seconds: Seconds) -> None: ...
+
+
+class Calls:
+    """Sends requests to peers. `last_heard` is when any peer last answered: the only proof of being connected."""
+
+    def __init__(self, network: Network, clock: Clock, observer: CallObserver) -> None:
         self.last_heard: float | None = None
         self.traffic = TrafficCount()
         self.throttles = Throttles(clock)
         self._network = network
         self._clock = clock
-        self._swarm_clock = swarm_clock
-        self._table = table
-        self._reputation = reputation
+        self._observer = observer
 
     async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
         """The peer's answer. PeerError as the network says; NetworkDown leaves the peer's record alone."""
@@ -66,13 +69,13 @@ class Calls:
             self._heard(peer, begun, len(data) + len(raw))
             return decode_answer(raw, expected)
         except PeerMisbehaved as fault:
-            self._reputation.fault(peer, str(fault), self._clock.monotonic())
+            self._observer.misbehaved(peer, str(fault))
             raise
         except PeerRefused:
             self._heard(peer, begun)
             raise
         except PeerError:
-            self._table.failed(peer)
+            self._observer.failed(peer)
             raise
 
     async def fetch(self, peer: PeerId, request: StreamRequest, sink: Sink, limits: StreamLimits) -> None:
@@ -91,10 +94,9 @@ class Calls:
             pong = await self.ask(peer, Ping(), Pong, timeout)
         except (PeerError, NetworkDown):
             return None
-        self._swarm_clock.report(peer, pong.time, self._clock.monotonic() - begun)
+        self._observer.reported_time(peer, pong.time, self._clock.monotonic() - begun)
         return pong
 
-    def _heard(self, peer: PeerId, begun: float, count: int = 0) -> None:
-        now = self._clock.monotonic()
-        self.last_heard = now
-        self._table.heard(peer, now, now - begun, count)
+    def _heard(self, peer: PeerId, begun: float, transferred: int = 0) -> None:
+        self.last_heard = self._clock.monotonic()
+        self._observer.answered(peer, self.last_heard - begun, transferred)

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 
 from ..config.options import NO_LIMITS, GuestSettings
 from ..config.resolve import changed
-from ..network.base import Seconds
-from ..node.control import ControlAnswer, ControlRequest
+from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.status import Guest, Machine
+from ..wire.types import Seconds
 from .events import Events
 from .limits import MachineSituation, Use, first_duty, next_duty, noticed, pause_after, resting
 from .seams import Seams

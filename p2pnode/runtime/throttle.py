@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from ..network.base import Clock, Seconds
+from ..network.base import Clock
 from ..wire.errors import PeerRefused
+from ..wire.types import Seconds
 from .limits import Rules
 
 BURST = 1.0  # seconds' worth that may go at once

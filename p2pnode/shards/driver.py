@@ -14,13 +14,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..discovery.admission import Admission
-from ..network.base import Payload, Seconds
+from ..discovery.services import Services
+from ..network.base import Payload
 from ..network.cancelling import cancelled
-from ..node.assemble import Services
 from ..wire.errors import LocalProblem
 from ..wire.ids import PeerId
 from ..wire.messages import GetShard, ShardsSynced, SyncShards
 from ..wire.status import ShardRow
+from ..wire.types import Seconds
 from .files import ShardFiles
 from .handoff.state import Drop, Give, HandoffEvent, Renew, holder, is_mine, is_sole_keeper, unconfirmed
 from .maintenance import CareRules, ShardMaintenance

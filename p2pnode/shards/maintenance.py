@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from blake3 import blake3
 
-from ..network.base import Seconds
 from ..wire.ids import PeerId
+from ..wire.types import Seconds
 from .handoff.certificate import copies_wanted
 from .handoff.state import ClaimShard, Drop, HandoffEvent, Renew, ShardState, TakeOver, is_mine, unconfirmed
 from .store import ShardStore, StoredShard

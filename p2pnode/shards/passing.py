@@ -12,13 +12,13 @@ import numpy as np
 
 from ..discovery.admission import Admission
 from ..discovery.link_rate import LinkRate
+from ..discovery.services import Services
 from ..jobs.train.shard_work import ShardTraining
-from ..network.base import Seconds
-from ..node.assemble import Services
 from ..similarity.driver import PeerSimilarity
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
+from ..wire.types import Seconds
 from .driver import ShardDriver
 from .route import RouteRules, ShardCandidate, Shipment, choose_shipment
 

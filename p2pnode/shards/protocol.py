@@ -14,11 +14,11 @@ import msgspec
 from blake3 import blake3
 
 from ..discovery.admission import Admission
-from ..network.base import Seconds
-from ..node.assemble import Services
+from ..discovery.services import Services
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS, ShardsSynced, SyncShards
+from ..wire.types import Seconds
 from .handoff.certificate import certificate_id
 from .handoff.messages import AnyMessage, Kept, Offer, Refusal, about, check_handoff, decode_handoff, encode_handoff
 from .handoff.state import Meet, Received, ShardState, is_mine, unconfirmed

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import msgspec
 
 from ..discovery.admission import Admission
-from ..network.base import MemorySink, Payload, Seconds, StreamLimits
-from ..node.assemble import Services
+from ..discovery.services import Services
+from ..network.base import MemorySink, Payload, StreamLimits
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import GetShard
-from ..wire.types import decoded
+from ..wire.types import Seconds, decoded
 from .handoff.certificate import Certificate, check_offer, is_offer
 from .handoff.messages import Certified, check_handoff
 from .handoff.state import BytesArrived, NotFetched, Received, may_have, sources

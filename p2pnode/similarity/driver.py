@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ..circles.advice import Advice, Declared, advise
 from ..discovery.admission import Admission
 from ..discovery.reputation import PartnerRecord
+from ..discovery.services import Services
 from ..discovery.table import Peer
-from ..network.base import Seconds
-from ..node.assemble import Services
 from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import NeighboursAre, SwapNeighbours
 from ..wire.records import SignedRecord
 from ..wire.status import Kinship
+from ..wire.types import Seconds
 from .annealing import Aim, bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
 from .fingerprint import Row, comparable, read_fingerprint, similarity

@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 
 from ..config.options import TaskChoice
 from ..config.units import read_rate, read_seconds, read_speeds
-from ..network.base import Seconds
 from ..network.sim import Fault, Links, churn_faults
 from ..network.sim.virtual_time import run_virtual
 from ..wire.errors import UsageError
 from ..wire.run import Aim
+from ..wire.types import Seconds
 from .compute import one_thread
 from .process import SimClock
 from .recording import Recording

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from ..network.base import Seconds
 from ..network.sim import SimNetwork
 from ..node.node import Node
 from ..storage.files import MemoryStorage, Part
+from ..wire.types import Seconds
 from .compute import SimCompute
 from .scenario import EPOCH
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..network.base import Seconds
 from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
 from ..wire.status import NodeStatus
+from ..wire.types import Seconds
 
 if TYPE_CHECKING:
     from ..jobs.train.job import TrainJob

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from ..circles.advice import MAX_CIRCLE
 from ..config.options import TaskChoice
 from ..merging.registry import check_settings
-from ..network.base import Seconds
 from ..network.sim import Fault, Links
 from ..node.entrance import DataPart
 from ..node.node import NodeSettings
@@ -18,6 +17,7 @@ from ..shards.split import parse_split
 from ..similarity.partners import RANGES, partner_settings, without_partner_settings
 from ..wire.errors import UsageError
 from ..wire.ids import Identity, sha256
+from ..wire.types import Seconds
 
 EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
 BY_ITSELF = 0

@@ -6,7 +6,6 @@ import asyncio
 import random
 from dataclasses import replace
 
-from ..network.base import Seconds
 from ..network.sim import SimSwarm
 from ..node.node import Node, NodeSettings
 from ..runtime.seams import Seams, inline, open_model_host
@@ -14,6 +13,7 @@ from ..storage.files import MemoryStorage
 from ..wire.addresses import Address
 from ..wire.errors import P2pnodeError
 from ..wire.status import NodeEvent, NodeStatus
+from ..wire.types import Seconds
 from .compute import SharedHosts, SimCompute
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..network.base import Seconds
 from ..watch.graph import PeerGraph, edges, in_circles, peer_of
 from ..watch.history import PictureHistory
 from ..watch.similarity import annealed, with_likeness
 from ..wire.run import read_manifest
 from ..wire.status import ShardRow
+from ..wire.types import Seconds
 from .recording import Recording
 from .result import MB, CurveCollector, NodeSummary
 from .scenario import EPOCH, SimTraining

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from ..compression.weights import Floats
-from ..jobs.train.checkpoints import SHARE, Cadence
-from ..network.base import Seconds
 from ..tasks.task import Evaluation, Samples, length, rows
+from ..wire.types import Seconds
+from .cadence import SHARE, Cadence
 from .trainer import Trainer
 
 FEW = 64  # test samples, at the first look and at the least

@@ -6,9 +6,9 @@ whatever the data are (docs/log.md). The steps are thrown away; a newcomer goes 
 
 from __future__ import annotations
 
-from ..network.base import Seconds
-from ..node.assemble import Services
+from ..discovery.services import Services
 from ..wire.errors import LocalProblem
+from ..wire.types import Seconds
 from .fingerprinter import Fingerprinter
 from .rounds import lam_for
 from .trainer import Trainer

@@ -9,11 +9,11 @@ import msgspec
 
 from ..config.until import Monitor, Reached
 from ..merging.policy import MergeResult
-from ..network.base import Seconds
 from ..tasks.task import Evaluation
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from ..wire.status import ExchangeRow, MergeRow
+from ..wire.types import Seconds
 
 MAX_PARTNERS = 256
 MAX_MERGES = 500

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol, TextIO
 
 from ..config.options import OutputSettings
-from ..node.control import ControlAnswer, ControlRequest
+from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.status import NodeEvent, NodeStatus
 from .terminal.lines import line_writer
 from .text import clean, invitation, one_line

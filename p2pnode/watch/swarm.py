@@ -23,13 +23,14 @@ from types import TracebackType
 from ..config.names import friendly_name
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
-from ..node.control import ControlRequest, NotRunning, ask
+from ..node.control import NotRunning, ask
 from ..node.entrance import last_run
 from ..node.node import Node, NodeSettings
 from ..runtime.seams import real_world
 from ..storage.datadir import IDENTITY_FILE, DataDir, open_data_dir
 from ..storage.files import DiskStorage
 from ..wire.addresses import Address, parse_address
+from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.run import RunAccess
 from .graph import PeerGraph, PeerView

@@ -8,6 +8,8 @@ import msgspec
 
 from .ids import SIGNATURE_BYTES
 
+Seconds = float  # of a clock, or a duration
+
 HASH_BYTES = 32
 MAX_PLACE_BYTES = 60_000  # of a snapshot that others are asked about: some 800 chains of a delta set
 

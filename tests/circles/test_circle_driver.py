@@ -15,6 +15,7 @@ from p2pnode.circles.advice import HASTE_ROUNDS, MAX_CIRCLE, REST_ROUNDS, SETTLE
 from p2pnode.circles.driver import FOLLOW_TRIES, SPREAD_ROUNDS, CircleDriver
 from p2pnode.circles.splits import ASK_TRIES
 from p2pnode.circles.transitions import split_off
+from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import UNION
 from p2pnode.merging.deltaset.lineage import (
@@ -31,7 +32,6 @@ from p2pnode.merging.policy import RoundFacts
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.similarity.partners import PartnerChoice
 from p2pnode.simulate import SimClock

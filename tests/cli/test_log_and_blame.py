@@ -12,8 +12,8 @@ from rich.table import Table
 
 from p2pnode.cli.reports import SHOWN, blame_table, log_rows, log_table, show_blame, show_log
 from p2pnode.merging.policy import MergeResult
-from p2pnode.node.control import ControlAnswer
 from p2pnode.training.progress import MAX_MERGES, TrainProgress
+from p2pnode.wire.control import ControlAnswer
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.status import MergeRow
 from tests.watch.test_terminal import row, status

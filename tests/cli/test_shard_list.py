@@ -10,7 +10,7 @@ from rich.table import Table
 
 from p2pnode.cli import reports
 from p2pnode.cli.reports import MAX_SHARDS_SHOWN, journey_table, shards_table, show_shards
-from p2pnode.node.control import ControlAnswer
+from p2pnode.wire.control import ControlAnswer
 from p2pnode.wire.status import ShardRow, VisitRow
 
 FOX = "12D3KooWfox00001"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.node.control import ControlRequest, ask
+from p2pnode.node.control import ask
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.status import NodeStatus
 from tests.live.cli_nodes import Door, wait_for
 

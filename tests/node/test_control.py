@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from p2pnode.node import control
-from p2pnode.node.control import ControlAnswer, ControlRequest, ControlServer, NotRunning, ask, socket_path
+from p2pnode.node.control import ControlServer, NotRunning, ask, socket_path
+from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeStatus, PeerRow, Traffic
 

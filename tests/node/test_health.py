@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_services
 from p2pnode.node.health import LATELY, PREPARED, PROBE_EVERY, PROBE_FILE, STALLED, HealthMonitor
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.storage.files import MemoryStorage

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from p2pnode.discovery.reputation import CALLS_AT_ONCE, FAULTS_TO_IGNORE
+from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
-from p2pnode.node.assemble import make_services
 from p2pnode.node.router import Router
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.storage.files import MemoryStorage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2pnode.discovery.reputation import Reputation
+from p2pnode.discovery.services import PeerObserver
 from p2pnode.discovery.swarm_time import SwarmClock
 from p2pnode.discovery.table import PeerTable
 from p2pnode.network.sim import Links
@@ -21,7 +22,8 @@ SLOW = Links(latency=0.05, jitter=0.0, rate=100_000.0)
 def test_calls_measure_how_near_and_how_fast_a_peer_is() -> None:
     async def test(world: World) -> None:
         clock, table = SimClock(0.0), PeerTable(world.peer(1))
-        calls = Calls(world.networks[1], clock, SwarmClock(clock, lambda offset: None), table, Reputation())
+        observer = PeerObserver(table, Reputation(), SwarmClock(clock, lambda offset: None), clock)
+        calls = Calls(world.networks[1], clock, observer)
         word = Announcement("echo", "run", ())
         table.add(sign_record(identity_of(0, 0), "peers/run/p", encode_message(word), 1e9), word)
         for request in (Ping(), Exchange("run", "main", bytes(200_000), False, b""), Ping()):

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import pytest
 
 from p2pnode.config.options import NO_LIMITS, GuestSettings
+from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_services
-from p2pnode.node.control import ControlRequest
 from p2pnode.runtime.limiter import PAUSED_FILE, Limiter, limits_in_words
 from p2pnode.runtime.limits import parse_schedule
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem, UsageError
 from p2pnode.wire.status import Guest, Machine, NodeEvent
 from tests.jobs.train.test_train_job import ME, Setup

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from p2pnode.discovery.reputation import Reputation
+from p2pnode.discovery.services import PeerObserver
 from p2pnode.discovery.swarm_time import SwarmClock
 from p2pnode.discovery.table import PeerTable
 from p2pnode.network.base import MemorySink, Payload, StreamLimits
@@ -135,7 +136,8 @@ def test_own_calls_wait_for_the_limit_and_their_time_is_not_the_peers_fault(dire
     async def test(world: SimWorld) -> None:
         clock = SimClock(0.0)
         table, reputation = PeerTable(world.peer(1)), Reputation()
-        calls = Calls(world.networks[1], clock, SwarmClock(clock, lambda offset: None), table, reputation)
+        observer = PeerObserver(table, reputation, SwarmClock(clock, lambda offset: None), clock)
+        calls = Calls(world.networks[1], clock, observer)
         calls.throttles.follow(Rules(**{direction: 32_000.0}))
         begun = asyncio.get_running_loop().time()
         request = Exchange(PUBLIC.tag, "main", bytes(100_000), False, b"")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from p2pnode.node.control import ControlRequest
 from p2pnode.simulate import Simulation
+from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.status import TrainStatus
 from tests.scenarios.test_training import LESSON, PLAN, check_one_set, run_then_rest
 

@@ -10,10 +10,10 @@ from typing import TypeVar
 import numpy as np
 
 from p2pnode.discovery.admission import Admission
-from p2pnode.network.base import Payload, Seconds, Sink, StreamLimits, StreamResult
+from p2pnode.discovery.services import make_services
+from p2pnode.network.base import Payload, Sink, StreamLimits, StreamResult
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.shards.driver import ShardDriver
 from p2pnode.shards.files import ShardFiles
@@ -28,6 +28,7 @@ from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.messages import GetShard, Refused, SyncShards, decode_request, decode_stream_request, encode_message
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import NodeEvent
+from p2pnode.wire.types import Seconds
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 IMPATIENT = CareRules(period=1.0, meet_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)

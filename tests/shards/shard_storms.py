@@ -7,9 +7,9 @@ import random
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from p2pnode.network.base import Seconds
 from p2pnode.network.sim import Links
 from p2pnode.shards.route import Shipment
+from p2pnode.wire.types import Seconds
 from tests.shards.shard_nodes import ShardNode, Shards, play, shard
 
 SETTLED: Seconds = 50.0

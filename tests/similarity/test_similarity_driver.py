@@ -11,8 +11,8 @@ from typing import TypeVar
 import pytest
 
 from p2pnode.discovery.admission import Admission
+from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.similarity.driver import PeerSimilarity
 from p2pnode.similarity.fingerprint import HEADER_BYTES

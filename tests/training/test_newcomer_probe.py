@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
+from p2pnode.discovery.services import Services, make_services
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import Services, make_services
 from p2pnode.runtime.seams import Seams
 from p2pnode.similarity.fingerprint import read_fingerprint, similarity
 from p2pnode.simulate import SimClock

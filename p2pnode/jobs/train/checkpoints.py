@@ -11,30 +11,16 @@ import numpy as np
 from ...circles.current import CurrentCircle
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Arrays, Policy
-from ...network.base import Seconds
 from ...storage.checkpoints import Progress
+from ...training.cadence import Cadence
 from ...training.progress import TrainProgress
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem
+from ...wire.types import Seconds
 
-SHARE = 0.02  # of the time, for each of the things that training has to wait for
 SAVE_EVERY: Seconds = 10.0  # or less often
 SAVE_RATE = 0.5e6  # bytes a second that saving may write, on average
 _TRAINER = "trainer/"
-
-
-class Cadence:
-    """How often something may happen that takes time from training: every so often, and for SHARE of the time."""
-
-    def __init__(self, now: Seconds, first: Seconds) -> None:
-        self._next = now + first
-
-    def due(self, now: Seconds) -> bool:
-        return now >= self._next
-
-    def done(self, begun: Seconds, now: Seconds, least: Seconds) -> None:
-        """It happened between `begun` and `now`; not again for `least` seconds."""
-        self._next = now + max(least, (now - begun) / SHARE)
 
 
 class Checkpoints:

@@ -12,12 +12,11 @@ from ...circles.bridging import Bridging
 from ...circles.current import CurrentCircle
 from ...discovery.admission import Admission
 from ...discovery.link_rate import LinkRate
+from ...discovery.services import Services
 from ...merging.deltaset.exchange import SNAPSHOT_BYTES, decode_deltas
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...merging.snapshots.driver import Snapshots
-from ...network.base import Seconds
-from ...node.assemble import Services
 from ...similarity.driver import PeerSimilarity
 from ...training.progress import TrainProgress
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
@@ -25,6 +24,7 @@ from ...wire.ids import PeerId
 from ...wire.messages import Exchange, Exchanged
 from ...wire.records import SignedRecord
 from ...wire.run import RunAccess
+from ...wire.types import Seconds
 from .options import Terms
 
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several

@@ -17,12 +17,11 @@ from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Monitor, reached
 from ...discovery.admission import Admission
 from ...discovery.membership import Membership
+from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
 from ...merging.deltaset.pace import pace_of
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy, RoundFacts
-from ...network.base import Seconds
-from ...node.assemble import Services
 from ...runtime.events import Kind
 from ...shards.driver import ShardDriver
 from ...shards.passing import Passing
@@ -40,6 +39,7 @@ from ...wire.errors import Diverged, LocalProblem, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
 from ...wire.status import TrainStatus
+from ...wire.types import Seconds
 from .checkpoints import Checkpoints
 from .desk import Desk
 from .exchange import MODEL, ExchangeLoop

@@ -19,11 +19,11 @@ from blake3 import blake3
 from ...compression.delta import SparseDelta
 from ...compression.weights import Floats
 from ...discovery.admission import Admission
+from ...discovery.services import Services
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...merging.values import decode_values, encode_values
-from ...network.base import MemorySink, Payload, Seconds, StreamLimits
-from ...node.assemble import Services
+from ...network.base import MemorySink, Payload, StreamLimits
 from ...shards.shard import SHARD_SAMPLES
 from ...similarity.driver import PeerSimilarity
 from ...training.evaluation import spread
@@ -31,6 +31,7 @@ from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused, TaskProblem
 from ...wire.ids import PeerId, short
 from ...wire.messages import Exchanged, GetWeights, SwapAccepted, SwapModels, SwapResult
+from ...wire.types import Seconds
 from .model_swap_rules import at_home, brought, choose_swap, swap_entries, to_bring
 
 EVERY_ROUNDS = 4  # a swap, whoever began it; more seldom, what was brought is forgotten in between (docs/log.md)

@@ -9,11 +9,11 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from ...config.until import Until
+from ...discovery.services import Services
 from ...merging.deltaset.entry import NO_HASH
-from ...network.base import Seconds
-from ...node.assemble import Services
 from ...similarity.partners import PartnerSettings
 from ...wire.run import Aim, RunAccess
+from ...wire.types import Seconds
 
 
 @dataclass(frozen=True)

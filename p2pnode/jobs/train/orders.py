@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...compression.weights import WeightLayout
+from ...discovery.services import Services
 from ...merging.deltaset.attribution import attribute
 from ...merging.deltaset.policy import DeltaSetPolicy
-from ...node.assemble import Services
-from ...node.control import ControlAnswer, ControlRequest
 from ...tasks.task import Evaluation
+from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
 from ...wire.ids import short
 from .export import as_safetensors, exported, write_export

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from ...compression.selectors.importance import Beside, inline
 from ...compression.weights import to_units
 from ...config.options import TaskChoice
+from ...discovery.services import Services
 from ...merging.deltaset.lineage import circle_lineage
 from ...merging.policy import Policy, PolicySetup
-from ...network.base import Seconds
-from ...node.assemble import Services
 from ...node.entrance import DataPart, NodeSettings
 from ...runtime.events import Events
 from ...runtime.seams import ThreadCompute
@@ -26,6 +25,7 @@ from ...training.threads import choose_threads
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import Identity
 from ...wire.run import Manifest, RunAccess, TrainPlan
+from ...wire.types import Seconds
 from .exchange import MODEL
 from .job import TrainJob
 from .options import Terms

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...network.base import Seconds
 from ...shards.datum import NAMES, QUARANTINED, part, reason, state_codes, summarise
 from ...shards.driver import ShardDriver
 from ...shards.shard import Shard
@@ -15,6 +14,7 @@ from ...shards.visits import VisitHistory
 from ...training.pool import Indices, Pool
 from ...wire.errors import UsageError
 from ...wire.status import ShardRow, VisitRow
+from ...wire.types import Seconds
 from .shard_work import ShardTraining
 
 FRESH: Seconds = 4.0  # for so long rows are shown as they were

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compression.weights import Floats
-from ...node.assemble import Services
+from ...discovery.services import Services
 from ...shards.confidence import Shares
 from ...shards.datum import reason
 from ...shards.driver import ShardDriver

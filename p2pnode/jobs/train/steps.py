@@ -13,11 +13,11 @@ import numpy as np
 from ...compression.weights import Floats
 from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
-from ...network.base import Seconds
 from ...runtime.seams import Seams
 from ...training.background import measure_influence
 from ...training.trainer import Trainer, TrainResult
 from ...wire.errors import Diverged
+from ...wire.types import Seconds
 
 MOST = 4  # slices in a round
 SHARE = 0.005  # of a round, for all its corrections; going in and out of slices takes about as much again

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from ...circles.current import CurrentCircle
 from ...discovery.admission import Admission
-from ...network.base import Payload, Seconds
-from ...node.assemble import Services
+from ...discovery.services import Services
+from ...network.base import Payload
 from ...wire.errors import NetworkDown, PeerError
 from ...wire.ids import PeerId, short
 from ...wire.messages import GetSnapshot, SnapshotRequest
-from ...wire.types import MAX_PLACE_BYTES
+from ...wire.types import MAX_PLACE_BYTES, Seconds
 from ..deltaset.policy import DeltaSetPolicy
 from ..deltaset.snapshots import Unsuited
 from ..policy import Policy

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from ...network.base import Payload, Seconds
+from ...network.base import Payload
 from ...runtime.seams import Seams
 from ...wire.bounded import keep_newest
 from ...wire.errors import PeerMisbehaved, PeerRefused
 from ...wire.messages import GetChunks, GetKept, SnapshotRequest
+from ...wire.types import Seconds
 from ..deltaset.policy import DeltaSetPolicy
 from ..policy import Policy
 from .outline import Outline, Snapshot, encode_outline, outline_of

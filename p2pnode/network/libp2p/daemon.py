@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...wire.addresses import Reachability, host_and_port
 from ...wire.errors import LocalProblem
-from ..base import Seconds
+from ...wire.types import Seconds
 from .orphans import forget_daemon, record_daemon, socket_directory
 
 START_LIMIT: Seconds = 60.0  # usually 0.3 s; an overloaded laptop is given its time

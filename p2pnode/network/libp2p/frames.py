@@ -21,7 +21,8 @@ from typing import Protocol
 
 from ...wire.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
 from ...wire.ids import PeerId, short
-from ..base import CHUNK_BYTES, MAX_CHUNK_BYTES, Payload, Seconds, Server, Sink, StreamLimits, StreamResult
+from ...wire.types import Seconds
+from ..base import CHUNK_BYTES, MAX_CHUNK_BYTES, Payload, Server, Sink, StreamLimits, StreamResult
 
 VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024

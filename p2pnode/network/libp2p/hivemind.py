@@ -20,7 +20,8 @@ from typing import Any
 from ...wire.addresses import Reachability
 from ...wire.errors import LocalProblem
 from ...wire.ids import Identity
-from ..base import Seconds, Server
+from ...wire.types import Seconds
+from ..base import Server
 from .daemon import DaemonOptions, uses_relays
 from .link import HivemindLink
 from .orphans import sweep_orphan

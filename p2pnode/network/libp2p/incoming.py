@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from ...wire.errors import PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_CALL_BYTES, Refused, encode_message
-from ..base import Seconds, Server
+from ...wire.types import Seconds
+from ..base import Server
 from .frames import FrameReader, FrameWriter, refuse_stream, serve_stream
 
 MAX_CALLS = 128

@@ -17,7 +17,8 @@ from ...wire.addresses import useful
 from ...wire.errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
-from ..base import Seconds, Server
+from ...wire.types import Seconds
+from ..base import Server
 from .daemon import Daemon, DaemonOptions
 from .frames import SEND_BUFFER_BYTES, FrameReader, FrameWriter
 from .incoming import Incoming

@@ -17,7 +17,7 @@ import psutil
 
 from ...storage.files import write_whole
 from ...wire.errors import LocalProblem
-from ..base import Seconds
+from ...wire.types import Seconds
 
 RECORD = "daemon.json"
 SWEEP_LIMIT: Seconds = 3.0

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 
 from ...wire.addresses import useful
-from ..base import Seconds
+from ...wire.types import Seconds
 
 MAX_RELAYS = 3
 PROBE_LIMIT: Seconds = 1.5

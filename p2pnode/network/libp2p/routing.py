@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from ...wire.ids import PeerId
-from ..base import Seconds
+from ...wire.types import Seconds
 
 BUCKET = 20  # Kademlia's k
 RPC_LIMIT: Seconds = 2.0

@@ -16,7 +16,8 @@ from ...wire.addresses import Address
 from ...wire.errors import LocalProblem, NetworkDown, P2pnodeError, PeerError, PeerTimeout, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_CALL_BYTES
-from ..base import Health, NetworkState, Seconds, Server, Sink, StreamLimits, StreamResult
+from ...wire.types import Seconds
+from ..base import Health, NetworkState, Server, Sink, StreamLimits, StreamResult
 from ..cancelling import cancelled
 from .frames import FrameReader, FrameWriter, fetch_stream
 from .hints import Hints

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from ..base import Seconds
+from ...wire.types import Seconds
 
 FaultKind = Literal["partition", "split", "cut", "slow", "loss", "daemon", "crash"]
 

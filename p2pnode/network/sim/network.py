@@ -12,7 +12,8 @@ from ...wire.bounded import keep_newest
 from ...wire.errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_CALL_BYTES
-from ..base import Health, NetworkState, Seconds, Server, Sink, StreamLimits, StreamResult
+from ...wire.types import Seconds
+from ..base import Health, NetworkState, Server, Sink, StreamLimits, StreamResult
 from ..libp2p.frames import fetch_stream
 from ..libp2p.incoming import Incoming
 from .exchange import Call, Stream, fail, succeed

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from ...wire.ids import PeerId
-from ..base import Seconds
+from ...wire.types import Seconds
 from .faults import ActiveFaults, Fault
 from .ring import RingRouting, ring_id
 from .trace import Trace

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 from aiohttp import web
 
-from ...node.control import ControlRequest
+from ...wire.control import ControlRequest
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.status import MergeRow
 from ..show import Watched

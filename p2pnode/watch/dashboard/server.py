@@ -22,7 +22,7 @@ from importlib import resources
 import msgspec
 from aiohttp import web
 
-from ...node.control import ControlRequest
+from ...wire.control import ControlRequest
 from ...wire.errors import LocalProblem, UsageError
 from ..show import Watched
 from .details import Details

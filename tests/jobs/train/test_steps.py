@@ -15,6 +15,7 @@ from torch import nn
 
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.config.until import Until
+from p2pnode.discovery.services import Services, make_services
 from p2pnode.discovery.table import Peer
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.options import Terms
@@ -27,7 +28,6 @@ from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import Services, make_services
 from p2pnode.runtime.seams import Seams
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage

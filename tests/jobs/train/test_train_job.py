@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from p2pnode.compression.weights import MAX_UNITS, to_units
 from p2pnode.config.until import Until
-from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, SHARE, Cadence, save_pause
+from p2pnode.discovery.services import Services, make_services
+from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.options import Terms
 from p2pnode.merging.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry
@@ -24,11 +25,11 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import Services, make_services
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.tasks.task import Samples, Task
+from p2pnode.training.cadence import SHARE, Cadence
 from p2pnode.training.evaluation import FEW, Evaluating
 from p2pnode.training.host import ModelHost
 from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, PeerRefused, TaskProblem

@@ -10,13 +10,13 @@ import numpy as np
 from p2pnode.circles.bridging import Bridging
 from p2pnode.circles.current import CurrentCircle
 from p2pnode.discovery.admission import Admission
+from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.exchange import ExchangeLoop
 from p2pnode.jobs.train.options import Terms
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage

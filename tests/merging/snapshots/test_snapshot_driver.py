@@ -15,6 +15,7 @@ import pytest
 from p2pnode.circles.current import CurrentCircle
 from p2pnode.compression.weights import Units
 from p2pnode.discovery.admission import Admission
+from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.prepare import catch_up
 from p2pnode.merging.deltaset.entry import encode_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas, push
@@ -25,7 +26,6 @@ from p2pnode.merging.snapshots.outline import CHUNK_BYTES, Snapshot, outline_of
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.assemble import make_services
 from p2pnode.runtime.events import Events
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
 from p2pnode.watch.dashboard import details
 from p2pnode.watch.dashboard.server import served
+from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import Guest, Machine, MergeRow, ShardRow, VisitRow
 from tests.watch.dashboard.test_served_page import FakeNode, get

@@ -11,9 +11,9 @@ import pytest
 
 from p2pnode.config.options import NO_LIMITS
 from p2pnode.config.resolve import changed
-from p2pnode.node.control import ControlAnswer, ControlRequest
 from p2pnode.watch.dashboard import feed
 from p2pnode.watch.dashboard.server import MAX_WATCHERS, PageAddress, served
+from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeEvent, NodeStatus
 from tests.watch.test_terminal import LEARNING, row, status

@@ -1,25 +1,28 @@
-"""The parts of one node that its pieces share, made once."""
+"""What every component of a node is handed: identity, seams, network, events, calls, limits, and the known peers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ..config.options import NO_LIMITS, GuestSettings
-from ..discovery.records import Records
-from ..discovery.registry import PeerRegistry
-from ..discovery.reputation import Reputation
-from ..discovery.swarm_time import SwarmClock
-from ..discovery.table import PeerTable
-from ..network.base import Network
+from ..network.base import Clock, Network
 from ..runtime.calls import Calls
 from ..runtime.events import Events
 from ..runtime.limiter import Limiter
 from ..runtime.seams import Seams
 from ..wire.ids import Identity, PeerId
+from ..wire.types import Seconds
+from .records import Records
+from .registry import PeerRegistry
+from .reputation import Reputation
+from .swarm_time import SwarmClock
+from .table import PeerTable
 
 
 @dataclass(frozen=True)
 class Services:
+    """Dependencies shared by all components of a node. Complete when it is made; nothing is assigned later."""
+
     identity: Identity
     seams: Seams
     network: Network
@@ -33,8 +36,30 @@ class Services:
     limiter: Limiter
 
     def fault(self, peer: str, why: str) -> None:
-        """A peer did something wrong: it costs it standing."""
+        """Record that a peer did something wrong: enough of this, and it is ignored for a while."""
         self.reputation.fault(peer, why, self.seams.clock.monotonic())
+
+
+class PeerObserver:
+    """Keeps peer table, reputation and swarm time up to date with what calls teach (runtime.calls.CallObserver)."""
+
+    def __init__(self, table: PeerTable, reputation: Reputation, swarm_clock: SwarmClock, clock: Clock) -> None:
+        self._table = table
+        self._reputation = reputation
+        self._swarm_clock = swarm_clock
+        self._clock = clock
+
+    def answered(self, peer: PeerId, seconds: Seconds, transferred: int) -> None:
+        self._table.heard(peer, self._clock.monotonic(), seconds, transferred)
+
+    def failed(self, peer: PeerId) -> None:
+        self._table.failed(peer)
+
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self._reputation.fault(peer, reason, self._clock.monotonic())
+
+    def reported_time(self, peer: PeerId, time: float, seconds: Seconds) -> None:
+        self._swarm_clock.report(peer, time, seconds)
 
 
 def make_services(identity: Identity, seams: Seams, network: Network, guest: GuestSettings = NO_LIMITS) -> Services:
@@ -42,7 +67,7 @@ def make_services(identity: Identity, seams: Seams, network: Network, guest: Gue
     clock = SwarmClock(seams.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
     table = PeerTable(identity.peer_id)
     reputation = Reputation()
-    calls = Calls(network, seams.clock, clock, table, reputation)
+    calls = Calls(network, seams.clock, PeerObserver(table, reputation, clock, seams.clock))
     records = Records(network, identity, clock.now)
 
     def fault(peer: PeerId, why: str) -> None:
