@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from ...compression.codec import CODECS, RICE, decode_delta, encode_delta
+from ...compression.codec import decode_delta, encode_delta
 from ...compression.delta import Indices, SparseDelta
 from ...compression.quantise import quantise
 from ...compression.residual import weighted, within
@@ -155,7 +155,7 @@ class Bridges:
 
 def sign_bridge(author: Author, deltas: DeltaSet, bridge: BridgeDraft) -> Entry:
     """A bridge as the next entry of our log."""
-    empty, payload = author.empty_entry(deltas), CODECS[RICE].encode(bridge.delta)
+    empty, payload = author.empty_entry(deltas), encode_delta(bridge.delta)
     return sign_entry(
         author.identity,
         msgspec.structs.replace(empty, kind=bridge.kind, other=bridge.other, trained=empty.published, payload=payload),
