@@ -19,6 +19,7 @@ from ...compression.selectors.scored import Scorer
 from ...compression.weights import Floats, Units, norm_squared
 from ...wire.ids import Identity
 from ..policy import Arrays, RoundFacts, relative_change
+from .bridges import BridgeDraft
 from .entry import Chain, Entry, EntryFacts, Mark, sign_entry
 from .heads import head_mark
 from .set import DeltaSet
@@ -127,6 +128,16 @@ class Author:
                 facts=EntryFacts(facts.loss, facts.samples, draft.progress, round=self.rounds),
                 payload=draft.payload,
                 hint=b"" if self.scorer is None else self.scorer.layer_bytes,
+            ),
+        )
+
+    def sign_bridge(self, bridge: BridgeDraft, deltas: DeltaSet) -> Entry:
+        """A bridge or a union as the next entry of our log; the residual does not change."""
+        empty, payload = self.empty_entry(deltas), encode_delta(bridge.delta)
+        return sign_entry(
+            self.identity,
+            msgspec.structs.replace(
+                empty, kind=bridge.kind, other=bridge.other, trained=empty.published, payload=payload
             ),
         )
 
