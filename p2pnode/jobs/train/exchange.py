@@ -155,15 +155,15 @@ class ExchangeLoop:
             push = self._policy.take(partner, body)
             if push:
                 await self._ask(partner, push, push=True)
-            self.likeness.partner_record.note(partner, well=True)
+            self.likeness.partner_record.note(partner, succeeded=True)
             self._train_progress.note_exchange(partner, len(question) + len(push), len(body), clock.time())
             known = self._services.table.get(partner)
             self.link.note(len(body) + len(push), clock.monotonic() - begun, None if known is None else known.latency)
         except ValueError as fault:
-            self.likeness.partner_record.note(partner, well=False)
+            self.likeness.partner_record.note(partner, succeeded=False)
             self._services.fault(partner, f"exchange: {fault}")
         except PeerError:
-            self.likeness.partner_record.note(partner, well=False)
+            self.likeness.partner_record.note(partner, succeeded=False)
         except NetworkDown:
             pass
 
