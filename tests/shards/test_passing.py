@@ -113,7 +113,7 @@ def test_what_went_while_peers_were_asked_is_not_sent() -> None:
         one.held.shards.clear()
         return needs()
 
-    one._services.calls.ask = ask
+    one._calls.ask = ask
     assert once(one) is None and one.held.given == []
 
 
@@ -138,7 +138,7 @@ def test_who_trains_on_what_it_gets_gets_more() -> None:
         told = {pass_mark(shipment.shard) for shipment in one.held.given}
         return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in told]) if peer == FOX else needs(room=0)
 
-    one._services.calls.ask = ask
+    one._calls.ask = ask
     for _ in range(29):
         once(one)
     assert len(one.held.given) == 29
