@@ -15,7 +15,7 @@ import time
 import numpy as np
 import uvloop
 
-from benchmarks.peer import BenchServer, open_network, serve_raw
+from benchmarks.network_peer import BenchServer, open_network, serve_raw
 from p2pnode.compression.weights import Units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
@@ -25,7 +25,7 @@ from p2pnode.network.base import Payload
 from p2pnode.runtime.seams import real_world
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import GetSnapshot, decode_stream_request
+from p2pnode.wire.messages import GetChunks, GetKept, GetSnapshot, decode_stream_request
 
 LINEAGE = "00" * 32
 
@@ -59,6 +59,7 @@ class SnapshotServer(BenchServer):
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         message = decode_stream_request(request)
+        assert isinstance(message, GetSnapshot | GetChunks | GetKept)
         if isinstance(message, GetSnapshot):
             self._offers = Offers(self._kept, self._world)
         return await self._offers.payload(message)
@@ -79,7 +80,7 @@ async def main(size: int) -> None:
     print(json.dumps(there), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await network.close()
-    await raw.shutdown()  # type: ignore[attr-defined]
+    await raw.shutdown()
 
 
 if __name__ == "__main__":

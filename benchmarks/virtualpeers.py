@@ -13,6 +13,7 @@ import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -139,11 +140,12 @@ class VirtualPeers:
         self._slice(peer, None, split_steps(count, SLICES if corrects else 1), pace.rate * self.plan.rate)
 
     def _slice(self, peer: Peer, before: tuple[Floats, TrainResult] | None, counts: list[int], rate: float) -> None:
-        """The next steps of a round, of which `before` were done, as the node does them (node/training/slices.py)."""
+        """The next steps of a round, of which `before` were done, as the node does them (jobs/train/steps.py)."""
         if before is None:
             begun = weights = peer.policy.start()
         else:
             begun, weights = before[0], before[1].weights
+            assert isinstance(peer.policy, DeltaSetPolicy)
             peer.policy.correct(begun, weights)
         made = peer.trainer.steps(weights, counts[0], rate=rate)
         result = made if before is None else before[1].then(made)
@@ -194,6 +196,7 @@ class VirtualPeers:
 
         def asked() -> None:
             other.received += len(question)
+            assert isinstance(other.policy, DeltaSetPolicy)
             answer = other.policy.bridges.answer(question)
             self._after(latency, lambda: answered(answer))
 
@@ -248,10 +251,10 @@ def in_step(
 
     Returns the peers and, for each, the read-out (EMA 0.8/0.2 of the means).
     """
+    no_policy: Any = None  # an all-reduce needs none
+    lots = random.Random()
     peers = [
-        Peer(
-            Identity(bytes([number]) * 32), None, Trainer(model_host, part, plan.seed * 1000 + number), random.Random()
-        )  # type: ignore[arg-type]
+        Peer(Identity(bytes([number]) * 32), no_policy, Trainer(model_host, part, plan.seed * 1000 + number), lots)
         for number, part in enumerate(parts)
     ]
     mean, readout = genesis, genesis
@@ -259,6 +262,6 @@ def in_step(
         for peer in peers:
             peer.trained = peer.trainer.steps(mean, min(every, plan.steps - done), rate=plan.rate).weights
             peer.received += int(2 * (len(peers) - 1) / len(peers) * mean.nbytes)
-        mean = np.mean([peer.trained for peer in peers], axis=0, dtype=np.float64).astype(np.float32)
+        mean = np.asarray(np.mean([peer.trained for peer in peers], axis=0, dtype=np.float64), np.float32)
         readout = (0.8 * readout + 0.2 * mean).astype(np.float32)
     return peers, [readout] * len(peers)
