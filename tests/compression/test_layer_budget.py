@@ -24,7 +24,7 @@ def test_places_increase_and_are_about_k(layers: list[int], k: int, share: float
     places = largest_by_layer(values, k, layers, share)
     assert (np.diff(places.astype(np.int64)) > 0).all()
     assert (values[places] != 0).all()
-    assert min(k, np.count_nonzero(values)) - len(layers) <= len(places) <= k + len(layers)
+    assert min(k, int(np.count_nonzero(values))) - len(layers) <= len(places) <= k + len(layers)
 
 
 def test_without_a_share_it_is_plain_magnitude_and_with_all_of_it_each_layer_has_its_part() -> None:
