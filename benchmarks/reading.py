@@ -182,7 +182,7 @@ class Watched(Membership):
 
     async def live(self) -> None:
         await self.network.start(self._server)
-        await self.keep()
+        await self.run()
 
     async def read_directory(self, thorough: bool = True) -> bool:
         self.counts["reads"] += 1

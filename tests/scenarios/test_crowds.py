@@ -54,7 +54,7 @@ def test_reads_greetings_and_pings_do_not_grow_with_the_swarm(peers: int) -> Non
 
 
 def test_a_newcomer_to_a_crowd_of_nodes_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2pnode.node.assemble.PeerTable", partial(PeerTable, max_peers=6))
+    monkeypatch.setattr("p2pnode.discovery.services.PeerTable", partial(PeerTable, max_peers=6))
     late = Fault(0.0, "crash", (23,), seconds=180.0)
     result = run_plan(Scenario(peers=24, seed=3, seconds=240.0, faults=(late,)))
     known = [[row.name for row in status.peers if row.present] for status in result.statuses if status is not None]
