@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from p2pnode.config.options import LimitOptions
 from p2pnode.discovery.reputation import Reputation
 from p2pnode.discovery.services import PeerObserver
 from p2pnode.discovery.swarm_time import SwarmClock
@@ -14,7 +15,6 @@ from p2pnode.network.base import MemorySink, Payload, StreamLimits
 from p2pnode.network.sim import Links
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.runtime.calls import Calls
-from p2pnode.runtime.limits import Rules
 from p2pnode.runtime.throttle import PATIENCE, STREAM_RATE, Throttle, Throttles
 from p2pnode.simulate import SimClock
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
@@ -75,12 +75,12 @@ def test_a_limited_node_feeds_so_many_streams_as_it_can_and_tells_the_others_to_
 def test_a_limit_that_is_lifted_lets_go_what_waits() -> None:
     async def main() -> float:
         throttles = Throttles(SimClock(0.0))
-        throttles.follow(Rules(max_upload=1000.0))
+        throttles.follow(LimitOptions(max_upload=1000.0))
         throttles.up.charge(1_000_000)
         waiting = asyncio.create_task(throttles.ready())
         await asyncio.sleep(5.0)
         assert not waiting.done()
-        throttles.follow(Rules())
+        throttles.follow(LimitOptions())
         await waiting
         return asyncio.get_running_loop().time()
 
@@ -105,7 +105,7 @@ def test_a_newcomer_gets_its_snapshot_from_limited_members_and_over_a_limited_li
         for member in swarm.members[:-1]:
             member.publish()
         swarm.meet((0, 1))
-        rules = Rules(**{direction: 64_000.0})
+        rules = LimitOptions(**{direction: 64_000.0})
         for member in swarm.members if direction == "max_upload" else [swarm.newcomer]:
             member.services.calls.throttles.follow(rules)
             up = member.services.calls.throttles.up
@@ -121,13 +121,13 @@ def test_a_newcomer_gets_its_snapshot_from_limited_members_and_over_a_limited_li
 
 def test_a_node_over_its_limit_says_later_and_still_shows_that_it_lives() -> None:
     node = Answering()
-    node.services.calls.throttles.follow(Rules(max_upload=32_000.0))
+    node.services.calls.throttles.follow(LimitOptions(max_upload=32_000.0))
     node.services.calls.throttles.up.charge(10_000_000)
     with pytest.raises(PeerRefused, match="later"):
         node.ask(ALICE.peer_id, GetManifest(PUBLIC.tag), ManifestIs)
     assert isinstance(node.ask(ALICE.peer_id, Ping(), Pong), Pong)
     assert node.services.reputation.faults_of(ALICE.peer_id) == 0
-    node.services.calls.throttles.follow(Rules())
+    node.services.calls.throttles.follow(LimitOptions())
     assert node.ask(ALICE.peer_id, GetManifest(PUBLIC.tag), ManifestIs) == ManifestIs(SIGNED)
 
 
@@ -138,7 +138,7 @@ def test_own_calls_wait_for_the_limit_and_their_time_is_not_the_peers_fault(dire
         table, reputation = PeerTable(world.peer(1)), Reputation()
         observer = PeerObserver(table, reputation, SwarmClock(clock, lambda offset: None), clock)
         calls = Calls(world.networks[1], clock, observer)
-        calls.throttles.follow(Rules(**{direction: 32_000.0}))
+        calls.throttles.follow(LimitOptions(**{direction: 32_000.0}))
         begun = asyncio.get_running_loop().time()
         request = Exchange(PUBLIC.tag, "main", bytes(100_000), False, b"")
         for _ in range(4):

@@ -25,7 +25,7 @@ from ...wire.messages import Exchange, Exchanged
 from ...wire.records import SignedRecord
 from ...wire.run import RunAccess
 from ...wire.types import Seconds
-from .options import Terms
+from .options import TrainSetup
 
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several
 PATIENCE: Seconds = 0.5  # with a partner that does not answer, before the next is asked
@@ -45,7 +45,7 @@ class ExchangeLoop:
         train_progress: TrainProgress,
         own: CurrentCircle,
         bridging: Bridging,
-        terms: Terms,
+        setup: TrainSetup,
     ) -> None:
         self._services = services
         self._access = access
@@ -55,7 +55,7 @@ class ExchangeLoop:
         self.snapshots = Snapshots(services, self.admission, policy, own)
         self.own = own
         self.bridging = bridging
-        self.likeness = PeerSimilarity(services, self.admission, terms.aim, terms.partners)
+        self.likeness = PeerSimilarity(services, self.admission, setup.plan.aim, setup.partners)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None
