@@ -9,7 +9,7 @@ from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import CircleIs, GetCircle
 from ..wire.types import Seconds
-from .current import CurrentCircle
+from .members import CurrentCircle
 
 MOST_ASKED = 3  # members of a circle
 ASK_TIMEOUT: Seconds = 5.0

@@ -93,7 +93,7 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
     await simulation.learn(simulation.watch, 400.0)
     alone = simulation.processes[3].node.learner
     assert alone is not None
-    assert alone.exchange_loop.circle() == []
+    assert alone.members.active() == []
     return alone, (await simulation.finish()).summaries[3].accuracy or 0.0
 
 

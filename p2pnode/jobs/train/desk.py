@@ -35,8 +35,8 @@ class Desk:
     def __init__(self, learning: TrainJob) -> None:
         self._learning = learning
         self._answers: dict[type, Callable[[PeerId, Any], Answer | Awaitable[Answer]]] = {
-            Exchange: learning.exchange_loop.answer,
-            Bridge: learning.exchange_loop.bridging.answer,
+            Exchange: learning.partner_exchange.answer,
+            Bridge: learning.bridging.answer,
             SwapNeighbours: learning.likeness.answer,
             GetCircle: self._circle,
             SyncShards: learning.shard_driver.answer,
@@ -55,10 +55,10 @@ class Desk:
             return await self._learning.shard_driver.payload(peer, request)
         if isinstance(request, GetWeights):
             return await self._learning.model_swap.payload(peer, request)
-        return await self._learning.exchange_loop.snapshots.payload(peer, request)
+        return await self._learning.snapshots.payload(peer, request)
 
     def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
         circle_driver = self._learning.circle_driver
         if circle_driver is None:
             raise PeerRefused("circle", "this node's circle is declared")
-        return circle_driver.words.answer(peer, request)
+        return circle_driver.founding.answer(peer, request)

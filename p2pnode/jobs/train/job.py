@@ -11,8 +11,8 @@ import asyncio
 import numpy as np
 
 from ...circles.bridging import Bridging
-from ...circles.current import CurrentCircle
-from ...circles.driver import CircleDriver
+from ...circles.driver import CircleContext, CircleDriver
+from ...circles.members import CurrentCircle, Members
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Monitor, reached
 from ...discovery.admission import Admission
@@ -20,10 +20,12 @@ from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
 from ...merging.policy import Policy, RoundFacts
+from ...merging.snapshots.driver import Snapshots
 from ...runtime.events import Kind
 from ...shards.driver import ShardDriver
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout
+from ...similarity.driver import PeerSimilarity
 from ...storage.checkpoints import Progress
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
@@ -40,7 +42,7 @@ from ...wire.status import TrainStatus
 from ...wire.types import Seconds
 from .checkpoints import Checkpoints
 from .desk import Desk
-from .exchange import MODEL, ExchangeLoop
+from .exchange import MODEL, ExchangeLoop, PartnerExchange
 from .model_swap import ModelSwap, SwapRules
 from .options import Terms, own_seed
 from .shard_rows import ShardRows
@@ -59,7 +61,14 @@ class TrainJob:
     """One model of one run at one node."""
 
     def __init__(
-        self, services: Services, access: RunAccess, model_host: ModelHost, policy: Policy, terms: Terms
+        self,
+        services: Services,
+        access: RunAccess,
+        membership: Membership,
+        model_host: ModelHost,
+        policy: Policy,
+        terms: Terms,
+        fingerprinter: Fingerprinter | None = None,
     ) -> None:
         until = terms.until
         threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
@@ -69,43 +78,67 @@ class TrainJob:
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
         admission = Admission(access, services.identity.peer_id, MODEL)
-        bridging = Bridging(services, admission, policy, terms.genesis, self.train_progress)
-        own = CurrentCircle(terms.circle)
-        self.exchange_loop = ExchangeLoop(services, access, policy, self.train_progress, own, bridging, terms)
-        self.exchange_loop.age = self._age
-        self.likeness = self.exchange_loop.likeness
+        circle, announcer = CurrentCircle(terms.circle), membership.announcer
+        self.members = Members(services.table, access.tag, circle, shares_all=policy.can.entries is not None)
+        self.bridging = Bridging(services, admission, policy, terms.genesis, self.train_progress, self.members)
+        self.snapshots = Snapshots(services, admission, policy, lambda: circle.name)
+        self.likeness = PeerSimilarity(services, admission, terms.aim, terms.partners)
+        self.partner_exchange = PartnerExchange(
+            services, admission, policy, self.train_progress, circle, self.likeness.partner_record
+        )
+        self.exchange_loop = ExchangeLoop(
+            services,
+            self.members,
+            self.likeness,
+            self.partner_exchange,
+            self.bridging,
+            self.snapshots,
+            self.train_progress,
+            run_age=lambda: (services.clock.now() - terms.created) / terms.round_seconds,
+            own_record=lambda: announcer.hello().announcement,
+        )
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
         room = None if terms.max_disk is None else terms.max_disk // 2
-        self.shard_driver = ShardDriver(services, admission, layout, self.exchange_loop.run_members, room)
-        self.fingerprints: Fingerprinter | None = None
+        self.shard_driver = ShardDriver(services, admission, layout, self.members.in_run, room)
+        self.fingerprinter = fingerprinter
         self.trainer = Trainer(
-            model_host, np.empty(0, np.int64), own_seed(services, access), declared_speed=services.seams.speed
+            model_host,
+            np.empty(0, np.int64),
+            own_seed(services, access),
+            declared_speed=services.seams.speed,
+            brake=services.limiter.brake,
         )
-        self.trainer.brake = services.limiter.brake
         self._services = services
         self._terms = terms
         self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
         self.passing = Passing(
-            services, admission, self.shard_driver, self.work, self.likeness, self.exchange_loop.link
+            services, admission, self.shard_driver, self.work, self.likeness, self.partner_exchange.link
         )
         at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
         self.model_swap = ModelSwap(
-            services, admission, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
+            services, admission, policy, self.trainer, self.likeness, self.members.elsewhere, at_home
         )
         self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
         now = services.seams.clock.monotonic()
         progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
-        self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, own, now)
+        self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, circle, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
         if policy.can.circles is not None and not terms.circle:
             self.circle_driver = CircleDriver(
-                services,
-                self.exchange_loop,
-                policy.can.circles,
-                terms.genesis,
-                self.train_progress,
-                self.trainer,
-                self._checkpoints,
+                CircleContext(
+                    services,
+                    admission,
+                    self.members,
+                    policy.can.circles,
+                    terms.genesis,
+                    self.train_progress,
+                    self.trainer,
+                    self.likeness,
+                    self.snapshots,
+                    self.bridging,
+                    begin_log=self._checkpoints.begin_log,
+                    greet=membership.tell,
+                )
             )
         self.desk = Desk(self)
         self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
@@ -192,17 +225,17 @@ class TrainJob:
     async def _round(self) -> None:
         seams, most = self._services.seams, self._terms.max_steps
         lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
-        peers = len(self.exchange_loop.circle()) + 1
+        peers = len(self.members.active()) + 1
         pace = self.policy.pace(peers)
         steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
         begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
-        budget = self.exchange_loop.link.budget(self._terms.round_seconds, peers)
+        budget = self.partner_exchange.link.budget(self._terms.round_seconds, peers)
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.come_home(result.weights)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
         self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
-        bridge = await self.exchange_loop.bridging.draft()
+        bridge = await self.bridging.draft()
         self.train_progress.bridges += bridge is not None and self._publish(bridge)
         merged = await seams.compute(self.policy.merge)
         self.train_progress.note(result.loss, merged, seams.clock.time(), result.steps)
@@ -225,7 +258,7 @@ class TrainJob:
 
     async def _take_fingerprint(self, weights: Floats) -> None:
         """Of the model as training left it, before it merges: so that it shows what this node's data did."""
-        taker, seams = self.fingerprints, self._services.seams
+        taker, seams = self.fingerprinter, self._services.seams
         if taker is None or not taker.due(seams.clock.monotonic()):
             return
         try:
@@ -236,11 +269,7 @@ class TrainJob:
 
     def newcomer_probe(self) -> NewcomerProbe:
         """For a newcomer that must choose a circle."""
-        return NewcomerProbe(self._services, self.trainer, self.fingerprints, self._terms.round_seconds)
-
-    def _age(self) -> float:
-        """Of the run, in rounds."""
-        return (self._services.clock.now() - self._terms.created) / self._terms.round_seconds
+        return NewcomerProbe(self._services, self.trainer, self.fingerprinter, self._terms.round_seconds)
 
     def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
@@ -256,7 +285,7 @@ class TrainJob:
         return bool(journal)
 
     def _choose_rows(self) -> None:
-        self.trainer.use(self.work.rows(self.exchange_loop.circle()))
+        self.trainer.use(self.work.rows(self.members.active()))
 
     async def _now_and_then(self) -> None:
         clock = self._services.seams.clock
@@ -281,10 +310,7 @@ class TrainJob:
         """Say what is learned here to the others, and where."""
         announcer = membership.announcer
         announcer.fingerprint = lambda: self.likeness.fingerprint
-        announcer.circle = lambda: self.exchange_loop.own.name
-        self.exchange_loop.own_record = lambda: announcer.hello().announcement
-        if self.circle_driver is not None:
-            self.circle_driver.tell = membership.tell
+        announcer.circle = lambda: self.members.circle.name
 
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""
@@ -295,4 +321,4 @@ class TrainJob:
         return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
     def status(self) -> TrainStatus:
-        return learning_status(self, self.exchange_loop.own.name, self._terms.aim, self._services.identity.peer_id)
+        return learning_status(self, self.members.circle.name, self._terms.aim, self._services.identity.peer_id)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ...compression.selectors.importance import Beside, inline
 from ...compression.weights import to_units
 from ...config.options import TaskChoice
+from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.lineage import circle_lineage
 from ...merging.policy import Policy, PolicySetup
@@ -48,7 +49,9 @@ def _checked_plan(choice: TaskChoice, seed: int, services: Services) -> TrainPla
     return plan
 
 
-async def prepare(manifest: Manifest, settings: NodeSettings, services: Services, access: RunAccess) -> TrainJob:
+async def prepare(
+    manifest: Manifest, settings: NodeSettings, services: Services, access: RunAccess, membership: Membership
+) -> TrainJob:
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     plan = manifest.plan
     assert plan is not None
@@ -75,8 +78,8 @@ async def prepare(manifest: Manifest, settings: NodeSettings, services: Services
         reserve=settings.reserve,
         visits=settings.visits,
     )
-    learning = TrainJob(services, access, model_host, policy, terms)
-    learning.fingerprints = await comparing(model_host, plan, services)
+    fingerprinter = await comparing(model_host, plan, services)
+    learning = TrainJob(services, access, membership, model_host, policy, terms, fingerprinter)
     await _find_start(learning, plan, services)
     return learning
 
@@ -142,19 +145,14 @@ async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
-    asked, exchange_loop, circle_driver, look = (
-        0,
-        learning.exchange_loop,
-        learning.circle_driver,
-        learning.newcomer_probe(),
-    )
+    asked, circle_driver, look = 0, learning.circle_driver, learning.newcomer_probe()
     while True:
         if circle_driver is not None and await circle_driver.enter(look):
             return True
-        members = exchange_loop.members()
-        if genesis and members and await exchange_loop.catch_up_by_entries(members):
+        members = learning.members.in_circle()
+        if genesis and members and await learning.partner_exchange.catch_up_by_entries(members):
             return True
-        if members and await exchange_loop.snapshots.adopt_from(members):
+        if members and await learning.snapshots.adopt_from(members):
             return True
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):

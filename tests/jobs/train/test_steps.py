@@ -15,6 +15,8 @@ from torch import nn
 
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.config.until import Until
+from p2pnode.discovery.announcing import SelfDescription
+from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.discovery.table import Peer
 from p2pnode.jobs.train.job import TrainJob
@@ -218,7 +220,8 @@ class Node:
             1,
         )
         terms = Terms(2.0, 8, rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
-        self.learning = TrainJob(self.services, RUN, self.model_host, policy_named(policy)(origin), terms)
+        membership = Membership(SelfDescription("me", "node", RUN.tag, ()), self.services)
+        self.learning = TrainJob(self.services, RUN, membership, self.model_host, policy_named(policy)(origin), terms)
         self.other = policy_of(self.model_host, OTHER, "there")
 
     def meet(self, circle: str = "there") -> Peer:
@@ -237,14 +240,15 @@ async def inline_compute(work: Callable[[], T], steps: int = 0) -> T:
 def test_only_peers_of_other_circles_are_beyond_and_only_for_delta_sets_that_bridge() -> None:
     async def main() -> None:
         node = Node()
-        bridging = node.learning.exchange_loop.bridging
-        assert bridging.beyond("here") == []
+        bridging = node.learning.bridging
+        assert bridging.beyond() == []
         there = node.meet()
-        assert bridging.beyond("here") == [there.id]
-        assert bridging.beyond("there") == []
+        assert bridging.beyond() == [there.id]
+        node.learning.members.circle.name = "there"
+        assert bridging.beyond() == []
         average = Node("average")
         average.meet()
-        assert average.learning.exchange_loop.bridging.beyond("here") == []
+        assert average.learning.bridging.beyond() == []
 
     run_virtual(main())
 
@@ -260,7 +264,7 @@ def test_a_bridge_is_asked_drafted_published_and_on_disk() -> None:
 
         node.services.calls.ask = answers  # type: ignore[method-assign, assignment]
         await node.learning.save()
-        await node.learning.exchange_loop.bridging.ask(node.meet(), 1)
+        await node.learning.bridging.ask(node.meet(), 1)
         await node.learning.keep()
         policy = node.learning.policy
         assert isinstance(policy, DeltaSetPolicy)
@@ -283,7 +287,7 @@ def test_an_answer_that_is_nonsense_costs_standing() -> None:
             return Exchanged(b"\xff" * 50)
 
         node.services.calls.ask = answers  # type: ignore[method-assign, assignment]
-        bridging = node.learning.exchange_loop.bridging
+        bridging = node.learning.bridging
         await bridging.ask(node.meet(), 1)
         assert await bridging.draft() is None
         assert node.services.reputation.faults_of(OTHER.peer_id) == 1
@@ -295,11 +299,11 @@ def test_who_asks_nonsense_or_for_another_run_is_refused() -> None:
     async def main() -> None:
         node = Node()
         with pytest.raises(PeerMisbehaved, match="malformed bridge"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+            await node.learning.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
         with pytest.raises(PeerRefused, match="unknown run"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge("another", "main", b"?"))
+            await node.learning.bridging.answer(OTHER.peer_id, Bridge("another", "main", b"?"))
         with pytest.raises(PeerRefused, match="no bridges"):
-            await Node("gossip").learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+            await Node("gossip").learning.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
 
     run_virtual(main())
 
@@ -315,12 +319,10 @@ def test_one_bridge_is_answered_at_a_time() -> None:
             return work()
 
         object.__setattr__(node.services.seams, "background", background)
-        first = asyncio.ensure_future(
-            node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
-        )
+        first = asyncio.ensure_future(node.learning.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked)))
         await asyncio.sleep(0)
         with pytest.raises(PeerRefused, match="one bridge at a time"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+            await node.learning.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
         gate.set()
         assert (await first).body
 
