@@ -163,7 +163,7 @@ class DeltaSetPolicy(Policy):
         scorer = self.author.scorer
         for entry in change.added:
             if scorer is not None and entry.peer != self.author.identity.peer_id:
-                scorer.hear(entry.facts.layers)
+                scorer.hear(entry.hint)
         return change
 
     # ---- exchange ----
