@@ -9,7 +9,6 @@ from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..merging.deltaset.bridges import BridgeDraft
-from ..merging.deltaset.lineage import circle_lineage, is_split_off
 from ..merging.policy import Policy
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
@@ -17,6 +16,7 @@ from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import Bridge, Exchanged
 from ..wire.types import Seconds
+from .founding import circle_lineage, is_split_off
 from .members import Members
 from .trust import LEAST_MEMBERS
 

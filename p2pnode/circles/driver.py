@@ -1,6 +1,6 @@
 """Changing circles: carries out what communities/circles.py advises. Only delta sets have circles.
 
-split   the first of a large circle signs who leaves with it (deltaset/lineage.py) and goes; those named hear its new
+split   the first of a large circle signs who leaves with it (founding.py) and goes; those named hear its new
         name, ask for that word, make the same beginning from their own entries, and follow
 join    members of a small circle go over to a larger one, the first of them with a union entry
 move    seldom, for a clear gain
@@ -21,7 +21,6 @@ from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.bridges import BridgeDraft
-from ..merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, encode_found
 from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import Unsuited
 from ..merging.snapshots.driver import Snapshots
@@ -36,7 +35,7 @@ from ..wire.ids import PeerId, short
 from ..wire.run import GENESIS
 from .advice import Advice, Declared, advise, joinable
 from .bridging import Bridging
-from .founding import FoundingRecords
+from .founding import CircleFounding, FoundingRecords, circle_lineage, circle_name, encode_found
 from .members import Members
 from .splits import SplitWatcher
 from .transitions import elsewhere, follow_split, split_off, union_with

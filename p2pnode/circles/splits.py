@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from ..merging.capabilities import FormsCircles
-from ..merging.deltaset.lineage import CircleFounding, is_split_off, splits
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from .advice import REST_ROUNDS, SETTLE_ROUNDS
-from .founding import FoundingRecords
+from .founding import CircleFounding, FoundingRecords, is_split_off, splits
 from .members import Members
 from .trust import is_fair
 

@@ -15,9 +15,10 @@ from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import NeighboursAre, SwapNeighbours
 from ..wire.records import SignedRecord
+from ..wire.run import Aim
 from ..wire.status import Kinship
 from ..wire.types import Seconds
-from .annealing import Aim, bridge_rate, progress_of
+from .annealing import bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
 from .fingerprint import Row, comparable, read_fingerprint, similarity
 from .neighbours import FAR, MARK_BYTES, NEAR, TOLD, Neighbour, Neighbours

@@ -13,14 +13,7 @@ import pytest
 
 from p2pnode.circles.advice import HASTE_ROUNDS, MAX_CIRCLE, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
 from p2pnode.circles.driver import FOLLOW_TRIES, SPREAD_ROUNDS, CircleDriver
-from p2pnode.circles.splits import ASK_TRIES
-from p2pnode.circles.transitions import split_off
-from p2pnode.discovery.announcing import SelfDescription
-from p2pnode.discovery.membership import Membership
-from p2pnode.discovery.services import make_services
-from p2pnode.jobs.train.job import TrainJob
-from p2pnode.merging.deltaset.entry import UNION
-from p2pnode.merging.deltaset.lineage import (
+from p2pnode.circles.founding import (
     CircleFounding,
     circle_lineage,
     circle_name,
@@ -28,6 +21,13 @@ from p2pnode.merging.deltaset.lineage import (
     read_found,
     sign_found,
 )
+from p2pnode.circles.splits import ASK_TRIES
+from p2pnode.circles.transitions import split_off
+from p2pnode.discovery.announcing import SelfDescription
+from p2pnode.discovery.membership import Membership
+from p2pnode.discovery.services import make_services
+from p2pnode.jobs.train.job import TrainJob
+from p2pnode.merging.deltaset.entry import UNION
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.snapshots import decode_place, encode_place
 from p2pnode.merging.policy import RoundFacts

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from p2pnode.circles.advice import REST_ROUNDS, SETTLE_ROUNDS, SPLIT
-from p2pnode.circles.founding import ASK_TIMEOUT
+from p2pnode.circles.founding import ASK_TIMEOUT, CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.circles.transitions import split_off
 from p2pnode.circles.trust import WRONG_ROUNDS, founded_well, is_fair, worth_a_look
 from p2pnode.compression.weights import Units, to_units
-from p2pnode.merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.network.base import Payload
 from p2pnode.wire.ids import PeerId, sha256

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from p2pnode.circles.founding import circle_lineage
 from p2pnode.config.options import TaskChoice
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import BRIDGE, delta_of
-from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.similarity.annealing import ROUNDS_TO_ONE

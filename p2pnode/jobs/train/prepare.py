@@ -7,12 +7,12 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from ...circles.founding import circle_lineage
 from ...compression.selectors.importance import Beside, inline
 from ...compression.weights import to_units
 from ...config.options import TaskChoice
 from ...discovery.membership import Membership
 from ...discovery.services import Services
-from ...merging.deltaset.lineage import circle_lineage
 from ...merging.policy import Policy, PolicySetup
 from ...node.entrance import DataPart, NodeSettings
 from ...runtime.events import Events

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from p2pnode.circles.founding import circle_lineage
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.config.until import Until
 from p2pnode.discovery.announcing import SelfDescription
@@ -24,7 +25,6 @@ from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.steps import MOST, RoundSteps, split_steps
 from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
-from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
