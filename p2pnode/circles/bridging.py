@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..merging.deltaset.bridges import BridgeDraft
+from ..merging.messages import Exchanged
 from ..merging.policy import Policy
+from ..runtime.calls import JobCalls
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import Bridge, Exchanged
 from ..wire.types import Seconds
 from .founding import circle_lineage, is_split_off
 from .members import Members
+from .messages import Bridge
 from .trust import LEAST_MEMBERS
 
 BRIDGE_TIMEOUT: Seconds = 10.0
@@ -39,7 +40,7 @@ class Bridging:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         policy: Policy,
         genesis: bytes,
         train_progress: TrainProgress,
@@ -47,7 +48,7 @@ class Bridging:
     ) -> None:
         """`genesis` is the run's lineage, from which those of its circles follow."""
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._bridges = None if policy.can.circles is None else policy.can.circles.bridges
         self._genesis = genesis
         self._train_progress = train_progress
@@ -84,10 +85,8 @@ class Bridging:
         if not question:
             return
         keep_newest(self._asked, partner.id, self._train_progress.rounds + group, MOST_ASKED)
-        proof = self._admission.proof(partner.id)
-        request = Bridge(self._admission.access.tag, self._admission.model, question, proof)
         try:
-            answer = (await self._services.calls.ask(partner.id, request, Exchanged, BRIDGE_TIMEOUT)).body
+            answer = (await self._calls.ask(partner.id, Bridge(question), Exchanged, BRIDGE_TIMEOUT)).body
         except (PeerError, NetworkDown):
             return
         if answer:  # else it has moved to another circle since it said where it is
@@ -117,7 +116,6 @@ class Bridging:
 
     async def answer(self, peer: PeerId, request: Bridge) -> Exchanged:
         """What a node of another circle gets; PeerRefused or PeerMisbehaved when it may not ask, or talks nonsense."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         bridges = self._bridges
         if bridges is None:
             raise PeerRefused("no bridges", "this run's policy has none")

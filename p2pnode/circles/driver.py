@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from ..compression.weights import Floats
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.bridges import BridgeDraft
@@ -25,6 +24,7 @@ from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import Unsuited
 from ..merging.snapshots.driver import Snapshots
 from ..merging.snapshots.outline import Snapshot
+from ..runtime.calls import JobCalls
 from ..similarity.communities import Dendrogram, grow
 from ..similarity.driver import PeerSimilarity
 from ..training.newcomer_probe import NewcomerProbe
@@ -65,7 +65,7 @@ class CircleContext:
     """What a circle driver works with."""
 
     services: Services
-    admission: Admission
+    calls: JobCalls
     members: Members
     policy: FormsCircles
     genesis: bytes  # the run's lineage, from which those of its circles follow
@@ -83,7 +83,7 @@ class CircleDriver:
 
     def __init__(self, context: CircleContext) -> None:
         services, members = context.services, context.members
-        self.founding = FoundingRecords(services, context.admission, members.circle)
+        self.founding = FoundingRecords(services, context.calls, members.circle)
         self._services = services
         self._context = context
         self._members = members

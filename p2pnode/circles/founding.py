@@ -15,16 +15,16 @@ import numpy as np
 from blake3 import blake3
 
 from ..compression.weights import Units
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..merging.deltaset.entry import SetRules
 from ..merging.deltaset.set import DeltaSet, weights_hash
 from ..merging.deltaset.snapshots import decode_any_place, decode_place
+from ..runtime.calls import JobCalls
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import Identity, PeerId, signed_by
-from ..wire.messages import CircleIs, GetCircle
 from ..wire.types import MAX_PLACE_BYTES, Hash, PeerText, Seconds, Signature, decoded
 from .members import CurrentCircle
+from .messages import CircleIs, GetCircle
 
 MAX_MEMBERS = 64
 NAME_CHARS = 40  # 160 bits of a hash, as hex
@@ -128,18 +128,17 @@ def _content(found: CircleFounding) -> bytes:
 class FoundingRecords:
     """Asks members of other circles for their founding record, and answers with that of this node's circle."""
 
-    def __init__(self, services: Services, admission: Admission, own: CurrentCircle) -> None:
+    def __init__(self, services: Services, calls: JobCalls, own: CurrentCircle) -> None:
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._own = own
 
     async def ask(self, name: str, members: list[PeerId]) -> CircleFounding | None:
         """The founding record of a circle, from any of its members. A wrong one costs reputation."""
-        admission = self._admission
         for peer in members[:MOST_ASKED]:
-            request = GetCircle(admission.access.tag, admission.model, name, admission.proof(peer))
+            request = GetCircle(name)
             try:
-                return read_found((await self._services.calls.ask(peer, request, CircleIs, ASK_TIMEOUT)).found, name)
+                return read_found((await self._calls.ask(peer, request, CircleIs, ASK_TIMEOUT)).found, name)
             except ValueError as fault:
                 self._services.fault(peer, f"circle: {fault}")
             except (PeerError, NetworkDown):
@@ -148,6 +147,5 @@ class FoundingRecords:
 
     def answer(self, peer: PeerId, request: GetCircle) -> CircleIs:
         """This circle's founding record; PeerRefused when the peer may not ask, or means another circle."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         self._own.check(request.circle)
         return CircleIs(self._own.found)

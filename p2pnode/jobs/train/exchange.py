@@ -13,18 +13,18 @@ from functools import partial
 from ...circles.advice import MAX_CIRCLE
 from ...circles.bridging import Bridging
 from ...circles.members import CurrentCircle, Members
-from ...discovery.admission import Admission
 from ...discovery.link_rate import LinkRate
 from ...discovery.reputation import PartnerRecord
 from ...discovery.services import Services
 from ...merging.capabilities import SharesEntries
+from ...merging.messages import Exchange, Exchanged
 from ...merging.policy import Policy
 from ...merging.snapshots.driver import Snapshots
+from ...runtime.calls import JobCalls
 from ...similarity.driver import PeerSimilarity
 from ...training.progress import TrainProgress
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ...wire.ids import PeerId
-from ...wire.messages import Exchange, Exchanged
 from ...wire.records import SignedRecord
 from ...wire.types import Seconds
 
@@ -41,7 +41,7 @@ class PartnerExchange:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         policy: Policy,
         train_progress: TrainProgress,
         circle: CurrentCircle,
@@ -49,7 +49,7 @@ class PartnerExchange:
     ) -> None:
         self.link = LinkRate()
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._policy = policy
         self._train_progress = train_progress
         self._circle = circle
@@ -110,15 +110,11 @@ class PartnerExchange:
         return False
 
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
-        admission = self._admission
-        request = Exchange(
-            admission.access.tag, admission.model, body, push, admission.proof(partner), self._circle.name
-        )
-        return (await self._services.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
+        request = Exchange(body, push, self._circle.name)
+        return (await self._calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
 
     def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
         """The answer to a question or a push. PeerRefused when the peer may not ask, PeerMisbehaved for nonsense."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         self._circle.check(request.circle)
         try:
             if request.push:

@@ -13,19 +13,25 @@ import numpy as np
 from ...circles.bridging import Bridging
 from ...circles.driver import CircleContext, CircleDriver
 from ...circles.members import CurrentCircle, Members
+from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Monitor, reached
-from ...discovery.admission import Admission
 from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
+from ...merging.messages import Exchange
 from ...merging.policy import Policy, RoundFacts
 from ...merging.snapshots.driver import Snapshots
+from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
+from ...runtime.calls import JobCalls
 from ...runtime.events import Kind
+from ...runtime.routes import Routes
 from ...shards.driver import ShardDriver
+from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout
 from ...similarity.driver import PeerSimilarity
+from ...similarity.messages import SwapNeighbours
 from ...storage.checkpoints import Progress
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
@@ -35,14 +41,14 @@ from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import TrainProgress
 from ...training.rounds import lam_for, local_steps, shortened
 from ...training.trainer import Trainer
-from ...wire.errors import Diverged, LocalProblem, TaskProblem
+from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
 from ...wire.status import TrainStatus
 from ...wire.types import Seconds
 from .checkpoints import Checkpoints
-from .desk import Desk
 from .exchange import MODEL, ExchangeLoop, PartnerExchange
+from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
 from .options import Terms, own_seed
 from .shard_rows import ShardRows
@@ -77,14 +83,14 @@ class TrainJob:
         self.train_progress = TrainProgress(
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
-        admission = Admission(access, services.identity.peer_id, MODEL)
+        calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
         circle, announcer = CurrentCircle(terms.circle), membership.announcer
         self.members = Members(services.table, access.tag, circle, shares_all=policy.can.entries is not None)
-        self.bridging = Bridging(services, admission, policy, terms.genesis, self.train_progress, self.members)
-        self.snapshots = Snapshots(services, admission, policy, lambda: circle.name)
-        self.likeness = PeerSimilarity(services, admission, terms.aim, terms.partners)
+        self.bridging = Bridging(services, calls, policy, terms.genesis, self.train_progress, self.members)
+        self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
+        self.likeness = PeerSimilarity(services, calls, terms.aim, terms.partners)
         self.partner_exchange = PartnerExchange(
-            services, admission, policy, self.train_progress, circle, self.likeness.partner_record
+            services, calls, policy, self.train_progress, circle, self.likeness.partner_record
         )
         self.exchange_loop = ExchangeLoop(
             services,
@@ -99,7 +105,7 @@ class TrainJob:
         )
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
         room = None if terms.max_disk is None else terms.max_disk // 2
-        self.shard_driver = ShardDriver(services, admission, layout, self.members.in_run, room)
+        self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
         self.fingerprinter = fingerprinter
         self.trainer = Trainer(
             model_host,
@@ -111,12 +117,10 @@ class TrainJob:
         self._services = services
         self._terms = terms
         self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
-        self.passing = Passing(
-            services, admission, self.shard_driver, self.work, self.likeness, self.partner_exchange.link
-        )
+        self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.partner_exchange.link)
         at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
         self.model_swap = ModelSwap(
-            services, admission, policy, self.trainer, self.likeness, self.members.elsewhere, at_home
+            services, calls, policy, self.trainer, self.likeness, self.members.elsewhere, at_home
         )
         self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
         now = services.seams.clock.monotonic()
@@ -127,7 +131,7 @@ class TrainJob:
             self.circle_driver = CircleDriver(
                 CircleContext(
                     services,
-                    admission,
+                    calls,
                     self.members,
                     policy.can.circles,
                     terms.genesis,
@@ -140,7 +144,7 @@ class TrainJob:
                     greet=membership.tell,
                 )
             )
-        self.desk = Desk(self)
+        self.routes = self._routes()
         self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
@@ -305,6 +309,34 @@ class TrainJob:
         return self.trainer.evaluate(self.policy.readout())
 
     # ---- for peers and views ----
+
+    def _routes(self) -> Routes:
+        """What peers may ask of this job, and who answers."""
+        snapshots, swap = self.snapshots.payload, self.model_swap
+        return Routes(
+            {
+                Exchange: self.partner_exchange.answer,
+                Bridge: self.bridging.answer,
+                SwapNeighbours: self.likeness.answer,
+                GetCircle: self._circle,
+                SyncShards: self.shard_driver.answer,
+                GetNeeds: self.passing.needs,
+                SwapModels: swap.answer,
+                SwapResult: swap.over,
+            },
+            {
+                GetSnapshot: snapshots,
+                GetChunks: snapshots,
+                GetKept: snapshots,
+                GetShard: self.shard_driver.payload,
+                GetWeights: swap.payload,
+            },
+        )
+
+    def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
+        if self.circle_driver is None:
+            raise PeerRefused("circle", "this node's circle is declared")
+        return self.circle_driver.founding.answer(peer, request)
 
     def meet(self, membership: Membership) -> None:
         """Say what is learned here to the others, and where."""

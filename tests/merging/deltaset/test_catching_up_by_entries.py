@@ -8,7 +8,6 @@ import random
 import numpy as np
 
 from p2pnode.circles.members import CurrentCircle
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.reputation import PartnerRecord
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.exchange import PartnerExchange
@@ -16,6 +15,7 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
@@ -54,8 +54,8 @@ class Arriving(PartnerExchange):
         world = Seams(SimClock(0.0), random.Random(1), MemoryStorage(), inline)
         self.services = make_services(NEWCOMER, world, SimSwarm(1).network(NEWCOMER.peer_id))
         world.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
-        admission = Admission(RUN, NEWCOMER.peer_id, "main")
-        super().__init__(self.services, admission, policy, TrainProgress(), CurrentCircle(), PartnerRecord())
+        calls = JobCalls(self.services.calls, RUN, NEWCOMER.peer_id, "main")
+        super().__init__(self.services, calls, policy, TrainProgress(), CurrentCircle(), PartnerRecord())
         self.members_by_id = {one.author.identity.peer_id: one for one in members}
         self.received: list[int] = []
 
