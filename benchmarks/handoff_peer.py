@@ -30,11 +30,10 @@ from p2pnode.network.base import Payload, StreamLimits
 from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
 from p2pnode.runtime.seams import real_world
 from p2pnode.shards.driver import ShardDriver
-from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
-from p2pnode.shards.store import StoredShard
+from p2pnode.shards.store import ShardFiles, StoredShard
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.errors import P2pnodeError
@@ -45,6 +44,7 @@ from p2pnode.wire.run import RunAccess
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SAMPLE_BYTES = 784
 GIVEN_AT_ONCE = 64
+ROOM_BYTES = 16 << 30  # one peer may fill half of it, and the speed test moves 1.5 GB to one peer
 RAW = b"raw "
 
 
@@ -71,7 +71,8 @@ class ShardProcess:
         self.services = make_services(identity, real_world(data_dir.storage), self.network)
         self.others: list[PeerId] = []
         admission = Admission(RUN, identity.peer_id, "main")
-        self.shard_driver = ShardDriver(self.services, admission, sample_layout(columns(0, 1)), lambda: self.others)
+        layout = sample_layout(columns(0, 1))
+        self.shard_driver = ShardDriver(self.services, admission, layout, lambda: self.others, ROOM_BYTES)
         self.playing = False
 
     # ---- network.base.Server ----
@@ -100,7 +101,7 @@ class ShardProcess:
         self.data_dir.remember_port(int(address.text.split("/")[4]))
         say({"peer": self.network.peer, "address": address.text})
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.shard_driver.keep())
+            group.create_task(self.shard_driver.run())
             group.create_task(self._play())
             await self._obey_all()
             raise SystemExit(0)
@@ -121,7 +122,7 @@ class ShardProcess:
         for seed in range(first, first + count):
             id, content = shard(seed, samples)
             files.put_samples(id, content)
-            self.shard_driver._shard_store.entries[id] = StoredShard()
+            self.shard_driver._store.entries[id] = StoredShard()
         await self.shard_driver.start()
         return {}
 

@@ -170,7 +170,7 @@ class Swarm:
             mixture = choose_mixture(self.tunings[peer])
             rules = with_mixture(rules, mixture)
         if not plan.guarded:
-            rules = RouteRules(forget_seconds=rules.forget_seconds, failing_models=1 << 30, most_quarantined=1.0)
+            rules = RouteRules(forget_seconds=rules.forget_seconds, failing_models=1 << 30, max_quarantined=1.0)
         peers = [
             ShardCandidate(
                 str(other),

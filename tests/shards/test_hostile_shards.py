@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from p2pnode.network.base import Payload
-from p2pnode.shards import protocol as talk
+from p2pnode.shards import driver
 from p2pnode.shards.handoff.certificate import Certificate, claim, countersign, following, offer, sign_release
 from p2pnode.shards.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode_handoff
 from p2pnode.shards.route import Shipment
@@ -139,6 +139,16 @@ def test_marks_that_are_cut_off_are_refused() -> None:
     play(2, act)
 
 
+def test_marks_that_are_cut_off_in_an_answer_cost_reputation_and_the_node_goes_on(monkeypatch) -> None:
+    async def act(shards: Shards) -> None:
+        one, liar = await begun(shards)
+        monkeypatch.setattr(liar.shard_driver, "_marks", lambda: b"123")
+        await asyncio.sleep(20.0)
+        assert any("cut off" in fault for fault in one.faults(liar)) and not one.task.done()
+
+    play(2, act)
+
+
 def test_another_run_gets_nothing() -> None:
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
@@ -162,7 +172,7 @@ def test_one_peer_cannot_fill_the_room_with_offers() -> None:
         giver, receiver = shards.nodes
         taken = [await given(giver, receiver, id) for id, _ in giver.own]
         assert sum(taken) == 5, "half of the room, and the one that goes beyond it"
-        assert receiver.shard_driver.free_bytes == 3 * len(CONTENT)
+        assert receiver.shard_driver.room.free_bytes == 3 * len(CONTENT)
 
     play(2, act)
 
@@ -180,7 +190,7 @@ def test_words_without_end_are_refused() -> None:
 
 
 def test_words_about_shards_that_do_not_concern_us_leave_nothing_behind(monkeypatch) -> None:
-    monkeypatch.setattr(talk, "MAX_MISSING", 5)
+    monkeypatch.setattr(driver, "MAX_MISSING", 5)
 
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
@@ -191,7 +201,7 @@ def test_words_about_shards_that_do_not_concern_us_leave_nothing_behind(monkeypa
             ours = claim(one.identity, RUN.tag, f"{number + 100:032x}", (one.peer, other.peer))
             words = [Certified(strange), MayDrop(strange), Kept(RUN.tag, id, bytes(32)), Certified(ours)]
             await told(one, other, *map(encode_handoff, words))
-        assert len(other.shard_driver._shard_store.entries) == 5
+        assert len(other.shard_driver._store.entries) == 5
         assert len(other.disk.names(f"runs/{RUN.run}/shards")) == 5
 
     play(2, act)
@@ -233,14 +243,15 @@ def test_who_is_neither_named_nor_offered_a_shard_does_not_get_it(what) -> None:
 
 def test_who_signs_itself_a_shard_and_releases_the_others_cannot_make_them_delete_it() -> None:
     async def act(shards: Shards) -> None:
+        shards.nodes[0].room = len(CONTENT)
         one, liar = await begun(shards)
-        before = one.shard_driver._shard_store.state(ID).record.highest
+        before = one.shard_driver._store.state(ID).record.highest
         assert before is not None
         lie = countersign(liar.identity, offer(liar.identity, following(before, 50, liar.peer, (liar.peer,))))
         release = Release(lie, one.peer, sign_release(liar.identity, lie, one.peer))
         await told(liar, one, encode_handoff(Certified(lie)), encode_handoff(release))
-        assert one.shard_driver.held() == [] and not one.shard_driver._shard_store.state(ID).record.kept
-        assert not await one.shard_driver._shard_store.make_room(1, len(CONTENT))
+        assert one.shard_driver.held() == [] and not one.shard_driver._store.state(ID).record.kept
+        assert not await one.shard_driver._make_room(1)
         assert one.shard_driver.ids() == [ID]
 
     play(2, act)
@@ -249,7 +260,7 @@ def test_who_signs_itself_a_shard_and_releases_the_others_cannot_make_them_delet
 def test_who_shows_a_newer_certificate_is_believed_and_served() -> None:
     async def act(shards: Shards) -> None:
         giver, taker = await begun(shards)
-        before = giver.shard_driver._shard_store.state(ID).record.highest
+        before = giver.shard_driver._store.state(ID).record.highest
         assert before is not None
         offered = offer(giver.identity, following(before, 1, taker.peer, (taker.peer,)))
         request = GetShard(RUN.tag, "main", b"", ID, msgspec.msgpack.encode(countersign(taker.identity, offered)))

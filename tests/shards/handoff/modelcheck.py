@@ -131,7 +131,7 @@ class Checker:
         """What waits at a node without what has no effect there."""
         if number == DEAD:
             return 0
-        local = self._visited(node, number)
+        local = self._explored(node, number)
         unheard = waiting & ~local.heard
         if unheard:
             for bit in bits(unheard):
@@ -177,7 +177,7 @@ class Checker:
 
     def _outcomes(self, node: int, state: ShardState, event: HandoffEvent) -> tuple[Outcome, ...]:
         """All an event can lead to: done as a whole, or cut short by a crash after some of its writes."""
-        after, writes, messages = self.stepper(SIGNERS[node], state, event)
+        after, writes, messages, _ = self.stepper(SIGNERS[node], state, event)
         sent = [0, 0, 0]
         for peer, message in messages:
             to = NODES.index(peer)
@@ -222,10 +222,10 @@ class Checker:
         )
         return number
 
-    def _visited(self, node: int, number: int) -> Local:
+    def _explored(self, node: int, number: int) -> Local:
         local = self._locals[node][number]
-        if not local.visited:
-            local.visited = True
+        if not local.explored:
+            local.explored = True
             tried = [
                 outcome
                 for event in self._events(node, local.state)

@@ -95,7 +95,7 @@ def test_no_word_of_a_certificate_can_be_changed(certificate, field):
         (changed(GIVEN, previous=b""), "only a claim"),
         (changed(GIVEN, previous=b"short"), "wrong length"),
         (changed(CLAIM, to=B), "term 0 is for claims"),
-        (changed(TAKEN, giver=A), "for oneself"),
+        (changed(TAKEN, giver=A), "its own signer"),
         (changed(TAKEN, receiver_signature=b"x"), "one signature"),
     ],
 )
@@ -107,8 +107,8 @@ def test_each_fault_has_its_reason(certificate, why):
 @pytest.mark.parametrize(
     ("certificate", "giver", "me", "why"),
     [
-        (OFFER, E, B, "between the two"),
-        (OFFER, A, E, "between the two"),
+        (OFFER, E, B, "from the sender"),
+        (OFFER, A, E, "from the sender"),
         (GIVEN, A, B, "not an offer"),
         (changed(OFFER, term=2), A, B, "signature"),
     ],
@@ -127,7 +127,7 @@ def test_an_offer_ranks_as_the_certificate_it_becomes():
 
 def test_a_takeover_never_licenses_dropping():
     assert GIVEN.licenses_dropping and CLAIM.licenses_dropping and not TAKEN.licenses_dropping
-    with pytest.raises(ValueError, match="releases nobody"):
+    with pytest.raises(ValueError, match="cannot release"):
         check_release(TAKEN, A, sign_release(BOB, TAKEN, A))
 
 
