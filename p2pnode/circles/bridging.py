@@ -10,7 +10,6 @@ from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..merging.deltaset.bridges import BridgeDraft
 from ..merging.deltaset.lineage import circle_lineage, is_split_off
-from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.policy import Policy
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
@@ -42,7 +41,7 @@ class Bridging:
         """`genesis` is the run's lineage, from which those of its circles follow."""
         self._services = services
         self._admission = admission
-        self._policy = policy if isinstance(policy, DeltaSetPolicy) else None
+        self._bridges = None if policy.can.circles is None else policy.can.circles.bridges
         self._genesis = genesis
         self._train_progress = train_progress
         self._told: Told | None = None
@@ -54,7 +53,7 @@ class Bridging:
     @property
     def often(self) -> float:
         """How many times as often as usual the run wants bridges."""
-        return 0.0 if self._policy is None else self._policy.author.tuning.bridge
+        return 0.0 if self._bridges is None else self._bridges.rate
 
     def beyond(self, circle: str) -> list[PeerId]:
         """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none.
@@ -73,9 +72,9 @@ class Bridging:
 
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""
-        assert self._policy is not None
+        assert self._bridges is not None
         other = circle_lineage(self._genesis, partner.announcement.circle)
-        question = self._policy.bridges.ask(other, group)
+        question = self._bridges.ask(other, group)
         if not question:
             return
         keep_newest(self._asked, partner.id, self._train_progress.rounds + group, MOST_ASKED)
@@ -99,11 +98,11 @@ class Bridging:
 
         For the round to ask and to publish: what a node publishes and what it saves must not cross.
         """
-        told, policy, self._told = self._told, self._policy, None
-        if told is None or policy is None:
+        told, bridges, self._told = self._told, self._bridges, None
+        if told is None or bridges is None:
             return None
         try:
-            return await self._services.seams.compute(lambda: policy.bridges.draft(told.other, told.answer, told.group))
+            return await self._services.seams.compute(lambda: bridges.draft(told.other, told.answer, told.group))
         except ValueError as fault:
             self._services.fault(told.partner, f"bridge: {fault}")
             return None
@@ -113,14 +112,14 @@ class Bridging:
     async def answer(self, peer: PeerId, request: Bridge) -> Exchanged:
         """What a node of another circle gets; PeerRefused or PeerMisbehaved when it may not ask, or talks nonsense."""
         self._admission.check(peer, request.run, request.model, request.proof)
-        policy = self._policy
-        if policy is None:
+        bridges = self._bridges
+        if bridges is None:
             raise PeerRefused("no bridges", "this run's policy has none")
         if self._answering:
             raise PeerRefused("busy", "one bridge at a time")
         self._answering = True
         try:
-            return Exchanged(await self._services.seams.background(lambda: policy.bridges.answer(request.body)))
+            return Exchanged(await self._services.seams.background(lambda: bridges.answer(request.body)))
         except ValueError as fault:
             raise PeerMisbehaved(f"bridge: {fault}") from None
         finally:

@@ -19,9 +19,9 @@ from ..compression.weights import Floats
 from ..discovery.services import Services
 from ..jobs.train.checkpoints import Checkpoints
 from ..jobs.train.exchange import ExchangeLoop
+from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.bridges import BridgeDraft
 from ..merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, encode_found
-from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import Unsuited
 from ..merging.snapshots.outline import Snapshot
@@ -67,7 +67,7 @@ class CircleDriver:
         self,
         services: Services,
         exchange_loop: ExchangeLoop,
-        policy: DeltaSetPolicy,
+        policy: FormsCircles,
         genesis: bytes,
         train_progress: TrainProgress,
         trainer: Trainer,
@@ -177,7 +177,7 @@ class CircleDriver:
         policy, group = self._policy, len(self._exchange_loop.members()) + 1
         try:
             found, deltas = await self._services.seams.background(
-                lambda: split_off(policy, advice.members, group, self._genesis)
+                lambda: split_off(policy, self._services.identity, advice.members, group, self._genesis)
             )
         except ValueError:
             return  # our weights are being mended

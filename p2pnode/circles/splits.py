@@ -6,8 +6,8 @@ import asyncio
 
 from ..discovery.services import Services
 from ..jobs.train.exchange import ExchangeLoop
+from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.lineage import CircleFounding, is_split_off, splits
-from ..merging.deltaset.policy import DeltaSetPolicy
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
@@ -27,7 +27,7 @@ class SplitWatcher:
         self,
         services: Services,
         exchange_loop: ExchangeLoop,
-        policy: DeltaSetPolicy,
+        policy: FormsCircles,
         train_progress: TrainProgress,
         words: FoundingRecords,
     ) -> None:

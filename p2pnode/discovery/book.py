@@ -9,13 +9,13 @@ from ..wire.addresses import Address, parse_address
 from ..wire.errors import LocalProblem, UsageError
 
 MAX_ENTRIES = 200
-SHORT = 16
+SHORT = 16  # entries; a book this small is written at once
 SAVE_PAUSE = 30.0  # seconds
 ADDRESSES_PER_PEER = 4
 
 
 class BookEntry(msgspec.Struct, frozen=True):
-    """A peer we have spoken with: where, and when last (swarm time)."""
+    """A peer we have met: its addresses and when it last answered (swarm time)."""
 
     peer: str
     addresses: tuple[str, ...]
@@ -26,7 +26,7 @@ _decoder = msgspec.json.Decoder(tuple[BookEntry, ...])
 
 
 class PeerBook:
-    """One a data directory, for all its runs. Readable JSON; a damaged file is an empty one, and `damaged` says so."""
+    """One per data directory, for all its runs, as readable JSON. A damaged file counts as empty and sets `damaged`."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage = storage
@@ -51,7 +51,7 @@ class PeerBook:
         return len(self._entries)
 
     def met(self, peer: str, addresses: tuple[str, ...], now: float) -> None:
-        """Note a peer that answered; the oldest acquaintance makes room."""
+        """Note a peer that answered; if the book is full, the peer not met for longest is dropped."""
         if not addresses:
             return
         known = self._entries.get(peer)
@@ -62,7 +62,7 @@ class PeerBook:
             del self._entries[min(self._entries.values(), key=lambda entry: (entry.met, entry.peer)).peer]
 
     def addresses(self) -> list[Address]:
-        """Every address worth trying, the latest met peers first; unusable ones are passed over."""
+        """Return every usable address, peers met most recently first."""
         result: list[Address] = []
         for entry in sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer)):
             for text in entry.addresses:
@@ -76,7 +76,7 @@ class PeerBook:
         return sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer))
 
     def save(self, now: float) -> None:
-        """Write if anything changed: a short book at once, a long one or a failing disk now and then."""
+        """Write the book if it changed: a short one at once, a long one or after a failure every SAVE_PAUSE seconds."""
         hurry = len(self._entries) <= SHORT and not self._failed
         if not self._changed or (not hurry and abs(now - self._saved) < SAVE_PAUSE):
             return

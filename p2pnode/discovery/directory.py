@@ -1,7 +1,4 @@
-"""The directory of a run as a node uses it: announce oneself at the right place, read who else is there.
-
-peers/directory decides where; this file does the publishing and reading.
-"""
+"""Publishes this node in the directory of its run, and reads who else is there. directory_tree.py decides where."""
 
 from __future__ import annotations
 
@@ -15,17 +12,17 @@ from ..wire.types import Seconds
 from .directory_tree import ROOMY, key_at, next_depth, path_elsewhere, path_of, should_rise, tree_goes_on
 from .records import Pick, Published, Records
 
-SAMPLE = ROOMY + 3  # records of a key: enough to see whether it is nearly empty, should some be bad
+SAMPLE = ROOMY + 3  # records read from a key: enough to see that it is nearly empty even if some are bad
 
 Listed = dict[PeerId, tuple[SignedRecord, Announcement]]
 
 
 class Directory:
-    """One node's place in a run's directory tree. `depth` is where it announces itself now."""
+    """One node's position in its run's directory tree. `depth` is the level at which it announces itself."""
 
     def __init__(self, records: Records, tag: str, own: PeerId) -> None:
         self.depth = 0
-        self.whole = True  # whether our own key is all there is, by the last read
+        self.whole = True  # whether the last read showed that our own key is the whole directory
         self._records = records
         self._tag = tag
         self._own = own
@@ -35,7 +32,7 @@ class Directory:
         return key_at(self._tag, path_of(self._own, self.depth))
 
     async def announce(self, announcement: Announcement, ttl: Seconds) -> Published:
-        """Publish at the present depth, going deeper as long as the key there is full."""
+        """Publish at the current depth, moving deeper while the key there is full."""
         while True:
             published = await self._records.publish(self.key, encode_message(announcement), ttl)
             deeper = next_depth(self.depth, published.verdicts)
@@ -44,10 +41,10 @@ class Directory:
             self.depth = deeper
 
     async def read(self, rng: random.Random, thorough: bool = True, crowd: bool = False) -> Listed:
-        """The peers in our own part of the tree and, in a large swarm, in one part elsewhere.
+        """Return the peers in our own part of the tree and, in a large swarm, in one random other part.
 
-        Thorough: from several storers; else from one of them, which is enough while little changes. In a crowd: some
-        peers of each part; of the root all, which may be all there are.
+        A thorough read asks several storers; otherwise one is enough, while little changes. In a crowd only a sample
+        of each part is read, except at the root, which may be the whole directory.
         """
         only = None if thorough and not crowd else lambda storers: rng.sample(storers, min(1, len(storers)))
         found = await (self.sample_key(self.key, rng) if crowd and self.depth else self.read_key(self.key, only))
@@ -61,15 +58,15 @@ class Directory:
         return found
 
     async def read_key(self, key: str, only: Pick | None = None) -> Listed:
-        """Announcements of this run under one key."""
+        """Return the announcements of this run under one key."""
         return self._decoded(await self._records.read(key, only))
 
     async def sample_key(self, key: str, rng: random.Random) -> Listed:
-        """Some of them, by lot."""
+        """Return a random sample of the announcements under one key."""
         return self._decoded(await self._records.sample(key, SAMPLE, rng))
 
     def _decoded(self, records: dict[PeerId, SignedRecord]) -> Listed:
-        """Records whose content is no announcement of this run are passed over."""
+        """Decode records, skipping those that are not an announcement of this run."""
         found: Listed = {}
         for peer, record in records.items():
             try:

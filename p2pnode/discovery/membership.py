@@ -1,8 +1,8 @@
-"""Being part of a swarm: contact, announce, listen, ping. Four loops, none of which ever gives up.
+"""Keeps a node in touch with its swarm. Four loops that never give up: contact, announce, read the directory, ping.
 
-Bootstrap addresses and the peer book are contacted again for ever, so that a node whose bootstrap was down joins when
-it comes back, and two half-swarms that share any address heal. A swarm is heard of in three ways: the directory in the
-DHT, peers told by peers, and peers that greet us.
+Bootstrap addresses and the peer book are contacted again without end, so that a node whose bootstrap was down joins
+when it comes back, and two halves of a swarm that share any address find each other again. A node learns of peers in
+three ways: the directory in the DHT, other peers, and peers that greet it.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from .services import Services
 from .table import in_a_crowd
 
 CONTACT_TIMEOUT: Seconds = 8.0
-SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # first and longest pause between rounds while nobody answers
+SEARCH_PAUSE: tuple[Seconds, Seconds] = (0.5, 15.0)  # shortest and longest pause between rounds while nobody answers
 CONTACT_PERIOD: Seconds = 60.0  # between rounds once connected
 ANNOUNCE_PERIOD: Seconds = 120.0
 READ_PAUSE: tuple[Seconds, Seconds] = (0.5, 90.0)
 PING_PERIOD: Seconds = 3.0
 PING_TIMEOUT: Seconds = 4.0
 PINGS_AT_ONCE = 2
-NEWCOMER_PAUSE: Seconds = 0.25  # so that a crowd arriving at once is not pinged without a pause
+NEWCOMER_PAUSE: Seconds = 0.25  # spreads the pings when many peers arrive at once
 ASK_PEERS_EVERY = 5  # ping rounds
-HEARD_WINDOW: Seconds = 10.0  # an answer this recent means connected
-GREET_AT_ONCE = 8
-RENEW_BEFORE: Seconds = 120.0  # whose word runs out within this time is asked for a new one
-TOLD_AT_ONCE = 48
-BOOK_TRIES = 8
-GOODBYES = 16
+HEARD_WINDOW: Seconds = 10.0  # connected means that a peer answered within this time
+GREET_AT_ONCE = 8  # new peers greeted directly; the others read about us in the directory
+RENEW_BEFORE: Seconds = 120.0  # a peer whose announcement expires within this time is greeted for a new one
+MAX_NOTIFIED = 48  # peers greeted at once about news of ours
+BOOK_TRIES = 8  # peers of the book contacted in one round
+GOODBYES = 16  # peers told directly that we leave
 
 
 @dataclass
 class Search:
-    """How looking for others goes, for people to see."""
+    """How the search for other peers goes, for people to read."""
 
     welcomes: dict[Address, Welcome] = field(default_factory=dict)
     wrong: dict[Address, str] = field(default_factory=dict)  # addresses where another peer answers
@@ -49,7 +49,7 @@ class Search:
 
 
 class Membership:
-    """Keeps one node in touch with its swarm."""
+    """Runs the four loops of one node."""
 
     def __init__(self, me: SelfDescription, services: Services, addresses: tuple[str, ...] = ()) -> None:
         self.me = me
@@ -64,12 +64,12 @@ class Membership:
         self._contact_now = asyncio.Event()
 
     def in_run(self, tag: str) -> Membership:
-        """The same node, now knowing its run."""
+        """Return the membership of the same node once it knows its run."""
         return Membership(replace(self.me, tag=tag), self._services, self.announcer.addresses)
 
     @property
     def connected(self) -> bool:
-        """Whether a remote peer answered a call of ours within the last seconds. Nothing else counts."""
+        """Whether a remote peer answered a call of ours within HEARD_WINDOW. Nothing else counts."""
         heard = self._calls.last_heard
         up = self._services.network.health.state == "up"
         return up and heard is not None and self._services.seams.clock.monotonic() - heard <= HEARD_WINDOW
@@ -80,7 +80,7 @@ class Membership:
 
     # ---- loops ----
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Run all loops until cancelled."""
         self._services.network.on_change(self._network_changed)
         async with asyncio.TaskGroup() as group:
@@ -93,7 +93,7 @@ class Membership:
         pause = SEARCH_PAUSE[0]
         while True:
             await self.contact_round()
-            self._services.clock.established = True  # whoever could tell the swarm's time was asked
+            self._services.clock.established = True  # everybody who could know the swarm's time was asked
             pause = SEARCH_PAUSE[0] if self.connected else min(pause * 2, SEARCH_PAUSE[1])
             wait = CONTACT_PERIOD if self.connected or not self.looks_for_others else pause
             if await self._woken(self._contact_now, wait):
@@ -105,7 +105,7 @@ class Membership:
             with contextlib.suppress(PeerError, NetworkDown):
                 copies = await self.announcer.announce()
                 if copies == 0 and self._table.count_present():
-                    pause = ANNOUNCE_PERIOD / 10  # others are there and none of them keeps it yet
+                    pause = ANNOUNCE_PERIOD / 10  # peers are there, but none of them stores our announcement yet
             await self._woken(self._announce_now, pause)
 
     async def _keep_reading(self) -> None:
@@ -130,7 +130,7 @@ class Membership:
                 await asyncio.sleep(NEWCOMER_PAUSE)
             if rounds % ASK_PEERS_EVERY == 0 and not self._table.crowd:
                 await self._ask_someone_for_peers()
-            await self._renew_acquaintance()
+            await self._greet_before_expiry()
             self._services.registry.tidy()
             if await self.announcer.refresh_addresses():
                 self._announce_now.set()
@@ -139,13 +139,13 @@ class Membership:
 
     @property
     def _newcomers(self) -> bool:
-        """Whether somebody was not tried yet, and can be."""
+        """Whether some peer was not tried yet, and we have a network to try it."""
         return bool(self._table.urgent()) and self._services.network.health.state == "up"
 
     # ---- contact ----
 
     async def contact_round(self) -> None:
-        """Try whom we ought to know: everybody while nobody answers, else those we have not heard of lately."""
+        """Contact the peers we should know: all of them while nobody answers, else those not heard from lately."""
         await asyncio.gather(*(self.contact(address) for address in self._addresses_to_try()))
 
     def _addresses_to_try(self) -> list[Address]:
@@ -159,7 +159,7 @@ class Membership:
         return bootstrap + ([self._rng.choice(book)] if book else [])
 
     async def contact(self, address: Address) -> bool:
-        """Dial one address and greet the peer there; the failure's reason is kept for people to see."""
+        """Dial one address and greet the peer there. Returns False on failure; `search` keeps the reason for people."""
         try:
             await self._services.network.contact(address, CONTACT_TIMEOUT)
             self.search.welcomes[address] = await self.greet(address.peer)
@@ -174,7 +174,7 @@ class Membership:
         return True
 
     async def greet(self, peer: PeerId) -> Welcome:
-        """Exchange first words with a peer and ask whom it knows. Its time comes first: our own record needs it."""
+        """Greet a peer and ask it for other peers. Its time is asked first, because our own record needs it."""
         clock = self._services.seams.clock
         if not self._services.clock.established:
             await self._calls.ping(peer, CONTACT_TIMEOUT)
@@ -188,8 +188,8 @@ class Membership:
     async def _ask_for_peers(self, peer: PeerId) -> None:
         if not self.me.tag:
             return
-        told = await self._calls.ask(peer, GetPeers(self.me.tag), Peers)
-        new = [PeerId(record.peer) for record in told.announcements if self._services.registry.take_in(record, peer)]
+        known = await self._calls.ask(peer, GetPeers(self.me.tag), Peers)
+        new = [PeerId(record.peer) for record in known.announcements if self._services.registry.take_in(record, peer)]
         if new:
             self._announce_now.set()
             await self._greet_some(new)
@@ -204,27 +204,27 @@ class Membership:
             await self._ask_for_peers(peer)
 
     async def _greet_some(self, peers: list[PeerId]) -> None:
-        """Let a few newly heard-of peers know us at once; the others read of us in the directory."""
+        """Greet a few new peers at once; the others will read about us in the directory."""
         picks = self._rng.sample(peers, min(GREET_AT_ONCE, len(peers)))
         await asyncio.gather(*(self._greet_quietly(pick) for pick in picks))
 
     async def tell(self, peers: list[PeerId]) -> None:
-        """Something new about us, for these peers at once and for all others by the directory."""
+        """Announce something new about us: to these peers at once, to all others through the directory."""
         self._announce_now.set()
-        await asyncio.gather(*(self._greet_quietly(peer) for peer in peers[:TOLD_AT_ONCE]))
+        await asyncio.gather(*(self._greet_quietly(peer) for peer in peers[:MAX_NOTIFIED]))
 
     async def _greet_quietly(self, peer: PeerId) -> None:
         with contextlib.suppress(PeerError, NetworkDown):
             self._welcomed(peer, await self._calls.ask(peer, self.announcer.hello(), Welcome))
 
-    async def _renew_acquaintance(self) -> None:
-        """In a crowd a peer we work with may not be read of again for long: before we forget it, we greet it."""
+    async def _greet_before_expiry(self) -> None:
+        """Greet a peer before its announcement expires: in a crowd we may not read of it again for long."""
         soon = self._table.running_out(self._services.clock.now() + RENEW_BEFORE)
         if soon is not None:
             await self._greet_quietly(soon)
 
     def _welcomed(self, peer: PeerId, welcome: Welcome) -> None:
-        """A peer answered our greeting, with its newest word about itself."""
+        """Take in a peer's answer to our greeting, with its latest announcement."""
         if welcome.announcement is not None and welcome.announcement.peer == peer:
             self._services.registry.take_in(welcome.announcement, peer)
         known = self._table.get(peer)
@@ -232,13 +232,13 @@ class Membership:
             self._services.registry.answered(known)
 
     async def say_goodbye(self) -> None:
-        """Withdraw, so that the others know at once. Bounded."""
+        """Announce that we leave, so that peers know at once. Takes a bounded time."""
         await self.announcer.say_goodbye([peer.id for peer in self._table.present()][:GOODBYES])
 
-    # ---- hearing of others ----
+    # ---- learning of peers ----
 
     async def read_directory(self, thorough: bool = True) -> bool:
-        """Read our part of the directory; True when it told of somebody new."""
+        """Read our part of the directory. Returns True when it named a new peer."""
         directory, table, note = self.announcer.directory, self._table, self._services.registry.note
         found = await directory.read(self._rng, thorough, table.crowd)
         new = [peer for peer, (record, announcement) in found.items() if note(record, announcement)]
@@ -256,7 +256,7 @@ class Membership:
             return
         self._services.registry.answered(known)
         if not pong.knows_you:
-            await self._greet_quietly(peer)  # it was started anew, perhaps without its peer book
+            await self._greet_quietly(peer)  # it was restarted, perhaps without its peer book
         here = self._table.count_present(self.me.tag)
         few = here < min(pong.known, MAX_PEERS_PER_ANSWER) and not self._table.crowd
         if few and known.announcement.run == self.me.tag:
@@ -273,7 +273,7 @@ class Membership:
         return seconds * self._rng.uniform(0.8, 1.2)
 
     async def _woken(self, event: asyncio.Event, seconds: Seconds) -> bool:
-        """Wait about that long, or less if woken; True when woken."""
+        """Wait about `seconds`, or until the event is set. Returns True when it was set."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._jittered(seconds)):
                 await event.wait()

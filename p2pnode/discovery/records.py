@@ -1,7 +1,7 @@
-"""Publishing and reading signed records: the network says who is nearest to a key, our own calls do the rest.
+"""Publishes and reads signed records. The network only finds the peers nearest to a key; our own calls do the rest.
 
-One implementation over both networks. hivemind's own store and find are shut (they trust the local clock, and drop a
-whole dictionary for one bad entry); only its routing is used.
+The same code runs over libp2p and the simulator. hivemind's own store and find are disabled: they trust the local
+clock, and drop a whole dictionary because of one bad entry. Only hivemind's routing is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Pick = Callable[[list[PeerId]], list[PeerId]]
 
 @dataclass(frozen=True)
 class Published:
-    """What the storers said; `copies` counts those other than ourselves."""
+    """The result of publishing: the storers' verdicts, and how many other peers keep a copy."""
 
     record: SignedRecord
     verdicts: tuple[str, ...]
@@ -47,7 +47,7 @@ class Published:
 
 
 class Records:
-    """The expiring signed records of a swarm, as one node sees and keeps them."""
+    """One node's access to the swarm's signed, expiring records, and the records it stores for others (`kept`)."""
 
     def __init__(self, network: Network, identity: Identity, swarm_time: Callable[[], float]) -> None:
         self.kept = RecordStore()
@@ -57,7 +57,7 @@ class Records:
         self._verified = VerifiedRecords()
 
     async def publish(self, key: str, value: bytes, ttl: Seconds) -> Published:
-        """Sign a value and leave it with the peers nearest to its key. NetworkDown when we have no network."""
+        """Sign a value and store it at the peers nearest to its key. Raises NetworkDown when our network is down."""
         record = sign_record(self._identity, key, value, self._now() + ttl)
         storers = await self._network.nearest(key, REPLICAS)
         verdicts = await asyncio.gather(*(self._store_at(peer, record) for peer in storers))
@@ -75,31 +75,31 @@ class Records:
         return answer.verdicts[0] if answer.verdicts else None
 
     async def read(self, key: str, only: Pick | None = None) -> dict[PeerId, SignedRecord]:
-        """Every peer's newest good record under a key, from several storers at once or from those `only` picks."""
+        """Return every peer's latest valid record under a key, from several storers or from those that `only` picks."""
         storers = await self._network.nearest(key, READERS)
         if only is not None:
             storers = only(storers)
         answers = await asyncio.gather(*(self._find_at(peer, key) for peer in storers))
         return self._verified.newest(key, (record for found in answers for record in found), self._now())
 
-    async def sample(self, key: str, most: int, rng: random.Random) -> dict[PeerId, SignedRecord]:
-        """Good records of so many peers under a key at most: one storer's, by id from a place drawn by lot."""
+    async def sample(self, key: str, limit: int, rng: random.Random) -> dict[PeerId, SignedRecord]:
+        """Return valid records of at most `limit` peers under a key: from one storer, starting at a random peer id."""
         storers = await self._network.nearest(key, READERS)
         if not storers:
             return {}
         storer, start = rng.choice(storers), Identity(rng.randbytes(32)).peer_id
-        found = list((await self._page(storer, Find(key, after=start, most=most))).records)[:most]
-        if len(found) < most:
-            found += (await self._page(storer, Find(key, most=most - len(found)))).records[: most - len(found)]
+        found = list((await self._page(storer, Find(key, after=start, most=limit))).records)[:limit]
+        if len(found) < limit:
+            found += (await self._page(storer, Find(key, most=limit - len(found)))).records[: limit - len(found)]
         return self._verified.newest(key, found, self._now())
 
     def verified(self, record: SignedRecord) -> bool:
-        """Whether a record that reached us some other way is good and not expired."""
+        """Whether a record that reached us some other way is valid and not expired."""
         now = self._now()
         return record.expiry > now and self._verified.is_good(record, now)
 
     def forged(self, record: SignedRecord) -> bool:
-        """Whether only its signature is wrong: whoever passes such a record on has not looked at it, or made it."""
+        """Whether a record is wrong in its signature alone: whoever passes it on forged it or did not check it."""
         return why_refused(record, self._now()) == WRONG_SIGNATURE
 
     async def _find_at(self, peer: PeerId, key: str) -> list[SignedRecord]:
@@ -114,7 +114,7 @@ class Records:
         return found
 
     async def _page(self, peer: PeerId, request: Find) -> FoundRecords:
-        """What a storer has; nothing when it does not answer."""
+        """Return what a storer has, or nothing if it does not answer."""
         if peer == self._network.peer:
             return self.serve_find(request)
         try:
@@ -125,14 +125,14 @@ class Records:
     async def _ask(self, peer: PeerId, request: Message, expected: type[A]) -> A:
         return decode_answer(await self._network.call(peer, encode_message(request), CALL_TIMEOUT), expected)
 
-    # ---- the storer's side ----
+    # ---- storing for others ----
 
     def serve_store(self, owner: PeerId, request: Store) -> Stored:
         verdicts = []
         for record in request.records:
-            verdict, why = self.kept.put(record, owner, self._now())
+            verdict, reason = self.kept.put(record, owner, self._now())
             if verdict == "refused":
-                raise PeerMisbehaved(f"record refused: {why}")
+                raise PeerMisbehaved(f"record refused: {reason}")
             verdicts.append(verdict)
         return Stored(tuple(verdicts))
 

@@ -1,4 +1,4 @@
-"""Hearing of peers: announcements go into the table, those met into the book, arrivals and departures are said."""
+"""Keeps track of peers: announcements go into the table, peers we met into the book; reports who comes and goes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOOK_FILE = "book.json"
 
 
 class PeerRegistry:
-    """Whom this node knows, now (table) and from before (book)."""
+    """The peers this node knows: those of now (table) and those of earlier (book)."""
 
     def __init__(
         self,
@@ -34,37 +34,36 @@ class PeerRegistry:
         fault: Callable[[PeerId, str], None],
     ) -> None:
         self.book = PeerBook(storage, BOOK_FILE)
-        self.newcomer = asyncio.Event()  # set when somebody arrives; whoever waits for it clears it
+        self.newcomer = asyncio.Event()  # set when a peer arrives; the waiter clears it
         self._table = table
         self._records = records
         self._network = network
         self._clock = clock
         self._events = events
         self._fault = fault
-        table.arrived = self._arrived
 
-    def take_in(self, record: SignedRecord, teller: PeerId) -> bool:
-        """Note an announcement that a peer told us, if it is good; True when it tells of somebody new to try."""
+    def take_in(self, record: SignedRecord, source: PeerId) -> bool:
+        """Verify and note an announcement that `source` sent us. Returns True when it names a new peer to try."""
         known = self._table.get(PeerId(record.peer))
         if known is not None and known.record.expiry >= record.expiry:
-            return False  # most of what peers tell is known: not worth checking again
-        if known is None and teller != record.peer and self._table.told_enough(teller):
+            return False  # most of what peers send is known already and need not be verified again
+        if known is None and source != record.peer and self._table.source_is_full(source):
             return False
         if not self._records.verified(record):
             if self._records.forged(record):
-                self._fault(teller, "told of a peer with a wrong signature")
+                self._fault(source, "sent an announcement with a wrong signature")
             return False
         try:
             announcement = decode_announcement(record.value)
         except PeerMisbehaved:
             return False
-        return self.note(record, announcement, teller)
+        return self.note(record, announcement, source)
 
-    def note(self, record: SignedRecord, announcement: Announcement, teller: PeerId = DIRECTORY) -> bool:
-        """Note a verified announcement; True when it tells of somebody new to try."""
+    def note(self, record: SignedRecord, announcement: Announcement, source: PeerId = DIRECTORY) -> bool:
+        """Note a verified announcement. Returns True when it names a new peer to try."""
         id = PeerId(record.peer)
         before = self._table.get(id)
-        new = self._table.add(record, announcement, teller)
+        new = self._table.add(record, announcement, source)
         after = self._table.get(id)
         if after is not None and (before is None or before.announcement.addresses != after.announcement.addresses):
             self._network.learn(id, after.announcement.addresses)
@@ -74,26 +73,23 @@ class PeerRegistry:
             self._events.say("peer left", f"{_called(announcement, id)} left")
         return new
 
-    def _arrived(self, peer: Peer) -> None:
-        self._events.say("peer joined", f"{_called(peer.announcement, peer.id)} is here")
-
     def answered(self, known: Peer) -> None:
-        """A peer answered a call; `known` is what was known of it before."""
+        """Note that a peer answered a call. `known` is its entry from before the call."""
         now = self._table.get(known.id) or known
         self.book.met(now.id, now.announcement.addresses, self._clock.now())
         if known.silent and known.met:
             self._events.say("peer back", f"{_called(known.announcement, known.id)} answers again")
 
     def did_not_answer(self, known: Peer) -> None:
-        """A call to a known peer failed; said once, when it makes the peer count as silent."""
+        """Note that a call to a known peer failed. Reported once, when the peer starts to count as silent."""
         after = self._table.get(known.id)
         if after is not None and after.met and after.silent and not known.silent:
             self._events.say("peer silent", f"{_called(known.announcement, known.id)} does not answer", warning=True)
 
     def tidy(self) -> None:
-        """Forget announcements that ran out, and save the book. A full disk costs the book, not the node.
+        """Drop expired announcements and save the book. A full disk costs the book, not the node.
 
-        In a crowd most are forgotten because they were not read again: nothing to tell people of.
+        In a crowd most announcements expire because they were not read again, so nothing is reported.
         """
         gone = self._table.expire(self._clock.now())
         for peer in () if self._table.crowd else gone:
@@ -102,6 +98,11 @@ class PeerRegistry:
             self.book.save(self._clock.now())
         except LocalProblem as problem:
             self._events.say("disk", f"the peer book was not saved: {problem}", warning=True)
+
+
+def arrival_reporter(events: Events) -> Callable[[Peer], None]:
+    """Return what the table calls when a peer is met: it reports the arrival to people."""
+    return lambda peer: events.say("peer joined", f"{_called(peer.announcement, peer.id)} is here")
 
 
 def _called(announcement: Announcement, peer: PeerId) -> str:

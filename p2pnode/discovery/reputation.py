@@ -1,4 +1,4 @@
-"""How a peer has behaved: a fault counter that fades, and a rate limit on what it may ask."""
+"""How peers behave: a fault counter that fades, a limit on calls per second, and how exchanges with them went."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 
-FADE_SECONDS = 60.0  # one fault is forgiven per this time
+FADE_SECONDS = 60.0  # one fault is forgiven in this time
 FAULTS_TO_IGNORE = 20.0
 CALLS_PER_SECOND = 50.0
 CALLS_AT_ONCE = 200.0
 MAX_PEERS = 4096
+MAX_REASONS = 16  # kinds of fault remembered of one peer
 
 
 @dataclass
@@ -26,25 +27,25 @@ class _Behaviour:
 
 
 class Reputation:
-    """Counts what peers do wrong. `now` is monotonic time."""
+    """Counts each peer's faults and calls. `now` is monotonic time."""
 
     def __init__(self) -> None:
         self._peers: dict[str, _Behaviour] = {}
 
-    def fault(self, peer: str, why: str, now: float) -> None:
+    def fault(self, peer: str, reason: str, now: float) -> None:
         behaviour = self._at(peer, now)
         behaviour.faults += 1
         behaviour.total_faults += 1
-        reason = why[:40]
-        if reason in behaviour.reasons or len(behaviour.reasons) < 16:
-            behaviour.reasons[reason] = behaviour.reasons.get(reason, 0) + 1
+        kind = reason[:40]
+        if kind in behaviour.reasons or len(behaviour.reasons) < MAX_REASONS:
+            behaviour.reasons[kind] = behaviour.reasons.get(kind, 0) + 1
 
     def ignored(self, peer: str, now: float) -> bool:
-        """Whether the peer has so many recent faults that it gets no answers for a while."""
+        """Whether the peer has so many recent faults that its requests are refused for now."""
         return peer in self._peers and self._at(peer, now).faults >= FAULTS_TO_IGNORE
 
     def admit_call(self, peer: str, now: float) -> bool:
-        """Take one call from the peer's allowance; False when it asks too much."""
+        """Count one call by the peer. Returns False when it calls too often."""
         behaviour = self._at(peer, now)
         if behaviour.credit < 1:
             return False
@@ -55,6 +56,7 @@ class Reputation:
         return self._peers[peer].total_faults if peer in self._peers else 0
 
     def reasons_of(self, peer: str) -> dict[str, int]:
+        """Return what the peer did wrong, and how often."""
         return dict(self._peers[peer].reasons) if peer in self._peers else {}
 
     def _at(self, peer: str, now: float) -> _Behaviour:
@@ -69,32 +71,35 @@ class Reputation:
         return behaviour
 
     def _forget_someone(self) -> None:
-        """Stay bounded: forget the best behaved of those longest unseen."""
+        """Make room: forget the peer with the fewest faults, and among those the one not seen for longest."""
         if len(self._peers) >= MAX_PEERS:
             del self._peers[min(self._peers, key=lambda peer: (self._peers[peer].faults, self._peers[peer].seen))]
 
 
-MOST = 2000  # peers remembered
-KEEP = 0.5  # of what earlier exchanges said
-LEAST = 0.02  # what one is worth with whom nothing ever goes well
+MAX_PARTNERS = 2000  # peers remembered
+KEEP = 0.5  # weight of earlier exchanges
+MIN_WORTH = 0.02  # of a partner with whom every exchange failed
 
 
 class PartnerRecord:
-    """This node's own experience; nothing that a peer says changes it."""
+    """How exchanges with each peer went, from this node's own experience; nothing a peer says changes it.
+
+    Peers that never answer or always refuse are asked seldom, but never given up.
+    """
 
     def __init__(self) -> None:
         self._worth: dict[PeerId, float] = {}
 
-    def note(self, peer: PeerId, well: bool) -> None:
-        """One exchange went well, or came to nothing."""
-        keep_newest(self._worth, peer, KEEP * self.worth(peer) + (1 - KEEP) * well, MOST)
+    def note(self, peer: PeerId, succeeded: bool) -> None:
+        """Record the outcome of one exchange."""
+        keep_newest(self._worth, peer, KEEP * self.worth(peer) + (1 - KEEP) * succeeded, MAX_PARTNERS)
 
     def worth(self, peer: PeerId) -> float:
-        """From 1 for one with whom all goes well, or that was not asked yet, down to LEAST."""
-        return max(LEAST, self._worth.get(peer, 1.0))
+        """Return 1 for a partner whose exchanges all succeed or that was never asked, down to MIN_WORTH."""
+        return max(MIN_WORTH, self._worth.get(peer, 1.0))
 
     def draw(self, peers: Sequence[PeerId], count: int, rng: random.Random) -> list[PeerId]:
-        """So many by lot, all different, those of more worth more often; all of them where they are no more."""
+        """Draw `count` different peers at random, weighted by worth; all of them if there are no more."""
         if len(peers) <= count:
             return list(peers)
         lots = {peer: rng.random() ** (1 / self.worth(peer)) for peer in peers}

@@ -13,7 +13,7 @@ from ..runtime.seams import Seams
 from ..wire.ids import Identity, PeerId
 from ..wire.types import Seconds
 from .records import Records
-from .registry import PeerRegistry
+from .registry import PeerRegistry, arrival_reporter
 from .reputation import Reputation
 from .swarm_time import SwarmClock
 from .table import PeerTable
@@ -65,7 +65,7 @@ class PeerObserver:
 def make_services(identity: Identity, seams: Seams, network: Network, guest: GuestSettings = NO_LIMITS) -> Services:
     events = Events(seams.clock)
     clock = SwarmClock(seams.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
-    table = PeerTable(identity.peer_id)
+    table = PeerTable(identity.peer_id, on_arrival=arrival_reporter(events))
     reputation = Reputation()
     calls = Calls(network, seams.clock, PeerObserver(table, reputation, clock, seams.clock))
     records = Records(network, identity, clock.now)

@@ -1,4 +1,4 @@
-"""This node's idea of swarm time, corrected by what peers say (peers/swarmtime has the rule)."""
+"""Swarm time: the local clock plus an offset agreed with peers, so that a node whose clock is a day off can join."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..network.base import Clock
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 
-TOLERANCE = 2.0  # seconds of disagreement not worth correcting
-FAR_OFF = 60.0  # seconds of offset from which the user is warned
-ENOUGH_REPORTS = 3  # reports that make an established node correct itself
+TOLERANCE = 2.0  # seconds; a smaller disagreement is not corrected
+FAR_OFF = 60.0  # seconds; from this offset on the user is warned
+ENOUGH_REPORTS = 3  # reports needed before an established node corrects itself
 
 
 def corrected_offset(offset: float, reports: Sequence[float], established: bool) -> float:
-    """The new offset, given peers' swarm time minus the local clock (`reports`, one per peer)."""
+    """Return the new offset. `reports` has one value per peer: its swarm time minus the local clock."""
     if not reports:
         return offset
     if not established:
@@ -35,7 +35,7 @@ END_OF_TIME = 1e11  # the year 5138; also shuts out infinity and NaN
 
 
 class SwarmClock:
-    """Local clock plus offset. `established` once the offset is a swarm's: taken from a peer, or ours to define."""
+    """Local clock plus offset. `established` once the offset came from a peer, or is ours to define (a founder's)."""
 
     def __init__(self, clock: Clock, on_jump: Callable[[float], None]) -> None:
         self.offset = 0.0
@@ -47,12 +47,12 @@ class SwarmClock:
     def now(self) -> float:
         return self._clock.time() + self.offset
 
-    def told(self) -> float:
-        """What we tell others: swarm time, or UNKNOWN while all we have is this machine's clock."""
+    def announced(self) -> float:
+        """Return the time to tell peers: swarm time, or UNKNOWN while we only have this machine's clock."""
         return self.now() if self.established else UNKNOWN
 
     def report(self, peer: PeerId, their_time: float, round_trip: float) -> None:
-        """A peer told its swarm time; half the round trip ago, by our best guess. What cannot be a time is ignored."""
+        """Take in a peer's swarm time, read about half a round trip ago. Values that cannot be a time are ignored."""
         if not UNKNOWN < their_time < END_OF_TIME:
             return
         keep_newest(self._reports, peer, their_time + round_trip / 2 - self._clock.time(), MAX_REPORTS)

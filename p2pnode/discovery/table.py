@@ -1,7 +1,8 @@
-"""The peers this node knows of, from their signed announcements and from its own talk with them. Bounded.
+"""The bounded table of known peers, from their signed announcements and from our own calls.
 
-Only who was met counts as present: a call of ours succeeded, or it called us over its authenticated connection. What
-third parties tell are addresses to try, since anybody can make up keypairs and sign announcements with them.
+A peer counts as present only after we met it: a call of ours succeeded, or it called us over its authenticated
+connection. Announcements passed on by third parties are only addresses to try, because anybody can make up keypairs and
+sign announcements with them.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from .link_rate import LEAST_BYTES, smoothed
 
 MAX_PEERS = 2000
 REMEMBERED_TAGS = 4
-SILENT_PINGS = 4  # of those at a time
-SILENT_AFTER = 3  # failed calls in a row after which a peer counts as gone
-TOLD_BY_ONE = 64  # peers not met yet, of those that one peer told of
-DIRECTORY = PeerId("")  # who told of the peers found there
+SILENT_PINGS = 4  # silent peers pinged at a time
+SILENT_AFTER = 3  # failed calls in a row after which a peer counts as silent
+MAX_UNMET_PER_SOURCE = 64  # peers not met yet that one peer may have told us about
+DIRECTORY = PeerId("")  # the source of announcements read in the directory
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What is known of one peer. Times: `heard` monotonic (a call to it succeeded), expiry in its record swarm time."""
+    """What is known about one peer. `heard` is monotonic time (a call succeeded); its record's expiry is swarm time."""
 
     id: PeerId
     record: SignedRecord
     announcement: Announcement
-    met: bool = False  # this node has talked with it since it last left
-    teller: PeerId = DIRECTORY  # who first told of it
+    met: bool = False  # we have exchanged a message with it since it last left
+    source: PeerId = DIRECTORY  # who first told us about it
     heard: float | None = None
     failures: int = 0
     latency: float | None = None  # seconds a small call takes
-    rate: float | None = None  # bytes a second, once a large one has told
-    listed: bool = False  # read in the directory, not only told of by peers
+    rate: float | None = None  # bytes per second, once a large call has measured it
+    listed: bool = False  # read in the directory, not only passed on by peers
 
     @property
     def name(self) -> str:
@@ -54,23 +55,25 @@ class Peer:
 
     @property
     def fresh(self) -> bool:
-        """Told of, and not tried yet."""
+        """Whether the peer was announced and not tried yet."""
         return not self.met and not self.failures and not self.announcement.left
 
 
 class PeerTable:
-    """Peers by id. Nothing here trusts a peer: announcements come in verified, calls are our own experience."""
+    """Peers by id. Nothing here trusts a peer: announcements arrive verified, and calls are our own experience."""
 
-    def __init__(self, own: PeerId, max_peers: int = MAX_PEERS) -> None:
+    def __init__(
+        self, own: PeerId, max_peers: int = MAX_PEERS, on_arrival: Callable[[Peer], None] = lambda peer: None
+    ) -> None:
         self.max_peers = max_peers
-        self.crowd = False  # whether the swarm is larger than we follow: nobody is a new arrival then (peers/crowd.py)
-        self.arrived: Callable[[Peer], None] = lambda peer: None  # called when a peer is met, first or again
+        self.crowd = False  # whether the swarm is larger than we follow (in_a_crowd); nobody is news then
+        self._on_arrival = on_arrival  # called when a peer is met, for the first time or again
         self._own = own
         self._peers: dict[PeerId, Peer] = {}
-        self._order: list[PeerId] = []  # sorted; tables are read far more often than they change
-        self._present: dict[str | None, list[PeerId]] = {}  # answers of `present`, until they change
+        self._order: list[PeerId] = []  # sorted: the table is read far more often than it changes
+        self._present: dict[str | None, list[PeerId]] = {}  # cached results of `present`
         self._fresh: set[PeerId] = set()
-        self._none_expires_before = math.inf  # swarm time; saves looking through the table
+        self._none_expires_before = math.inf  # swarm time; saves a search through the table
 
     def __iter__(self) -> Iterator[Peer]:
         return iter([self._peers[peer] for peer in self._order])
@@ -81,13 +84,14 @@ class PeerTable:
     def get(self, peer: PeerId) -> Peer | None:
         return self._peers.get(peer)
 
-    def add(self, record: SignedRecord, announcement: Announcement, teller: PeerId = DIRECTORY) -> bool:
-        """Take in a verified announcement; True when it tells of somebody to try. Who tells of itself is met thereby.
+    def add(self, record: SignedRecord, announcement: Announcement, source: PeerId = DIRECTORY) -> bool:
+        """Add a verified announcement. Returns True when it names a peer to try.
 
-        Of a peer that does not answer, only its own word clears that: others could say for ever that it restarted.
+        A peer that announces itself to us directly counts as met. Only the peer itself can clear its record of not
+        answering: others could claim without end that it restarted.
         """
         peer = PeerId(record.peer)
-        known, direct, listed = self._peers.get(peer), teller == peer, teller == DIRECTORY
+        known, direct, listed = self._peers.get(peer), source == peer, source == DIRECTORY
         if known is not None and listed and not known.listed:
             known = replace(known, listed=True)
             self._put(known)
@@ -96,7 +100,7 @@ class PeerTable:
         if known is None:
             if len(self._peers) >= self.max_peers:
                 self._remove(self._least_valuable(listed))
-            self._put(Peer(peer, record, announcement, direct and not announcement.left, teller, listed=listed))
+            self._put(Peer(peer, record, announcement, direct and not announcement.left, source, listed=listed))
             return not announcement.left and not self.crowd
         restarted = announcement.started != known.announcement.started
         met = (direct or known.met) and not announcement.left
@@ -105,28 +109,28 @@ class PeerTable:
         back = known.announcement.left or (restarted and known.met and known.silent)
         return back and not announcement.left and not self.crowd
 
-    def told_enough(self, teller: PeerId) -> bool:
-        """Whether a peer has told of so many that were not met that no more are taken from it."""
-        return sum(peer.teller == teller and not peer.met for peer in self._peers.values()) >= TOLD_BY_ONE
+    def source_is_full(self, source: PeerId) -> bool:
+        """Whether a peer has told us about so many peers we never met that no more are taken from it."""
+        return sum(peer.source == source and not peer.met for peer in self._peers.values()) >= MAX_UNMET_PER_SOURCE
 
     def _least_valuable(self, listed: bool) -> PeerId:
-        """Whom to forget first: peers never met, then those whose word runs out soonest.
+        """Return the peer to forget first: one never met, then the one whose announcement expires soonest.
 
-        Those listed in the directory and those peers told of share the table: the newcomer's kind does not push the
-        other out of its half.
+        Peers listed in the directory and peers passed on by others share the table: neither kind pushes the other out
+        of its half.
         """
         too_many_listed = 2 * (sum(peer.listed for peer in self) + listed) > self.max_peers
         kind = [peer for peer in self if peer.listed == too_many_listed]
         return min(kind or self, key=lambda peer: (peer.met, peer.record.expiry, peer.id)).id
 
     def called(self, peer: PeerId) -> None:
-        """The peer called us: it is there."""
+        """Note that the peer called us, so it is there."""
         known = self._peers.get(peer)
         if known is not None and not known.met and not known.announcement.left:
             self._put(replace(known, met=True, failures=0))
 
     def heard(self, peer: PeerId, now: float, seconds: float, count: int = 0) -> None:
-        """A call of so many bytes succeeded, in so long: small ones tell the latency, large ones the rate."""
+        """Note a successful call of `count` bytes: small calls measure the latency, large ones the rate."""
         known = self._peers.get(peer)
         if known is None:
             return
@@ -138,13 +142,13 @@ class PeerTable:
         self._put(replace(known, met=met, heard=now, failures=0, latency=latency, rate=rate))
 
     def failed(self, peer: PeerId) -> None:
-        """A call to the peer failed; after several in a row it counts as silent."""
+        """Note a failed call; after SILENT_AFTER in a row the peer counts as silent."""
         known = self._peers.get(peer)
         if known is not None:
             self._put(replace(known, failures=known.failures + 1))
 
     def expire(self, swarm_now: float) -> list[Peer]:
-        """Forget announcements that ran out; returns those that were still counted as present."""
+        """Drop expired announcements. Returns those of peers that still counted as present."""
         if swarm_now < self._none_expires_before:
             return []
         gone = [peer for peer in self if peer.record.expiry <= swarm_now]
@@ -154,7 +158,7 @@ class PeerTable:
         return [peer for peer in gone if peer.here]
 
     def present(self, tag: str | None = None) -> list[Peer]:
-        """Peers that are there as far as we know: announced (in that run), met, not left, not silent."""
+        """Return the peers that are there as far as we know: announced (in that run), met, not left, not silent."""
         return [self._peers[peer] for peer in self._ids_present(tag)]
 
     def learners(self, tag: str) -> list[Peer]:
@@ -162,12 +166,12 @@ class PeerTable:
         return [peer for peer in self.present(tag) if peer.announcement.role == "node"]
 
     def to_try(self, tag: str) -> list[Peer]:
-        """Whom of a run to call: those present first, then those not met yet."""
+        """Return the peers of a run worth calling: those present first, then those not met yet."""
         able = (peer for peer in self if peer.announcement.run == tag and not peer.announcement.left)
         return sorted((peer for peer in able if not peer.silent), key=lambda peer: not peer.met)
 
     def urgent(self) -> list[PeerId]:
-        """Whom to try at once: in a crowd not those that were only read of in its directory, who are too many."""
+        """Return the peers to try at once. In a crowd, peers only read in the directory are too many to try."""
         return sorted(peer for peer in self._fresh if not (self.crowd and self._peers[peer].listed))
 
     def count_present(self, tag: str | None = None) -> int:
@@ -177,7 +181,7 @@ class PeerTable:
         ids = self._present.get(tag)
         if ids is None:
             ids = [peer.id for peer in self if peer.here and tag in (None, peer.announcement.run)]
-            if len(self._present) < REMEMBERED_TAGS:  # peers may ask for any tag
+            if len(self._present) < REMEMBERED_TAGS:  # peers may ask about any tag, so the cache is bounded
                 self._present[tag] = ids
         return ids
 
@@ -194,7 +198,7 @@ class PeerTable:
         if before is None or (before.here, before.announcement.run) != (peer.here, peer.announcement.run):
             self._present.clear()
         if peer.met and (before is None or not before.met):
-            self.arrived(peer)
+            self._on_arrival(peer)
 
     def _remove(self, peer: PeerId) -> None:
         del self._peers[peer]
@@ -203,14 +207,14 @@ class PeerTable:
         self._present.clear()
 
     def running_out(self, before: float) -> PeerId | None:
-        """Of those we have spoken with, the last one heard whose word runs out before then (swarm time)."""
+        """Return the peer we heard last among those whose announcement expires before `before` (swarm time)."""
         soon = [peer for peer in self.present() if peer.heard is not None and peer.record.expiry < before]
         return max(soon, key=lambda peer: (peer.heard or 0.0, peer.id)).id if soon else None
 
     def pick_to_ping(self, rng: random.Random, count: int) -> list[PeerId]:
-        """Whom to call next to know they are there: newcomers and one other, else anyone; every other time silent ones.
+        """Return the peers to ping next: newcomers and one other, else anyone; every other time also silent ones.
 
-        The more are silent, the more of them: after our own link was down, they all come back soon.
+        The more peers are silent, the more of them are pinged: after our own link was down, all should come back soon.
         """
         there = [peer for peer in self if not peer.announcement.left]
         others = [peer.id for peer in there if not peer.silent and peer.id not in self._fresh]
@@ -225,12 +229,12 @@ class PeerTable:
         return picks
 
 
-ENOUGH = 8  # of a directory of several keys, this part of the table will do
+ENOUGH = 8  # with a directory of several keys, an eighth of the table is enough
 
 
-def in_a_crowd(known: int, most: int, whole: bool) -> bool:
-    """Whether a node that knows so many peers, and can know `most`, need not follow up news of others.
+def in_a_crowd(known: int, capacity: int, whole: bool) -> bool:
+    """Whether the swarm is larger than this node follows, so that it need not look into news of other peers.
 
-    `whole`: its own key is the whole directory. Then it wants everybody, as far as the table holds them.
+    `whole`: its own key is the whole directory. Then it wants to know everybody the table can hold.
     """
-    return known >= (most if whole else max(1, most // ENOUGH))
+    return known >= (capacity if whole else max(1, capacity // ENOUGH))

@@ -151,7 +151,7 @@ class Node:
             group.create_task(self._watch_condition())
             if self.role != "bootstrap":
                 await self._enter_run()
-            group.create_task(self._membership.keep())
+            group.create_task(self._membership.run())
             group.create_task(self._services.limiter.keep())
             if self.manifest and self.role == "node":
                 group.create_task(self._learn(read_manifest(self.manifest)))

@@ -151,7 +151,7 @@ class Router:
 
     def _pong(self, peer: PeerId, request: Request) -> Pong:
         known = self._table.count_present(self._tag())
-        return Pong(self._swarm_clock.told(), known, knows_you=self._table.get(peer) is not None)
+        return Pong(self._swarm_clock.announced(), known, knows_you=self._table.get(peer) is not None)
 
     def _welcome(self, peer: PeerId, request: Request) -> Welcome:
         assert isinstance(request, Hello)
@@ -163,7 +163,7 @@ class Router:
         private = host.access is not None and host.access.private
         return Welcome(
             protocol=PROTOCOL,
-            time=self._swarm_clock.told(),
+            time=self._swarm_clock.announced(),
             run="" if host.access is None or private else host.access.run,
             role=host.role,
             name=host.name,

@@ -1,4 +1,4 @@
-"""Memory with a bound: of what is told without end, the newest stays."""
+"""Bounded memory: dictionaries that forget their oldest key."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def keep_newest(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Keep `value` for `key`, of at most `most` keys: those told of longest ago go. The newest is last."""
+def keep_newest(kept: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
+    """Set `kept[key]` as the latest of at most `limit` keys; the keys set longest ago are dropped."""
     kept.pop(key, None)
     kept[key] = value
-    while len(kept) > most:
+    while len(kept) > limit:
         del kept[next(iter(kept))]

@@ -10,7 +10,7 @@
         ├── PeerUnreachable it could not be reached
         ├── PeerTimeout     it did not answer in time, or too slowly
         ├── PeerRefused     it answered, and said no
-        └── PeerMisbehaved  it broke the protocol; costs it standing
+        └── PeerMisbehaved  it broke the protocol; counts against its reputation
 
 Anything else that escapes is a bug and may crash the process.
 """
@@ -30,7 +30,7 @@ class UsageError(P2pnodeError):
 
 
 class LocalProblem(P2pnodeError):
-    """Something on this machine stands in the way; the message says what to do."""
+    """Something is wrong on this machine; the message says what to do."""
 
     exit_code = 1
 
@@ -40,7 +40,7 @@ class NetworkDown(LocalProblem):
 
 
 class TaskProblem(LocalProblem):
-    """A Task's method raised or gave something its contract forbids; the message names the method and the error."""
+    """A method of a Task raised, or returned something its contract forbids; the message names method and error."""
 
 
 class Diverged(LocalProblem):
@@ -81,7 +81,7 @@ class PeerMisbehaved(PeerError):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The likely meaning of a slip, else all that is known."""
+    """Return a hint for a misspelt name: the closest known name, or the list of all."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names) or 'none'}"

@@ -1,4 +1,4 @@
-"""What everything that travels or is kept as bytes shares: small types with bounds, and reading without trust."""
+"""Bounded types shared by everything that travels or is stored as bytes, and a decoder that trusts nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .ids import SIGNATURE_BYTES
 Seconds = float  # of a clock, or a duration
 
 HASH_BYTES = 32
-MAX_PLACE_BYTES = 60_000  # of a snapshot that others are asked about: some 800 chains of a delta set
+MAX_PLACE_BYTES = 60_000  # position of a snapshot that peers are asked about: about 800 chains of a delta set
 
 Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 HashOrNothing = Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES)]
@@ -26,18 +26,18 @@ T = TypeVar("T")
 
 
 class Decoder(Protocol[T_co]):
-    """One of msgspec's, of msgpack or JSON."""
+    """A msgspec decoder, for msgpack or JSON."""
 
     def decode(self, data: bytes, /) -> T_co: ...
 
 
-def decoded(decoder: Decoder[T], data: bytes, what: str, most: int | None = None) -> T:
-    """What `data` says; ValueError with the reason when it is longer than `most` bytes, or not `what` it should be.
+def decoded(decoder: Decoder[T], data: bytes, what: str, limit: int | None = None) -> T:
+    """Decode `data`. Raises ValueError with the reason when it is over `limit` bytes or malformed.
 
-    Without `most` the caller has bounded `data`.
+    `what` names the thing in the error. Pass no `limit` only if the caller has bounded `data`.
     """
-    if most is not None and len(data) > most:
-        raise ValueError(f"{what} of {len(data):,} bytes, {most:,} allowed")
+    if limit is not None and len(data) > limit:
+        raise ValueError(f"{what} of {len(data):,} bytes, {limit:,} allowed")
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

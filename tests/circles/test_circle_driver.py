@@ -325,7 +325,7 @@ def claims(liar: Member, found: CircleFounding) -> None:
 
 def word_of(liar: Member, swarm: Swarm) -> CircleFounding:
     members = [member.peer for member in swarm.members]
-    return split_off(liar.policy, members[:6], len(members), GENESIS)[0]
+    return split_off(liar.policy, liar.identity, members[:6], len(members), GENESIS)[0]
 
 
 def with_steps(found: CircleFounding, policy: DeltaSetPolicy, steps: int) -> CircleFounding:
@@ -383,7 +383,7 @@ def test_nobody_is_split_off_a_small_circle_or_again_and_again(count: int) -> No
         swarm.hear()
         await swarm.rounds(16, others)
         before = [member.circle for member in others]
-        found, _ = split_off(liar.policy, [member.peer for member in members], 16, GENESIS)
+        found, _ = split_off(liar.policy, liar.identity, [member.peer for member in members], 16, GENESIS)
         claims(liar, found)
         swarm.hear()
         await swarm.rounds(16, others)
@@ -404,7 +404,7 @@ def test_one_that_splits_again_and_again_is_followed_once() -> None:
             swarm.hear()
             await swarm.rounds(number, [stays])
             named = [member.peer for member in others if member is not stays]
-            found, _ = split_off(liar.policy, [liar.peer, *named[: 2 + number // 10]], SPLIT, GENESIS)
+            found, _ = split_off(liar.policy, liar.identity, [liar.peer, *named[: 2 + number // 10]], SPLIT, GENESIS)
             claims(liar, found)
             swarm.hear()
             await swarm.rounds(number + 1, [stays])

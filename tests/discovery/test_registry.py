@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from p2pnode.discovery.table import TOLD_BY_ONE
+from p2pnode.discovery.table import MAX_UNMET_PER_SOURCE
 from p2pnode.node.peer_states import peer_row
 from p2pnode.wire.ids import Identity, PeerId, sha256
 from p2pnode.wire.messages import PROTOCOL, GetPeers, Hello, Peers, Ping, Pong, Welcome
@@ -12,7 +12,7 @@ from p2pnode.wire.records import SignedRecord
 from tests.node.test_router import ALICE, MALLORY, PUBLIC, Answering, announcement
 
 BOB = Identity(b"b" * 32)
-GHOSTS = [Identity(sha256(f"ghost {number}".encode())) for number in range(TOLD_BY_ONE + 20)]
+GHOSTS = [Identity(sha256(f"ghost {number}".encode())) for number in range(MAX_UNMET_PER_SOURCE + 20)]
 
 
 class Hearing(Answering):
@@ -55,7 +55,7 @@ def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_ca
 def test_one_that_tells_of_made_up_peers_without_end_fills_no_table_and_no_log() -> None:
     node = Hearing()
     node.told(MALLORY, *(announcement(ghost) for ghost in GHOSTS))
-    assert len(node.services.table) == TOLD_BY_ONE
+    assert len(node.services.table) == MAX_UNMET_PER_SOURCE
     node.told(ALICE, announcement(BOB))
     assert node.knows(BOB.peer_id), "what others tell is still taken"
     node.greeted_by(ALICE)

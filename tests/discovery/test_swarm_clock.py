@@ -28,9 +28,9 @@ def clock() -> SwarmClock:
 
 def test_the_first_peers_time_is_taken_over_and_from_then_on_told() -> None:
     swarm_clock = clock()
-    assert swarm_clock.told() == UNKNOWN
+    assert swarm_clock.announced() == UNKNOWN
     swarm_clock.report(ALICE, 90_000.0, round_trip=2.0)
-    assert swarm_clock.now() == swarm_clock.told() == 90_001.0
+    assert swarm_clock.now() == swarm_clock.announced() == 90_001.0
     assert swarm_clock.established
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from p2pnode.discovery.table import SILENT_AFTER, TOLD_BY_ONE, PeerTable
+from p2pnode.discovery.table import MAX_UNMET_PER_SOURCE, SILENT_AFTER, PeerTable
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import Announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record
@@ -108,8 +108,8 @@ def test_newcomers_are_pinged_first() -> None:
 
 def test_whom_others_tell_of_counts_once_it_was_talked_with() -> None:
     for talked in (lambda table: table.called(ALICE.peer_id), lambda table: table.heard(ALICE.peer_id, 1.0, 0.1)):
-        table, arrived = PeerTable(ME.peer_id), list[str]()
-        table.arrived = lambda peer, arrived=arrived: arrived.append(peer.id)
+        arrived: list[str] = []
+        table = PeerTable(ME.peer_id, on_arrival=lambda peer, arrived=arrived: arrived.append(peer.id))
         assert table.add(*announcement(ALICE, 100.0), BOB.peer_id), "somebody to try"
         assert (ids(table), arrived) == (set(), [])
         assert [peer.id for peer in table.to_try("run")] == [ALICE.peer_id]
@@ -137,11 +137,11 @@ def test_a_silent_peer_stays_silent_whatever_others_say_of_it(met: bool) -> None
 
 def test_one_peer_can_tell_of_so_many_that_were_not_met() -> None:
     table = table_with(ALICE, BOB)
-    told = [Identity(bytes([number]) * 32) for number in range(TOLD_BY_ONE)]
+    told = [Identity(bytes([number]) * 32) for number in range(MAX_UNMET_PER_SOURCE)]
     for ghost in told:
-        assert not table.told_enough(BOB.peer_id)
+        assert not table.source_is_full(BOB.peer_id)
         table.add(*announcement(ghost, 150.0), BOB.peer_id)
-    assert table.told_enough(BOB.peer_id)
-    assert not table.told_enough(ALICE.peer_id)
+    assert table.source_is_full(BOB.peer_id)
+    assert not table.source_is_full(ALICE.peer_id)
     table.called(told[0].peer_id)
-    assert not table.told_enough(BOB.peer_id)
+    assert not table.source_is_full(BOB.peer_id)

@@ -13,8 +13,7 @@ from ...circles.current import CurrentCircle
 from ...discovery.admission import Admission
 from ...discovery.link_rate import LinkRate
 from ...discovery.services import Services
-from ...merging.deltaset.exchange import SNAPSHOT_BYTES, decode_deltas
-from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.capabilities import SharesEntries
 from ...merging.policy import Policy
 from ...merging.snapshots.driver import Snapshots
 from ...similarity.driver import PeerSimilarity
@@ -76,7 +75,7 @@ class ExchangeLoop:
 
     def elsewhere(self) -> list[PeerId]:
         """Those of the run whose work does not come here by itself: of other circles, where a circle shares all."""
-        shared = self.members() if isinstance(self._policy, DeltaSetPolicy) else []
+        shared = self.members() if self._policy.can.entries is not None else []
         return [peer for peer in self.run_members() if peer not in shared]
 
     def circle(self) -> list[PeerId]:
@@ -155,27 +154,27 @@ class ExchangeLoop:
             push = self._policy.take(partner, body)
             if push:
                 await self._ask(partner, push, push=True)
-            self.likeness.partner_record.note(partner, well=True)
+            self.likeness.partner_record.note(partner, succeeded=True)
             self._train_progress.note_exchange(partner, len(question) + len(push), len(body), clock.time())
             known = self._services.table.get(partner)
             self.link.note(len(body) + len(push), clock.monotonic() - begun, None if known is None else known.latency)
         except ValueError as fault:
-            self.likeness.partner_record.note(partner, well=False)
+            self.likeness.partner_record.note(partner, succeeded=False)
             self._services.fault(partner, f"exchange: {fault}")
         except PeerError:
-            self.likeness.partner_record.note(partner, well=False)
+            self.likeness.partner_record.note(partner, succeeded=False)
         except NetworkDown:
             pass
 
     async def catch_up_by_entries(self, members: list[PeerId]) -> bool:
         """From the genesis to where a member is; False when a snapshot costs less, or nobody answers."""
-        policy = self._policy
-        if not isinstance(policy, DeltaSetPolicy):
+        entries = self._policy.can.entries
+        if entries is None:
             return False
         for member in self._services.seams.rng.sample(members, min(PARTNERS, len(members))):
             try:
-                if await self._take_all(policy, member):
-                    await self._services.seams.compute(policy.arrive)
+                if await self._take_all(entries, member):
+                    await self._services.seams.compute(entries.arrive)
                     return True
             except ValueError as fault:
                 self._services.fault(member, f"exchange: {fault}")
@@ -183,16 +182,16 @@ class ExchangeLoop:
                 continue
         return False
 
-    async def _take_all(self, policy: DeltaSetPolicy, member: PeerId) -> bool:
+    async def _take_all(self, entries: SharesEntries, member: PeerId) -> bool:
         """Take a member's entries until nothing is missing, as long as that brings something and stays cheap."""
-        left = SNAPSHOT_BYTES * policy.set.rules.size
+        left = entries.snapshot_bytes
         while left > 0:
-            before = policy.set.heads
-            body = await self._ask(member, policy.ask(member), push=False)
-            policy.take(member, body)
-            if decode_deltas(body).digest == policy.set.log.digest():
+            before = entries.digest()
+            body = await self._ask(member, self._policy.ask(member), push=False)
+            self._policy.take(member, body)
+            if entries.same_as(body):
                 return True
-            if policy.set.heads == before:
+            if entries.digest() == before:
                 return False
             left -= len(body)
         return False

@@ -19,8 +19,6 @@ from ...discovery.admission import Admission
 from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
-from ...merging.deltaset.pace import pace_of
-from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy, RoundFacts
 from ...runtime.events import Kind
 from ...shards.driver import ShardDriver
@@ -101,11 +99,11 @@ class TrainJob:
         progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
         self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, own, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
-        if isinstance(policy, DeltaSetPolicy) and not terms.circle:
+        if policy.can.circles is not None and not terms.circle:
             self.circle_driver = CircleDriver(
                 services,
                 self.exchange_loop,
-                policy,
+                policy.can.circles,
                 terms.genesis,
                 self.train_progress,
                 self.trainer,
@@ -197,7 +195,7 @@ class TrainJob:
         seams, most = self._services.seams, self._terms.max_steps
         lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
         peers = len(self.exchange_loop.circle()) + 1
-        pace = pace_of(self.policy, peers)
+        pace = self.policy.pace(peers)
         steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
         begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
@@ -292,12 +290,11 @@ class TrainJob:
 
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""
-        return self.policy.told.get(peer) if isinstance(self.policy, DeltaSetPolicy) else None
+        return None if self.policy.can.entries is None else self.policy.can.entries.latest(peer)
 
-    def heads(self) -> dict[str, int]:
+    def heads(self) -> dict[PeerId, int]:
         """The seq of the newest entry known of each author, in its newest incarnation."""
-        chains = self.policy.set.heads if isinstance(self.policy, DeltaSetPolicy) else {}
-        return {chain.peer: chains[chain] for chain in sorted(chains)}
+        return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
     def status(self) -> TrainStatus:
         return learning_status(self, self.exchange_loop.own.name, self._terms.aim, self._services.identity.peer_id)

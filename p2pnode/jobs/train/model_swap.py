@@ -20,7 +20,6 @@ from ...compression.delta import SparseDelta
 from ...compression.weights import Floats
 from ...discovery.admission import Admission
 from ...discovery.services import Services
-from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...merging.values import decode_values, encode_values
 from ...network.base import MemorySink, Payload, StreamLimits
@@ -153,14 +152,10 @@ class ModelSwap:
         self._admission.check(peer, request.run, request.model, request.proof)
         if peer != self._host:
             raise PeerRefused("no visit", "none was agreed on")
-        data = await self._services.seams.background(lambda: encode_values(self._weights(), 8 * BYTES))
+        data = await self._services.seams.background(lambda: encode_values(self._policy.weights(), 8 * BYTES))
         self._sent = True
         self.bytes += len(data)
         return Payload.of(data)
-
-    def _weights(self) -> Floats:
-        policy = self._policy
-        return policy.weights() if isinstance(policy, DeltaSetPolicy) else policy.start()
 
     async def over(self, peer: PeerId, request: SwapResult) -> Exchanged:
         """What our visit came to; what comes late, twice or from nobody we visit is passed over."""

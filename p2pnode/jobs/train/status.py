@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...merging.deltaset.agreement import Agreement
-from ...merging.deltaset.policy import DeltaSetPolicy
 from ...wire.ids import PeerId
 from ...wire.status import TrainStatus
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 def learning_status(learning: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatus:
     train_progress, evaluation, policy = learning.train_progress, learning.train_progress.evaluation, learning.policy
-    correction = policy.correction if isinstance(policy, DeltaSetPolicy) else None
-    agreement = policy.agreement if isinstance(policy, DeltaSetPolicy) else Agreement()
+    correction = None if policy.can.corrections is None else policy.can.corrections.correction
+    agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
     return TrainStatus(
         task=learning.model_host.task.name,
         parameters=learning.model_host.layout.size,

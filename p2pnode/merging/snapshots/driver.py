@@ -20,7 +20,7 @@ from ...wire.errors import NetworkDown, PeerError
 from ...wire.ids import PeerId, short
 from ...wire.messages import GetSnapshot, SnapshotRequest
 from ...wire.types import MAX_PLACE_BYTES, Seconds
-from ..deltaset.policy import DeltaSetPolicy
+from ..capabilities import SharesEntries
 from ..deltaset.snapshots import Unsuited
 from ..policy import Policy
 from .fetch import Fetching
@@ -82,14 +82,14 @@ class Snapshots:
     async def catch_up(self, partners: list[PeerId]) -> None:
         """Take a snapshot when entries are not enough: too many are missing, or our own weights are wrong."""
         self.offers.forget_old()
-        policy, now = self._policy, self._services.seams.clock.monotonic()
-        if not isinstance(policy, DeltaSetPolicy):
+        entries, now = self._policy.can.entries, self._services.seams.clock.monotonic()
+        if entries is None:
             return
-        self._tell_of_mismatches(policy, now)
-        if not policy.needs_snapshot or not partners or now - self._mended < MEND_PAUSE:
+        self._tell_of_mismatches(entries, now)
+        if not entries.needs_snapshot or not partners or now - self._mended < MEND_PAUSE:
             return
         self._mended = now
-        damaged = policy.agreement.damaged
+        damaged = entries.agreement.damaged
         if damaged:
             text = "this node's weights are not what its entries make; taking those of others. "
             self._say(text + "If this comes again, check the machine's memory")
@@ -201,8 +201,8 @@ class Snapshots:
 
     # ---- saying ----
 
-    def _tell_of_mismatches(self, policy: DeltaSetPolicy, now: Seconds) -> None:
-        differs = sorted(policy.agreement.differs)
+    def _tell_of_mismatches(self, entries: SharesEntries, now: Seconds) -> None:
+        differs = sorted(entries.agreement.differs)
         if differs and now - self._told >= MEND_PAUSE:
             self._told = now
             who = " and ".join(map(short, differs))

@@ -11,7 +11,6 @@ from ...wire.bounded import keep_newest
 from ...wire.errors import PeerMisbehaved, PeerRefused
 from ...wire.messages import GetChunks, GetKept, SnapshotRequest
 from ...wire.types import Seconds
-from ..deltaset.policy import DeltaSetPolicy
 from ..policy import Policy
 from .outline import Outline, Snapshot, encode_outline, outline_of
 
@@ -36,7 +35,7 @@ class Offers:
     def __init__(self, policy: Policy, seams: Seams) -> None:
         self._policy = policy
         self._seams = seams
-        self._compute = seams.background if isinstance(policy, DeltaSetPolicy) else seams.compute
+        self._compute = seams.background if policy.snapshots_in_background else seams.compute
         self._making = asyncio.Lock()
         self._offers: dict[bytes, _Offer] = {}  # the one used last is last
 

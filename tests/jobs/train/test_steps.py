@@ -314,7 +314,7 @@ def test_one_bridge_is_answered_at_a_time() -> None:
             await gate.wait()
             return work()
 
-        object.__setattr__(node.services.seams, "aside", background)
+        object.__setattr__(node.services.seams, "background", background)
         first = asyncio.ensure_future(
             node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
         )
