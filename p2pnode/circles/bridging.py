@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..merging.deltaset.bridges import BridgeDraft
 from ..merging.deltaset.lineage import circle_lineage, is_split_off
+from ..merging.messages import Exchanged
 from ..merging.policy import Policy
+from ..runtime.calls import JobCalls
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import Bridge, Exchanged
 from ..wire.types import Seconds
+from .messages import Bridge
 from .trust import LEAST_MEMBERS
 
 BRIDGE_TIMEOUT: Seconds = 10.0
@@ -36,11 +37,11 @@ class Bridging:
     """One model's talk with circles it does not belong to. Only delta sets have circles to bridge."""
 
     def __init__(
-        self, services: Services, admission: Admission, policy: Policy, genesis: bytes, train_progress: TrainProgress
+        self, services: Services, calls: JobCalls, policy: Policy, genesis: bytes, train_progress: TrainProgress
     ) -> None:
         """`genesis` is the run's lineage, from which those of its circles follow."""
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._bridges = None if policy.can.circles is None else policy.can.circles.bridges
         self._genesis = genesis
         self._train_progress = train_progress
@@ -62,9 +63,7 @@ class Bridging:
         """
         if not self.often:
             return []
-        where = {
-            peer.id: peer.announcement.circle for peer in self._services.table.learners(self._admission.access.tag)
-        }
+        where = {peer.id: peer.announcement.circle for peer in self._services.table.learners(self._calls.run)}
         sizes = Counter(where.values())
         small = {name for name in sizes if is_split_off(name) and sizes[name] < LEAST_MEMBERS}
         rested = {peer for peer in where if self._train_progress.rounds >= self._asked.get(peer, 0)}
@@ -78,10 +77,8 @@ class Bridging:
         if not question:
             return
         keep_newest(self._asked, partner.id, self._train_progress.rounds + group, MOST_ASKED)
-        proof = self._admission.proof(partner.id)
-        request = Bridge(self._admission.access.tag, self._admission.model, question, proof)
         try:
-            answer = (await self._services.calls.ask(partner.id, request, Exchanged, BRIDGE_TIMEOUT)).body
+            answer = (await self._calls.ask(partner.id, Bridge(question), Exchanged, BRIDGE_TIMEOUT)).body
         except (PeerError, NetworkDown):
             return
         if answer:  # else it has moved to another circle since it said where it is
@@ -111,7 +108,6 @@ class Bridging:
 
     async def answer(self, peer: PeerId, request: Bridge) -> Exchanged:
         """What a node of another circle gets; PeerRefused or PeerMisbehaved when it may not ask, or talks nonsense."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         bridges = self._bridges
         if bridges is None:
             raise PeerRefused("no bridges", "this run's policy has none")

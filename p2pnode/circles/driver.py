@@ -74,7 +74,7 @@ class CircleDriver:
         saving: Checkpoints,
     ) -> None:
         self.own = exchange_loop.own
-        self.words = FoundingRecords(services, exchange_loop.admission, exchange_loop.own)
+        self.words = FoundingRecords(services, exchange_loop.calls, exchange_loop.own)
         self.tell: Callable[[list[PeerId]], Awaitable[None]] = tell_nobody  # where this node is now
         self._services = services
         self._exchange_loop = exchange_loop
@@ -153,7 +153,7 @@ class CircleDriver:
         """Which learner is where, by its own word: those of bad standing are nowhere, nor who just left our circle."""
         now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
         found = {self._services.identity.peer_id: mine}
-        for peer in self._services.table.present(self._exchange_loop.admission.access.tag):
+        for peer in self._services.table.present(self._exchange_loop.calls.run):
             circle = peer.announcement.circle
             left = circle == self.own.name and peer.id in self._splits.left
             if peer.announcement.fingerprint and not left and not reputation.ignored(peer.id, now):

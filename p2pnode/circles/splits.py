@@ -62,7 +62,7 @@ class SplitWatcher:
         """Circles that mates went to, to be asked about, and one in each."""
         now, mine = self._train_progress.rounds, self._own.name
         heard: dict[str, PeerId] = {}
-        for peer in self._services.table.present(self._exchange_loop.admission.access.tag):
+        for peer in self._services.table.present(self._exchange_loop.calls.run):
             circle = peer.announcement.circle
             if circle == mine:
                 self.mates[peer.id] = now

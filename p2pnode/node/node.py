@@ -15,6 +15,7 @@ from ..discovery.table import Peer
 from ..network.base import Health, Network
 from ..network.cancelling import cancelled
 from ..runtime.limiter import GUEST_ORDERS
+from ..runtime.routes import Routes
 from ..runtime.seams import Seams
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem, UsageError
@@ -27,7 +28,7 @@ from ..wire.types import Seconds
 from .entrance import Entrance, NodeSettings
 from .health import HealthMonitor
 from .peer_states import StatePoller, condition_in_words, exchange_rows, invitation, peer_row, view_of
-from .router import Desk, Router
+from .router import Router
 
 if TYPE_CHECKING:
     from ..jobs.train.job import TrainJob
@@ -47,6 +48,7 @@ def raise_unwrapped(task: asyncio.Task[None]) -> None:
 __all__ = ["Node", "NodeSettings"]
 
 WATCH_PERIOD: Seconds = 1.0
+MODEL = "main"
 SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end first
 
 
@@ -81,9 +83,9 @@ class Node:
     def peer_id(self) -> PeerId:
         return self._services.identity.peer_id
 
-    @property
-    def desk(self) -> Desk | None:
-        return None if self.learner is None else self.learner.desk
+    def routes(self, job: str) -> Routes | None:
+        """What peers may ask of a job; None while it is not done here."""
+        return None if self.learner is None or job != MODEL else self.learner.routes
 
     @property
     def record(self) -> SignedRecord | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..discovery.services import Services
 from ..discovery.table import Peer
+from ..runtime.calls import JobCalls
 from ..wire.addresses import Address
 from ..wire.ids import PeerId
 from ..wire.messages import ViewIs
@@ -137,9 +138,9 @@ class StatePoller:
 
     async def _ask(self, peer: PeerId, access: RunAccess, now: Seconds) -> None:
         self._asked[peer] = now
-        request = GetView(access.tag, access.proof(self._services.identity.peer_id, peer))
-        with contextlib.suppress(PeerError, NetworkDown):  # an older node does not know the question
-            self.views[peer] = await self._services.calls.ask(peer, request, ViewIs, LOOK_TIMEOUT)
+        calls = JobCalls(self._services.calls, access, self._services.identity.peer_id)
+        with contextlib.suppress(PeerError, NetworkDown):
+            self.views[peer] = await calls.ask(peer, GetView(), ViewIs, LOOK_TIMEOUT)
 
 
 def view_of(learning: TrainStatus | None, train_progress: TrainProgress | None) -> ViewIs:

@@ -10,17 +10,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from numpy.typing import NDArray
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..network.base import Payload
 from ..network.cancelling import cancelled
+from ..runtime.calls import JobCalls
 from ..runtime.events import Kind
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_SHARD_WORDS, GetShard, ShardsSynced, SyncShards
 from ..wire.status import ShardRow
 from ..wire.types import Seconds
 from .handoff.certificate import is_offer
@@ -43,6 +41,7 @@ from .handoff.state import (
     unconfirmed,
 )
 from .maintenance import NO_ROOM, MaintenanceRules, Room, ShardMaintenance, refusal
+from .messages import MAX_SHARD_WORDS, GetShard, ShardsSynced, SyncShards
 from .protocol import Outbox, ShardProtocol, possession, read_marks
 from .route import Shipment
 from .samples import SampleLayout
@@ -103,7 +102,7 @@ class ShardDriver:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         layout: SampleLayout,
         members: Callable[[], list[PeerId]],
         room_bytes: int | None = None,
@@ -112,16 +111,15 @@ class ShardDriver:
         self.members = members
         self._me = services.identity.peer_id
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._rules = rules
         self._room_bytes = ROOM_BYTES if room_bytes is None else room_bytes
         self._leaving = False
-        run = admission.access.tag
-        files = ShardFiles(services.seams.storage, f"runs/{admission.access.run}/shards")
+        files = ShardFiles(services.seams.storage, f"runs/{calls.access.run}/shards")
         self._store = ShardStore(services.identity, services.seams, files, layout)
-        self._protocol = ShardProtocol(services.identity, run)
-        self._transfer = ShardTransfer(services, admission, layout)
-        self._maintenance = ShardMaintenance(run, self._me, self._store.entries, members, rules)
+        self._protocol = ShardProtocol(services.identity, calls.run)
+        self._transfer = ShardTransfer(services, calls, layout)
+        self._maintenance = ShardMaintenance(calls.run, self._me, self._store.entries, members, rules)
         self._outbox = Outbox()
         self._sending = KeyedTasks(self._send_all, limit=1 << 30)
         self._fetching = KeyedTasks(self._fetch, FETCHES_AT_ONCE)
@@ -381,7 +379,7 @@ class ShardDriver:
 
     async def _send_all(self, peer: PeerId) -> None:
         while messages := self._outbox.take(peer):
-            answer = await self._sync(peer, SyncShards(*self._who, tuple(map(encode_handoff, messages))))
+            answer = await self._sync(peer, SyncShards(tuple(map(encode_handoff, messages))))
             if answer is None:
                 self._outbox.discard(peer)
             else:
@@ -402,7 +400,7 @@ class ShardDriver:
         self._synced.update(peer for peer, well in zip(peers, answered, strict=True) if well)
 
     async def _synchronise_with(self, peer: PeerId) -> bool:
-        answer = await self._sync(peer, SyncShards(*self._who, (), meet=True, marks=self._marks()))
+        answer = await self._sync(peer, SyncShards(meet=True, marks=self._marks()))
         if answer is None:
             return False
         await self._hear_answer(peer, answer, compare=True)
@@ -426,13 +424,12 @@ class ShardDriver:
     async def _proves_possession(self, peer: PeerId, shard: str, content: bytes) -> bool:
         """Whether a peer shows that it has the samples, which are here too."""
         nonce = self._services.seams.rng.randbytes(NONCE_BYTES)
-        answer = await self._sync(peer, SyncShards(*self._who, prove=shard, nonce=nonce))
+        answer = await self._sync(peer, SyncShards(prove=shard, nonce=nonce))
         return answer is not None and answer.possession == possession(nonce, content)
 
     async def _sync(self, peer: PeerId, request: SyncShards) -> ShardsSynced | None:
-        request = msgspec.structs.replace(request, proof=self._admission.proof(peer))
         try:
-            return await self._services.calls.ask(peer, request, ShardsSynced, SYNC_TIMEOUT)
+            return await self._calls.ask(peer, request, ShardsSynced, SYNC_TIMEOUT)
         except (PeerError, NetworkDown):
             return None
 
@@ -444,10 +441,6 @@ class ShardDriver:
                 self._post(tuple((peer, message) for message in news))
         except ValueError as fault:
             self._services.fault(peer, f"shards: {fault}")
-
-    @property
-    def _who(self) -> tuple[str, str]:
-        return self._admission.access.tag, self._admission.model
 
     def _states(self) -> dict[str, ShardState]:
         return {shard: entry.state for shard, entry in self._store.entries.items()}
@@ -483,7 +476,6 @@ class ShardDriver:
 
     async def answer(self, peer: PeerId, request: SyncShards) -> ShardsSynced:
         """Take in a peer's messages and answer them, with news if the peer compares what both know."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         self._charge(peer, len(request.words))
         try:
             sent = await self._hear_all(peer, request.words)
@@ -513,11 +505,10 @@ class ShardDriver:
 
     async def payload(self, peer: PeerId, request: GetShard) -> Payload:
         """A shard's history and samples; PeerRefused when they are not here or the peer may not have them."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         shard = request.shard
         if not self._store.state(shard).have:
             raise PeerRefused("unknown shard", "its samples are not here")
-        shown = shown_certificate(request, peer, self._me, self._store.state(shard).record.highest)
+        shown = shown_certificate(request, self._calls.run, peer, self._me, self._store.state(shard).record.highest)
         if not is_offer(shown):
             await self._apply(shard, Received(peer, Certified(shown)))
         if not may_have(self._store.state(shard), peer, shown):

@@ -13,15 +13,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discovery.admission import Admission
 from ..discovery.link_rate import LinkRate
 from ..discovery.services import Services
+from ..runtime.calls import JobCalls
 from ..similarity.driver import PeerSimilarity
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
 from ..wire.types import Seconds
 from .driver import ShardDriver
+from .messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
 from .route import RouteRules, ShardCandidate, ShardView, Shipment, choose_shipment
 
 EVERY_ROUNDS = 4
@@ -59,7 +59,7 @@ class Passing:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         shard_driver: ShardDriver,
         use: ShardUse,
         similarity: PeerSimilarity,
@@ -71,7 +71,7 @@ class Passing:
         self.rules = RouteRules()
         self.reasons: dict[str, str] = {}  # why each shard was last sent
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._shard_driver = shard_driver
         self._use = use
         self._similarity = similarity
@@ -139,10 +139,8 @@ class Passing:
 
     async def _ask(self, peer: PeerId) -> ShardCandidate | None:
         """What one peer says it needs; None when it does not answer."""
-        access, model = self._admission.access, self._admission.model
-        request = GetNeeds(access.tag, model, self._admission.proof(peer))
         try:
-            needs = await self._services.calls.ask(peer, request, NeedsAre, ASK_TIMEOUT)
+            needs = await self._calls.ask(peer, GetNeeds(), NeedsAre, ASK_TIMEOUT)
         except (PeerError, NetworkDown):
             return None
         return self._candidate(peer, needs)
@@ -165,8 +163,7 @@ class Passing:
     # ---- for peers ----
 
     def needs(self, peer: PeerId, request: GetNeeds) -> NeedsAre:
-        """What data this node needs; PeerRefused when the peer may not ask."""
-        self._admission.check(peer, request.run, request.model, request.proof)
+        """What data this node needs."""
         visited, waiting = self._use.visited()
         counts = self._use.label_counts()
         return NeedsAre(

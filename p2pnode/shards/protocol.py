@@ -13,11 +13,11 @@ from random import Random
 from blake3 import blake3
 
 from ..wire.ids import Identity, PeerId
-from ..wire.messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS
 from .handoff.certificate import certificate_id
 from .handoff.messages import AnyMessage, Kept, Refusal, about, check_handoff, decode_handoff
 from .handoff.state import Meet, ShardState, is_mine, unconfirmed
 from .handoff.step import step
+from .messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS
 from .store import Messages
 
 MAX_WAITING = 4096  # messages to one peer; comparing what both know repeats the others

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..network.base import MemorySink, Payload, StreamLimits
+from ..runtime.calls import JobCalls
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ..wire.ids import PeerId
-from ..wire.messages import GetShard
 from ..wire.types import Seconds, decoded
 from .handoff.certificate import Certificate, check_offer, is_offer
 from .handoff.messages import Certified, check_handoff
+from .messages import GetShard
 from .samples import MAX_SHARD_BYTES, SampleLayout, decode_samples
 from .visits import MAX_BYTES as MAX_HISTORY_BYTES
 from .visits import VisitHistory, check_history, check_nothing_left_out, decode_history, encode_history
@@ -37,14 +37,14 @@ class FetchedShard(NamedTuple):
     history: VisitHistory
 
 
-def shown_certificate(request: GetShard, peer: PeerId, me: PeerId, known: Certificate | None) -> Certificate:
+def shown_certificate(request: GetShard, run: str, peer: PeerId, me: PeerId, known: Certificate | None) -> Certificate:
     """The certificate a peer shows when it asks for a shard; PeerMisbehaved when it is not valid.
 
     `known` is the highest certificate of the shard on this node.
     """
     try:
         shown = decoded(_decoder, request.certificate, "certificate")
-        if (shown.run, shown.shard) != (request.run, request.shard):
+        if (shown.run, shown.shard) != (run, request.shard):
             raise ValueError("the certificate is for another shard")
         if is_offer(shown):
             check_offer(shown, shown.giver, peer)
@@ -76,9 +76,9 @@ def unpack(data: bytes, shard: str, layout: SampleLayout, now: float) -> Fetched
 class ShardTransfer:
     """Fetches samples from peers. Peers that send wrong bytes lose reputation."""
 
-    def __init__(self, services: Services, admission: Admission, layout: SampleLayout) -> None:
+    def __init__(self, services: Services, calls: JobCalls, layout: SampleLayout) -> None:
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._layout = layout
         self._streams = asyncio.Semaphore(STREAMS)
 
@@ -102,12 +102,11 @@ class ShardTransfer:
     async def _fetch_from(
         self, peer: PeerId, shard: str, wanted: Certificate | None, known: VisitHistory, room_bytes: int
     ) -> FetchedShard | None:
-        access, model, proof = self._admission.access, self._admission.model, self._admission.proof(peer)
-        request = GetShard(access.tag, model, proof, shard, _encoder.encode(wanted))
+        request = GetShard(shard, _encoder.encode(wanted))
         limits = StreamLimits(min(room_bytes, MAX_SHARD_BYTES) + MAX_HISTORY_BYTES + _LENGTH.size)
         sink, now = MemorySink(), self._services.clock.now
         try:
-            await self._services.calls.fetch(peer, request, sink, limits)
+            await self._calls.fetch(peer, request, sink, limits)
             fetched = await self._services.seams.background(
                 lambda: unpack(sink.content(), shard, self._layout, now()),
             )

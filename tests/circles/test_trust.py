@@ -16,9 +16,9 @@ from p2pnode.circles.trust import WRONG_ROUNDS, founded_well, is_fair, worth_a_l
 from p2pnode.compression.weights import Units, to_units
 from p2pnode.merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.merging.messages import Exchanged
 from p2pnode.network.base import Payload
 from p2pnode.wire.ids import PeerId, sha256
-from p2pnode.wire.messages import Exchanged
 from p2pnode.wire.run import GENESIS as FIRST
 from tests.circles.test_circle_driver import (
     BENCH,
@@ -181,7 +181,7 @@ def test_nobody_is_bridged_to_alone_in_a_circle_or_again_under_another_name() ->
             asked.append(peer)
             return Exchanged()
 
-        one.services.calls.ask = ask  # type: ignore[method-assign, assignment]
+        one.services.calls.call = ask  # type: ignore[method-assign, assignment]
         for member in pair:
             member.circle_driver.own.name = "ab" * 20
         for number in range(4):

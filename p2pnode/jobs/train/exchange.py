@@ -10,17 +10,17 @@ from functools import partial
 from ...circles.advice import MAX_CIRCLE
 from ...circles.bridging import Bridging
 from ...circles.current import CurrentCircle
-from ...discovery.admission import Admission
 from ...discovery.link_rate import LinkRate
 from ...discovery.services import Services
 from ...merging.capabilities import SharesEntries
+from ...merging.messages import Exchange, Exchanged
 from ...merging.policy import Policy
 from ...merging.snapshots.driver import Snapshots
+from ...runtime.calls import JobCalls
 from ...similarity.driver import PeerSimilarity
 from ...training.progress import TrainProgress
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ...wire.ids import PeerId
-from ...wire.messages import Exchange, Exchanged
 from ...wire.records import SignedRecord
 from ...wire.run import RunAccess
 from ...wire.types import Seconds
@@ -50,11 +50,11 @@ class ExchangeLoop:
         self._access = access
         self._policy = policy
         self._train_progress = train_progress
-        self.admission = Admission(access, services.identity.peer_id, MODEL)
-        self.snapshots = Snapshots(services, self.admission, policy, own)
+        self.calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
+        self.snapshots = Snapshots(services, self.calls, policy, own)
         self.own = own
         self.bridging = bridging
-        self.likeness = PeerSimilarity(services, self.admission, terms.aim, terms.partners)
+        self.likeness = PeerSimilarity(services, self.calls, terms.aim, terms.partners)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None
@@ -197,14 +197,13 @@ class ExchangeLoop:
         return False
 
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
-        request = Exchange(self._access.tag, MODEL, body, push, self.admission.proof(partner), self.own.name)
-        return (await self._services.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
+        request = Exchange(body, push, self.own.name)
+        return (await self.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
 
     # ---- answering ----
 
     def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
         """What a partner gets that asks or pushes; PeerRefused or PeerMisbehaved when it may not, or talks nonsense."""
-        self.admission.check(peer, request.run, request.model, request.proof)
         self.own.check(request.circle)
         try:
             if request.push:

@@ -13,17 +13,23 @@ import numpy as np
 from ...circles.bridging import Bridging
 from ...circles.current import CurrentCircle
 from ...circles.driver import CircleDriver
+from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Monitor, reached
-from ...discovery.admission import Admission
 from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
+from ...merging.messages import Exchange
 from ...merging.policy import Policy, RoundFacts
+from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
+from ...runtime.calls import JobCalls
 from ...runtime.events import Kind
+from ...runtime.routes import Routes
 from ...shards.driver import ShardDriver
+from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout
+from ...similarity.messages import SwapNeighbours
 from ...storage.checkpoints import Progress
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
@@ -33,14 +39,14 @@ from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import TrainProgress
 from ...training.rounds import lam_for, local_steps, shortened
 from ...training.trainer import Trainer
-from ...wire.errors import Diverged, LocalProblem, TaskProblem
+from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
 from ...wire.status import TrainStatus
 from ...wire.types import Seconds
 from .checkpoints import Checkpoints
-from .desk import Desk
 from .exchange import MODEL, ExchangeLoop
+from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
 from .options import Terms, own_seed
 from .shard_rows import ShardRows
@@ -68,15 +74,15 @@ class TrainJob:
         self.train_progress = TrainProgress(
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
-        admission = Admission(access, services.identity.peer_id, MODEL)
-        bridging = Bridging(services, admission, policy, terms.genesis, self.train_progress)
+        calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
+        bridging = Bridging(services, calls, policy, terms.genesis, self.train_progress)
         own = CurrentCircle(terms.circle)
         self.exchange_loop = ExchangeLoop(services, access, policy, self.train_progress, own, bridging, terms)
         self.exchange_loop.age = self._age
         self.likeness = self.exchange_loop.likeness
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
         room = None if terms.max_disk is None else terms.max_disk // 2
-        self.shard_driver = ShardDriver(services, admission, layout, self.exchange_loop.run_members, room)
+        self.shard_driver = ShardDriver(services, calls, layout, self.exchange_loop.run_members, room)
         self.fingerprints: Fingerprinter | None = None
         self.trainer = Trainer(
             model_host, np.empty(0, np.int64), own_seed(services, access), declared_speed=services.seams.speed
@@ -85,12 +91,10 @@ class TrainJob:
         self._services = services
         self._terms = terms
         self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
-        self.passing = Passing(
-            services, admission, self.shard_driver, self.work, self.likeness, self.exchange_loop.link
-        )
+        self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.exchange_loop.link)
         at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
         self.model_swap = ModelSwap(
-            services, admission, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
+            services, calls, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
         )
         self.shards = ShardRows(
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
@@ -109,7 +113,7 @@ class TrainJob:
                 self.trainer,
                 self._checkpoints,
             )
-        self.desk = Desk(self)
+        self.routes = self._routes()
         self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
@@ -278,6 +282,34 @@ class TrainJob:
         return self.trainer.evaluate(self.policy.readout())
 
     # ---- for peers and views ----
+
+    def _routes(self) -> Routes:
+        """What peers may ask of this job, and who answers."""
+        snapshots, swap = self.exchange_loop.snapshots.payload, self.model_swap
+        return Routes(
+            {
+                Exchange: self.exchange_loop.answer,
+                Bridge: self.exchange_loop.bridging.answer,
+                SwapNeighbours: self.likeness.answer,
+                GetCircle: self._circle,
+                SyncShards: self.shard_driver.answer,
+                GetNeeds: self.passing.needs,
+                SwapModels: swap.answer,
+                SwapResult: swap.over,
+            },
+            {
+                GetSnapshot: snapshots,
+                GetChunks: snapshots,
+                GetKept: snapshots,
+                GetShard: self.shard_driver.payload,
+                GetWeights: swap.payload,
+            },
+        )
+
+    def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
+        if self.circle_driver is None:
+            raise PeerRefused("circle", "this node's circle is declared")
+        return self.circle_driver.words.answer(peer, request)
 
     def meet(self, membership: Membership) -> None:
         """Say what is learned here to the others, and where."""

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...circles.current import CurrentCircle
-from ...discovery.admission import Admission
 from ...discovery.services import Services
 from ...network.base import Payload
+from ...runtime.calls import JobCalls
 from ...wire.errors import NetworkDown, PeerError
 from ...wire.ids import PeerId, short
-from ...wire.messages import GetSnapshot, SnapshotRequest
 from ...wire.types import MAX_PLACE_BYTES, Seconds
 from ..capabilities import SharesEntries
 from ..deltaset.snapshots import Unsuited
 from ..policy import Policy
 from .fetch import Fetching
+from .messages import GetSnapshot, SnapshotRequest
 from .offers import Offers
 from .outline import Assembly, Outline, Snapshot, SnapshotVerdict, judge
 
@@ -57,13 +57,12 @@ class _Found:
 class Snapshots:
     """One model's snapshots, both ways."""
 
-    def __init__(self, services: Services, admission: Admission, policy: Policy, own: CurrentCircle) -> None:
+    def __init__(self, services: Services, calls: JobCalls, policy: Policy, own: CurrentCircle) -> None:
         self._services = services
-        self._admission = admission
         self._policy = policy
         self._own = own
         self.offers = Offers(policy, services.seams)
-        self._fetching = Fetching(services.calls, admission, services.fault)
+        self._fetching = Fetching(calls, services.fault)
         self._max_size = 8 * len(policy.readout()) + _OVERHEAD
         self._assembly: Assembly | None = None  # of a snapshot that did not come whole
         self._mended = self._told = -MEND_PAUSE
@@ -72,7 +71,6 @@ class Snapshots:
 
     async def payload(self, peer: PeerId, request: SnapshotRequest) -> Payload:
         """What a newcomer asked for."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         if isinstance(request, GetSnapshot):
             self._own.check(request.circle)
         return await self.offers.payload(request)

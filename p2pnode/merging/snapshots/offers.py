@@ -9,9 +9,9 @@ from ...network.base import Payload
 from ...runtime.seams import Seams
 from ...wire.bounded import keep_newest
 from ...wire.errors import PeerMisbehaved, PeerRefused
-from ...wire.messages import GetChunks, GetKept, SnapshotRequest
 from ...wire.types import Seconds
 from ..policy import Policy
+from .messages import GetChunks, GetKept, SnapshotRequest
 from .outline import Outline, Snapshot, encode_outline, outline_of
 
 FRESH: Seconds = 5.0  # within which newcomers get the same snapshot: then members need make only one to confirm it

@@ -18,28 +18,28 @@ class HandoffMessage(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
     """Base of all messages about a shard. Each may be lost, duplicated, delayed or reordered."""
 
 
-class Offer(HandoffMessage, frozen=True, tag="Offer"):
+class Offer(HandoffMessage, frozen=True, tag="offer"):
     """Asks the receiver to take over this shard. The giver has signed, the receiver has not yet."""
 
     certificate: Certificate
 
 
-class Refusal(HandoffMessage, frozen=True, tag="Refusal"):
+class Refusal(HandoffMessage, frozen=True, tag="refusal"):
     """Declines an offer. The giver stays the holder."""
 
     run: RunText
     shard: ShardText
     term: Term
-    why: Reason = ""
+    reason: Reason = ""
 
 
-class Certified(HandoffMessage, frozen=True, tag="Certified"):
+class Certified(HandoffMessage, frozen=True, tag="certified"):
     """The highest certificate the sender knows: a receipt to a giver, a request to a keeper, news to anybody else."""
 
     certificate: Certificate
 
 
-class Kept(HandoffMessage, frozen=True, tag="Kept"):
+class Kept(HandoffMessage, frozen=True, tag="kept"):
     """Tells the holder that the bytes are on the sender's disk and stay there until the holder releases it."""
 
     run: RunText
@@ -47,13 +47,13 @@ class Kept(HandoffMessage, frozen=True, tag="Kept"):
     certificate_id: Hash
 
 
-class MayDrop(HandoffMessage, frozen=True, tag="MayDrop"):
+class MayDrop(HandoffMessage, frozen=True, tag="may drop"):
     """Asks the holder whether the sender, who has the bytes and is no longer a keeper, may drop them."""
 
     certificate: Certificate
 
 
-class Release(HandoffMessage, frozen=True, tag="Release"):
+class Release(HandoffMessage, frozen=True, tag="release"):
     """The holder's statement that every keeper has the bytes, so that `peer` need not keep them."""
 
     certificate: Certificate
