@@ -5,7 +5,7 @@ Takes orders as JSON lines on standard input and answers each with one line:
     own    {"first": n, "count": c, "samples": s}  bring some shards of made-up samples
     give   {"to": peer}                            move all that is held here; answers how long that took
     raw    {"peer": peer, "size": bytes}           fetch as much in one stream; answers how long that took
-    play   {}                                      move shards to others by lot until told to rest
+    play   {}                                      move shards to random others until `rest`
     rest   {}
     report {}                                      what is held and what is here
 """
@@ -87,8 +87,8 @@ class ShardProcess:
             return Payload.of(bytes(int(request.removeprefix(RAW))))
         return await self.shard_driver.payload(peer, unseal(request, GetShard))
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        print(f"{peer[-6:]} misbehaved: {why}", file=sys.stderr)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        print(f"{peer[-6:]} misbehaved: {reason}", file=sys.stderr)
 
     # ---- orders ----
 

@@ -41,7 +41,7 @@ from .handoff.state import (
     unconfirmed,
 )
 from .maintenance import NO_ROOM, MaintenanceRules, Room, ShardMaintenance, refusal
-from .messages import MAX_SHARD_WORDS, GetShard, ShardsSynced, SyncShards
+from .messages import MAX_MESSAGES, GetShard, ShardsSynced, SyncShards
 from .protocol import Outbox, ShardProtocol, possession, read_marks
 from .route import Shipment
 from .samples import SampleLayout
@@ -67,7 +67,7 @@ K = TypeVar("K")
 class KeyedTasks(Generic[K]):
     """Runs `work(key)` for every key added: one task for a key at a time, and at most `limit` in all."""
 
-    def __init__(self, work: Callable[[K], Awaitable[None]], limit: int) -> None:
+    def __init__(self, work: Callable[[K], Awaitable[None]], limit: int = 1 << 30) -> None:
         self._work = work
         self._limit = limit
         self._waiting: dict[K, None] = {}
@@ -121,7 +121,7 @@ class ShardDriver:
         self._transfer = ShardTransfer(services, calls, layout)
         self._maintenance = ShardMaintenance(calls.run, self._me, self._store.entries, members, rules)
         self._outbox = Outbox()
-        self._sending = KeyedTasks(self._send_all, limit=1 << 30)
+        self._sending = KeyedTasks(self._send_all)
         self._fetching = KeyedTasks(self._fetch, FETCHES_AT_ONCE)
         self._retries: dict[str, tuple[Seconds, Seconds]] = {}  # failed fetches: not again before, and the last pause
         self._synced: set[PeerId] = set()
@@ -400,7 +400,7 @@ class ShardDriver:
         self._synced.update(peer for peer, well in zip(peers, answered, strict=True) if well)
 
     async def _synchronise_with(self, peer: PeerId) -> bool:
-        answer = await self._sync(peer, SyncShards(meet=True, marks=self._marks()))
+        answer = await self._sync(peer, SyncShards(compare=True, marks=self._marks()))
         if answer is None:
             return False
         await self._hear_answer(peer, answer, compare=True)
@@ -435,7 +435,7 @@ class ShardDriver:
 
     async def _hear_answer(self, peer: PeerId, answer: ShardsSynced, compare: bool = False) -> None:
         try:
-            self._post(await self._hear_all(peer, answer.words))
+            self._post(await self._hear_all(peer, answer.messages))
             if compare:
                 news = self._protocol.news(peer, self._states(), read_marks(answer.marks))
                 self._post(tuple((peer, message) for message in news))
@@ -476,19 +476,19 @@ class ShardDriver:
 
     async def answer(self, peer: PeerId, request: SyncShards) -> ShardsSynced:
         """Take in a peer's messages and answer them, with news if the peer compares what both know."""
-        self._charge(peer, len(request.words))
+        self._charge(peer, len(request.messages))
         try:
-            sent = await self._hear_all(peer, request.words)
+            sent = await self._hear_all(peer, request.messages)
             replies = [message for to, message in sent if to == peer]
             self._post(tuple((to, message) for to, message in sent if to != peer))
-            if request.meet:
+            if request.compare:
                 replies += self._protocol.news(peer, self._states(), read_marks(request.marks))
         except ValueError as fault:
             raise PeerMisbehaved(f"shards: {fault}") from None
-        self._post(tuple((peer, message) for message in replies[MAX_SHARD_WORDS:]))
-        messages = tuple(map(encode_handoff, replies[:MAX_SHARD_WORDS]))
+        self._post(tuple((peer, message) for message in replies[MAX_MESSAGES:]))
+        messages = tuple(map(encode_handoff, replies[:MAX_MESSAGES]))
         proof = b"" if request.prove is None else await self._prove_possession(request.prove, request.nonce)
-        return ShardsSynced(messages, self._marks() if request.meet else b"", proof)
+        return ShardsSynced(messages, self._marks() if request.compare else b"", proof)
 
     async def _prove_possession(self, shard: str, nonce: bytes) -> bytes:
         """The proof that the samples are here; empty when they are not."""

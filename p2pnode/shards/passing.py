@@ -21,7 +21,7 @@ from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.types import Seconds
 from .driver import ShardDriver
-from .messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
+from .messages import MAX_MARKS_BYTES, GetNeeds, NeedsAre
 from .route import RouteRules, ShardCandidate, ShardView, Shipment, choose_shipment
 
 EVERY_ROUNDS = 4
@@ -181,7 +181,7 @@ def pass_mark(shard: str) -> bytes:
 
 def marks_of(shards: list[str]) -> bytes:
     """Marks of some shards; of the latest, when they are too many for a message."""
-    return b"".join(map(pass_mark, shards[-(MAX_SHARD_MARKS_BYTES // MARK_BYTES) :]))
+    return b"".join(map(pass_mark, shards[-(MAX_MARKS_BYTES // MARK_BYTES) :]))
 
 
 def marks_in(marks: bytes) -> set[bytes]:

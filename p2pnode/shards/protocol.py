@@ -17,7 +17,7 @@ from .handoff.certificate import certificate_id
 from .handoff.messages import AnyMessage, Kept, Refusal, about, check_handoff, decode_handoff
 from .handoff.state import Meet, ShardState, is_mine, unconfirmed
 from .handoff.step import step
-from .messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS
+from .messages import MAX_MARKS_BYTES, MAX_MESSAGES
 from .store import Messages
 
 MAX_WAITING = 4096  # messages to one peer; comparing what both know repeats the others
@@ -50,7 +50,7 @@ class ShardProtocol:
 
     def marks(self, states: Mapping[str, ShardState], rng: Random) -> bytes:
         """Marks of all shards known here, or of a random sample when they are too many for one call."""
-        shards, limit = list(states), MAX_SHARD_MARKS_BYTES // (2 * MARK_BYTES)
+        shards, limit = list(states), MAX_MARKS_BYTES // (2 * MARK_BYTES)
         if len(shards) > limit:
             shards = rng.sample(shards, limit)
         return b"".join(_key(shard) + _mark(states[shard]) for shard in shards)
@@ -74,16 +74,16 @@ class Outbox:
         """Let messages wait; returns the peers they are for."""
         for peer, message in messages:
             waiting = self._waiting.setdefault(PeerId(peer), [])
-            if len(waiting) < MAX_WAITING and message not in waiting[-MAX_SHARD_WORDS:]:
+            if len(waiting) < MAX_WAITING and message not in waiting[-MAX_MESSAGES:]:
                 waiting.append(message)
         return [PeerId(peer) for peer, _ in messages]
 
     def take(self, peer: PeerId) -> list[AnyMessage]:
         """The next messages for a peer, as many as one call carries."""
         waiting = self._waiting.pop(peer, [])
-        if waiting[MAX_SHARD_WORDS:]:
-            self._waiting[peer] = waiting[MAX_SHARD_WORDS:]
-        return waiting[:MAX_SHARD_WORDS]
+        if waiting[MAX_MESSAGES:]:
+            self._waiting[peer] = waiting[MAX_MESSAGES:]
+        return waiting[:MAX_MESSAGES]
 
     def discard(self, peer: PeerId) -> None:
         """Forget what waits for a peer that does not answer; comparing what both know repeats it later."""

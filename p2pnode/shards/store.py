@@ -108,7 +108,7 @@ class StoredShard:
     samples: int = 0  # their number; 0 when they are not here
     make: MakeSamples | None = None
     received: bool = False  # the samples came from a peer
-    source: str = ""  # the peer that first told this node of the shard
+    source: str = ""  # the peer from which this node first heard of the shard
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -154,12 +154,12 @@ class ShardStore:
         return sum(entry.file_bytes for entry in self.entries.values() if entry.state.record.kept)
 
     def kept_bytes_from(self, peer: str) -> int:
-        """Disk space of samples that may not be dropped and that `peer` first told this node of."""
+        """Disk space of samples that may not be dropped, of shards this node first heard of from `peer`."""
         kept = (entry for entry in self.entries.values() if entry.state.record.kept)
         return sum(entry.file_bytes for entry in kept if entry.source == peer)
 
     def missing_from(self, peer: str) -> int:
-        """How many shards without samples here `peer` first told this node of."""
+        """How many shards without samples here this node first heard of from `peer`."""
         return sum(1 for entry in self.entries.values() if entry.source == peer and not entry.state.have)
 
     # ---- the start ----

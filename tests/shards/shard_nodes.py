@@ -197,14 +197,14 @@ class ShardNode:
         self.fate.pass_by()
         return self.bend(await self.shard_driver.payload(peer, unseal(request, GetShard)))
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self._blame(peer, why, 0.0)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self._blame(peer, reason, 0.0)
 
-    def _blame(self, peer: str, why: str, now: float) -> None:
-        self.blamed.append((peer, why))
+    def _blame(self, peer: str, reason: str, now: float) -> None:
+        self.blamed.append((peer, reason))
 
     def faults(self, other: ShardNode) -> list[str]:
-        return [why for peer, why in self.blamed if peer == other.peer]
+        return [reason for peer, reason in self.blamed if peer == other.peer]
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]

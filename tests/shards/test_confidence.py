@@ -45,7 +45,7 @@ def test_incomplete_ones_are_refused(missing):
         restored(arrays)
 
 
-def test_a_stay_is_told_once_enough_was_seen_and_then_begins_anew():
+def test_a_visit_ends_once_enough_was_seen_and_then_the_next_begins():
     one, places = Scores(10), np.arange(5)
     one.note(np.array([0, 1]), np.array([0.2, 0.4], np.float32))
     assert one.end_visit(places, 0.8) is None

@@ -69,7 +69,7 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
     services = SimpleNamespace(
         seams=SimpleNamespace(clock=clock, rng=random.Random(1)),
         clock=SimpleNamespace(now=lambda: 100.0),
-        events=SimpleNamespace(say=lambda *words, **more: None),
+        events=SimpleNamespace(say=lambda *texts, **more: None),
     )
     calls = SimpleNamespace(ask=ask)
     similarity = SimpleNamespace(kinship=lambda peer: Kinship())
@@ -137,8 +137,8 @@ def test_who_trains_on_what_it_gets_gets_more() -> None:
     one = passing({})
 
     async def ask(peer, request, expected, timeout):
-        told = {pass_mark(shipment.shard) for shipment in one.held.given}
-        return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in told]) if peer == FOX else needs(room=0)
+        given = {pass_mark(shipment.shard) for shipment in one.held.given}
+        return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in given]) if peer == FOX else needs(room=0)
 
     one._calls.ask = ask
     for _ in range(29):
@@ -173,9 +173,9 @@ def test_the_less_shards_teach_the_seldomer_they_go() -> None:
     assert one.pause() == EVERY_ROUNDS
 
 
-def test_what_this_node_says_of_itself() -> None:
+def test_what_a_node_tells_about_itself() -> None:
     one = passing({})
-    told = one.needs(FOX, GetNeeds())
-    assert told.counts == (90, 10) and told.room_bytes == 1 << 30
-    assert marks_in(told.visited) == {pass_mark(shard) for shard in SHARDS[:2]}
-    assert marks_in(told.waiting) == {pass_mark(SHARDS[2])}
+    answer = one.needs(FOX, GetNeeds())
+    assert answer.counts == (90, 10) and answer.room_bytes == 1 << 30
+    assert marks_in(answer.visited) == {pass_mark(shard) for shard in SHARDS[:2]}
+    assert marks_in(answer.waiting) == {pass_mark(SHARDS[2])}

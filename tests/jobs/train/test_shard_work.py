@@ -106,7 +106,7 @@ def test_what_a_node_brings_is_cut_into_shards_and_trained_on() -> None:
     assert len(one.rows([])) == 200
 
 
-def test_numbers_that_cannot_travel_are_told_in_one_line() -> None:
+def test_data_that_cannot_travel_is_refused_in_one_line() -> None:
     one = work(rows=ROWS, share_data=True)
     one._trainer.model_host.data = {**one._trainer.model_host.data, "x": torch.zeros(1437, 8, 8, dtype=torch.complex64)}
     with pytest.raises(UsageError, match=r"--share-data.*complex64"):
@@ -127,7 +127,7 @@ def test_what_comes_is_trained_on_and_looked_at_first() -> None:
 
 
 @pytest.mark.parametrize("label", [99, -1, 1 << 40])
-def test_samples_that_would_break_training_are_left_alone_and_told(label: int) -> None:
+def test_samples_that_would_break_training_are_left_out_and_reported(label: int) -> None:
     one = brought()
     shard = one._shard_driver.arrive({**columns(np.arange(100)), "y": np.full(100, label)})
     take_in(one)
@@ -153,7 +153,7 @@ def test_training_on_a_shard_is_signed_as_a_visit_that_others_can_check() -> Non
     assert one.visited()[0] and shard in one.visited()[0]
 
 
-def test_labels_of_what_stays_home_are_not_told() -> None:
+def test_labels_of_data_that_stays_home_are_not_told_to_peers() -> None:
     open, closed = work(), work(stays_home=True)
     for one in (open, closed):
         one._trainer.use(ROWS)

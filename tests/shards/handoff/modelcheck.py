@@ -267,9 +267,9 @@ class Checker:
         highest = max(alive, key=lambda local: local.rank)
         faultless = swarm[6] == self.scope.faults
         if faultless and highest.holder >= 0 and not self._locals[highest.holder][swarm[highest.holder]].keeps:
-            raise Violation(f"the holder does not keep the bytes\n{self._told(swarm)}")
+            raise Violation(f"the holder does not keep the bytes\n{self._described(swarm)}")
         if highest.holder >= 0 and not any(local.keeps for local in alive):
-            raise Violation(f"nobody keeps the bytes\n{self._told(swarm)}")
+            raise Violation(f"nobody keeps the bytes\n{self._described(swarm)}")
         if swarm[:3] not in self._settled_locals:
             self._settled_locals.add(swarm[:3])
             self._settle(swarm)
@@ -284,9 +284,9 @@ class Checker:
         try:
             settled.run()
         except Violation as broken:
-            raise Violation(f"{broken}\nfrom {self._told(swarm)}") from None
+            raise Violation(f"{broken}\nfrom {self._described(swarm)}") from None
 
-    def _told(self, swarm: Swarm) -> str:
+    def _described(self, swarm: Swarm) -> str:
         lines = [
             f"{name}: {'gone for good' if n == DEAD else self._locals[node][n].state}"
             for node, (name, n) in enumerate(zip(NODES, swarm[:3], strict=True))
