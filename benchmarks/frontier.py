@@ -31,11 +31,12 @@ import torch
 from benchmarks.common import Report, Row, need_fashion_mnist, numbers, progress_row, run, words
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
 from p2pnode.compression.weights import Floats
+from p2pnode.config.split import parse_split
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import policy_named
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.task import Task
 from p2pnode.training.host import ModelHost
@@ -134,10 +135,10 @@ def found(policy: Policy) -> Row:
     if not isinstance(policy, DeltaSetPolicy):
         return {}
     author, peers = policy.author, len(policy.set.heads)
-    density = author.tuning.density or author.steering.density(peers)
+    density = author.options.density or author.steering.density(peers)
     share = max(MIN_ENTRIES / len(author.residual), density)
     rate = policy.pace(peers).rate
-    return {"sent_share": share, "gamma": author.tuning.gamma or author.steering.gamma, "rate": rate}
+    return {"sent_share": share, "gamma": author.options.gamma or author.steering.gamma, "rate": rate}
 
 
 def summary(nodes: list[Row], what: str) -> Row:

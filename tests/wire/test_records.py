@@ -1,4 +1,4 @@
-"""Signed records in a closed world: the attacks of docs/design.md, one test each, and the store's laws."""
+"""Signed records in a closed world: the attacks of docs/architecture.md, one test each, and the store's laws."""
 
 from __future__ import annotations
 
