@@ -59,7 +59,7 @@ def measure_node(learns: bool, calls: int, task: list[str]) -> tuple[list[float]
 
 
 def trains(told: NodeStatus) -> bool:
-    return told.learning is not None and told.learning.rounds >= 3
+    return any((job.state.round or 0) >= 3 for job in told.jobs.values())
 
 
 def measure_nodes(calls: int, with_text: bool) -> Figures:

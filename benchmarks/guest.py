@@ -68,7 +68,7 @@ def came(place: Path, kind: str) -> NodeStatus:
 
 def steps(place: Path) -> int:
     now = status(place)
-    return 0 if now is None or now.learning is None else now.learning.steps
+    return 0 if now is None else sum(job.steps for job in now.jobs.values())
 
 
 def pause_and_resume(place: Path) -> tuple[float, float]:

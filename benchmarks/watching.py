@@ -77,7 +77,7 @@ COUNT_EVENTS = """seconds => new Promise((resolve) => {
   p2pnode.store.addEventListener("change", count);
   setTimeout(() => {
     p2pnode.store.removeEventListener("change", count);
-    resolve([events / seconds, 1000 * (Date.now() / 1000 - p2pnode.store.newest.time)]);
+    resolve([events / seconds, 1000 * (Date.now() / 1000 - p2pnode.store.latest.time)]);
   }, 1000 * seconds);
 })"""
 
@@ -218,7 +218,7 @@ class Watched:
 
     def steps(self) -> int:
         status = ask(self.data_dir, ControlRequest("status")).status
-        return 0 if status is None or status.learning is None else status.learning.steps
+        return 0 if status is None else sum(job.steps for job in status.jobs.values())
 
     def loop_seconds(self) -> float:
         """Processor time of the thread of the event loop."""

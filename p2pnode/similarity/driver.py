@@ -7,6 +7,8 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ..circles.advice import Advice, Declared, advise
 from ..discovery.admission import Admission
 from ..discovery.reputation import PartnerRecord
@@ -17,7 +19,7 @@ from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.messages import NeighboursAre, SwapNeighbours
 from ..wire.records import SignedRecord
-from ..wire.status import Kinship
+from ..wire.status import PeerState
 from ..wire.types import Seconds
 from .annealing import Aim, bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
@@ -248,11 +250,16 @@ class PeerSimilarity:
         declared, rng = Declared(self._admission.me, circles), random.Random(self._services.seams.rng.getrandbits(64))
         return await self._services.seams.background(lambda: advise(declared, tree(), self._aim, rounds_here, rng))
 
-    def kinship(self, peer: PeerId) -> Kinship:
-        """For people to see."""
+    def similarity_to(self, peer: PeerId) -> float | None:
+        """How similar a peer's model is to ours, 0 to 1; None while one of the two has no fingerprint."""
         sight = next(iter(self._sights([peer])), None)
-        alike = None if sight is None or self._row is None else similarity(self._row, sight.row)
-        return Kinship(self.communities.of.get(peer, ""), alike, self._whys.get(peer, ""))
+        return None if sight is None or self._row is None else similarity(self._row, sight.row)
+
+    def describe(self, state: PeerState) -> PeerState:
+        """The same peer with its community, its similarity to us, and why it was last chosen as a partner."""
+        peer = PeerId(state.id)
+        community, reason = self.communities.of.get(peer, ""), self._whys.get(peer, "")
+        return replace(state, community=community, similarity=self.similarity_to(peer), reason=reason)
 
     def _view(self, circle: Collection[PeerId]) -> dict[PeerId, Row]:
         """Ourselves, our circle and our vicinity."""
@@ -270,7 +277,7 @@ class PeerSimilarity:
             rate=peer.rate,
             faults=self._services.reputation.faults_of(peer.id),
             worth=self.partner_record.worth(peer.id),
-            similarity=self.kinship(peer.id).similarity,
+            similarity=self.similarity_to(peer.id),
             stale=not peer.here or peer.record.expiry <= self._services.clock.now(),
             banned=self._services.reputation.ignored(peer.id, self._services.seams.clock.monotonic()),
         )

@@ -17,7 +17,6 @@ from p2pnode.wire.errors import PeerRefused
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.messages import GetNeeds, NeedsAre
 from p2pnode.wire.run import RunAccess
-from p2pnode.wire.status import Kinship
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 ME, FOX, OWL = (PeerId(name) for name in ("me", "fox", "owl"))
@@ -72,7 +71,7 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
         clock=SimpleNamespace(now=lambda: 100.0),
         events=SimpleNamespace(say=lambda *words, **more: None),
     )
-    likeness = SimpleNamespace(kinship=lambda peer: Kinship())
+    likeness = SimpleNamespace(similarity_to=lambda peer: None)
     held = Held(list(SHARDS if shards is None else shards))
     made = Passing(parts, Admission(RUN, ME, "main"), held, Work(), likeness, LinkRate())  # type: ignore[arg-type]
     made.held = held  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
-from ...wire.status import TrainStatus
+from ...wire.status import PeerState, TrainStatus
 from ...wire.types import Seconds
 from .checkpoints import Checkpoints
 from .desk import Desk
@@ -47,7 +48,7 @@ from .model_swap import ModelSwap, SwapRules
 from .options import Terms, own_seed
 from .shard_rows import ShardRows
 from .shard_work import ShardTraining
-from .status import learning_status
+from .status import describe_peers, train_status
 from .steps import RoundSteps
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
@@ -297,5 +298,9 @@ class TrainJob:
         chains = self.policy.set.heads if isinstance(self.policy, DeltaSetPolicy) else {}
         return {chain.peer: chains[chain] for chain in sorted(chains)}
 
+    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+        """The same peers with what this job knows of them."""
+        return describe_peers(self, peers)
+
     def status(self) -> TrainStatus:
-        return learning_status(self, self.exchange_loop.own.name, self._terms.aim, self._services.identity.peer_id)
+        return train_status(self, self.exchange_loop.own.name, self._terms.aim, self._services.identity.peer_id)

@@ -50,7 +50,6 @@ from .discovery import (
     Store,
     Stored,
     SwapNeighbours,
-    ViewExchange,
     ViewIs,
     Welcome,
 )
@@ -145,7 +144,6 @@ __all__ = [
     "SyncShards",
     "Text",
     "TrainingRequest",
-    "ViewExchange",
     "ViewIs",
     "Welcome",
     "decode_announcement",
