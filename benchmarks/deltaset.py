@@ -32,21 +32,23 @@ from benchmarks.deltaset_nodes import measure_nodes
 from benchmarks.deltaset_peer import genesis, policy, publish
 from benchmarks.network import drain_stream, timed
 from benchmarks.peer import RAW_PROTOCOL, BenchServer, contact_all, open_network
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.checkpoints import save_pause
 from p2pnode.merging.deltaset.accumulate import apply
 from p2pnode.merging.deltaset.entry import _decode_large, _decode_small, claim_of, decode_entry, delta_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.merging.messages import Exchange, Exchanged
 from p2pnode.merging.snapshots.fetch import Fetching
 from p2pnode.merging.snapshots.outline import Assembly, Snapshot
+from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import real_world
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.envelope import seal
 from p2pnode.wire.ids import PeerId, known_signed_by, signed_by
-from p2pnode.wire.messages import Exchange, Exchanged, encode_message
+from p2pnode.wire.messages import encode_message
 from p2pnode.wire.run import RunAccess
 
 SIZE = 1_000_000
@@ -115,7 +117,7 @@ def measure_idle() -> Figures:
         for _ in range(2):
             for one, other in permutations(nodes, 2):
                 exchange(one, other)
-        question = encode_message(Exchange("x" * 26, "main", nodes[0].ask(OTHER), False, bytes(PROOF_BYTES)))
+        question = seal(Exchange(nodes[0].ask(OTHER)), "x" * 26, "main", bytes(PROOF_BYTES))
         answer = encode_message(Exchanged(nodes[1].answer(ONE, nodes[0].ask(OTHER))))
         figures[f"idle_exchange_bytes_{authors}"] = len(question) + len(answer)
     return {"idle_exchange_bytes": figures["idle_exchange_bytes_16"], **figures}
@@ -212,9 +214,8 @@ async def measure_snapshot(repeats: int) -> Figures:
         await contact_all(network, [str(there["ours"])])
         raw = await P2P.create(initial_peers=[str(there["raw"])], host_maddrs=("/ip4/127.0.0.1/tcp/0",))
         raw_peer = PeerID.from_base58(str(there["raw"]).rpartition("/")[2])
-        admission = Admission(RunAccess.parse("a" * 26), network.peer, "main")
         calls = make_services(identity, real_world(MemoryStorage()), network).calls
-        fetching = Fetching(calls, admission, blame)
+        fetching = Fetching(JobCalls(calls, RunAccess.parse("a" * 26), network.peer, "main"), blame)
         taken = Snapshot(b"", b"")
 
         async def ours() -> None:

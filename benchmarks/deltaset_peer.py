@@ -19,13 +19,14 @@ from benchmarks.peer import BenchServer, open_network, serve_raw
 from p2pnode.compression.weights import Units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
+from p2pnode.merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
 from p2pnode.merging.snapshots.offers import Offers
 from p2pnode.merging.snapshots.outline import outline_of
 from p2pnode.network.base import Payload
 from p2pnode.runtime.seams import real_world
 from p2pnode.storage.files import MemoryStorage
+from p2pnode.wire.envelope import unseal
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import GetSnapshot, decode_stream_request
 
 LINEAGE = "00" * 32
 
@@ -58,7 +59,7 @@ class SnapshotServer(BenchServer):
         self._offers = Offers(kept, self._world)
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        message = decode_stream_request(request)
+        message = unseal(request, GetSnapshot, GetChunks, GetKept)
         if isinstance(message, GetSnapshot):
             self._offers = Offers(self._kept, self._world)
         return await self._offers.payload(message)

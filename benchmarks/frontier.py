@@ -33,7 +33,6 @@ from benchmarks.common import progress
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
 from p2pnode.compression.weights import Floats
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
-from p2pnode.merging.deltaset.pace import pace_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import policy_named
@@ -139,7 +138,7 @@ def found(policy: Policy) -> Row:
     author, peers = policy.author, len(policy.set.heads)
     density = author.tuning.density or author.steering.density(peers)
     share = max(MIN_ENTRIES / len(author.residual), density)
-    rate = pace_of(policy, peers).rate
+    rate = policy.pace(peers).rate
     return {"sent_share": share, "gamma": author.tuning.gamma or author.steering.gamma, "rate": rate}
 
 

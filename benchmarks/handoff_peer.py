@@ -24,22 +24,24 @@ import numpy as np
 import uvloop
 
 from benchmarks.network import HashingSink
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.services import make_services
 from p2pnode.network.base import Payload, StreamLimits
 from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import real_world
 from p2pnode.shards.driver import ShardDriver
 from p2pnode.shards.files import ShardFiles
+from p2pnode.shards.messages import GetShard, SyncShards
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
 from p2pnode.shards.store import StoredShard
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.envelope import unseal
 from p2pnode.wire.errors import P2pnodeError
 from p2pnode.wire.ids import PeerId
-from p2pnode.wire.messages import GetShard, SyncShards, decode_request, decode_stream_request, encode_message
+from p2pnode.wire.messages import encode_message
 from p2pnode.wire.run import RunAccess
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -70,23 +72,19 @@ class ShardProcess:
         self.network = HivemindNetwork(identity, options)
         self.services = make_services(identity, real_world(data_dir.storage), self.network)
         self.others: list[PeerId] = []
-        admission = Admission(RUN, identity.peer_id, "main")
-        self.shard_driver = ShardDriver(self.services, admission, sample_layout(columns(0, 1)), lambda: self.others)
+        calls = JobCalls(self.services.calls, RUN, identity.peer_id, "main")
+        self.shard_driver = ShardDriver(self.services, calls, sample_layout(columns(0, 1)), lambda: self.others)
         self.playing = False
 
     # ---- network.base.Server ----
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
-        message = decode_request(request)
-        assert isinstance(message, SyncShards)
-        return encode_message(await self.shard_driver.answer(peer, message))
+        return encode_message(await self.shard_driver.answer(peer, unseal(request, SyncShards)))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         if request.startswith(RAW):
             return Payload.of(bytes(int(request.removeprefix(RAW))))
-        message = decode_stream_request(request)
-        assert isinstance(message, GetShard)
-        return await self.shard_driver.payload(peer, message)
+        return await self.shard_driver.payload(peer, unseal(request, GetShard))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         print(f"{peer[-6:]} misbehaved: {why}", file=sys.stderr)

@@ -12,9 +12,10 @@ from p2pnode.network.base import Payload
 from p2pnode.network.sim import SimNetwork
 from p2pnode.simulate import SimClock
 from p2pnode.wire.addresses import Address
+from p2pnode.wire.envelope import unseal
 from p2pnode.wire.errors import PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode_message
+from p2pnode.wire.messages import Announcement, Find, Store, encode_message
 
 TAG = "benchmarkbenchmarkbenchmar"
 
@@ -28,7 +29,7 @@ class Member:
         self.directory = Directory(self.records, TAG, identity.peer_id)
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
-        message = decode_request(request)
+        message = unseal(request, Store, Find)
         if isinstance(message, Store):
             return encode_message(self.records.serve_store(peer, message))
         assert isinstance(message, Find)

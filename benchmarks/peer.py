@@ -22,8 +22,9 @@ from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
 from p2pnode.runtime.seams import SystemClock
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.envelope import unseal
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, Find, Store, decode_request, encode_message
+from p2pnode.wire.messages import Announcement, Find, Store, encode_message
 from p2pnode.wire.records import sign_record
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
@@ -42,7 +43,7 @@ class BenchServer:
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
         if request.startswith(b"echo"):
             return request
-        message = decode_request(request)
+        message = unseal(request, Store, Find)
         assert self.records is not None
         if isinstance(message, Find):
             return encode_message(self.records.serve_find(message))

@@ -30,25 +30,28 @@ from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES
 from p2pnode.simulate import SimClock, identity_of, run_sim
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.addresses import Address
+from p2pnode.wire.envelope import unseal
 from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
     Announcement,
+    Find,
     FoundRecords,
     GetPeers,
     Hello,
     Peers,
     Ping,
     Pong,
+    Store,
     Welcome,
     decode_answer,
-    decode_request,
     encode_message,
 )
 from p2pnode.wire.records import SignedRecord
 from p2pnode.wire.types import Seconds
 
+ASKED = (Ping, Hello, GetPeers, Find, Store)  # what members ask of each other
 SIZES = (100, 500, 2_000, 5_000)
 SIZES_QUICK = (100, 1_000)
 TABLE = 500
@@ -76,7 +79,7 @@ class Neighbour(Member):
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
         now = self._crowd.clock.time()
-        match decode_request(request):
+        match unseal(request, *ASKED):
             case Ping():
                 return encode_message(Pong(now, MAX_PEERS_PER_ANSWER))
             case Hello():
@@ -153,7 +156,7 @@ class CountedNetwork(SimNetwork):
         return await super().nearest(key, count)
 
     async def call(self, peer: PeerId, request: bytes, timeout: Seconds) -> bytes:
-        asked = type(decode_request(request)).__name__
+        asked = type(unseal(request, *ASKED)).__name__
         self.counts[asked] += 1
         answer = await super().call(peer, request, timeout)
         self.counts["bytes"] += len(request) + len(answer)

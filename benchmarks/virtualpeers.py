@@ -21,8 +21,6 @@ from p2pnode.compression.weights import Floats, to_units
 from p2pnode.jobs.train.steps import MOST as SLICES
 from p2pnode.jobs.train.steps import split_steps
 from p2pnode.merging.deltaset.lineage import circle_lineage
-from p2pnode.merging.deltaset.pace import pace_of
-from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import MakePolicy, Policy, PolicySetup, RoundFacts
 from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.training.background import measure_influence
@@ -130,13 +128,13 @@ class VirtualPeers:
 
     def _round(self, peer: Peer) -> None:
         """Begin a round: what is learned is known when its time has passed."""
-        pace = pace_of(peer.policy, len(self.mates(peer)) + 1)
+        pace = peer.policy.pace(len(self.mates(peer)) + 1)
         mean = shortened(self.plan.mean_steps, pace.steps)
         count = min(local_steps(mean, peer.rng, CAP), self.plan.steps - peer.done)
         if count <= 0:
             return
-        corrects = isinstance(peer.policy, DeltaSetPolicy) and peer.policy.author.tuning.tau > 0
-        self._slice(peer, None, split_steps(count, SLICES if corrects else 1), pace.rate * self.plan.rate)
+        slices = 1 if peer.policy.can.corrections is None else SLICES
+        self._slice(peer, None, split_steps(count, slices), pace.rate * self.plan.rate)
 
     def _slice(self, peer: Peer, before: tuple[Floats, TrainResult] | None, counts: list[int], rate: float) -> None:
         """The next steps of a round, of which `before` were done, as the node does them (node/training/slices.py)."""
@@ -179,7 +177,8 @@ class VirtualPeers:
         mates, policy = self.mates(peer), peer.policy
         partners = peer.rng.sample(mates, min(self.plan.partners, len(mates)))
         beyond = [other for other in self.peers if other.circle != peer.circle]
-        often = policy.author.tuning.bridge if isinstance(policy, DeltaSetPolicy) else 0.0
+        circles = policy.can.circles
+        often = 0.0 if circles is None else circles.bridges.rate
         rate = bridge_rate(progress_of(peer.done / self.plan.mean_steps), often)
         if not beyond or peer.rng.random() >= rate:
             return Partners(partners)
@@ -188,9 +187,9 @@ class VirtualPeers:
     def _bridge(self, peer: Peer, other: Peer) -> None:
         """Ask a peer of another circle for its weights, and publish half the way there."""
         policy, latency = peer.policy, self.latency(peer, other)
-        assert isinstance(policy, DeltaSetPolicy)
+        assert policy.can.circles is not None
         lineage, pause = circle_lineage(GENESIS, other.circle), len(self.mates(peer)) + 1
-        question = policy.bridges.ask(lineage, pause)
+        question = policy.can.circles.bridges.ask(lineage, pause)
 
         def asked() -> None:
             other.received += len(question)

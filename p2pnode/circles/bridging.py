@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..merging.deltaset.bridges import BridgeDraft
 from ..merging.deltaset.lineage import circle_lineage, is_split_off
-from ..merging.deltaset.policy import DeltaSetPolicy
+from ..merging.messages import Exchanged
 from ..merging.policy import Policy
+from ..runtime.calls import JobCalls
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import Bridge, Exchanged
 from ..wire.types import Seconds
+from .messages import Bridge
 from .trust import LEAST_MEMBERS
 
 BRIDGE_TIMEOUT: Seconds = 10.0
@@ -37,12 +37,12 @@ class Bridging:
     """One model's talk with circles it does not belong to. Only delta sets have circles to bridge."""
 
     def __init__(
-        self, services: Services, admission: Admission, policy: Policy, genesis: bytes, train_progress: TrainProgress
+        self, services: Services, calls: JobCalls, policy: Policy, genesis: bytes, train_progress: TrainProgress
     ) -> None:
         """`genesis` is the run's lineage, from which those of its circles follow."""
         self._services = services
-        self._admission = admission
-        self._policy = policy if isinstance(policy, DeltaSetPolicy) else None
+        self._calls = calls
+        self._bridges = None if policy.can.circles is None else policy.can.circles.bridges
         self._genesis = genesis
         self._train_progress = train_progress
         self._told: Told | None = None
@@ -54,7 +54,7 @@ class Bridging:
     @property
     def often(self) -> float:
         """How many times as often as usual the run wants bridges."""
-        return 0.0 if self._policy is None else self._policy.author.tuning.bridge
+        return 0.0 if self._bridges is None else self._bridges.rate
 
     def beyond(self, circle: str) -> list[PeerId]:
         """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none.
@@ -63,9 +63,7 @@ class Bridging:
         """
         if not self.often:
             return []
-        where = {
-            peer.id: peer.announcement.circle for peer in self._services.table.learners(self._admission.access.tag)
-        }
+        where = {peer.id: peer.announcement.circle for peer in self._services.table.learners(self._calls.run)}
         sizes = Counter(where.values())
         small = {name for name in sizes if is_split_off(name) and sizes[name] < LEAST_MEMBERS}
         rested = {peer for peer in where if self._train_progress.rounds >= self._asked.get(peer, 0)}
@@ -73,16 +71,14 @@ class Bridging:
 
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""
-        assert self._policy is not None
+        assert self._bridges is not None
         other = circle_lineage(self._genesis, partner.announcement.circle)
-        question = self._policy.bridges.ask(other, group)
+        question = self._bridges.ask(other, group)
         if not question:
             return
         keep_newest(self._asked, partner.id, self._train_progress.rounds + group, MOST_ASKED)
-        proof = self._admission.proof(partner.id)
-        request = Bridge(self._admission.access.tag, self._admission.model, question, proof)
         try:
-            answer = (await self._services.calls.ask(partner.id, request, Exchanged, BRIDGE_TIMEOUT)).body
+            answer = (await self._calls.ask(partner.id, Bridge(question), Exchanged, BRIDGE_TIMEOUT)).body
         except (PeerError, NetworkDown):
             return
         if answer:  # else it has moved to another circle since it said where it is
@@ -99,11 +95,11 @@ class Bridging:
 
         For the round to ask and to publish: what a node publishes and what it saves must not cross.
         """
-        told, policy, self._told = self._told, self._policy, None
-        if told is None or policy is None:
+        told, bridges, self._told = self._told, self._bridges, None
+        if told is None or bridges is None:
             return None
         try:
-            return await self._services.seams.compute(lambda: policy.bridges.draft(told.other, told.answer, told.group))
+            return await self._services.seams.compute(lambda: bridges.draft(told.other, told.answer, told.group))
         except ValueError as fault:
             self._services.fault(told.partner, f"bridge: {fault}")
             return None
@@ -112,15 +108,14 @@ class Bridging:
 
     async def answer(self, peer: PeerId, request: Bridge) -> Exchanged:
         """What a node of another circle gets; PeerRefused or PeerMisbehaved when it may not ask, or talks nonsense."""
-        self._admission.check(peer, request.run, request.model, request.proof)
-        policy = self._policy
-        if policy is None:
+        bridges = self._bridges
+        if bridges is None:
             raise PeerRefused("no bridges", "this run's policy has none")
         if self._answering:
             raise PeerRefused("busy", "one bridge at a time")
         self._answering = True
         try:
-            return Exchanged(await self._services.seams.background(lambda: policy.bridges.answer(request.body)))
+            return Exchanged(await self._services.seams.background(lambda: bridges.answer(request.body)))
         except ValueError as fault:
             raise PeerMisbehaved(f"bridge: {fault}") from None
         finally:

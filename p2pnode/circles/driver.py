@@ -19,9 +19,9 @@ from ..compression.weights import Floats
 from ..discovery.services import Services
 from ..jobs.train.checkpoints import Checkpoints
 from ..jobs.train.exchange import ExchangeLoop
+from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.bridges import BridgeDraft
 from ..merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, encode_found
-from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import Unsuited
 from ..merging.snapshots.outline import Snapshot
@@ -67,14 +67,14 @@ class CircleDriver:
         self,
         services: Services,
         exchange_loop: ExchangeLoop,
-        policy: DeltaSetPolicy,
+        policy: FormsCircles,
         genesis: bytes,
         train_progress: TrainProgress,
         trainer: Trainer,
         saving: Checkpoints,
     ) -> None:
         self.own = exchange_loop.own
-        self.words = FoundingRecords(services, exchange_loop.admission, exchange_loop.own)
+        self.words = FoundingRecords(services, exchange_loop.calls, exchange_loop.own)
         self.tell: Callable[[list[PeerId]], Awaitable[None]] = tell_nobody  # where this node is now
         self._services = services
         self._exchange_loop = exchange_loop
@@ -153,7 +153,7 @@ class CircleDriver:
         """Which learner is where, by its own word: those of bad standing are nowhere, nor who just left our circle."""
         now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
         found = {self._services.identity.peer_id: mine}
-        for peer in self._services.table.present(self._exchange_loop.admission.access.tag):
+        for peer in self._services.table.present(self._exchange_loop.calls.run):
             circle = peer.announcement.circle
             left = circle == self.own.name and peer.id in self._splits.left
             if peer.announcement.fingerprint and not left and not reputation.ignored(peer.id, now):
@@ -177,7 +177,7 @@ class CircleDriver:
         policy, group = self._policy, len(self._exchange_loop.members()) + 1
         try:
             found, deltas = await self._services.seams.background(
-                lambda: split_off(policy, advice.members, group, self._genesis)
+                lambda: split_off(policy, self._services.identity, advice.members, group, self._genesis)
             )
         except ValueError:
             return  # our weights are being mended

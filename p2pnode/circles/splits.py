@@ -6,8 +6,8 @@ import asyncio
 
 from ..discovery.services import Services
 from ..jobs.train.exchange import ExchangeLoop
+from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.lineage import CircleFounding, is_split_off, splits
-from ..merging.deltaset.policy import DeltaSetPolicy
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
@@ -27,7 +27,7 @@ class SplitWatcher:
         self,
         services: Services,
         exchange_loop: ExchangeLoop,
-        policy: DeltaSetPolicy,
+        policy: FormsCircles,
         train_progress: TrainProgress,
         words: FoundingRecords,
     ) -> None:
@@ -62,7 +62,7 @@ class SplitWatcher:
         """Circles that mates went to, to be asked about, and one in each."""
         now, mine = self._train_progress.rounds, self._own.name
         heard: dict[str, PeerId] = {}
-        for peer in self._services.table.present(self._exchange_loop.admission.access.tag):
+        for peer in self._services.table.present(self._exchange_loop.calls.run):
             circle = peer.announcement.circle
             if circle == mine:
                 self.mates[peer.id] = now

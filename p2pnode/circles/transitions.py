@@ -1,6 +1,6 @@
 """A delta set's way from one circle to another: splitting off, following a split, taking over elsewhere, uniting. Pure.
 
-Nothing here changes the policy: each gives a set to go on with, and `DeltaSetPolicy.move` goes on with it.
+Nothing here changes the policy: each gives a set to go on with, and `FormsCircles.move` goes on with it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import replace
 
 from ..compression.residual import within
 from ..compression.weights import MAX_UNITS
+from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.accumulate import weights_hash
 from ..merging.deltaset.bridges import BridgeDraft, union_delta
 from ..merging.deltaset.entry import UNION
 from ..merging.deltaset.lineage import CircleFounding, first_set, sign_found
-from ..merging.deltaset.policy import DeltaSetPolicy
 from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import decode_place, take_over, units_of
 from ..merging.snapshots.outline import Snapshot
-from ..wire.ids import PeerId
+from ..wire.ids import Identity, PeerId
 from ..wire.types import MAX_PLACE_BYTES
 
 MOST_UNITS = MAX_UNITS + MAX_UNITS // 4  # entries of several authors at once may lead a little beyond the bound
@@ -26,7 +26,7 @@ OLD_ENOUGH = 0.5  # of the larger circle's steps per member, for a smaller one's
 
 
 def split_off(
-    policy: DeltaSetPolicy, members: Iterable[PeerId], group: int, genesis: bytes
+    policy: FormsCircles, identity: Identity, members: Iterable[PeerId], group: int, genesis: bytes
 ) -> tuple[CircleFounding, DeltaSet]:
     """Leave a circle of `group` together with `members`: the word for it, and the set the new circle begins with.
 
@@ -39,11 +39,11 @@ def split_off(
         raise ValueError("too many logs to tell of")
     units = units_of(here, policy.set.rules)
     found = CircleFounding(here.place, weights_hash(units), group, tuple(members))
-    signed = sign_found(policy.author.identity, found)
+    signed = sign_found(identity, found)
     return signed, first_set(signed, genesis, policy.set.rules, units)
 
 
-def follow_split(policy: DeltaSetPolicy, found: CircleFounding, genesis: bytes) -> DeltaSet | None:
+def follow_split(policy: FormsCircles, found: CircleFounding, genesis: bytes) -> DeltaSet | None:
     """The same beginning, made from our own entries; None when we lack some, or no longer keep them.
 
     ValueError when the founder signed anything but what the entries make.
@@ -56,7 +56,7 @@ def follow_split(policy: DeltaSetPolicy, found: CircleFounding, genesis: bytes) 
     return first_set(found, genesis, policy.set.rules, units_of(there, policy.set.rules))
 
 
-def elsewhere(policy: DeltaSetPolicy, lineage: bytes, snapshot: Snapshot) -> DeltaSet:
+def elsewhere(policy: FormsCircles, lineage: bytes, snapshot: Snapshot) -> DeltaSet:
     """The set of another circle, from a snapshot of it; ValueError when it is none."""
     rules = replace(policy.set.rules, lineage=lineage)
     place, units = decode_place(snapshot.place, rules), units_of(snapshot, rules)
@@ -65,7 +65,7 @@ def elsewhere(policy: DeltaSetPolicy, lineage: bytes, snapshot: Snapshot) -> Del
     return take_over(place, units, rules, kept=snapshot.kept)
 
 
-def union_with(policy: DeltaSetPolicy, larger: DeltaSet, members: int, others: int) -> BridgeDraft | None:
+def union_with(policy: FormsCircles, larger: DeltaSet, members: int, others: int) -> BridgeDraft | None:
     """What our circle of `members` adds to the larger one of `others` when it joins; None when it has nothing to add.
 
     A circle that has learned far less has not: half the way to it would undo what the larger one knows.

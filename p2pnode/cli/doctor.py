@@ -36,9 +36,10 @@ from ..storage.files import DiskStorage, write_whole
 from ..watch.text import clean, one_line
 from ..wire.addresses import Address, host_and_port, parse_address
 from ..wire.control import ControlRequest
+from ..wire.envelope import seal
 from ..wire.errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, UsageError
 from ..wire.ids import Identity, PeerId
-from ..wire.messages import Ping, Pong, decode_answer, encode_message
+from ..wire.messages import Ping, Pong, decode_answer
 from ..wire.status import NodeStatus
 from .ending import INTERRUPTED, run_loop
 from .reports import print_json
@@ -333,7 +334,7 @@ async def _visit(network: HivemindNetwork, address: Address) -> _Visit:
         async with asyncio.timeout(CONTACT_LIMIT * 2):
             await network.contact(address, CONTACT_LIMIT)
             sent = time.monotonic()
-            pong = decode_answer(await network.call(address.peer, encode_message(Ping()), CONTACT_LIMIT), Pong)
+            pong = decode_answer(await network.call(address.peer, seal(Ping()), CONTACT_LIMIT), Pong)
     except PeerMisbehaved as fault:
         return _Visit(Finding("bootstrap", "problem", f"{address}: {fault}", "ask for the address again"))
     except (PeerError, LocalProblem, TimeoutError) as error:

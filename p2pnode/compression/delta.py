@@ -18,13 +18,11 @@ class SparseDelta:
     """Changes of some of `size` coordinates: strictly increasing indices and as many values, in units.
 
     Contract: well-formed by construction, or ValueError; its arrays are read-only views, since deltas are shared.
-    With a seed the indices are those that `draw_places` gives for it, and need not be sent.
     """
 
     size: int
     indices: Indices
     values: Units
-    seed: int | None = None
 
     def __post_init__(self) -> None:
         indices, values = self.indices, self.values

@@ -30,11 +30,8 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
 
-def quantise(values: Units, bits: int, rng: np.random.Generator | None = None) -> Units:
-    """Each value's nearest level; with `rng` one of the two beside it, so that on average it is the value itself.
-
-    ValueError for a number of bits that is not offered.
-    """
+def quantise(values: Units, bits: int) -> Units:
+    """Each value's nearest level; ValueError for a number of bits that is not offered."""
     if bits not in BITS:
         raise ValueError(f"{bits} bits; one of {BITS} is possible")
     count = 1 << (bits - 1)
@@ -43,22 +40,18 @@ def quantise(values: Units, bits: int, rng: np.random.Generator | None = None) -
     whole = len(values) // chunk * chunk
     for start in range(0, whole, _AT_ONCE):
         block = slice(start, min(start + _AT_ONCE, whole))
-        levels[block] = _quantised(values[block].reshape(-1, chunk), count, rng).reshape(-1)
+        levels[block] = _quantised(values[block].reshape(-1, chunk), count).reshape(-1)
     if whole < len(values):
-        levels[whole:] = _quantised(values[whole:].reshape(1, -1), count, rng)[0]
+        levels[whole:] = _quantised(values[whole:].reshape(1, -1), count)[0]
     return levels
 
 
-def _quantised(values: Units, count: int, rng: np.random.Generator | None) -> Units:
+def _quantised(values: Units, count: int) -> Units:
     """Rows of values, each a chunk."""
     magnitudes = np.abs(values)
     ordered = np.sort(magnitudes, axis=1)
     levels = np.rint(_fitted(ordered, count)).astype(np.int32)
-    if rng is None:
-        codes = _above(magnitudes, levels[:, :-1] + np.diff(levels, axis=1) // 2)
-    else:
-        levels[:, 0], levels[:, -1] = ordered[:, 0], ordered[:, -1]
-        codes = _rounded_by_chance(magnitudes, levels, rng)
+    codes = _above(magnitudes, levels[:, :-1] + np.diff(levels, axis=1) // 2)
     on_grid = np.empty(values.shape, np.int32)
     for row in range(len(values)):
         levels[row].take(codes[row], out=on_grid[row], mode="clip")
@@ -75,15 +68,6 @@ def _above(magnitudes: Units, borders: Units) -> npt.NDArray[np.uint8]:
     else:
         for row in range(len(codes)):
             codes[row] = np.searchsorted(borders[row], magnitudes[row])
-    return codes
-
-
-def _rounded_by_chance(magnitudes: Units, levels: Units, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    codes = _above(magnitudes, levels[:, 1:] - 1)
-    below = np.take_along_axis(levels, codes.astype(np.int64), axis=1)
-    beyond = np.take_along_axis(levels, np.minimum(codes + 1, levels.shape[1] - 1).astype(np.int64), axis=1)
-    share = (magnitudes - below) / np.maximum(beyond - below, 1)
-    codes += rng.random(magnitudes.shape) < share
     return codes
 
 

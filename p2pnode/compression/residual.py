@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from .delta import Indices, SparseDelta
-from .draw import draw_places
 from .quantise import quantise
 from .selectors.magnitude import largest
 from .weights import MAX_UNITS, Units, blocks, norm_squared, to_units
@@ -45,26 +44,19 @@ class Cut:
     size: int
     places: Indices
     levels: Units
-    seed: int | None = None  # from which the places were drawn
 
     def delta(self, weight: float) -> SparseDelta:
         """What goes onto the wire of it."""
-        return weighted(self.size, self.places, self.levels, weight, self.seed)
+        return weighted(self.size, self.places, self.levels, weight)
 
     def leave(self, residual: Units) -> None:
         """Take the levels out of the residual, in place."""
         np.subtract.at(residual, self.places, self.levels)
 
 
-def take_levels(residual: Units, places: Indices, bits: int, rng: np.random.Generator | None = None) -> Cut:
-    """Levels for the residual at these places; with `rng` rounded by chance (`quantise`)."""
-    return Cut(len(residual), places, quantise(residual[places], bits, rng))
-
-
-def cut_drawn(residual: Units, count: int, seed: int, bits: int, rng: np.random.Generator | None = None) -> Cut:
-    """The same at places drawn from a seed, which then need not be sent."""
-    places = draw_places(len(residual), count, seed)
-    return replace(take_levels(residual, places, bits, rng), seed=seed)
+def take_levels(residual: Units, places: Indices, bits: int) -> Cut:
+    """Levels for the residual at these places."""
+    return Cut(len(residual), places, quantise(residual[places], bits))
 
 
 def make_delta(residual: Units, k: int, bits: int, weight: float) -> tuple[SparseDelta, Units]:
@@ -79,14 +71,12 @@ def make_delta(residual: Units, k: int, bits: int, weight: float) -> tuple[Spars
     return taken.delta(weight), after
 
 
-def weighted(size: int, places: Indices, levels: Units, weight: float, seed: int | None = None) -> SparseDelta:
-    """Levels as they go onto the wire: times `weight`, on the grid; zeros left out unless the places are drawn."""
+def weighted(size: int, places: Indices, levels: Units, weight: float) -> SparseDelta:
+    """Levels as they go onto the wire: times `weight`, on the grid, without zeros."""
     if not 0.0 < weight < float("inf"):
         raise ValueError(f"weight {weight} is not a positive number")
     scaled = np.clip(np.rint(levels * np.float64(weight)), -MAX_UNITS, MAX_UNITS).astype(np.int32)
     there = scaled != 0
-    if seed is not None or there.all():
-        return SparseDelta(size, places, scaled, seed)
     return SparseDelta(size, places[there], scaled[there])
 
 

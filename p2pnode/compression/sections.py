@@ -79,16 +79,13 @@ class SectionReader:
         self._at += count
         return self._data[self._at - count : self._at]
 
-    def section(self, most: int, least: int = 0) -> bytes:
-        """The next section, of `least` to `most` bytes uncompressed."""
+    def section(self, maximum: int) -> bytes:
+        """The next section, of at most `maximum` bytes uncompressed."""
         raw, stored = self.varint(), self.varint()
-        if not least <= raw <= most or stored > raw:
-            raise ValueError(f"a part of {raw} bytes where {least} to {most} are due")
+        if raw > maximum or stored > raw:
+            raise ValueError(f"a part of {raw} bytes where at most {maximum} are allowed")
         data = self.take(stored)
         return data if stored == raw else inflate(data, raw)
-
-    def exactly(self, count: int) -> bytes:
-        return self.section(count, count)
 
     def part(self, count: int) -> bytes:
         """What `part` wrote of `count` bytes, which the caller has bounded."""

@@ -15,7 +15,7 @@ from ..network.base import Health
 from ..wire.addresses import Address
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Welcome
+from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Ping, Pong, Welcome
 from ..wire.types import Seconds
 from .announcing import Announcer, SelfDescription
 from .services import Services
@@ -177,7 +177,7 @@ class Membership:
         """Greet a peer and ask it for other peers. Its time is asked first, because our own record needs it."""
         clock = self._services.seams.clock
         if not self._services.clock.established:
-            await self._calls.ping(peer, CONTACT_TIMEOUT)
+            await self._pinged(peer, CONTACT_TIMEOUT)
         begun = clock.monotonic()
         welcome = await self._calls.ask(peer, self.announcer.hello(), Welcome, CONTACT_TIMEOUT)
         self._services.clock.report(peer, welcome.time, clock.monotonic() - begun)
@@ -246,11 +246,22 @@ class Membership:
         await self._greet_some(new)
         return bool(new)
 
+    async def _pinged(self, peer: PeerId, timeout: Seconds) -> Pong | None:
+        """The peer's answer to a ping, or None when there is none; its time is noted."""
+        clock = self._services.seams.clock
+        begun = clock.monotonic()
+        try:
+            pong = await self._calls.ask(peer, Ping(), Pong, timeout)
+        except (PeerError, NetworkDown):
+            return None
+        self._services.clock.report(peer, pong.time, clock.monotonic() - begun)
+        return pong
+
     async def _ping(self, peer: PeerId) -> None:
         known = self._table.get(peer)
         if known is None:
             return
-        pong = await self._calls.ping(peer, PING_TIMEOUT)
+        pong = await self._pinged(peer, PING_TIMEOUT)
         if pong is None:
             self._services.registry.did_not_answer(known)
             return

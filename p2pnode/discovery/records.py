@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..network.base import Network
+from ..wire.envelope import seal
 from ..wire.errors import PeerError, PeerMisbehaved
 from ..wire.ids import Identity, PeerId
-from ..wire.messages import Find, FoundRecords, Message, Store, Stored, decode_answer, encode_message
+from ..wire.messages import Find, FoundRecords, Message, Store, Stored, decode_answer
 from ..wire.records import (
     MAX_RECORDS_PER_KEY,
     WRONG_SIGNATURE,
@@ -88,9 +89,9 @@ class Records:
         if not storers:
             return {}
         storer, start = rng.choice(storers), Identity(rng.randbytes(32)).peer_id
-        found = list((await self._page(storer, Find(key, after=start, most=limit))).records)[:limit]
+        found = list((await self._page(storer, Find(key, after=start, limit=limit))).records)[:limit]
         if len(found) < limit:
-            found += (await self._page(storer, Find(key, most=limit - len(found)))).records[: limit - len(found)]
+            found += (await self._page(storer, Find(key, limit=limit - len(found)))).records[: limit - len(found)]
         return self._verified.newest(key, found, self._now())
 
     def verified(self, record: SignedRecord) -> bool:
@@ -123,7 +124,7 @@ class Records:
             return FoundRecords(())
 
     async def _ask(self, peer: PeerId, request: Message, expected: type[A]) -> A:
-        return decode_answer(await self._network.call(peer, encode_message(request), CALL_TIMEOUT), expected)
+        return decode_answer(await self._network.call(peer, seal(request), CALL_TIMEOUT), expected)
 
     # ---- storing for others ----
 
@@ -142,5 +143,5 @@ class Records:
             for record in self.kept.find(request.key, self._now(), request.newer_than)
             if record.peer > request.after
         ]
-        count = min(request.most, PAGE_RECORDS)
+        count = min(request.limit, PAGE_RECORDS)
         return FoundRecords(tuple(records[:count]), more=len(records) > count)

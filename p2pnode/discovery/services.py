@@ -41,12 +41,11 @@ class Services:
 
 
 class PeerObserver:
-    """Keeps peer table, reputation and swarm time up to date with what calls teach (runtime.calls.CallObserver)."""
+    """Keeps peer table and reputation up to date with what calls teach (runtime.calls.CallObserver)."""
 
-    def __init__(self, table: PeerTable, reputation: Reputation, swarm_clock: SwarmClock, clock: Clock) -> None:
+    def __init__(self, table: PeerTable, reputation: Reputation, clock: Clock) -> None:
         self._table = table
         self._reputation = reputation
-        self._swarm_clock = swarm_clock
         self._clock = clock
 
     def answered(self, peer: PeerId, seconds: Seconds, transferred: int) -> None:
@@ -58,16 +57,13 @@ class PeerObserver:
     def misbehaved(self, peer: PeerId, reason: str) -> None:
         self._reputation.fault(peer, reason, self._clock.monotonic())
 
-    def reported_time(self, peer: PeerId, time: float, seconds: Seconds) -> None:
-        self._swarm_clock.report(peer, time, seconds)
-
 
 def make_services(identity: Identity, seams: Seams, network: Network, guest: GuestSettings = NO_LIMITS) -> Services:
     events = Events(seams.clock)
     clock = SwarmClock(seams.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
     table = PeerTable(identity.peer_id, on_arrival=arrival_reporter(events))
     reputation = Reputation()
-    calls = Calls(network, seams.clock, PeerObserver(table, reputation, clock, seams.clock))
+    calls = Calls(network, seams.clock, PeerObserver(table, reputation, seams.clock))
     records = Records(network, identity, clock.now)
 
     def fault(peer: PeerId, why: str) -> None:

@@ -23,7 +23,7 @@ from blake3 import blake3
 from ..compression.weights import Floats, from_units
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from .policy import Arrays, MergeResult, PolicySetup, RoundFacts, relative_change
+from .policy import Arrays, MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (
@@ -79,7 +79,7 @@ class _Met:
     mine: _Shown
 
 
-class Average:
+class Average(Policy):
     """Settings: bits (32), alpha (0.5), alpha_end (= alpha), alpha_rounds (over which α moves there)."""
 
     def __init__(self, origin: PolicySetup) -> None:

@@ -23,7 +23,7 @@ from ..compression.weights import Floats, Units, from_units
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from ..wire.types import decoded
-from .policy import Arrays, MergeResult, PolicySetup, RoundFacts, relative_change
+from .policy import Arrays, MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (
@@ -81,7 +81,7 @@ _decoder = msgspec.msgpack.Decoder(Talk)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class DiLoCo:
+class DiLoCo(Policy):
     """Settings: steps (H, 50), wait (merges until the outer step, 1), rate (η, 0.7), momentum (μ, 0.9), bits (32).
 
     density below 1 sends progress through the sparse codec, with what was not sent kept for the next time.

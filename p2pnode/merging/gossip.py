@@ -27,7 +27,7 @@ from ..compression.selectors.magnitude import largest
 from ..compression.weights import Floats, from_units, to_units
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from .policy import Arrays, MergeResult, PolicySetup, RoundFacts, relative_change
+from .policy import Arrays, MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (
@@ -82,7 +82,7 @@ class _Met:
     apart: Floats  # φ of theirs − φ of mine, both as sent
 
 
-class Gossip:
+class Gossip(Policy):
     """Settings: density (0.1, of the index set), bits (8), eta, beta, gamma (0.7, 0.5, 0.7; 1, 0, 1 when sparse)."""
 
     def __init__(self, origin: PolicySetup) -> None:

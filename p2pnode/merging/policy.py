@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +29,7 @@ import numpy.typing as npt
 from ..compression.selectors.importance import Beside, inline
 from ..compression.weights import Floats, blocks
 from ..wire.ids import Identity, PeerId
+from .capabilities import Capabilities
 from .snapshots.outline import Snapshot
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -55,8 +56,20 @@ class MergeResult:
     values: int = 0  # weights that this node's latest message carried, where messages are sparse
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How a round should go: mean local steps it may take, the factor on the learning rate, steps the run has done."""
+
+    steps: float = inf
+    rate: float = 1.0
+    at: int = 0
+
+
 class Policy(Protocol):
-    """One model's merging at one node."""
+    """One model's merging at one node. Subclass it: what most policies need not say has a default."""
+
+    can: Capabilities = Capabilities()
+    snapshots_in_background: bool = False  # whether `snapshot` may run while heavy methods do
 
     def start(self) -> Floats:
         """Where the next local steps begin. A fresh array."""
@@ -65,6 +78,14 @@ class Policy(Protocol):
     def readout(self) -> Floats:
         """What is worth keeping, evaluating and exporting. A fresh array."""
         ...
+
+    def weights(self) -> Floats:
+        """The shared weights as they are now. A fresh array."""
+        return self.start()
+
+    def pace(self, members: int) -> Pace:
+        """How the next round should go in a circle of `members`, this node included."""
+        return Pace()
 
     def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> object:
         """Heavy. What this round has to say; `begun` is what `start` gave, `after` what local steps made of it."""

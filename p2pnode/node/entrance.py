@@ -15,7 +15,7 @@ from ..config.options import NO_LIMITS, GuestSettings, TaskChoice
 from ..config.until import Until
 from ..discovery.membership import Membership
 from ..discovery.services import Services
-from ..runtime.calls import Calls
+from ..runtime.calls import JobCalls
 from ..storage.files import Storage
 from ..wire.addresses import Address, parse_address
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, UsageError
@@ -111,19 +111,19 @@ def adopted_access(address: Address, welcome: Welcome) -> RunAccess:
     return RunAccess.parse(welcome.run)
 
 
-async def ask_manifest(calls: Calls, own: PeerId, peer: PeerId, access: RunAccess) -> bytes:
+async def ask_manifest(calls: JobCalls, peer: PeerId) -> bytes:
     """The run's signed manifest from one member, checked against the run id."""
-    answer = await calls.ask(peer, GetManifest(access.tag, access.proof(own, peer)), ManifestIs)
+    answer = await calls.ask(peer, GetManifest(), ManifestIs)
     manifest = read_manifest(answer.manifest)
-    if run_id(answer.manifest) != access.run:
+    if run_id(answer.manifest) != calls.access.run:
         raise PeerMisbehaved(f"sent the manifest of another run ({manifest.name!r})")
     return answer.manifest
 
 
-async def manifest_from_any(calls: Calls, own: PeerId, peers: list[PeerId], access: RunAccess) -> bytes | None:
+async def manifest_from_any(calls: JobCalls, peers: list[PeerId]) -> bytes | None:
     for peer in peers:
         try:
-            return await ask_manifest(calls, own, peer, access)
+            return await ask_manifest(calls, peer)
         except (PeerError, NetworkDown):
             continue
     return None
@@ -256,12 +256,13 @@ class Entrance:
         services = self._services
         searching = self._membership.in_run(access.tag)
         self._membership.search = searching.search
+        calls = JobCalls(services.calls, access, services.identity.peer_id)
         async for _ in self._again_and_again():
             await searching.contact_round()
             with contextlib.suppress(PeerError, NetworkDown):
                 await searching.read_directory()
             members = [peer.id for peer in services.table.to_try(access.tag)]
-            signed = await manifest_from_any(services.calls, services.identity.peer_id, members, access)
+            signed = await manifest_from_any(calls, members)
             if signed is not None:
                 return Run(access, signed)
             self._raise_if_all_wrong()

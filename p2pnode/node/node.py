@@ -14,6 +14,7 @@ from ..discovery.services import make_services
 from ..network.base import Health, Network
 from ..network.cancelling import cancelled
 from ..runtime.limiter import GUEST_ORDERS
+from ..runtime.routes import Routes
 from ..runtime.seams import Seams
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem, UsageError
@@ -26,7 +27,7 @@ from ..wire.types import Seconds
 from .entrance import Entrance, NodeSettings
 from .health import HealthMonitor
 from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, invitation, peer_state
-from .router import Desk, Router
+from .router import Router
 
 if TYPE_CHECKING:
     from ..jobs.train.job import TrainJob
@@ -46,6 +47,7 @@ def raise_unwrapped(task: asyncio.Task[None]) -> None:
 __all__ = ["Node", "NodeSettings"]
 
 WATCH_PERIOD: Seconds = 1.0
+MODEL = "main"
 SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end first
 
 
@@ -80,9 +82,9 @@ class Node:
     def peer_id(self) -> PeerId:
         return self._services.identity.peer_id
 
-    @property
-    def desk(self) -> Desk | None:
-        return None if self.learner is None else self.learner.desk
+    def routes(self, job: str) -> Routes | None:
+        """What peers may ask of a job; None while it is not done here."""
+        return None if self.learner is None or job != MODEL else self.learner.routes
 
     @property
     def record(self) -> SignedRecord | None:

@@ -12,6 +12,7 @@ import msgspec
 
 from ..discovery.services import Services
 from ..discovery.table import Peer
+from ..runtime.calls import JobCalls
 from ..wire.addresses import Address
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
@@ -51,10 +52,10 @@ class StatePoller:
 
     async def _ask(self, peer: PeerId, access: RunAccess, now: Seconds) -> None:
         self._asked[peer] = now
-        request = GetView(access.tag, access.proof(self._services.identity.peer_id, peer))
+        me = self._services.identity.peer_id
+        calls = JobCalls(self._services.calls, access, me)
         with contextlib.suppress(PeerError, NetworkDown):
-            answer = await self._services.calls.ask(peer, request, ViewIs, ASK_TIMEOUT)
-            self.answers[peer] = accepted(peer, self._services.identity.peer_id, answer)
+            self.answers[peer] = accepted(peer, me, await calls.ask(peer, GetView(), ViewIs, ASK_TIMEOUT))
 
     def jobs(self, peer: PeerId) -> Mapping[str, JobState]:
         """What a peer last answered about its jobs."""

@@ -1,50 +1,42 @@
-"""What this node answers when peers call. Nothing a peer sends raises past here; faults cost it standing."""
+"""Answers calls from peers: checks the envelope once, then hands the request to the node or to one of its jobs.
+
+Nothing a peer sends raises past here; faults cost it reputation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from ..discovery.admission import check_proof
 from ..discovery.services import Services
 from ..network.base import Payload
-from ..runtime.calls import URGENT
+from ..runtime.routes import Routes
 from ..runtime.throttle import PATIENCE
+from ..wire.envelope import Envelope, open_envelope
 from ..wire.errors import PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
-    Answer,
-    AnyStreamRequest,
     Find,
     GetManifest,
     GetPeers,
     GetView,
     Hello,
     ManifestIs,
+    Message,
     Peers,
     Ping,
     Pong,
     Refused,
-    Request,
     Store,
+    Stored,
     ViewIs,
     Welcome,
-    decode_request,
-    decode_stream_request,
     encode_message,
 )
 from ..wire.records import SignedRecord
 from ..wire.run import RunAccess
-
-
-class Desk(Protocol):
-    """The part of learning that peers ask. PeerRefused to say no, PeerMisbehaved when they ask nonsense."""
-
-    async def answer(self, peer: PeerId, request: Request) -> Answer: ...
-    async def payload(self, peer: PeerId, request: AnyStreamRequest) -> Payload: ...
 
 
 class RouterHost(Protocol):
@@ -55,18 +47,17 @@ class RouterHost(Protocol):
     access: RunAccess | None
     manifest: bytes
 
-    @property
-    def desk(self) -> Desk | None:
-        """Where what learns here is asked, once it does."""
+    def routes(self, job: str) -> Routes | None:
+        """What peers may ask of a job; None while it is not done here."""
         ...
 
     def view(self) -> ViewIs:
-        """What we say of our learning to who watches."""
+        """How this node is doing, for those who watch."""
         ...
 
     @property
     def record(self) -> SignedRecord | None:
-        """Our own latest announcement."""
+        """This node's latest announcement."""
         ...
 
 
@@ -85,15 +76,23 @@ class Router:
         self._traffic = services.calls.traffic
         self._throttles = services.calls.throttles
         self._take_in = services.registry.take_in
-        self._answers: dict[type, Callable[[PeerId, Request], Answer]] = {
-            Ping: self._pong,
-            Hello: self._welcome,
-            Store: self._store,
-            Find: self._find,
-            GetPeers: self._peers,
-            GetManifest: self._manifest,
-            GetView: self._view,
-        }
+        self._for_all = Routes(
+            {
+                Ping: self._pong,
+                Hello: self._welcome,
+                Store: self._store,
+                Find: lambda peer, request: self._records.serve_find(request),
+                GetPeers: self._peers,
+            }
+        )
+        self._for_members = Routes(
+            {
+                GetManifest: lambda peer, request: ManifestIs(host.manifest),
+                GetView: lambda peer, request: host.view(),
+            }
+        )
+
+    # ---- calls and streams ----
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
         """The answer to one call, whatever was in it."""
@@ -105,56 +104,67 @@ class Router:
         self._throttles.up.charge(len(answer))
         return answer
 
-    async def _answer(self, peer: PeerId, request: bytes) -> Answer:
+    async def _answer(self, peer: PeerId, data: bytes) -> Message:
         now = self._clock.monotonic()
         if self._reputation.ignored(peer, now):
-            return self._refuse(Refused("ignored", "too many faults lately"))
+            return self._refuse("ignored", "too many faults lately")
         if not self._reputation.admit_call(peer, now):
             self.misbehaved(peer, "too many calls")
-            return self._refuse(Refused("busy", "too many calls; slow down"))
+            return self._refuse("busy", "too many calls; slow down")
         try:
-            message = decode_request(request)
-            if not isinstance(message, URGENT):
+            envelope = open_envelope(data)
+            routes = self._routes(peer, envelope)
+            request = routes.read(envelope.body)
+            if not request.urgent:
                 await self._throttles.up.ready(PATIENCE)
-            if type(message) in self._answers:
-                return self._answers[type(message)](peer, message)
-            return await self._desk().answer(peer, message)
+            return await routes.answer(peer, request)
         except PeerMisbehaved as fault:
             self.misbehaved(peer, str(fault))
-            return self._refuse(Refused("malformed", str(fault)[:200]))
+            return self._refuse("malformed", str(fault)[:200])
         except PeerRefused as refusal:
-            return self._refuse(Refused(refusal.code, refusal.why))
+            return self._refuse(refusal.code, refusal.reason)
         finally:
             self._table.called(peer)
 
-    def _refuse(self, refusal: Refused) -> Refused:
-        self._traffic.refused += 1
-        return refusal
-
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        """What a newcomer to a model asks for; PeerRefused for anything else."""
+        """The stream a peer asks for; PeerRefused or PeerMisbehaved when there is none for it."""
         self._traffic.calls_served += 1
         now = self._clock.monotonic()
         if self._reputation.ignored(peer, now) or not self._reputation.admit_call(peer, now):
             raise PeerRefused("busy", "too many faults or calls lately")
-        payload = await self._desk().payload(peer, decode_stream_request(request))
+        envelope = open_envelope(request)
+        payload = await self._routes(peer, envelope).stream(peer, envelope.body)
         self._traffic.sent_bytes += payload.size
         return replace(payload, throttle=self._throttles.up)
 
-    def _desk(self) -> Desk:
-        if self._host.desk is None:
-            raise PeerRefused("unknown run", "this node does not learn, or not yet")
-        return self._host.desk
+    def _routes(self, peer: PeerId, envelope: Envelope) -> Routes:
+        """Who answers a request; PeerRefused unless it is about this node's run and its sender belongs to it."""
+        access = self._host.access
+        if not envelope.run and not envelope.job:
+            return self._for_all
+        if access is None or not self._host.manifest or envelope.run != access.tag:
+            raise PeerRefused("unknown run", "this node is not in that run")
+        if not access.admits(envelope.proof, peer, self._own):
+            raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")
+        routes = self._host.routes(envelope.job) if envelope.job else self._for_members
+        if routes is None:
+            raise PeerRefused("unknown job", "this node does not take part in that job, or not yet")
+        return routes
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self._reputation.fault(peer, why, self._clock.monotonic())
+    def _refuse(self, code: str, reason: str) -> Refused:
+        self._traffic.refused += 1
+        return Refused(code, reason)
 
-    def _pong(self, peer: PeerId, request: Request) -> Pong:
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self._reputation.fault(peer, reason, self._clock.monotonic())
+
+    # ---- what the node itself answers ----
+
+    def _pong(self, peer: PeerId, request: Ping) -> Pong:
         known = self._table.count_present(self._tag())
         return Pong(self._swarm_clock.announced(), known, knows_you=self._table.get(peer) is not None)
 
-    def _welcome(self, peer: PeerId, request: Request) -> Welcome:
-        assert isinstance(request, Hello)
+    def _welcome(self, peer: PeerId, request: Hello) -> Welcome:
         host = self._host
         if request.protocol != PROTOCOL:
             raise PeerRefused("protocol", f"you speak protocol {request.protocol}, this node {PROTOCOL}")
@@ -171,16 +181,10 @@ class Router:
             announcement=host.record,
         )
 
-    def _store(self, peer: PeerId, request: Request) -> Answer:
-        assert isinstance(request, Store)
+    def _store(self, peer: PeerId, request: Store) -> Stored:
         return self._records.serve_store(peer, request)
 
-    def _find(self, peer: PeerId, request: Request) -> Answer:
-        assert isinstance(request, Find)
-        return self._records.serve_find(request)
-
-    def _peers(self, peer: PeerId, request: Request) -> Peers:
-        assert isinstance(request, GetPeers)
+    def _peers(self, peer: PeerId, request: GetPeers) -> Peers:
         there = [known.record for known in self._table.present(request.run) if known.id != peer]
         self._rng.shuffle(there)  # whoever asks again hears of others
         own = [self._host.record] if self._host.record is not None and self._tag() == request.run else []
@@ -188,20 +192,3 @@ class Router:
 
     def _tag(self) -> str:
         return self._host.access.tag if self._host.access is not None else ""
-
-    def _manifest(self, peer: PeerId, request: Request) -> ManifestIs:
-        assert isinstance(request, GetManifest)
-        self._admit(peer, request)
-        return ManifestIs(self._host.manifest)
-
-    def _view(self, peer: PeerId, request: Request) -> ViewIs:
-        assert isinstance(request, GetView)
-        self._admit(peer, request)
-        return self._host.view()
-
-    def _admit(self, peer: PeerId, request: GetManifest | GetView) -> None:
-        """PeerRefused unless the peer asks about our run and may."""
-        access = self._host.access
-        if access is None or not self._host.manifest or request.run != access.tag:
-            raise PeerRefused("unknown run", "this node is not in that run")
-        check_proof(access, request.proof, peer, self._own)

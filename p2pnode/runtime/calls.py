@@ -1,4 +1,4 @@
-"""Calls to peers. Every call is counted, limited, and reported to an observer: latency, failures, faults, time."""
+"""Calls to peers. Every call is counted, limited, and reported to an observer: latency, failures, faults."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from ..network.base import Clock, Network, Sink, StreamLimits
-from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
+from ..wire.envelope import seal
+from ..wire.errors import PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import Hello, Message, Ping, Pong, StreamRequest, decode_answer, encode_message
+from ..wire.messages import Message, decode_answer
+from ..wire.run import RunAccess
 from ..wire.status import Traffic
 from ..wire.types import Seconds
 from .throttle import Throttles
 
 CALL_TIMEOUT: Seconds = 5.0
-URGENT = (Ping, Hello)  # small, and how peers see that this node lives: they count, and never wait for the limits
 
 A = TypeVar("A", bound=Message)
 
@@ -34,12 +35,11 @@ class TrafficCount:
 
 
 class CallObserver(Protocol):
-    """Is told what calls teach about peers."""
+    """Learns from calls how peers are doing."""
 
     def answered(self, peer: PeerId, seconds: Seconds, transferred: int) -> None: ...
     def failed(self, peer: PeerId) -> None: ...
     def misbehaved(self, peer: PeerId, reason: str) -> None: ...
-    def reported_time(self, peer: PeerId, time: float, seconds: Seconds) -> None: ...
 
 
 class Calls:
@@ -54,11 +54,14 @@ class Calls:
         self._observer = observer
 
     async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
-        """The peer's answer. PeerError as the network says; NetworkDown leaves the peer's record alone."""
-        if not isinstance(request, URGENT):
+        """Ask the peer itself, about no run. PeerError as the network reports it, or NetworkDown."""
+        return await self.call(peer, seal(request), expected, timeout, request.urgent)
+
+    async def call(self, peer: PeerId, data: bytes, expected: type[A], timeout: Seconds, urgent: bool = False) -> A:
+        """The answer to a sealed request. PeerError as the network reports it; NetworkDown leaves the peer's record."""
+        if not urgent:
             await self.throttles.ready()
         begun = self._clock.monotonic()
-        data = encode_message(request)
         self.traffic.calls_made += 1
         self.traffic.sent_bytes += len(data)
         self.throttles.up.charge(len(data))
@@ -78,25 +81,44 @@ class Calls:
             self._observer.failed(peer)
             raise
 
-    async def fetch(self, peer: PeerId, request: StreamRequest, sink: Sink, limits: StreamLimits) -> None:
-        """Stream something into `sink`, as fast as this node may receive. PeerError as the network says."""
+    async def fetch(self, peer: PeerId, data: bytes, sink: Sink, limits: StreamLimits) -> None:
+        """Stream the answer to a sealed request into `sink`, as fast as this node may receive. PeerError on failure."""
         try:
             async with self.throttles.down.turn(None):
                 limits = replace(limits, throttle=self.throttles.down)
-                await self._network.fetch(peer, encode_message(request), sink, limits)
+                await self._network.fetch(peer, data, sink, limits)
         finally:
             self.traffic.received_bytes += sink.offset
-
-    async def ping(self, peer: PeerId, timeout: Seconds = CALL_TIMEOUT) -> Pong | None:
-        """The peer's answer, or None when there is none; its time is noted."""
-        begun = self._clock.monotonic()
-        try:
-            pong = await self.ask(peer, Ping(), Pong, timeout)
-        except (PeerError, NetworkDown):
-            return None
-        self._observer.reported_time(peer, pong.time, self._clock.monotonic() - begun)
-        return pong
 
     def _heard(self, peer: PeerId, begun: float, transferred: int = 0) -> None:
         self.last_heard = self._clock.monotonic()
         self._observer.answered(peer, self.last_heard - begun, transferred)
+
+
+class JobCalls:
+    """Calls to members of a run about one of its jobs: each request carries run, job and the proof of membership.
+
+    Without a job they go to the member itself.
+    """
+
+    def __init__(self, calls: Calls, access: RunAccess, me: PeerId, job: str = "") -> None:
+        self.access = access
+        self.me = me
+        self.job = job
+        self._calls = calls
+
+    @property
+    def run(self) -> str:
+        """The run's tag, under which its members find each other."""
+        return self.access.tag
+
+    async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
+        """The peer's answer. PeerError as the network reports it, or NetworkDown."""
+        return await self._calls.call(peer, self._sealed(peer, request), expected, timeout)
+
+    async def fetch(self, peer: PeerId, request: Message, sink: Sink, limits: StreamLimits) -> None:
+        """Stream the answer into `sink`. PeerError as the network reports it, or NetworkDown."""
+        await self._calls.fetch(peer, self._sealed(peer, request), sink, limits)
+
+    def _sealed(self, peer: PeerId, request: Message) -> bytes:
+        return seal(request, self.access.tag, self.job, self.access.proof(self.me, peer))

@@ -13,18 +13,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..network.base import Payload
 from ..network.cancelling import cancelled
+from ..runtime.calls import JobCalls
 from ..wire.errors import LocalProblem
 from ..wire.ids import PeerId
-from ..wire.messages import GetShard, ShardsSynced, SyncShards
 from ..wire.status import ShardRow
 from ..wire.types import Seconds
 from .files import ShardFiles
 from .handoff.state import Drop, Give, HandoffEvent, Renew, holder, is_mine, is_sole_keeper, unconfirmed
 from .maintenance import CareRules, ShardMaintenance
+from .messages import GetShard, ShardsSynced, SyncShards
 from .protocol import ShardProtocol
 from .route import Shipment
 from .samples import SampleLayout
@@ -45,7 +45,7 @@ class ShardDriver:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         layout: SampleLayout,
         members: Callable[[], list[PeerId]],
         room_bytes: int | None = None,
@@ -53,15 +53,15 @@ class ShardDriver:
     ) -> None:
         self.room_bytes = ROOM_BYTES if room_bytes is None else room_bytes
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self.members = members
         self._rules = rules
-        files = ShardFiles(services.seams.storage, f"runs/{admission.access.run}/shards")
+        files = ShardFiles(services.seams.storage, f"runs/{calls.access.run}/shards")
         self._shard_store = ShardStore(services.identity, services.seams, files, layout)
-        self._protocol = ShardProtocol(services, admission, self._shard_store, lambda shard: self._fetching.want(shard))
-        self._fetching = ShardTransfer(services, admission, self._shard_store, self._protocol.post)
+        self._protocol = ShardProtocol(services, calls, self._shard_store, lambda shard: self._fetching.want(shard))
+        self._fetching = ShardTransfer(services, calls, self._shard_store, self._protocol.post)
         self._fetching.others, self._fetching.room_bytes = members, lambda: self.room_bytes
-        self._care = ShardMaintenance(admission.access.tag, self._shard_store, members, rules)
+        self._care = ShardMaintenance(calls.run, self._shard_store, members, rules)
         self._protocol.refuses = self._why_not
         self._shard_store.is_elsewhere = self._is_elsewhere
         self._met: set[PeerId] = set()

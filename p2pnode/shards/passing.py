@@ -10,16 +10,16 @@ import asyncio
 
 import numpy as np
 
-from ..discovery.admission import Admission
 from ..discovery.link_rate import LinkRate
 from ..discovery.services import Services
 from ..jobs.train.shard_work import ShardTraining
+from ..runtime.calls import JobCalls
 from ..similarity.driver import PeerSimilarity
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
 from ..wire.types import Seconds
 from .driver import ShardDriver
+from .messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
 from .route import RouteRules, ShardCandidate, Shipment, choose_shipment
 
 EVERY_ROUNDS = 4
@@ -39,7 +39,7 @@ class Passing:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         shard_driver: ShardDriver,
         work: ShardTraining,
         likeness: PeerSimilarity,
@@ -50,7 +50,7 @@ class Passing:
         self.sent_bytes = 0
         self.rules = RouteRules()
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._shard_driver = shard_driver
         self._work = work
         self._likeness = likeness
@@ -118,10 +118,8 @@ class Passing:
 
     async def _ask(self, peer: PeerId) -> ShardCandidate | None:
         """What one peer says it could do with; None when it does not."""
-        access, model = self._admission.access, self._admission.model
-        request = GetNeeds(access.tag, model, self._admission.proof(peer))
         try:
-            told = await self._services.calls.ask(peer, request, NeedsAre, ASK_TIMEOUT)
+            told = await self._calls.ask(peer, GetNeeds(), NeedsAre, ASK_TIMEOUT)
         except (PeerError, NetworkDown):
             return None
         return self._view(peer, told)
@@ -145,7 +143,6 @@ class Passing:
 
     def needs(self, peer: PeerId, request: GetNeeds) -> NeedsAre:
         """What this node could do with; PeerRefused when the peer may not ask."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         visited, waiting = self._work.visited()
         counts = self._work.told_counts()
         return NeedsAre(

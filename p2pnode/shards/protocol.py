@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
 from blake3 import blake3
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
+from ..runtime.calls import JobCalls
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS, ShardsSynced, SyncShards
 from ..wire.types import Seconds
 from .handoff.certificate import certificate_id
 from .handoff.messages import AnyMessage, Kept, Offer, Refusal, about, check_handoff, decode_handoff, encode_handoff
 from .handoff.state import Meet, Received, ShardState, is_mine, unconfirmed
 from .handoff.step import step
+from .messages import MAX_SHARD_MARKS_BYTES, MAX_SHARD_WORDS, ShardsSynced, SyncShards
 from .store import Sent, ShardStore
 
 TALK_TIMEOUT: Seconds = 10.0  # the other side writes to its disk before it answers
@@ -40,10 +39,10 @@ class ShardProtocol:
     """One node's words about shards, out and in. `wants` is told of shards whose bytes are to be fetched."""
 
     def __init__(
-        self, services: Services, admission: Admission, shard_store: ShardStore, wants: Callable[[str], None]
+        self, services: Services, calls: JobCalls, shard_store: ShardStore, wants: Callable[[str], None]
     ) -> None:
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._shard_store = shard_store
         self._wants = wants
         self._waiting: dict[PeerId, list[AnyMessage]] = {}
@@ -100,20 +99,15 @@ class ShardProtocol:
     async def has(self, peer: PeerId, shard: str, content: bytes) -> bool:
         """Whether a peer shows that it has the samples, which are here too."""
         nonce = self._services.seams.rng.randbytes(NONCE_BYTES)
-        told = await self._send(peer, SyncShards(*self._who, prove=shard, nonce=nonce))
+        told = await self._send(peer, SyncShards(prove=shard, nonce=nonce))
         return told is not None and told.possession == possession(nonce, content)
 
     async def _tell(self, peer: PeerId, words: tuple[bytes, ...], meet: bool = False) -> ShardsSynced | None:
-        return await self._send(peer, SyncShards(*self._who, words, meet, self.marks() if meet else b""))
-
-    @property
-    def _who(self) -> tuple[str, str]:
-        return self._admission.access.tag, self._admission.model
+        return await self._send(peer, SyncShards(words, meet, self.marks() if meet else b""))
 
     async def _send(self, peer: PeerId, request: SyncShards) -> ShardsSynced | None:
-        request = msgspec.structs.replace(request, proof=self._admission.proof(peer))
         try:
-            return await self._services.calls.ask(peer, request, ShardsSynced, TALK_TIMEOUT)
+            return await self._calls.ask(peer, request, ShardsSynced, TALK_TIMEOUT)
         except (PeerError, NetworkDown):
             return None
 
@@ -127,7 +121,6 @@ class ShardProtocol:
 
     async def answer(self, peer: PeerId, request: SyncShards) -> ShardsSynced:
         """What a peer gets for its words: those of ours that answer them, and news when it meets us."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         self._charge(peer, len(request.words))
         replies: list[AnyMessage] = []
         try:
@@ -168,10 +161,10 @@ class ShardProtocol:
         """What a word leads to; ValueError when the peer may not say it. A full disk leaves it unheard."""
         message = decode_handoff(word)
         run, shard = about(message)
-        if run != self._admission.access.tag:
+        if run != self._calls.run:
             raise ValueError("about a shard of another run")
         state = self._shard_store.state(shard)
-        check_handoff(message, peer, self._admission.me, state.record.highest)
+        check_handoff(message, peer, self._calls.me, state.record.highest)
         if not self._concerns_us(peer, message, shard):
             return ()
         if isinstance(message, Offer):
@@ -191,7 +184,7 @@ class ShardProtocol:
         """Whether there is anything to do: of shards this node has nothing to do with it keeps no record."""
         if shard in self._shard_store.entries:
             return True
-        named = not isinstance(message, Refusal | Kept) and self._admission.me in message.certificate.keepers
+        named = not isinstance(message, Refusal | Kept) and self._calls.me in message.certificate.keepers
         return named and self._shard_store.missing_from(peer) < MAX_MISSING
 
     # ---- what is news ----
@@ -207,7 +200,7 @@ class ShardProtocol:
         """What a peer should be told, given what it knows."""
         told: list[AnyMessage] = []
         for shard, entry in self._shard_store.entries.items():
-            if _worth_telling(entry.state, self._admission.me, peer, theirs.get(_key(shard))):
+            if _worth_telling(entry.state, self._calls.me, peer, theirs.get(_key(shard))):
                 said = step(self._services.identity, entry.state, Meet(peer)).messages
                 told += [message for _, message in said]
         return told

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..discovery.admission import Admission
 from ..discovery.services import Services
 from ..network.base import MemorySink, Payload, StreamLimits
+from ..runtime.calls import JobCalls
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import GetShard
 from ..wire.types import Seconds, decoded
 from .handoff.certificate import Certificate, check_offer, is_offer
 from .handoff.messages import Certified, check_handoff
 from .handoff.state import BytesArrived, NotFetched, Received, may_have, sources
+from .messages import GetShard
 from .samples import MAX_SHARD_BYTES, decode_samples
 from .store import Sent, ShardStore
 from .visits import MAX_BYTES as MAX_HISTORY_BYTES
@@ -39,10 +39,10 @@ class ShardTransfer:
     """`post` takes the messages that what is fetched leads to."""
 
     def __init__(
-        self, services: Services, admission: Admission, shard_store: ShardStore, post: Callable[[Sent], None]
+        self, services: Services, calls: JobCalls, shard_store: ShardStore, post: Callable[[Sent], None]
     ) -> None:
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._shard_store = shard_store
         self._post = post
         self._wanted: dict[str, None] = {}
@@ -56,7 +56,6 @@ class ShardTransfer:
 
     async def payload(self, peer: PeerId, request: GetShard) -> Payload:
         """A shard's history and samples; PeerRefused when they are not here or not for this peer."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         if not self._shard_store.state(request.shard).have:
             raise PeerRefused("unknown shard", "its samples are not here")
         shown = self._checked(peer, request)
@@ -78,13 +77,13 @@ class ShardTransfer:
         """What a peer shows when it asks for a shard; PeerMisbehaved when it is nothing proper."""
         try:
             shown = decoded(_decoder, request.certificate, "certificate")
-            if (shown.run, shown.shard) != (request.run, request.shard):
+            if (shown.run, shown.shard) != (self._calls.run, request.shard):
                 raise ValueError("the certificate is another's")
             if is_offer(shown):
                 check_offer(shown, shown.giver, peer)
             else:
                 check_handoff(
-                    Certified(shown), peer, self._admission.me, self._shard_store.state(shown.shard).record.highest
+                    Certified(shown), peer, self._calls.me, self._shard_store.state(shown.shard).record.highest
                 )
         except ValueError as error:
             raise PeerMisbehaved(f"shard: {str(error)[:120]}") from None
@@ -129,7 +128,7 @@ class ShardTransfer:
         """From whoever has it; what that leads to. A full disk declines what is offered."""
         state, room = self._shard_store.state(shard), self.room_bytes() - self._shard_store.kept_bytes
         others = tuple(self.others())
-        named = sources(state, self._admission.me, others) if room > 0 else ()
+        named = sources(state, self._calls.me, others) if room > 0 else ()
         asked = sorted(named, key=lambda peer: peer not in others)[:MOST_ASKED]
         for pause in ASK_PAUSES:  # a peer may be busy, or just restarting
             async with self._streams:
@@ -162,12 +161,11 @@ class ShardTransfer:
 
     async def _content(self, peer: PeerId, shard: str, wanted: Certificate | None, room: int) -> bytes | None:
         """The samples as one peer gives them, checked; None when it does not. What is wrong costs it standing."""
-        access, model, proof = self._admission.access, self._admission.model, self._admission.proof(peer)
-        request = GetShard(access.tag, model, proof, shard, _encoder.encode(wanted))
+        request = GetShard(shard, _encoder.encode(wanted))
         most = min(room, MAX_SHARD_BYTES) + MAX_HISTORY_BYTES + _LENGTH.size
         sink = MemorySink()
         try:
-            await self._services.calls.fetch(peer, request, sink, StreamLimits(most))
+            await self._calls.fetch(peer, request, sink, StreamLimits(most))
             return await self._services.seams.background(lambda: self._unpacked(peer, shard, sink.content()))
         except ValueError as fault:
             self._services.fault(peer, f"shard: {fault}")

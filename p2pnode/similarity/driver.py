@@ -10,20 +10,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ..circles.advice import Advice, Declared, advise
-from ..discovery.admission import Admission
 from ..discovery.reputation import PartnerRecord
 from ..discovery.services import Services
 from ..discovery.table import Peer
+from ..runtime.calls import JobCalls
 from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
-from ..wire.messages import NeighboursAre, SwapNeighbours
 from ..wire.records import SignedRecord
 from ..wire.status import PeerState
 from ..wire.types import Seconds
 from .annealing import Aim, bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
 from .fingerprint import Row, comparable, read_fingerprint, similarity
+from .messages import NeighboursAre, SwapNeighbours
 from .neighbours import FAR, MARK_BYTES, NEAR, TOLD, Neighbour, Neighbours
 from .partners import Candidate, Home, PartnerChoice, PartnerSettings, choose_partners
 
@@ -42,7 +42,7 @@ class PeerSimilarity:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         aim: Aim = "shared",
         settings: PartnerSettings = PartnerSettings(),  # noqa: B008  (frozen)
     ) -> None:
@@ -50,7 +50,7 @@ class PeerSimilarity:
         self.communities: Communities = grow({}).cut(0.0)
         self.partner_record = PartnerRecord()
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._aim: Aim = aim
         self._settings = settings
         self._growing: Seconds = math.inf  # how long the last tree took; not known yet
@@ -69,7 +69,7 @@ class PeerSimilarity:
         """Our model's newest fingerprint."""
         self.fingerprint, self._row = fingerprint, read_fingerprint(fingerprint)
         if self._neighbours is None:
-            self._neighbours = Neighbours(self._admission.me, self._row)
+            self._neighbours = Neighbours(self._calls.me, self._row)
         self._neighbours.moved(self._row)
 
     def withdraw(self) -> None:
@@ -103,7 +103,7 @@ class PeerSimilarity:
             self._hear(partner, answer.announcements, neighbours)
             told = self._told(partner, answer.known, answer.floor, neighbours)
             if told:
-                await self._ask(partner, SwapNeighbours(self._admission.access.tag, told))
+                await self._ask(partner, SwapNeighbours(told))
         except PeerError:
             neighbours.forget([partner])
             return True
@@ -113,7 +113,6 @@ class PeerSimilarity:
 
     def answer(self, peer: PeerId, request: SwapNeighbours) -> NeighboursAre:
         """What a peer hears that swaps with us; PeerRefused when it may not."""
-        self._admission.check(peer, request.run, self._admission.model, request.proof)
         if self._neighbours is None:
             return NeighboursAre(())
         self._hear(peer, request.announcements, self._neighbours)
@@ -125,7 +124,7 @@ class PeerSimilarity:
         now = self._services.clock.now()
         neighbours.expire(now)
         neighbours.told(self._met_since())
-        present = self._services.table.present(self._admission.access.tag)
+        present = self._services.table.present(self._calls.run)
         if len(present) <= NEAR:
             neighbours.told(self._sights(peer.id for peer in present))
         elif self._swaps % SAMPLE_EVERY == 0:
@@ -134,12 +133,10 @@ class PeerSimilarity:
         self._swaps += 1
 
     async def _ask(self, partner: PeerId, request: SwapNeighbours) -> NeighboursAre:
-        proof = self._admission.proof(partner)
-        swap = SwapNeighbours(request.run, request.announcements, request.known, request.floor, proof)
-        return await self._services.calls.ask(partner, swap, NeighboursAre, SWAP_TIMEOUT)
+        return await self._calls.ask(partner, request, NeighboursAre, SWAP_TIMEOUT)
 
     def _request(self, announcements: tuple[SignedRecord, ...], neighbours: Neighbours) -> SwapNeighbours:
-        return SwapNeighbours(self._admission.access.tag, announcements, self._marks(neighbours), neighbours.floor())
+        return SwapNeighbours(announcements, self._marks(neighbours), neighbours.floor())
 
     def _marks(self, neighbours: Neighbours) -> bytes:
         return b"".join(sorted(neighbours.marks(self._services.clock.now(), LASTING)))
@@ -173,11 +170,7 @@ class PeerSimilarity:
 
     def _sight(self, peer: Peer) -> Neighbour | None:
         word = peer.announcement
-        if (
-            not peer.here
-            or word.run != self._admission.access.tag
-            or not comparable(word.fingerprint, self.fingerprint)
-        ):
+        if not peer.here or word.run != self._calls.run or not comparable(word.fingerprint, self.fingerprint):
             return None
         try:
             return Neighbour(peer.id, read_fingerprint(word.fingerprint), peer.record.expiry)
@@ -209,7 +202,7 @@ class PeerSimilarity:
     ) -> list[PartnerChoice]:
         """Partners for this round from our circle, at times (`often` the usual) from `beyond` it, by the last look."""
         rate = bridge_rate(progress_of(age_rounds, self._aim), often)
-        home = Home(self._admission.me, frozenset(circle) - {self._admission.me}, rate)
+        home = Home(self._calls.me, frozenset(circle) - {self._calls.me}, rate)
         known = {*circle, *self._outside(beyond)}
         peers = (self._services.table.get(peer) for peer in sorted(known))
         table = [self._candidate(peer) for peer in peers if peer is not None]
@@ -247,7 +240,7 @@ class PeerSimilarity:
 
     async def _advise(self, circles: Mapping[PeerId, str], rounds_here: int, tree: Callable[[], Dendrogram]) -> Advice:
         """Beside the loop: many circles take a while."""
-        declared, rng = Declared(self._admission.me, circles), random.Random(self._services.seams.rng.getrandbits(64))
+        declared, rng = Declared(self._calls.me, circles), random.Random(self._services.seams.rng.getrandbits(64))
         return await self._services.seams.background(lambda: advise(declared, tree(), self._aim, rounds_here, rng))
 
     def similarity_to(self, peer: PeerId) -> float | None:
@@ -266,7 +259,7 @@ class PeerSimilarity:
         if self._row is None or self._neighbours is None:
             return {}
         inside = {sight.peer: sight.row for sight in self._sights(sorted(circle))}
-        view = {self._admission.me: self._row, **inside, **self._neighbours.rows()}
+        view = {self._calls.me: self._row, **inside, **self._neighbours.rows()}
         return dict(list(view.items())[:MAX_VIEW])
 
     def _candidate(self, peer: Peer) -> Candidate:

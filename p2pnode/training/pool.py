@@ -280,9 +280,7 @@ class Pool:
 
 
 def read_state(arrays: Mapping[str, NDArray[Any]]) -> Judged:
-    """A pool's saved state, of a node that had none too; ValueError when it is damaged."""
-    if not arrays:
-        return Judged()
+    """A pool's saved state; ValueError when it is damaged."""
     begin = "scores/"
     scores = restored({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
     try:

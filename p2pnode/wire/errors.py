@@ -70,10 +70,10 @@ class PeerTimeout(PeerError):
 class PeerRefused(PeerError):
     """The peer answered that it will not."""
 
-    def __init__(self, code: str, why: str = "") -> None:
-        super().__init__(f"{code}: {why}" if why else code)
+    def __init__(self, code: str, reason: str = "") -> None:
+        super().__init__(f"{code}: {reason}" if reason else code)
         self.code = code
-        self.why = why
+        self.reason = reason
 
 
 class PeerMisbehaved(PeerError):

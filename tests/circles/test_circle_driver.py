@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from p2pnode.circles.advice import HASTE_ROUNDS, MAX_CIRCLE, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
 from p2pnode.circles.driver import FOLLOW_TRIES, SPREAD_ROUNDS, CircleDriver
+from p2pnode.circles.messages import Bridge, CircleIs, GetCircle
 from p2pnode.circles.splits import ASK_TRIES
 from p2pnode.circles.transitions import split_off
 from p2pnode.discovery.services import make_services
@@ -28,6 +30,7 @@ from p2pnode.merging.deltaset.lineage import (
 )
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.snapshots import decode_place, encode_place
+from p2pnode.merging.messages import Exchange
 from p2pnode.merging.policy import RoundFacts
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimSwarm
@@ -38,19 +41,10 @@ from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.training.host import ModelHost
 from p2pnode.wire.addresses import Address
-from p2pnode.wire.errors import LocalProblem, PeerRefused, PeerUnreachable
+from p2pnode.wire.envelope import open_envelope, unseal
+from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, PeerRefused, PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import (
-    Announcement,
-    Bridge,
-    CircleIs,
-    Exchange,
-    GetCircle,
-    Refused,
-    decode_request,
-    decode_stream_request,
-    encode_message,
-)
+from p2pnode.wire.messages import Announcement, Refused, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import Aim
 from tests.jobs.train.test_train_job import RUN, TERMS, Lines, policy_of
@@ -103,16 +97,15 @@ class Member:
     # ---- network.base.Server ----
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
-        message = decode_request(request)
-        assert isinstance(message, GetCircle)
+        message = unseal(request, GetCircle)
         self.asked.append(message.circle)
         try:
             return encode_message(self.bend(self.learning.circle_driver.words.answer(peer, message)))
         except PeerRefused as refusal:
-            return encode_message(Refused(refusal.code, refusal.why))
+            return encode_message(Refused(refusal.code, refusal.reason))
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        return await self.learning.desk.payload(peer, decode_stream_request(request))
+        return await self.learning.routes.stream(peer, open_envelope(request).body)
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self.services.reputation.fault(peer, why, 0.0)
@@ -241,13 +234,13 @@ def test_those_chosen_are_asked_and_nobody_else() -> None:
             wanted.append(choose(*facts))
             return wanted[-1]
 
-        async def unheard(peer: PeerId, request: object, *_: object) -> Any:
-            if isinstance(request, Exchange | Bridge):
-                asked.append((peer, isinstance(request, Bridge)))
+        async def unheard(peer: PeerId, request: bytes, *_: object) -> Any:
+            with contextlib.suppress(PeerMisbehaved):  # nothing else is counted
+                asked.append((peer, isinstance(unseal(request, Exchange, Bridge), Bridge)))
             raise PeerUnreachable("no way")
 
         member.learning.likeness.choose = noted  # type: ignore[method-assign]
-        member.services.calls.ask = unheard  # type: ignore[method-assign]
+        member.services.calls.call = unheard  # type: ignore[method-assign]
         for number in range(20):
             member.learning.train_progress.rounds = number
             asked.clear()
@@ -308,11 +301,11 @@ def test_circles_do_not_exchange_and_that_is_nobodys_fault() -> None:
     async def test(swarm: Swarm) -> None:
         new = await swarm.split()
         old = next(member for member in swarm.members if member not in new)
-        request = Exchange(RUN.tag, "main", old.policy.ask(new[0].peer), circle=old.circle)
+        request = Exchange(old.policy.ask(new[0].peer), circle=old.circle)
         with pytest.raises(PeerRefused, match="another circle"):
             new[0].learning.exchange_loop.answer(old.peer, request)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.circle_driver.words.answer(old.peer, GetCircle(RUN.tag, "main", "ab" * 20))
+            new[0].learning.circle_driver.words.answer(old.peer, GetCircle("ab" * 20))
 
     in_swarm(SPLIT, test)
 
@@ -325,7 +318,7 @@ def claims(liar: Member, found: CircleFounding) -> None:
 
 def word_of(liar: Member, swarm: Swarm) -> CircleFounding:
     members = [member.peer for member in swarm.members]
-    return split_off(liar.policy, members[:6], len(members), GENESIS)[0]
+    return split_off(liar.policy, liar.identity, members[:6], len(members), GENESIS)[0]
 
 
 def with_steps(found: CircleFounding, policy: DeltaSetPolicy, steps: int) -> CircleFounding:
@@ -383,7 +376,7 @@ def test_nobody_is_split_off_a_small_circle_or_again_and_again(count: int) -> No
         swarm.hear()
         await swarm.rounds(16, others)
         before = [member.circle for member in others]
-        found, _ = split_off(liar.policy, [member.peer for member in members], 16, GENESIS)
+        found, _ = split_off(liar.policy, liar.identity, [member.peer for member in members], 16, GENESIS)
         claims(liar, found)
         swarm.hear()
         await swarm.rounds(16, others)
@@ -404,7 +397,7 @@ def test_one_that_splits_again_and_again_is_followed_once() -> None:
             swarm.hear()
             await swarm.rounds(number, [stays])
             named = [member.peer for member in others if member is not stays]
-            found, _ = split_off(liar.policy, [liar.peer, *named[: 2 + number // 10]], SPLIT, GENESIS)
+            found, _ = split_off(liar.policy, liar.identity, [liar.peer, *named[: 2 + number // 10]], SPLIT, GENESIS)
             claims(liar, found)
             swarm.hear()
             await swarm.rounds(number + 1, [stays])
@@ -480,7 +473,7 @@ def test_where_nobody_gives_a_snapshot_all_stays_as_it_was() -> None:
             raise PeerRefused("cannot say", "not now")
 
         for member in large:
-            member.learning.desk.payload = nothing  # type: ignore[method-assign]
+            member.learning.routes.stream = nothing  # type: ignore[method-assign]
         before = [(member.circle, member.policy.set.hash(), member.policy.author.incarnation) for member in small]
         await swarm.rounds(45)
         await swarm.rounds(46)

@@ -47,7 +47,9 @@ def circle(count: int, rounds: int = 2) -> list[DeltaSetPolicy]:
 
 def split(members: list[DeltaSetPolicy], leaving: int) -> CircleFounding:
     """The first `leaving` go; the founder's word."""
-    found, deltas = split_off(members[0], [peer(one) for one in members[:leaving]], len(members), RUN)
+    found, deltas = split_off(
+        members[0], members[0].author.identity, [peer(one) for one in members[:leaving]], len(members), RUN
+    )
     members[0].move(deltas, deltas.weights(), 1)
     return found
 
@@ -95,7 +97,7 @@ def test_who_lacks_entries_of_the_split_waits_and_who_hears_of_other_weights_ref
 
 
 def circle_word(policy: DeltaSetPolicy) -> CircleFounding:
-    return split_off(policy, [peer(policy)], 3, RUN)[0]
+    return split_off(policy, policy.author.identity, [peer(policy)], 3, RUN)[0]
 
 
 def test_a_split_of_another_circle_is_none_of_ours() -> None:

@@ -16,9 +16,9 @@ from p2pnode.circles.trust import WRONG_ROUNDS, founded_well, is_fair, worth_a_l
 from p2pnode.compression.weights import Units, to_units
 from p2pnode.merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.merging.messages import Exchanged
 from p2pnode.network.base import Payload
 from p2pnode.wire.ids import PeerId, sha256
-from p2pnode.wire.messages import Exchanged
 from p2pnode.wire.run import GENESIS as FIRST
 from tests.circles.test_circle_driver import (
     BENCH,
@@ -42,7 +42,7 @@ PEERS = [PeerId(f"peer {number:02}") for number in range(40)]
 def lay_trap(liars: list[Member], units: Units, place: bytes | None = None) -> str:
     """The liars are in a circle of their own making, with these weights; its name."""
     first, *_ = sorted(liars, key=lambda liar: liar.peer)
-    word, _ = split_off(first.policy, [first.peer], 12, GENESIS)
+    word, _ = split_off(first.policy, first.identity, [first.peer], 12, GENESIS)
     names = [first.peer, *(f"{first.peer}{letter}" for letter in "abc")]  # anybody can be named
     made_up = CircleFounding(word.place if place is None else place, b"w" * 32, 12, tuple(names))
     found = sign_found(first.identity, made_up)
@@ -146,7 +146,9 @@ def test_a_founder_that_names_everybody_again_and_again_leads_nobody_around() ->
         swarm.hear()
         await swarm.rounds(1, others)
         for number in range(2, 30, 5):
-            found, deltas = split_off(liar.policy, [member.peer for member in swarm.members], SPLIT, GENESIS)
+            found, deltas = split_off(
+                liar.policy, liar.identity, [member.peer for member in swarm.members], SPLIT, GENESIS
+            )
             liar.policy.move(deltas, deltas.weights(), number)
             claims(liar, found)
             for later in range(3):
@@ -179,7 +181,7 @@ def test_nobody_is_bridged_to_alone_in_a_circle_or_again_under_another_name() ->
             asked.append(peer)
             return Exchanged()
 
-        one.services.calls.ask = ask  # type: ignore[method-assign, assignment]
+        one.services.calls.call = ask  # type: ignore[method-assign, assignment]
         for member in pair:
             member.circle_driver.own.name = "ab" * 20
         for number in range(4):
@@ -277,7 +279,7 @@ def test_circles_of_one_are_nowhere_as_long_as_there_are_others() -> None:
 def test_a_word_must_be_of_this_model_and_name_a_circle() -> None:
     async def test(swarm: Swarm) -> None:
         one, rules = swarm.members[0], swarm.members[0].policy.set.rules
-        found, _ = split_off(one.policy, [member.peer for member in swarm.members], 8, GENESIS)
+        found, _ = split_off(one.policy, one.identity, [member.peer for member in swarm.members], 8, GENESIS)
         assert founded_well(found, rules)
         assert founded_well(found, replace(rules, lineage=b"p" * 32)), "of any parent"
         assert not founded_well(found, replace(rules, layout_hash="another"))

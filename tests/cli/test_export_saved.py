@@ -43,7 +43,7 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
     assert isinstance(policy, DeltaSetPolicy)
     publish(policy, 1)
     if split:
-        _, there = split_off(policy, [identity.peer_id], 2, bytes.fromhex(plan.genesis))
+        _, there = split_off(policy, identity, [identity.peer_id], 2, bytes.fromhex(plan.genesis))
         policy.move(there, there.weights(), 1)
     progress = Progress(storage, f"runs/{run.access.run}/{MODEL}")
     progress.save(policy.state())

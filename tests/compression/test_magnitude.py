@@ -1,16 +1,15 @@
-"""Selecting: exactly the largest, whatever the sample says; the same on tensors as on arrays."""
+"""Selecting: exactly the largest, whatever the sample says."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from p2pnode.compression.selectors.magnitude import largest, largest_of_tensor
+from p2pnode.compression.selectors.magnitude import largest
 from p2pnode.compression.weights import MAX_UNITS
 
 Units = npt.NDArray[np.int32]
@@ -54,17 +53,6 @@ def test_a_misleading_sample_changes_nothing(name: str, k: int) -> None:
     values = large(name)
     expected = by_sorting(values, k)
     assert largest(values, k).tolist() == expected
-    places, chosen = largest_of_tensor(torch.from_numpy(values), k)
-    assert places.tolist() == expected
-    assert np.array_equal(chosen, values[places])
-
-
-@given(units | few_values, st.integers(-1, 70))
-def test_tensors_are_selected_alike(values: Units, k: int) -> None:
-    places, chosen = largest_of_tensor(torch.from_numpy(values), k)
-    assert places.tolist() == by_sorting(values, k)
-    assert np.array_equal(chosen, values[places])
-    assert (places.dtype, chosen.dtype) == (np.uint32, np.int32)
 
 
 def test_the_most_negative_number_counts_as_large() -> None:

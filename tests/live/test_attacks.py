@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import uvloop
-from live_nodes import EchoServer, address_of, network, started, until
 
 from p2pnode.network.base import MemorySink, StreamLimits
 from p2pnode.network.libp2p.frames import VERSION, FrameStatus
@@ -26,6 +25,7 @@ from p2pnode.network.libp2p.routing import place_of
 from p2pnode.wire.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout
 from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.messages import Pong, decode_answer
+from tests.live.live_nodes import EchoServer, address_of, network, started, until
 
 pytestmark = pytest.mark.live
 
@@ -269,10 +269,13 @@ def test_a_flood_of_silent_streams_is_bounded(tmp_path: Path) -> None:
     async def body(ours: HivemindNetwork, raw: Raw, server: EchoServer) -> None:
         flood = [await raw.stream() for _ in range(3 * MAX_STREAMS_PER_PEER)]
         readers = [asyncio.create_task(reader.read(1)) for reader, _ in flood]
-        done, waiting = await asyncio.wait(readers, timeout=1)
-        assert len(done) == 2 * MAX_STREAMS_PER_PEER
-        assert {task.result()[0] for task in done} == {FrameStatus.REFUSED}
-        for task in waiting:
+        await until(lambda: sum(task.done() for task in readers) >= 2 * MAX_STREAMS_PER_PEER, 30)
+        answers = [task.result() for task in readers if task.done()]
+        assert len(answers) == 2 * MAX_STREAMS_PER_PEER
+        refused = bytes([FrameStatus.REFUSED])
+        assert refused in answers
+        assert set(answers) <= {refused, b""}  # p2pd may reset a closed stream before its last byte has arrived
+        for task in readers:
             task.cancel()
         for _, writer in flood:
             writer.close()

@@ -15,22 +15,23 @@ from pathlib import Path
 import psutil
 import pytest
 import uvloop
-from live_nodes import EchoServer, address_of, network, started
 
 from p2pnode.network.libp2p.daemon import Daemon, DaemonOptions, daemon_flags, find_p2pd
 from p2pnode.network.libp2p.orphans import RECORD, socket_directory, sweep_orphan
 from p2pnode.wire.addresses import host_and_port
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
+from tests.live.live_nodes import EchoServer, address_of, network, started
 
 pytestmark = pytest.mark.live
+
+ROOT = Path(__file__).parents[2]
 
 # A node in a process of its own; says its daemon's pid and port, then waits to be killed.
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from live_nodes import EchoServer, address_of, daemon_pid, network
+from tests.live.live_nodes import EchoServer, address_of, daemon_pid, network
 async def main():
     node = network(Path(sys.argv[1]), 1)
     await node.start(EchoServer())
@@ -60,8 +61,8 @@ def gone(pid: int, limit: float) -> bool:
 
 def kill_an_owner(directory: Path) -> tuple[int, str, Path]:
     """Start a node in its own process and kill it hard: its daemon's pid, its address, its socket directory."""
-    command = [sys.executable, "-c", OWNER, str(directory), str(Path(__file__).parent)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+    command = [sys.executable, "-c", OWNER, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
         assert owner.stdout is not None
         pid, address = owner.stdout.readline().split()
         sockets = Path(json.loads((directory / "1" / RECORD).read_text())["sockets"])
@@ -90,7 +91,7 @@ def test_a_killed_node_takes_its_daemon_with_it_and_starts_again_on_its_port(tmp
 BARE_OWNER = """
 import asyncio, sys
 from pathlib import Path
-from p2pnode.network.daemon import Daemon, DaemonOptions
+from p2pnode.network.libp2p.daemon import Daemon, DaemonOptions
 async def main():
     directory = Path(sys.argv[1])
     print((await Daemon.start(DaemonOptions(directory / "key", directory))).pid, flush=True)
@@ -102,7 +103,8 @@ asyncio.run(main())
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal")
 def test_the_kernel_ends_a_daemon_with_its_owner(tmp_path: Path) -> None:
     options(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", BARE_OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+    command = [sys.executable, "-c", BARE_OWNER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         owner.send_signal(signal.SIGKILL)

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 import uvloop
-from live_nodes import EchoServer, address_of, daemon_pid, network, started, until
 
 from p2pnode.network.base import Health, MemorySink, StreamLimits
 from p2pnode.network.libp2p.hivemind import HivemindNetwork
 from p2pnode.wire.errors import NetworkDown, P2pnodeError
+from tests.live.live_nodes import EchoServer, address_of, daemon_pid, network, started, until
 
 pytestmark = pytest.mark.live
 

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, Payload
+from p2pnode.wire.envelope import unseal
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Find, Store, decode_request, encode_message
+from p2pnode.wire.messages import Find, Store, encode_message
 
 Answer = Callable[[PeerId, bytes], Awaitable[bytes]]
 
@@ -62,7 +63,7 @@ class RecordServer(TestServer):
 
     async def _answer(self, peer: PeerId, request: bytes) -> bytes:
         assert self._records is not None
-        asked = decode_request(request)
+        asked = unseal(request, Store, Find)
         if isinstance(asked, Store):
             return encode_message(self._records.serve_store(peer, asked))
         assert isinstance(asked, Find)

@@ -8,8 +8,8 @@ import pytest
 
 from p2pnode.discovery.reputation import Reputation
 from p2pnode.discovery.services import PeerObserver
-from p2pnode.discovery.swarm_time import SwarmClock
 from p2pnode.discovery.table import PeerTable
+from p2pnode.merging.messages import Exchange
 from p2pnode.network.base import MemorySink, Payload, StreamLimits
 from p2pnode.network.sim import Links
 from p2pnode.network.sim.virtual_time import run_virtual
@@ -18,7 +18,7 @@ from p2pnode.runtime.limits import Rules
 from p2pnode.runtime.throttle import PATIENCE, STREAM_RATE, Throttle, Throttles
 from p2pnode.simulate import SimClock
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
-from p2pnode.wire.messages import Exchange, GetManifest, ManifestIs, Ping, Pong
+from p2pnode.wire.messages import GetManifest, ManifestIs, Ping, Pong
 from tests.merging.snapshots.test_snapshot_driver import LARGE, Swarm, in_swarm
 from tests.network.sim_world import World as SimWorld
 from tests.network.sim_world import in_world
@@ -124,11 +124,11 @@ def test_a_node_over_its_limit_says_later_and_still_shows_that_it_lives() -> Non
     node.services.calls.throttles.follow(Rules(max_upload=32_000.0))
     node.services.calls.throttles.up.charge(10_000_000)
     with pytest.raises(PeerRefused, match="later"):
-        node.ask(ALICE.peer_id, GetManifest(PUBLIC.tag), ManifestIs)
+        node.ask(ALICE.peer_id, GetManifest(), ManifestIs, PUBLIC.tag)
     assert isinstance(node.ask(ALICE.peer_id, Ping(), Pong), Pong)
     assert node.services.reputation.faults_of(ALICE.peer_id) == 0
     node.services.calls.throttles.follow(Rules())
-    assert node.ask(ALICE.peer_id, GetManifest(PUBLIC.tag), ManifestIs) == ManifestIs(SIGNED)
+    assert node.ask(ALICE.peer_id, GetManifest(), ManifestIs, PUBLIC.tag) == ManifestIs(SIGNED)
 
 
 @pytest.mark.parametrize("direction", ["max_upload", "max_download"])
@@ -136,11 +136,11 @@ def test_own_calls_wait_for_the_limit_and_their_time_is_not_the_peers_fault(dire
     async def test(world: SimWorld) -> None:
         clock = SimClock(0.0)
         table, reputation = PeerTable(world.peer(1)), Reputation()
-        observer = PeerObserver(table, reputation, SwarmClock(clock, lambda offset: None), clock)
+        observer = PeerObserver(table, reputation, clock)
         calls = Calls(world.networks[1], clock, observer)
         calls.throttles.follow(Rules(**{direction: 32_000.0}))
         begun = asyncio.get_running_loop().time()
-        request = Exchange(PUBLIC.tag, "main", bytes(100_000), False, b"")
+        request = Exchange(bytes(100_000))
         for _ in range(4):
             await asked(calls, world, request)
         taken = asyncio.get_running_loop().time() - begun

@@ -9,23 +9,25 @@ from typing import TypeVar
 
 import numpy as np
 
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.services import make_services
 from p2pnode.network.base import Payload, Sink, StreamLimits, StreamResult
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.shards.driver import ShardDriver
 from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.maintenance import CareRules
+from p2pnode.shards.messages import GetShard, SyncShards
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
 from p2pnode.shards.store import StoredShard
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
+from p2pnode.wire.envelope import unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import GetShard, Refused, SyncShards, decode_request, decode_stream_request, encode_message
+from p2pnode.wire.messages import Refused, encode_message
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import NodeEvent
 from p2pnode.wire.types import Seconds
@@ -142,8 +144,8 @@ class ShardNode:
         self.services = make_services(self.identity, world, FatefulNetwork(self.network, self.fate))  # type: ignore[arg-type]
         self.services.reputation.fault = self._blame  # type: ignore[method-assign]
         self.services.events.listen(self.events.append)
-        admission = Admission(RUN, self.peer, "main")
-        self.shard_driver = ShardDriver(self.services, admission, LAYOUT, self.members, self.room, self.world.rules)
+        calls = JobCalls(self.services.calls, RUN, self.peer, "main")
+        self.shard_driver = ShardDriver(self.services, calls, LAYOUT, self.members, self.room, self.world.rules)
         await self.network.start(self)
         for other in self.world.nodes:
             if other is not self:
@@ -181,23 +183,20 @@ class ShardNode:
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
         self.fate.pass_by()
-        message = decode_request(request)
-        assert isinstance(message, SyncShards)
+        message = unseal(request, SyncShards)
         try:
             answer = encode_message(await self.shard_driver.answer(peer, message))
         except PeerMisbehaved as fault:
             self.misbehaved(peer, str(fault))
             answer = encode_message(Refused("malformed", str(fault)[:200]))
         except PeerRefused as refusal:
-            answer = encode_message(Refused(refusal.code, refusal.why))
+            answer = encode_message(Refused(refusal.code, refusal.reason))
         self.fate.pass_by()
         return answer
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         self.fate.pass_by()
-        message = decode_stream_request(request)
-        assert isinstance(message, GetShard)
-        return self.bend(await self.shard_driver.payload(peer, message))
+        return self.bend(await self.shard_driver.payload(peer, unseal(request, GetShard)))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self._blame(peer, why, 0.0)

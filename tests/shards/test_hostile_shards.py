@@ -13,11 +13,11 @@ from p2pnode.network.base import Payload
 from p2pnode.shards import protocol as talk
 from p2pnode.shards.handoff.certificate import Certificate, claim, countersign, following, offer, sign_release
 from p2pnode.shards.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode_handoff
+from p2pnode.shards.messages import GetShard, SyncShards
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import MAX_SHARD_BYTES, encode_samples
 from p2pnode.shards.visits import VisitHistory, encode_history, with_visit
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
-from p2pnode.wire.messages import GetShard, SyncShards
 from p2pnode.wire.run import RunAccess
 from tests.shards.shard_nodes import RUN, ShardNode, Shards, play, shard
 
@@ -42,7 +42,7 @@ async def given(giver: ShardNode, receiver: ShardNode, id: str = ID) -> bool:
 
 
 async def told(sender: ShardNode, receiver: ShardNode, *words: bytes) -> None:
-    await receiver.shard_driver.answer(sender.peer, SyncShards(RUN.tag, "main", words))
+    await receiver.shard_driver.answer(sender.peer, SyncShards(words))
 
 
 # ---- wrong bytes ----
@@ -134,18 +134,7 @@ def test_marks_that_are_cut_off_are_refused() -> None:
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
         with pytest.raises(PeerMisbehaved, match="cut off"):
-            await other.shard_driver.answer(one.peer, SyncShards(RUN.tag, "main", (), True, b"123"))
-
-    play(2, act)
-
-
-def test_another_run_gets_nothing() -> None:
-    async def act(shards: Shards) -> None:
-        one, other = await begun(shards)
-        with pytest.raises(PeerRefused, match="unknown run"):
-            await other.shard_driver.answer(one.peer, SyncShards("another", "main"))
-        with pytest.raises(PeerRefused, match="unknown run"):
-            await other.shard_driver.payload(one.peer, GetShard("another", "main", b"", ID, b""))
+            await other.shard_driver.answer(one.peer, SyncShards((), True, b"123"))
 
     play(2, act)
 
@@ -223,7 +212,7 @@ def shown(giver: ShardNode, taker: ShardNode) -> dict[str, Callable[[], bytes]]:
 def test_who_is_neither_named_nor_offered_a_shard_does_not_get_it(what) -> None:
     async def act(shards: Shards) -> None:
         giver, taker = await begun(shards)
-        request = GetShard(RUN.tag, "main", b"", ID, shown(giver, taker)[what]())
+        request = GetShard(ID, shown(giver, taker)[what]())
         with pytest.raises((PeerRefused, PeerMisbehaved)):
             await giver.shard_driver.payload(taker.peer, request)
         assert shards.holders(ID) == [0]
@@ -252,7 +241,7 @@ def test_who_shows_a_newer_certificate_is_believed_and_served() -> None:
         before = giver.shard_driver._shard_store.state(ID).record.highest
         assert before is not None
         offered = offer(giver.identity, following(before, 1, taker.peer, (taker.peer,)))
-        request = GetShard(RUN.tag, "main", b"", ID, msgspec.msgpack.encode(countersign(taker.identity, offered)))
+        request = GetShard(ID, msgspec.msgpack.encode(countersign(taker.identity, offered)))
         assert (await giver.shard_driver.payload(taker.peer, request)).size == len(packed())
         assert giver.shard_driver.held() == [] and giver.shard_driver.ids() == [ID]
 

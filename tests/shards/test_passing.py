@@ -9,13 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.link_rate import LinkRate
+from p2pnode.shards.messages import GetNeeds, NeedsAre
 from p2pnode.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Passing, marks_in, marks_of, pass_mark
 from p2pnode.shards.route import ShardView, Shipment
-from p2pnode.wire.errors import PeerRefused
 from p2pnode.wire.ids import PeerId
-from p2pnode.wire.messages import GetNeeds, NeedsAre
 from p2pnode.wire.run import RunAccess
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -66,14 +64,14 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
 
     clock = SimpleNamespace(monotonic=lambda: 100.0, time=lambda: 100.0)
     parts = SimpleNamespace(
-        world=SimpleNamespace(clock=clock, rng=random.Random(1)),
-        calls=SimpleNamespace(ask=ask),
+        seams=SimpleNamespace(clock=clock, rng=random.Random(1)),
         clock=SimpleNamespace(now=lambda: 100.0),
         events=SimpleNamespace(say=lambda *words, **more: None),
     )
+    calls = SimpleNamespace(ask=ask)
     likeness = SimpleNamespace(similarity_to=lambda peer: None)
     held = Held(list(SHARDS if shards is None else shards))
-    made = Passing(parts, Admission(RUN, ME, "main"), held, Work(), likeness, LinkRate())  # type: ignore[arg-type]
+    made = Passing(parts, calls, held, Work(), likeness, LinkRate())  # type: ignore[arg-type]
     made.held = held  # type: ignore[attr-defined]
     return made
 
@@ -114,7 +112,7 @@ def test_what_went_while_peers_were_asked_is_not_sent() -> None:
         one.held.shards.clear()
         return needs()
 
-    one._services.calls.ask = ask
+    one._calls.ask = ask
     assert once(one) is None and one.held.given == []
 
 
@@ -139,7 +137,7 @@ def test_who_trains_on_what_it_gets_gets_more() -> None:
         told = {pass_mark(shipment.shard) for shipment in one.held.given}
         return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in told]) if peer == FOX else needs(room=0)
 
-    one._services.calls.ask = ask
+    one._calls.ask = ask
     for _ in range(29):
         once(one)
     assert len(one.held.given) == 29
@@ -174,9 +172,7 @@ def test_the_less_shards_teach_the_seldomer_they_go() -> None:
 
 def test_what_this_node_says_of_itself() -> None:
     one = passing({})
-    told = one.needs(FOX, GetNeeds(RUN.tag, "main"))
+    told = one.needs(FOX, GetNeeds())
     assert told.counts == (90, 10) and told.room_bytes == 1 << 30
     assert marks_in(told.visited) == {pass_mark(shard) for shard in SHARDS[:2]}
     assert marks_in(told.waiting) == {pass_mark(SHARDS[2])}
-    with pytest.raises(PeerRefused):
-        one.needs(FOX, GetNeeds("another run", "main"))

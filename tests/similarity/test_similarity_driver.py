@@ -8,23 +8,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-import pytest
-
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
+from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.similarity.driver import PeerSimilarity
 from p2pnode.similarity.fingerprint import HEADER_BYTES
+from p2pnode.similarity.messages import NeighboursAre, SwapNeighbours
 from p2pnode.similarity.partners import PartnerChoice
 from p2pnode.storage.files import MemoryStorage
-from p2pnode.wire.errors import PeerRefused, PeerUnreachable
+from p2pnode.wire.envelope import unseal
+from p2pnode.wire.errors import PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, NeighboursAre, SwapNeighbours, decode_announcement, encode_message
+from p2pnode.wire.messages import Announcement, decode_announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import PeerState
-from tests.node.test_router import PRIVATE, PUBLIC, HandClock
+from tests.node.test_router import PUBLIC, HandClock
 from tests.similarity.views import planted
 
 HEADER = bytes([1, 1, 7, 7])
@@ -65,7 +65,7 @@ class Node:
         services = make_services(self.identity, world, SimSwarm(seed=1).network(self.peer))
         services.clock.established = True
         self.services = replace(services, calls=self)
-        self.likeness = PeerSimilarity(self.services, Admission(access, self.peer, "main"))
+        self.likeness = PeerSimilarity(self.services, JobCalls(self, access, self.peer, "main"))
         self.likeness.took(fingerprint)
 
     @property
@@ -86,13 +86,11 @@ class Node:
             self.services.registry.note(other.record(), decode_announcement(other.record().value))
             self.services.table.called(other.peer)
 
-    async def ask(
-        self, peer: PeerId, request: SwapNeighbours, expected: type[NeighboursAre], timeout: float
-    ) -> NeighboursAre:
+    async def call(self, peer: PeerId, request: bytes, expected: type[NeighboursAre], timeout: float) -> NeighboursAre:
         self.asked.append(peer)
         if peer not in self.others:
             raise PeerUnreachable("no way")
-        return self.others[peer].likeness.answer(self.peer, request)
+        return self.others[peer].likeness.answer(self.peer, unseal(request, SwapNeighbours))
 
     def swap(self) -> None:
         """After whoever is there of those told of has answered a ping."""
@@ -147,7 +145,7 @@ def test_strangers_are_drawn_from_the_directory() -> None:
     read, beyond = {node.peer for node in others[:12]}, [node.peer for node in others]
     me.knows(*others[12:])
     me.reads_of(*others[:12])
-    fresh = PeerSimilarity(me.services, Admission(PUBLIC, me.peer, "main"))
+    fresh = PeerSimilarity(me.services, JobCalls(me, PUBLIC, me.peer, "main"))
     assert {choice.peer for turn in range(100) for choice in fresh.choose((), beyond, turn, 0.0)} == read
 
 
@@ -158,25 +156,17 @@ def test_only_good_and_comparable_announcements_count() -> None:
     foreign.fingerprint = bytes([1, 2, 7, 7]) + foreign.fingerprint[HEADER_BYTES:]
     short.fingerprint = short.fingerprint[:-1]
     told = [forged, foreign.record(), gone.record(left=True), short.record(), stale.record(expiry=900.0)]
-    answer = me.likeness.answer(gone.peer, SwapNeighbours(PUBLIC.tag, tuple(told), floor=0.0))
+    answer = me.likeness.answer(gone.peer, SwapNeighbours(tuple(told), floor=0.0))
     assert answer.announcements == ()
     assert me.view() == {me.peer}
-
-
-def test_a_private_run_tells_members_only() -> None:
-    me, other = swarm(access=PRIVATE)[:2]
-    with pytest.raises(PeerRefused, match="private"):
-        me.likeness.answer(other.peer, SwapNeighbours(PRIVATE.tag, ()))
-    with pytest.raises(PeerRefused, match="unknown"):
-        me.likeness.answer(other.peer, SwapNeighbours("another", ()))
 
 
 def test_who_wants_nothing_is_told_nothing_and_who_knows_nobody_is_told() -> None:
     me, other, third = swarm()[:3]
     me.knows(other, third)
     me.swap()
-    assert me.likeness.answer(other.peer, SwapNeighbours(PUBLIC.tag, ())).announcements == ()
-    told = me.likeness.answer(other.peer, SwapNeighbours(PUBLIC.tag, (), floor=0.0)).announcements
+    assert me.likeness.answer(other.peer, SwapNeighbours(())).announcements == ()
+    told = me.likeness.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
     assert [record.peer for record in told] == [third.peer]
 
 
@@ -204,11 +194,11 @@ def test_while_nothing_is_new_it_seldom_asks() -> None:
 
 def test_before_the_first_fingerprint_it_chooses_in_the_circle_and_tells_nothing() -> None:
     me, other = swarm()[:2]
-    fresh = PeerSimilarity(me.services, Admission(PUBLIC, me.peer, "main"))
+    fresh = PeerSimilarity(me.services, JobCalls(me, PUBLIC, me.peer, "main"))
     me.knows(other)
     asyncio.run(fresh.swap(me.record))
     assert [choice.peer for choice in fresh.choose([other.peer], [], 1, 0.0)] == [other.peer]
-    assert fresh.answer(other.peer, SwapNeighbours(PUBLIC.tag, (other.record(),), floor=0.0)) == NeighboursAre(())
+    assert fresh.answer(other.peer, SwapNeighbours((other.record(),), floor=0.0)) == NeighboursAre(())
 
 
 def test_choices_are_remembered_for_people() -> None:
@@ -251,7 +241,7 @@ def test_who_has_left_since_is_not_told_of() -> None:
     me.knows(other, third, gone)
     me.swap()
     me.knows(gone, left=True, expiry=1301.0)
-    told = me.likeness.answer(other.peer, SwapNeighbours(PUBLIC.tag, (), floor=0.0)).announcements
+    told = me.likeness.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
     assert [record.peer for record in told] == [third.peer]
 
 
@@ -263,7 +253,7 @@ def test_fingerprints_just_like_ours_do_not_push_all_others_out_of_the_view() ->
     me.reads_of(*honest, *liars)
     seen = set()
     for _ in range(100):
-        me.likeness.answer(liars[0].peer, SwapNeighbours(PUBLIC.tag, tuple(liar.record() for liar in liars[:8])))
+        me.likeness.answer(liars[0].peer, SwapNeighbours(tuple(liar.record() for liar in liars[:8])))
         me.swap()
         seen |= me.view()
     assert seen >= {node.peer for node in honest}

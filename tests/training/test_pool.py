@@ -182,10 +182,3 @@ class TestRestart:
         assert np.array_equal(after[:100], before[100:200], equal_nan=True)
         assert np.array_equal(after[300:], before[200:], equal_nan=True)
         assert np.isnan(after[100:300]).all()
-
-    def test_a_state_of_before_there_were_confidences_can_be_gone_on_from(self):
-        one = trainer()
-        weights = one.steps(one.model_host.genesis, 5).weights
-        again = trainer()
-        again.restore({name: array for name, array in one.state().items() if not name.startswith("pool/")})
-        assert np.array_equal(again.steps(weights, 5).weights, one.steps(weights, 5).weights)

@@ -54,7 +54,5 @@ def test_a_history_of_nothing_is_a_mistake() -> None:
 def test_a_status_becomes_a_picture() -> None:
     graph = graph_of(status(peers=(row("fox"), row("owl", {"circle": "3"}))), now=5.0)
     assert [peer.me for peer in graph.peers] == [True, False, False]
-    assert [peer.job().circle for peer in graph.peers] == ["genesis", "genesis", "3"], (
-        "the first has no name itself"
-    )
+    assert [peer.job().circle for peer in graph.peers] == ["genesis", "genesis", "3"], "the first has no name itself"
     assert graph.time == 5.0

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..selector import MAX_HINT_BYTES
 from ..weights import Floats
 
-MAX_LAYERS = 256
+MAX_LAYERS = MAX_HINT_BYTES  # a byte each
 MEMORY = 0.9  # of the rolling mean of others' scores, per entry
 _AVERAGE, _DOUBLING = 128, 16
 

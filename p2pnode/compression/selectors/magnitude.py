@@ -7,7 +7,6 @@ choice is exact. So the result is that of a sort, at less than the price of thre
 from __future__ import annotations
 
 from math import isqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +14,6 @@ import numpy.typing as npt
 from ..bits import Numbers, true_places
 from ..delta import Indices
 from ..weights import Floats, Units
-
-if TYPE_CHECKING:
-    import torch
 
 _SAMPLE = 1 << 17  # coordinates looked at to find the threshold
 _BLOCK = 1 << 17  # coordinates compared at a time: they stay in the cache
@@ -39,23 +35,6 @@ def largest(numbers: Units | Floats, k: int) -> Indices:
         if len(places) >= k or threshold == 1:
             return _exactly(places, magnitudes, k)
         rank *= 2
-
-
-def largest_of_tensor(units: torch.Tensor, k: int) -> tuple[Indices, Units]:
-    """The same for int32 units on any device, and their values: only the candidates come to the host."""
-    if k <= 0 or not len(units):
-        return np.empty(0, np.uint32), np.empty(0, np.int32)
-    rank = _sampled_rank(len(units), k)
-    sample = _magnitudes(units[:: _stride(len(units))].cpu().numpy())
-    while True:
-        threshold = _at_rank(sample, rank)
-        found = (units.abs() >= threshold).nonzero().flatten()
-        if len(found) >= k or threshold == 1:
-            break
-        rank *= 2
-    places, values = found.cpu().numpy().astype(np.uint32), units[found].cpu().numpy()
-    chosen = _exactly(places, _magnitudes(values), k)
-    return chosen, values[np.searchsorted(places, chosen)]
 
 
 def _stride(size: int) -> int:

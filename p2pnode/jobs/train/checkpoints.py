@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from ...circles.current import CurrentCircle
-from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Arrays, Policy
 from ...storage.checkpoints import Progress
 from ...training.cadence import Cadence
@@ -97,9 +96,8 @@ class Checkpoints:
             return False
 
     def _begin_log(self, incarnation: int) -> None:
-        if isinstance(self._policy, DeltaSetPolicy):
-            author = self._policy.author
-            author.incarnation = max(incarnation, author.incarnation + self._progress.gap)
+        if self._policy.can.entries is not None:
+            self._policy.can.entries.begin_log(incarnation, self._progress.gap)
 
     def _restore(self, arrays: Arrays, journal: list[bytes]) -> None:
         own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}

@@ -10,18 +10,17 @@ from functools import partial
 from ...circles.advice import MAX_CIRCLE
 from ...circles.bridging import Bridging
 from ...circles.current import CurrentCircle
-from ...discovery.admission import Admission
 from ...discovery.link_rate import LinkRate
 from ...discovery.services import Services
-from ...merging.deltaset.exchange import SNAPSHOT_BYTES, decode_deltas
-from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.capabilities import SharesEntries
+from ...merging.messages import Exchange, Exchanged
 from ...merging.policy import Policy
 from ...merging.snapshots.driver import Snapshots
+from ...runtime.calls import JobCalls
 from ...similarity.driver import PeerSimilarity
 from ...training.progress import TrainProgress
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ...wire.ids import PeerId
-from ...wire.messages import Exchange, Exchanged
 from ...wire.records import SignedRecord
 from ...wire.run import RunAccess
 from ...wire.types import Seconds
@@ -51,11 +50,11 @@ class ExchangeLoop:
         self._access = access
         self._policy = policy
         self._train_progress = train_progress
-        self.admission = Admission(access, services.identity.peer_id, MODEL)
-        self.snapshots = Snapshots(services, self.admission, policy, own)
+        self.calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
+        self.snapshots = Snapshots(services, self.calls, policy, own)
         self.own = own
         self.bridging = bridging
-        self.likeness = PeerSimilarity(services, self.admission, terms.aim, terms.partners)
+        self.likeness = PeerSimilarity(services, self.calls, terms.aim, terms.partners)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None
@@ -76,7 +75,7 @@ class ExchangeLoop:
 
     def elsewhere(self) -> list[PeerId]:
         """Those of the run whose work does not come here by itself: of other circles, where a circle shares all."""
-        shared = self.members() if isinstance(self._policy, DeltaSetPolicy) else []
+        shared = self.members() if self._policy.can.entries is not None else []
         return [peer for peer in self.run_members() if peer not in shared]
 
     def circle(self) -> list[PeerId]:
@@ -169,13 +168,13 @@ class ExchangeLoop:
 
     async def catch_up_by_entries(self, members: list[PeerId]) -> bool:
         """From the genesis to where a member is; False when a snapshot costs less, or nobody answers."""
-        policy = self._policy
-        if not isinstance(policy, DeltaSetPolicy):
+        entries = self._policy.can.entries
+        if entries is None:
             return False
         for member in self._services.seams.rng.sample(members, min(PARTNERS, len(members))):
             try:
-                if await self._take_all(policy, member):
-                    await self._services.seams.compute(policy.arrive)
+                if await self._take_all(entries, member):
+                    await self._services.seams.compute(entries.arrive)
                     return True
             except ValueError as fault:
                 self._services.fault(member, f"exchange: {fault}")
@@ -183,29 +182,28 @@ class ExchangeLoop:
                 continue
         return False
 
-    async def _take_all(self, policy: DeltaSetPolicy, member: PeerId) -> bool:
+    async def _take_all(self, entries: SharesEntries, member: PeerId) -> bool:
         """Take a member's entries until nothing is missing, as long as that brings something and stays cheap."""
-        left = SNAPSHOT_BYTES * policy.set.rules.size
+        left = entries.snapshot_bytes
         while left > 0:
-            before = policy.set.heads
-            body = await self._ask(member, policy.ask(member), push=False)
-            policy.take(member, body)
-            if decode_deltas(body).digest == policy.set.log.digest():
+            before = entries.digest()
+            body = await self._ask(member, self._policy.ask(member), push=False)
+            self._policy.take(member, body)
+            if entries.same_as(body):
                 return True
-            if policy.set.heads == before:
+            if entries.digest() == before:
                 return False
             left -= len(body)
         return False
 
     async def _ask(self, partner: PeerId, body: bytes, push: bool) -> bytes:
-        request = Exchange(self._access.tag, MODEL, body, push, self.admission.proof(partner), self.own.name)
-        return (await self._services.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
+        request = Exchange(body, push, self.own.name)
+        return (await self.calls.ask(partner, request, Exchanged, EXCHANGE_TIMEOUT)).body
 
     # ---- answering ----
 
     def answer(self, peer: PeerId, request: Exchange) -> Exchanged:
         """What a partner gets that asks or pushes; PeerRefused or PeerMisbehaved when it may not, or talks nonsense."""
-        self.admission.check(peer, request.run, request.model, request.proof)
         self.own.check(request.circle)
         try:
             if request.push:

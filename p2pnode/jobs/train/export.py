@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from ...compression.weights import Floats, WeightLayout
-from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...storage.files import write_whole
 
@@ -16,8 +15,8 @@ FILE_MODE = 0o644
 
 
 def exported(policy: Policy, ema: bool) -> Floats:
-    """What this node has to give: the shared weights, or their average over rounds."""
-    return policy.readout() if ema or not isinstance(policy, DeltaSetPolicy) else policy.weights()
+    """The weights to export: those that all members share, or their average over rounds where there are none."""
+    return policy.readout() if ema or policy.can.entries is None else policy.weights()
 
 
 def as_safetensors(layout: WeightLayout, weights: Floats, facts: Mapping[str, str]) -> bytes:

@@ -14,19 +14,23 @@ import numpy as np
 from ...circles.bridging import Bridging
 from ...circles.current import CurrentCircle
 from ...circles.driver import CircleDriver
+from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Monitor, reached
-from ...discovery.admission import Admission
 from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
-from ...merging.deltaset.pace import pace_of
-from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.messages import Exchange
 from ...merging.policy import Policy, RoundFacts
+from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
+from ...runtime.calls import JobCalls
 from ...runtime.events import Kind
+from ...runtime.routes import Routes
 from ...shards.driver import ShardDriver
+from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout
+from ...similarity.messages import SwapNeighbours
 from ...storage.checkpoints import Progress
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
@@ -36,14 +40,14 @@ from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import TrainProgress
 from ...training.rounds import lam_for, local_steps, shortened
 from ...training.trainer import Trainer
-from ...wire.errors import Diverged, LocalProblem, TaskProblem
+from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
 from ...wire.status import PeerState, TrainStatus
 from ...wire.types import Seconds
 from .checkpoints import Checkpoints
-from .desk import Desk
 from .exchange import MODEL, ExchangeLoop
+from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
 from .options import Terms, own_seed
 from .shard_rows import ShardRows
@@ -71,15 +75,15 @@ class TrainJob:
         self.train_progress = TrainProgress(
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
-        admission = Admission(access, services.identity.peer_id, MODEL)
-        bridging = Bridging(services, admission, policy, terms.genesis, self.train_progress)
+        calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
+        bridging = Bridging(services, calls, policy, terms.genesis, self.train_progress)
         own = CurrentCircle(terms.circle)
         self.exchange_loop = ExchangeLoop(services, access, policy, self.train_progress, own, bridging, terms)
         self.exchange_loop.age = self._age
         self.likeness = self.exchange_loop.likeness
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
         room = None if terms.max_disk is None else terms.max_disk // 2
-        self.shard_driver = ShardDriver(services, admission, layout, self.exchange_loop.run_members, room)
+        self.shard_driver = ShardDriver(services, calls, layout, self.exchange_loop.run_members, room)
         self.fingerprints: Fingerprinter | None = None
         self.trainer = Trainer(
             model_host, np.empty(0, np.int64), own_seed(services, access), declared_speed=services.seams.speed
@@ -88,29 +92,27 @@ class TrainJob:
         self._services = services
         self._terms = terms
         self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
-        self.passing = Passing(
-            services, admission, self.shard_driver, self.work, self.likeness, self.exchange_loop.link
-        )
+        self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.exchange_loop.link)
         at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
         self.model_swap = ModelSwap(
-            services, admission, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
+            services, calls, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
         )
         self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
         now = services.seams.clock.monotonic()
         progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
         self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, own, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
-        if isinstance(policy, DeltaSetPolicy) and not terms.circle:
+        if policy.can.circles is not None and not terms.circle:
             self.circle_driver = CircleDriver(
                 services,
                 self.exchange_loop,
-                policy,
+                policy.can.circles,
                 terms.genesis,
                 self.train_progress,
                 self.trainer,
                 self._checkpoints,
             )
-        self.desk = Desk(self)
+        self.routes = self._routes()
         self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
@@ -196,7 +198,7 @@ class TrainJob:
         seams, most = self._services.seams, self._terms.max_steps
         lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
         peers = len(self.exchange_loop.circle()) + 1
-        pace = pace_of(self.policy, peers)
+        pace = self.policy.pace(peers)
         steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
         begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
@@ -280,6 +282,34 @@ class TrainJob:
 
     # ---- for peers and views ----
 
+    def _routes(self) -> Routes:
+        """What peers may ask of this job, and who answers."""
+        snapshots, swap = self.exchange_loop.snapshots.payload, self.model_swap
+        return Routes(
+            {
+                Exchange: self.exchange_loop.answer,
+                Bridge: self.exchange_loop.bridging.answer,
+                SwapNeighbours: self.likeness.answer,
+                GetCircle: self._circle,
+                SyncShards: self.shard_driver.answer,
+                GetNeeds: self.passing.needs,
+                SwapModels: swap.answer,
+                SwapResult: swap.over,
+            },
+            {
+                GetSnapshot: snapshots,
+                GetChunks: snapshots,
+                GetKept: snapshots,
+                GetShard: self.shard_driver.payload,
+                GetWeights: swap.payload,
+            },
+        )
+
+    def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
+        if self.circle_driver is None:
+            raise PeerRefused("circle", "this node's circle is declared")
+        return self.circle_driver.words.answer(peer, request)
+
     def meet(self, membership: Membership) -> None:
         """Say what is learned here to the others, and where."""
         announcer = membership.announcer
@@ -291,12 +321,11 @@ class TrainJob:
 
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""
-        return self.policy.told.get(peer) if isinstance(self.policy, DeltaSetPolicy) else None
+        return None if self.policy.can.entries is None else self.policy.can.entries.latest(peer)
 
-    def heads(self) -> dict[str, int]:
+    def heads(self) -> dict[PeerId, int]:
         """The seq of the newest entry known of each author, in its newest incarnation."""
-        chains = self.policy.set.heads if isinstance(self.policy, DeltaSetPolicy) else {}
-        return {chain.peer: chains[chain] for chain in sorted(chains)}
+        return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
     def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
         """The same peers with what this job knows of them."""

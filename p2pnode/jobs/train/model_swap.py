@@ -18,20 +18,20 @@ from blake3 import blake3
 
 from ...compression.delta import SparseDelta
 from ...compression.weights import Floats
-from ...discovery.admission import Admission
 from ...discovery.services import Services
-from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.messages import Exchanged
 from ...merging.policy import Policy
 from ...merging.values import decode_values, encode_values
 from ...network.base import MemorySink, Payload, StreamLimits
+from ...runtime.calls import JobCalls
 from ...shards.shard import SHARD_SAMPLES
 from ...similarity.driver import PeerSimilarity
 from ...training.evaluation import spread
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused, TaskProblem
 from ...wire.ids import PeerId, short
-from ...wire.messages import Exchanged, GetWeights, SwapAccepted, SwapModels, SwapResult
 from ...wire.types import Seconds
+from .messages import GetWeights, SwapAccepted, SwapModels, SwapResult
 from .model_swap_rules import at_home, brought, choose_swap, swap_entries, to_bring
 
 EVERY_ROUNDS = 4  # a swap, whoever began it; more seldom, what was brought is forgotten in between (docs/log.md)
@@ -60,7 +60,7 @@ class ModelSwap:
     def __init__(
         self,
         services: Services,
-        admission: Admission,
+        calls: JobCalls,
         policy: Policy,
         trainer: Trainer,
         likeness: PeerSimilarity,
@@ -72,7 +72,7 @@ class ModelSwap:
         self.hosted = 0
         self.bytes = 0
         self._services = services
-        self._admission = admission
+        self._calls = calls
         self._policy = policy
         self._trainer = trainer
         self._likeness = likeness
@@ -119,10 +119,9 @@ class ModelSwap:
         if peer is None:
             return False
         self._host, self._sent = peer, False
-        steps, access, proof = self._steps(), self._admission.access, self._admission.proof(peer)
+        steps = self._steps()
         try:
-            request = SwapModels(access.tag, self._admission.model, steps, proof)
-            told = await self._services.calls.ask(peer, request, SwapAccepted, ASK_TIMEOUT)
+            told = await self._calls.ask(peer, SwapModels(steps), SwapAccepted, ASK_TIMEOUT)
         except (PeerError, NetworkDown) as problem:
             busy = isinstance(problem, PeerRefused) and problem.code == "busy"
             self._not_before[peer] = self._round + (NOT_NOW if busy else ASK_AGAIN)
@@ -150,21 +149,15 @@ class ModelSwap:
 
     async def payload(self, peer: PeerId, request: GetWeights) -> Payload:
         """A copy of our weights for where we visit; PeerRefused to anyone else."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         if peer != self._host:
             raise PeerRefused("no visit", "none was agreed on")
-        data = await self._services.seams.background(lambda: encode_values(self._weights(), 8 * BYTES))
+        data = await self._services.seams.background(lambda: encode_values(self._policy.weights(), 8 * BYTES))
         self._sent = True
         self.bytes += len(data)
         return Payload.of(data)
 
-    def _weights(self) -> Floats:
-        policy = self._policy
-        return policy.weights() if isinstance(policy, DeltaSetPolicy) else policy.start()
-
     async def over(self, peer: PeerId, request: SwapResult) -> Exchanged:
         """What our visit came to; what comes late, twice or from nobody we visit is passed over."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         if peer == self._host and self._sent:
             self._host = None
             size = self._trainer.model_host.layout.size
@@ -197,7 +190,6 @@ class ModelSwap:
 
     def answer(self, peer: PeerId, request: SwapModels) -> SwapAccepted:
         """Whether a model may come, and ours go there; PeerRefused when not."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         swap_rules = self._swap_rules
         if not swap_rules.open:
             raise PeerRefused("no visits", "this node takes no visitors")
@@ -219,20 +211,17 @@ class ModelSwap:
             return
         try:
             delta = await self._services.seams.compute(lambda: self._train(peer, weights, steps), steps)
-            access, proof = self._admission.access, self._admission.proof(peer)
-            home = SwapResult(access.tag, self._admission.model, delta, proof)
-            await self._services.calls.ask(peer, home, Exchanged, ASK_TIMEOUT)
+            await self._calls.ask(peer, SwapResult(delta), Exchanged, ASK_TIMEOUT)
         except (PeerError, NetworkDown, Diverged, LocalProblem, TaskProblem, ValueError):
             return  # it is the visitor's loss: weights that cannot be trained are not brought home
         self.hosted += 1
         self.bytes += len(delta)
 
     async def _fetch(self, peer: PeerId) -> Floats | None:
-        size, access = self._trainer.model_host.layout.size, self._admission.access
-        request = GetWeights(access.tag, self._admission.model, self._admission.proof(peer))
+        size = self._trainer.model_host.layout.size
         sink = MemorySink()
         try:
-            await self._services.calls.fetch(peer, request, sink, StreamLimits(BYTES * size))
+            await self._calls.fetch(peer, GetWeights(), sink, StreamLimits(BYTES * size))
             return await self._services.seams.background(lambda: decode_values(sink.content(), size, 8 * BYTES))
         except (ValueError, PeerMisbehaved) as fault:
             self._services.fault(peer, f"visit: {fault}")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...compression.weights import WeightLayout
 from ...discovery.services import Services
-from ...merging.deltaset.attribution import attribute
-from ...merging.deltaset.policy import DeltaSetPolicy
+from ...merging.capabilities import TracesAuthors
 from ...tasks.task import Evaluation
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
@@ -27,23 +25,16 @@ async def carry_out(request: ControlRequest, learning: TrainJob, services: Servi
     if request.do == "shards":
         now, shards = services.seams.clock.monotonic(), learning.shards
         return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
-    policy = learning.policy
-    if not isinstance(policy, DeltaSetPolicy):
+    authors, layout = learning.policy.can.authors, learning.model_host.layout
+    if authors is None:
         raise UsageError("only in a run with the policy deltaset is it known whose work is in the weights")
     if request.do == "blame":
-        return ControlAnswer(blame=await services.seams.compute(lambda: shares(policy, learning.model_host.layout)))
-    peer = find_author(request.peer, policy, {known.id: known.name for known in services.table})
-    words = await services.seams.compute(lambda: revert(learning, policy, peer))
+        return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
+    peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})
+    words = await services.seams.compute(lambda: revert(learning, authors, peer))
     await learning.save()
     services.events.say("reverted", words)
     return ControlAnswer(said=words)
-
-
-def shares(policy: DeltaSetPolicy, layout: WeightLayout) -> dict[str, dict[str, float]]:
-    """Heavy. Each author's share of what kept entries added to each layer."""
-    sums = attribute(policy.entries(), policy.set.rules, layout)
-    totals = {layer: max(1, sum(own[layer] for own in sums.values())) for layer in layout.layers()}
-    return {author: {layer: own[layer] / totals[layer] for layer in totals} for author, own in sums.items()}
 
 
 def export(learning: TrainJob, file: Path, ema: bool) -> str:
@@ -55,9 +46,8 @@ def export(learning: TrainJob, file: Path, ema: bool) -> str:
     return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
 
 
-def find_author(words: str, policy: DeltaSetPolicy, names: dict[str, str]) -> str:
+def find_author(words: str, authors: set[str], names: dict[str, str]) -> str:
     """The one author of entries that is meant: by id, by the end of it, or by name. UsageError when there is none."""
-    authors = {chain.peer for chain in policy.set.heads}
     found = [peer for peer in authors if words and (peer.endswith(words) or names.get(peer) == words)]
     if len(found) == 1:
         return found[0]
@@ -66,12 +56,11 @@ def find_author(words: str, policy: DeltaSetPolicy, names: dict[str, str]) -> st
     raise UsageError(f"{kind} called {words[:60]!r}; entries are known of {known}; give the peer id")
 
 
-def revert(learning: TrainJob, policy: DeltaSetPolicy, peer: str) -> str:
+def revert(learning: TrainJob, authors: TracesAuthors, peer: str) -> str:
     """Heavy. Leave a peer out and tell what that does to the test loss."""
-    again = peer in policy.left_out
-    kept = sum(entry.peer == peer for entry in policy.set.log)
+    again, policy = peer in authors.left_out, learning.policy
     before = learning.trainer.evaluate(policy.weights())
-    policy.leave_out(peer)
+    kept = authors.leave_out(peer)
     after = learning.trainer.evaluate(policy.weights())
     learning.train_progress.evaluation = after
     what = "was left out already" if again else f"is left out: {kept} entries, and all that come"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ...merging.deltaset.agreement import Agreement
-from ...merging.deltaset.policy import DeltaSetPolicy
 from ...wire.ids import PeerId
 from ...wire.status import JobState, PeerState, TrainStatus
 from .exchange import MODEL
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatus:
     """The whole status of a job at this node."""
     progress, evaluation, policy = job.train_progress, job.train_progress.evaluation, job.policy
-    correction = policy.correction if isinstance(policy, DeltaSetPolicy) else None
-    agreement = policy.agreement if isinstance(policy, DeltaSetPolicy) else Agreement()
+    correction = None if policy.can.corrections is None else policy.can.corrections.correction
+    agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
     state = JobState(
         circle=circle,
         round=progress.rounds,
@@ -66,7 +65,7 @@ def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState
     Entries arrive all the time; what a peer answers when asked is older.
     """
     heads = job.heads()
-    return tuple(_described(job, job.likeness.describe(peer), heads.get(peer.id)) for peer in peers)
+    return tuple(_described(job, job.likeness.describe(peer), heads.get(PeerId(peer.id))) for peer in peers)
 
 
 def _described(job: TrainJob, peer: PeerState, head: int | None) -> PeerState:

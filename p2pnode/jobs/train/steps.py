@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from ...compression.weights import Floats
-from ...merging.deltaset.policy import DeltaSetPolicy
 from ...merging.policy import Policy
 from ...runtime.seams import Seams
 from ...training.background import measure_influence
@@ -55,8 +54,7 @@ class RoundSteps:
 
     def _count(self) -> int:
         """As many slices as their corrections may take time."""
-        policy = self._policy
-        if not isinstance(policy, DeltaSetPolicy) or not policy.author.tuning.tau:
+        if self._policy.can.corrections is None:
             return 1
         if math.isinf(self._cost):
             return 2  # to see what one costs
@@ -72,10 +70,10 @@ class RoundSteps:
         return begun, result if before is None else before.then(result)
 
     def _correct(self, begun: Floats, weights: Floats) -> None:
-        assert isinstance(self._policy, DeltaSetPolicy)
-        clock = self._seams.clock
+        corrections, clock = self._policy.can.corrections, self._seams.clock
+        assert corrections is not None
         at = clock.monotonic()
-        if self._policy.correct(begun, weights):
+        if corrections.correct(begun, weights):
             self._cost = min(self._cost, clock.monotonic() - at)
 
     def _end(self, result: TrainResult) -> None:

@@ -48,6 +48,13 @@ def attribute(entries: Iterable[Entry], rules: SetRules, layout: WeightLayout) -
     return shares
 
 
+def shares(entries: Iterable[Entry], rules: SetRules, layout: WeightLayout) -> dict[str, dict[str, float]]:
+    """Each author's share of what the entries given added to each layer."""
+    sums = attribute(entries, rules, layout)
+    totals = {layer: max(1, sum(own[layer] for own in sums.values())) for layer in layout.layers()}
+    return {author: {layer: own[layer] / totals[layer] for layer in totals} for author, own in sums.items()}
+
+
 EVERYTHING = slice(None)
 _PEERS, _OFFSET = "left out/peers", "left out/offset"
 

@@ -11,15 +11,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...compression.codec import CODECS, RICE
-from ...compression.delta import Indices, SparseDelta
+from ...compression.codec import encode_delta
+from ...compression.delta import SparseDelta
 from ...compression.residual import record, take_levels
-from ...compression.selectors.layer_budget import largest_by_layer
 from ...compression.selectors.magnitude import largest
 from ...compression.selectors.scored import Scorer
 from ...compression.weights import Floats, Units, norm_squared
 from ...wire.ids import Identity
 from ..policy import Arrays, RoundFacts, relative_change
+from .bridges import BridgeDraft
 from .entry import Chain, Entry, EntryFacts, Mark, sign_entry
 from .heads import head_mark
 from .set import DeltaSet
@@ -53,7 +53,6 @@ class Author:
         size = sum(layers)
         self.identity = identity
         self.tuning = tuning
-        self._layers = layers
         self.scorer = scorer  # None: the largest magnitudes go
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
@@ -78,22 +77,18 @@ class Author:
         if scorer is not None and facts.byte_budget:
             scorer.granulator.scarcity = min(1.0, k * self._bytes_each / facts.byte_budget)
         places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
-        taken = take_levels(residual, self._largest(residual, k) if places is None else places, tuning.bits)
+        taken = take_levels(residual, largest(residual, k) if places is None else places, tuning.bits)
         delta = taken.delta(gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
             discount *= 0.99 * rules.max_norm_units / norm
             delta = taken.delta(gamma / group * discount)
         taken.leave(residual)
-        payload = CODECS[RICE].encode(delta)
+        payload = encode_delta(delta)
         if scorer is not None:
             scorer.sent(len(delta), len(payload))
         weight = (group, gamma, discount)
         return Draft(delta, payload, residual, trained, facts, relative_change(begun, after), weight)
-
-    def _largest(self, residual: Units, k: int) -> Indices:
-        share = self.tuning.layer_budget
-        return largest_by_layer(residual, k, self._layers, share) if share else largest(residual, k)
 
     def _entries(self, group: int, size: int, most: int, budget: int | None) -> int:
         """How many coordinates to send: the density's share, as many as allowed while nobody is there to send to."""
@@ -130,14 +125,19 @@ class Author:
                 group=group,
                 gamma=gamma,
                 discount=discount,
-                facts=EntryFacts(
-                    facts.loss,
-                    facts.samples,
-                    draft.progress,
-                    round=self.rounds,
-                    layers=b"" if self.scorer is None else self.scorer.layer_bytes,
-                ),
+                facts=EntryFacts(facts.loss, facts.samples, draft.progress, round=self.rounds),
                 payload=draft.payload,
+                hint=b"" if self.scorer is None else self.scorer.layer_bytes,
+            ),
+        )
+
+    def sign_bridge(self, bridge: BridgeDraft, deltas: DeltaSet) -> Entry:
+        """A bridge or a union as the next entry of our log; the residual does not change."""
+        empty, payload = self.empty_entry(deltas), encode_delta(bridge.delta)
+        return sign_entry(
+            self.identity,
+            msgspec.structs.replace(
+                empty, kind=bridge.kind, other=bridge.other, trained=empty.published, payload=payload
             ),
         )
 

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from ...compression.codec import CODECS, RICE, decode_delta, encode_delta
+from ...compression.codec import decode_delta, encode_delta
 from ...compression.delta import Indices, SparseDelta
 from ...compression.quantise import quantise
 from ...compression.residual import weighted, within
@@ -23,8 +23,7 @@ from ...compression.selectors.magnitude import largest
 from ...compression.weights import MAX_UNITS, Units
 from ...wire.types import Hash, decoded
 from .accumulate import apply
-from .author import Author
-from .entry import BRIDGE, UNION, Entry, delta_of, sign_entry
+from .entry import BRIDGE, UNION, Entry, delta_of
 from .heads import Span
 from .log import KEPT, EntrySet
 from .set import DeltaSet
@@ -117,9 +116,13 @@ class BridgeDraft:
 
 
 class Bridges:
-    """What a node asks and answers about its set. `deltas` gives the set as it is; the lock is its policy's."""
+    """What a node asks and answers about its set. `deltas` gives the set as it is now; the lock is its policy's.
 
-    def __init__(self, deltas: Callable[[], DeltaSet], lock: AbstractContextManager[object]) -> None:
+    `rate` is how many times the usual rate of bridges the run wants.
+    """
+
+    def __init__(self, deltas: Callable[[], DeltaSet], lock: AbstractContextManager[object], rate: float) -> None:
+        self.rate = rate
         self._deltas = deltas
         self._lock = lock
 
@@ -151,12 +154,3 @@ class Bridges:
         with self._lock:
             mine = self._deltas().units[theirs.indices]
         return BridgeDraft(other, within(bridge_delta(mine, theirs), rules.max_norm_units), pause)
-
-
-def sign_bridge(author: Author, deltas: DeltaSet, bridge: BridgeDraft) -> Entry:
-    """A bridge as the next entry of our log."""
-    empty, payload = author.empty_entry(deltas), CODECS[RICE].encode(bridge.delta)
-    return sign_entry(
-        author.identity,
-        msgspec.structs.replace(empty, kind=bridge.kind, other=bridge.other, trained=empty.published, payload=payload),
-    )

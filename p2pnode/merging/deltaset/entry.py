@@ -15,9 +15,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 from blake3 import blake3
 
-from ...compression.codec import CODECS, RICE
+from ...compression.codec import decode_delta
 from ...compression.delta import SparseDelta
-from ...compression.selectors.layer_scores import MAX_LAYERS
+from ...compression.selector import MAX_HINT_BYTES
 from ...compression.weights import Units, norm_squared
 from ...wire.ids import Identity, signed_by
 from ...wire.types import HASH_BYTES, Count, Hash, HashOrNothing, PeerText, Signature, decoded
@@ -45,7 +45,6 @@ class EntryFacts(msgspec.Struct, frozen=True, array_like=True):
     samples: Count = 0
     update_norm: float = 0.0  # of the round's progress, relative to the weights
     round: Count = 0
-    layers: Annotated[bytes, msgspec.Meta(max_length=MAX_LAYERS)] = b""  # scores, where a run's members tell them
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
@@ -76,10 +75,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     group: Count = 1  # G, active authors in the author's view
     gamma: float = 1.0
     discount: float = 1.0  # for staleness
-    codec: Count = RICE
     facts: EntryFacts = EntryFacts()
     payload: bytes = b""
     signature: Signature = b""
+    hint: Annotated[bytes, msgspec.Meta(max_length=MAX_HINT_BYTES)] = b""  # of the author's selector, for others'
 
     @property
     def chain(self) -> Chain:
@@ -144,7 +143,8 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode_entry(entry: Entry) -> bytes:
-    return _encoder.encode(entry)
+    """An entry as bytes; the hint, which few selectors give, takes none where it is empty."""
+    return _encoder.encode(entry if entry.hint else msgspec.structs.astuple(entry)[:-1])
 
 
 def decode_entry(data: bytes) -> Entry:
@@ -207,7 +207,6 @@ def _check_words(entry: Entry, rules: SetRules) -> str:
         (not 0.0 < entry.discount <= 1.0, f"discount {entry.discount} is out of range"),
         (not 1 <= entry.group <= rules.max_group, f"a circle of {entry.group}"),
         (entry.steps > rules.max_steps, f"{entry.steps} steps in one round"),
-        (entry.codec not in CODECS, f"unknown codec {entry.codec}"),
         (not all(map(math.isfinite, numbers)), "facts are not finite numbers"),
         (entry.kind != UPDATE and len(entry.other) != HASH_BYTES, "does not say which lineage it is with"),
         ((entry.seq == 1) != (entry.previous == NO_HASH), "only the first entry follows nothing"),
@@ -224,22 +223,18 @@ def delta_of(entry: Entry, rules: SetRules) -> SparseDelta:
     """What an entry adds to the weights; ValueError when the payload is not a delta of this model."""
     most = rules.size if entry.kind == UNION else rules.max_entries
     decode = _decode_small if most <= _SMALL else _decode_large
-    return decode(entry.codec, entry.payload, rules.size, most)
-
-
-def _decode_payload(codec: int, payload: bytes, size: int, max_entries: int) -> SparseDelta:
-    return CODECS[codec].decode(payload, size, max_entries)
+    return decode(entry.payload, rules.size, most)
 
 
 # An entry is checked, then applied, and in a simulation all nodes read the same ones: decode once, in bounded memory.
 _SMALL = 1 << 19
-_decode_small = lru_cache(maxsize=32)(_decode_payload)
-_decode_large = lru_cache(maxsize=2)(_decode_payload)
+_decode_small = lru_cache(maxsize=32)(decode_delta)
+_decode_large = lru_cache(maxsize=2)(decode_delta)
 
 
 def _content(entry: Entry) -> bytes:
     hashed = blake3(entry.payload).digest()
-    return _DOMAIN + _encoder.encode(msgspec.structs.replace(entry, payload=hashed, signature=b""))
+    return _DOMAIN + encode_entry(msgspec.structs.replace(entry, payload=hashed, signature=b""))
 
 
 class ForkProof(msgspec.Struct, frozen=True, array_like=True):

@@ -12,35 +12,14 @@ have seen, so exchanges are frequent at the beginning, for joiners as for founde
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from ..policy import Policy
-from .policy import DeltaSetPolicy
+from ..policy import Pace
 
 MOST_RATE = 2.5
 FEWEST_STEPS = 5.0
 SHARE = 1 / 20  # of the steps done so far, in a round
 
 
-@dataclass(frozen=True)
-class Pace:
-    """For a round: mean local steps it may take, the factor on the learning rate, and at which step the lineage is."""
-
-    steps: float = math.inf
-    rate: float = 1.0
-    at: int = 0
-
-
 def pace_for(done: float, group: int) -> Pace:
     """Of a circle of `group` members that have done `done` local steps each."""
     return Pace(max(FEWEST_STEPS, SHARE * done), min(MOST_RATE, math.sqrt(max(1, group))))
-
-
-def pace_of(policy: Policy, peers: int) -> Pace:
-    """What a policy's run has set, or what suits a circle of `peers`; policies other than the delta set have no say."""
-    if not isinstance(policy, DeltaSetPolicy):
-        return Pace()
-    tuning, steps = policy.author.tuning, policy.set.steps
-    found = pace_for(steps / max(1, peers), peers)
-    authors = len({chain.peer for chain in policy.set.heads})  # who left has done a part of the steps too
-    return Pace(tuning.interval or found.steps, tuning.rate or found.rate, steps // max(1, peers, authors))

@@ -18,23 +18,25 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from ...compression.selectors.scored import Scorer
-from ...compression.weights import Floats, blocks
+from ...compression.weights import Floats, WeightLayout, blocks
 from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId
-from ..policy import Arrays, MergeResult, PolicySetup, RoundFacts
+from ..capabilities import Capabilities
+from ..policy import Arrays, MergeResult, Pace, Policy, PolicySetup, RoundFacts
 from ..readout import move_readout
 from ..snapshots.outline import Snapshot
 from .accumulate import in_range
 from .agreement import Agreement, Behind
-from .attribution import ExcludedAuthors
+from .attribution import ExcludedAuthors, shares
 from .author import Author, Draft
-from .bridges import BridgeDraft, Bridges, sign_bridge
+from .bridges import BridgeDraft, Bridges
 from .correction import Correction
 from .entry import UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
-from .exchange import EntryBatch, agreed, changes, decode_deltas, encode_deltas, push, question, reply
+from .exchange import SNAPSHOT_BYTES, EntryBatch, agreed, changes, decode_deltas, encode_deltas, push, question, reply
 from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
 from .log import Change, droppable
+from .pace import pace_for
 from .set import DeltaSet
 from .snapshots import SnapshotReader, adopted, first_free_incarnation
 from .state import DeltaSetOptions, set_arrays, set_from, tuning_of
@@ -45,8 +47,10 @@ MAX_PARTNERS = 64
 MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to have them
 
 
-class DeltaSetPolicy:
-    """One node's part in a delta set."""
+class DeltaSetPolicy(Policy):
+    """One node's part in a delta set. It provides all capabilities itself, so that they share one lock."""
+
+    snapshots_in_background = True
 
     def __init__(self, origin: PolicySetup) -> None:
         tuning = tuning_of(origin.settings)
@@ -59,14 +63,15 @@ class DeltaSetPolicy:
         self._readout = self.set.weights()
         self._came_in = 0
         self._left_out = ExcludedAuthors()
-        self.told: dict[str, EntryFacts] = {}  # what each author said of its latest round
+        self._latest: dict[str, EntryFacts] = {}  # what each author reported of its latest round
         self._merges = 0
         self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
         self._trained = head_mark(self.set.heads)
         self._lock = threading.Lock()  # light and heavy methods run in two threads
         self._past = SnapshotReader(lambda: self.set, self._lock)
-        self.bridges = Bridges(lambda: self.set, self._lock)
+        self.bridges = Bridges(lambda: self.set, self._lock, tuning.bridge)
         self.correction = Correction(tuning.tau)
+        self.can = Capabilities(self, self, self, self if tuning.tau else None)
 
     # ---- the round ----
 
@@ -85,11 +90,14 @@ class DeltaSetPolicy:
                 weights = self._left_out.weights(self.set, block)
             yield block, weights
 
-    def correct(self, begun: Floats, now: Floats) -> bool:
-        """Heavy, at a step boundary of a round that started at `begun`: let in what came since. Both change in place.
+    def pace(self, members: int) -> Pace:
+        """What the run's settings say, or what suits a circle of this size."""
+        tuning, steps = self.author.tuning, self.set.steps
+        found = pace_for(steps / max(1, members), members)
+        authors = len({chain.peer for chain in self.set.heads})  # who left has done a part of the steps too
+        return Pace(tuning.interval or found.steps, tuning.rate or found.rate, steps // max(1, members, authors))
 
-        Whether anything had come; ValueError, and nothing changed, when the weights are not finite numbers.
-        """
+    def correct(self, begun: Floats, now: Floats) -> bool:
         with self._lock:
             mark = head_mark(self.set.heads)
         if mark == self._trained:
@@ -106,22 +114,6 @@ class DeltaSetPolicy:
         with self._lock:
             return self._left_out.weights(self.set)
 
-    def leave_out(self, peer: str) -> None:
-        """Heavy. Keep a peer's entries out of what this node trains, evaluates and exports; the set stays as it is."""
-        with self._lock:
-            self._left_out.begin(self.set, peer)
-            self._readout = self._left_out.weights(self.set)
-
-    def entries(self) -> list[Entry]:
-        """Those kept, as they are now."""
-        with self._lock:
-            return list(self.set.log)
-
-    @property
-    def left_out(self) -> frozenset[str]:
-        """Whom this node leaves out."""
-        return self._left_out.peers
-
     def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> Draft:
         with self._lock:
             now = head_mark(self.set.heads)
@@ -134,7 +126,7 @@ class DeltaSetPolicy:
                 return b""  # the weights have grown to the edge of the grid: nothing more is added
             if isinstance(draft, BridgeDraft):
                 known = draft.is_known(self.set.log)
-                return b"" if known else self._add_own(sign_bridge(self.author, self.set, draft))
+                return b"" if known else self._add_own(self.author.sign_bridge(draft, self.set))
             journal = self._add_own(self.author.sign(draft, self.set))
             self.author.published(draft)
             return journal
@@ -167,11 +159,11 @@ class DeltaSetPolicy:
 
     def _follow(self, change: Change) -> Change:
         self._left_out.follow(change, self.set)
-        self.told.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
+        self._latest.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
         scorer = self.author.scorer
         for entry in change.added:
             if scorer is not None and entry.peer != self.author.identity.peer_id:
-                scorer.hear(entry.facts.layers)
+                scorer.hear(entry.hint)
         return change
 
     # ---- exchange ----
@@ -179,11 +171,6 @@ class DeltaSetPolicy:
     def ask(self, partner: PeerId) -> bytes:
         with self._lock:
             return encode_deltas(question(self.set))
-
-    @property
-    def needs_snapshot(self) -> bool:
-        """Whether partners have gone on beyond what entries can bring, or our own weights are wrong."""
-        return self._behind.due or self.agreement.damaged
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
         asked = decode_deltas(request)
@@ -217,6 +204,53 @@ class DeltaSetPolicy:
         if theirs is not None:
             self.agreement.compare(partner, self.set.checksum, theirs)
 
+    # ---- sharing entries ----
+
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether partners have gone on beyond what entries can bring, or our own weights are wrong."""
+        return self._behind.due or self.agreement.damaged
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return SNAPSHOT_BYTES * self.set.rules.size
+
+    def heads(self) -> dict[PeerId, int]:
+        heads = self.set.heads
+        return {PeerId(chain.peer): heads[chain] for chain in sorted(heads)}
+
+    def latest(self, author: PeerId) -> EntryFacts | None:
+        return self._latest.get(author)
+
+    def digest(self) -> bytes:
+        return self.set.log.digest()
+
+    def same_as(self, answer: bytes) -> bool:
+        return decode_deltas(answer).digest == self.digest()
+
+    def begin_log(self, incarnation: int, lost_entries: bool) -> None:
+        self.author.incarnation = max(incarnation, self.author.incarnation + lost_entries)
+
+    # ---- whose work it is ----
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        return self._left_out.peers
+
+    def authors(self) -> set[str]:
+        return {chain.peer for chain in self.set.heads}
+
+    def shares(self, layout: WeightLayout) -> dict[str, dict[str, float]]:
+        with self._lock:
+            entries = list(self.set.log)
+        return shares(entries, self.set.rules, layout)
+
+    def leave_out(self, author: str) -> int:
+        with self._lock:
+            self._left_out.begin(self.set, author)
+            self._readout = self._left_out.weights(self.set)
+            return sum(entry.peer == author for entry in self.set.log)
+
     # ---- starting elsewhere, and again ----
 
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
@@ -230,7 +264,6 @@ class DeltaSetPolicy:
             self.agreement.look(*found)
 
     def arrive(self) -> None:
-        """Heavy. Go on from a member's entries, taken in from the genesis on, as from a snapshot."""
         author = self.author
         with self._lock:
             author.incarnation = max(author.incarnation, first_free_incarnation(self.set, author.identity.peer_id))
@@ -248,10 +281,6 @@ class DeltaSetPolicy:
             self._readout = self._left_out.weights(self.set)
 
     def move(self, deltas: DeltaSet, weights: Floats, incarnation: int) -> None:
-        """Light, between rounds. Go on in another circle (setcircle.py): the residual comes along, a new log begins.
-
-        `weights` are those of the set, which take a while to make.
-        """
         with self._lock:
             self.author.move(max(incarnation, first_free_incarnation(deltas, self.author.identity.peer_id)))
             self._left_out.move(deltas)

@@ -39,9 +39,6 @@ class DeltaSetOptions:
     importance: float = 0.0  # power of its learned importance; 0: left out
     layer_scores: float = 0.0  # power of the scores that partners tell of each layer; 0: none are told
     least_influence: float = 0.0  # of the mean; coordinates with less are not sent
-    layer_budget: float = (
-        0.0  # share of an entry dealt out to the layers by their size; 0: all goes where it is largest
-    )
     granularity: int = 0  # fine, hybrid, coarse, by rule, learned (deltas/granularity.py)
 
     @property
@@ -77,7 +74,6 @@ def tuning_of(settings: Mapping[str, float]) -> DeltaSetOptions:
         setting(settings, "importance", usual.importance, 0.0, 2.0),
         setting(settings, "layer_scores", usual.layer_scores, 0.0, 2.0),
         setting(settings, "least_influence", usual.least_influence, 0.0, 10.0),
-        setting(settings, "layer_budget", usual.layer_budget, 0.0, 1.0),
         int(granularity),
     )
 
@@ -102,8 +98,7 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
 def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
     """The set in arrays of our own, in the lineage they say; ValueError when they are not such."""
     try:
-        lineage = arrays["lineage"].tobytes() if "lineage" in arrays else rules.lineage
-        return _set_from(arrays, replace(rules, lineage=lineage))
+        return _set_from(arrays, replace(rules, lineage=arrays["lineage"].tobytes()))
     except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
         raise ValueError(f"not a delta set: {error!r:.120}") from None
 
@@ -114,8 +109,7 @@ def _set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaS
         raise ValueError("it does not fit this model")
     fresh = DeltaSet(rules, units)
     fresh.steps = int(arrays["steps"][0])
-    if "checksum" in arrays:
-        fresh.checksum = int(arrays["checksum"][0])  # what the entries made; damage since shows when it is compared
+    fresh.checksum = int(arrays["checksum"][0])  # what the entries made; damage since shows when it is compared
     ordered = {chain: tips[HASH_BYTES * place : HASH_BYTES * (place + 1)] for place, chain in enumerate(sorted(heads))}
     fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()))
     chains: dict[Chain, list[Entry]] = {}

@@ -108,9 +108,7 @@ class Steering:
         return {"steering": numbers, "steered": np.stack([self._begun, self._progress, own])}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from `state`; ValueError when it is damaged. One of before there was steering begins anew."""
-        if "steering" not in state:
-            return
+        """Go on from `state`; ValueError when it is damaged."""
         numbers, sampled = state["steering"], state["steered"]
         if numbers.shape != (6,) or sampled.shape not in ((3, 0), (3, len(self._places))):
             raise ValueError("the saved steering is of another model")

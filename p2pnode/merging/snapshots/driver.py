@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...circles.current import CurrentCircle
-from ...discovery.admission import Admission
 from ...discovery.services import Services
 from ...network.base import Payload
+from ...runtime.calls import JobCalls
 from ...wire.errors import NetworkDown, PeerError
 from ...wire.ids import PeerId, short
-from ...wire.messages import GetSnapshot, SnapshotRequest
 from ...wire.types import MAX_PLACE_BYTES, Seconds
-from ..deltaset.policy import DeltaSetPolicy
+from ..capabilities import SharesEntries
 from ..deltaset.snapshots import Unsuited
 from ..policy import Policy
 from .fetch import Fetching
+from .messages import GetSnapshot, SnapshotRequest
 from .offers import Offers
 from .outline import Assembly, Outline, Snapshot, SnapshotVerdict, judge
 
@@ -57,13 +57,12 @@ class _Found:
 class Snapshots:
     """One model's snapshots, both ways."""
 
-    def __init__(self, services: Services, admission: Admission, policy: Policy, own: CurrentCircle) -> None:
+    def __init__(self, services: Services, calls: JobCalls, policy: Policy, own: CurrentCircle) -> None:
         self._services = services
-        self._admission = admission
         self._policy = policy
         self._own = own
         self.offers = Offers(policy, services.seams)
-        self._fetching = Fetching(services.calls, admission, services.fault)
+        self._fetching = Fetching(calls, services.fault)
         self._max_size = 8 * len(policy.readout()) + _OVERHEAD
         self._assembly: Assembly | None = None  # of a snapshot that did not come whole
         self._mended = self._told = -MEND_PAUSE
@@ -72,7 +71,6 @@ class Snapshots:
 
     async def payload(self, peer: PeerId, request: SnapshotRequest) -> Payload:
         """What a newcomer asked for."""
-        self._admission.check(peer, request.run, request.model, request.proof)
         if isinstance(request, GetSnapshot):
             self._own.check(request.circle)
         return await self.offers.payload(request)
@@ -82,14 +80,14 @@ class Snapshots:
     async def catch_up(self, partners: list[PeerId]) -> None:
         """Take a snapshot when entries are not enough: too many are missing, or our own weights are wrong."""
         self.offers.forget_old()
-        policy, now = self._policy, self._services.seams.clock.monotonic()
-        if not isinstance(policy, DeltaSetPolicy):
+        entries, now = self._policy.can.entries, self._services.seams.clock.monotonic()
+        if entries is None:
             return
-        self._tell_of_mismatches(policy, now)
-        if not policy.needs_snapshot or not partners or now - self._mended < MEND_PAUSE:
+        self._tell_of_mismatches(entries, now)
+        if not entries.needs_snapshot or not partners or now - self._mended < MEND_PAUSE:
             return
         self._mended = now
-        damaged = policy.agreement.damaged
+        damaged = entries.agreement.damaged
         if damaged:
             text = "this node's weights are not what its entries make; taking those of others. "
             self._say(text + "If this comes again, check the machine's memory")
@@ -201,8 +199,8 @@ class Snapshots:
 
     # ---- saying ----
 
-    def _tell_of_mismatches(self, policy: DeltaSetPolicy, now: Seconds) -> None:
-        differs = sorted(policy.agreement.differs)
+    def _tell_of_mismatches(self, entries: SharesEntries, now: Seconds) -> None:
+        differs = sorted(entries.agreement.differs)
         if differs and now - self._told >= MEND_PAUSE:
             self._told = now
             who = " and ".join(map(short, differs))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ...discovery.admission import Admission
 from ...network.base import MemorySink, StreamLimits
-from ...runtime.calls import Calls
+from ...runtime.calls import JobCalls
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved
 from ...wire.ids import PeerId
-from ...wire.messages import GetChunks, GetKept, GetSnapshot
+from .messages import GetChunks, GetKept, GetSnapshot
 from .outline import Assembly, ChunkSink, Outline, decode_outline
 
 LARGE = 4 << 20  # bytes from which on several members are asked at once
@@ -24,9 +23,8 @@ _MAX_KEPT_BYTES = 1 << 20
 class Fetching:
     """Asks members for one model's snapshots. A member whose content is wrong is reported to `fault`."""
 
-    def __init__(self, calls: Calls, admission: Admission, fault: Callable[[PeerId, str], None]) -> None:
+    def __init__(self, calls: JobCalls, fault: Callable[[PeerId, str], None]) -> None:
         self._calls = calls
-        self._admission = admission
         self._fault = fault
 
     async def outline(self, peer: PeerId, max_size: int, circle: str, at: bytes = b"") -> Outline:
@@ -34,7 +32,7 @@ class Fetching:
         sink = MemorySink()
         limits = StreamLimits(_MAX_OUTLINE_BYTES)
         try:
-            await self._calls.fetch(peer, GetSnapshot(*self._who(peer), at, circle), sink, limits)
+            await self._calls.fetch(peer, GetSnapshot(at, circle), sink, limits)
             return decode_outline(sink.content(), max_size)
         except ValueError as error:
             self._fault(peer, f"snapshot: {error}")
@@ -59,7 +57,7 @@ class Fetching:
         sink = MemorySink()
         limits = StreamLimits(max(_MAX_KEPT_BYTES, outline.size // _MAX_KEPT_SHARE))
         try:
-            await self._calls.fetch(peer, GetKept(*self._who(peer), outline.name), sink, limits)
+            await self._calls.fetch(peer, GetKept(outline.name), sink, limits)
         except (PeerError, NetworkDown):
             return b""
         return sink.content()
@@ -82,8 +80,5 @@ class Fetching:
         outline = assembly.outline
         place = outline.place_of(span)
         limits = StreamLimits(place.stop - place.start, expected_digest=outline.digest(span))
-        request = GetChunks(*self._who(peer), outline.name, span.start, span.stop)
+        request = GetChunks(outline.name, span.start, span.stop)
         await self._calls.fetch(peer, request, ChunkSink(assembly, span), limits)
-
-    def _who(self, peer: PeerId) -> tuple[str, str, bytes]:
-        return self._admission.access.tag, self._admission.model, self._admission.proof(peer)

@@ -9,10 +9,9 @@ from ...network.base import Payload
 from ...runtime.seams import Seams
 from ...wire.bounded import keep_newest
 from ...wire.errors import PeerMisbehaved, PeerRefused
-from ...wire.messages import GetChunks, GetKept, SnapshotRequest
 from ...wire.types import Seconds
-from ..deltaset.policy import DeltaSetPolicy
 from ..policy import Policy
+from .messages import GetChunks, GetKept, SnapshotRequest
 from .outline import Outline, Snapshot, encode_outline, outline_of
 
 FRESH: Seconds = 5.0  # within which newcomers get the same snapshot: then members need make only one to confirm it
@@ -36,7 +35,7 @@ class Offers:
     def __init__(self, policy: Policy, seams: Seams) -> None:
         self._policy = policy
         self._seams = seams
-        self._compute = seams.background if isinstance(policy, DeltaSetPolicy) else seams.compute
+        self._compute = seams.background if policy.snapshots_in_background else seams.compute
         self._making = asyncio.Lock()
         self._offers: dict[bytes, _Offer] = {}  # the one used last is last
 

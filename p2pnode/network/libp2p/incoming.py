@@ -79,7 +79,7 @@ class Incoming:
             with self._calls.taken(peer):
                 return await self._answer(peer, request)
         except PeerRefused as refusal:
-            return encode_message(Refused(refusal.code, refusal.why))
+            return encode_message(Refused(refusal.code, refusal.reason))
 
     async def _answer(self, peer: PeerId, request: bytes) -> bytes:
         try:

@@ -11,35 +11,35 @@ from ...wire.types import Hash, PeerText, RunText, ShardText, Signature, decoded
 from .certificate import MAX_LEAP, Certificate, Term, check_certificate, check_offer, check_release
 
 MAX_BYTES = 4096
-Why = Annotated[str, msgspec.Meta(max_length=200)]
+Reason = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class HandoffMessage(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
-    """Base of all messages about a shard; the tag is the class name. All may be lost, doubled, late or reordered."""
+    """Base of all messages about a shard. All may be lost, doubled, late or reordered."""
 
 
-class Offer(HandoffMessage, frozen=True, tag="Offer"):
+class Offer(HandoffMessage, frozen=True, tag="offer"):
     """Take this shard: the giver's signature, the receiver's missing."""
 
     certificate: Certificate
 
 
-class Refusal(HandoffMessage, frozen=True, tag="Refusal"):
+class Refusal(HandoffMessage, frozen=True, tag="refusal"):
     """No, thank you. The giver stays holder."""
 
     run: RunText
     shard: ShardText
     term: Term
-    why: Why = ""
+    reason: Reason = ""
 
 
-class Certified(HandoffMessage, frozen=True, tag="Certified"):
+class Certified(HandoffMessage, frozen=True, tag="certified"):
     """The highest certificate I know: receipt to a giver, request to a keeper, news to anybody else."""
 
     certificate: Certificate
 
 
-class Kept(HandoffMessage, frozen=True, tag="Kept"):
+class Kept(HandoffMessage, frozen=True, tag="kept"):
     """To the holder: the bytes are on my disk, and stay there until you release me."""
 
     run: RunText
@@ -47,13 +47,13 @@ class Kept(HandoffMessage, frozen=True, tag="Kept"):
     certificate_id: Hash
 
 
-class MayDrop(HandoffMessage, frozen=True, tag="MayDrop"):
+class MayDrop(HandoffMessage, frozen=True, tag="may drop"):
     """To the holder: I have the bytes and am no longer named; may I drop them?"""
 
     certificate: Certificate
 
 
-class Release(HandoffMessage, frozen=True, tag="Release"):
+class Release(HandoffMessage, frozen=True, tag="release"):
     """The holder's word that every keeper named has the bytes, so `peer` need not."""
 
     certificate: Certificate

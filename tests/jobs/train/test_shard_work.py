@@ -83,7 +83,7 @@ class Shelves:
 
 def work(**more) -> ShardTraining:
     world = Seams(CLOCK, random.Random(1), MemoryStorage(), inline)
-    parts = SimpleNamespace(identity=ME, world=world, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
+    parts = SimpleNamespace(identity=ME, seams=world, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
     trainer = Trainer(ModelHost(Digits()), np.empty(0, np.int64))
     return ShardTraining(parts, Shelves(), trainer, Terms(1.0, 100, **more))  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from p2pnode.circles.messages import Bridge
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.config.until import Until
 from p2pnode.discovery.services import Services, make_services
@@ -24,6 +25,7 @@ from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.merging.messages import Exchanged
 from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
 from p2pnode.network.sim import SimSwarm
@@ -34,9 +36,10 @@ from p2pnode.storage.files import MemoryStorage
 from p2pnode.tasks.task import Samples, Task
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
+from p2pnode.wire.envelope import open_envelope, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.messages import Announcement, Bridge, Exchanged, encode_message
+from p2pnode.wire.messages import Announcement, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import RunAccess
 
@@ -254,11 +257,12 @@ def test_a_bridge_is_asked_drafted_published_and_on_disk() -> None:
         node = Node()
         news(node.model_host, node.other, 0.01)
 
-        async def answers(peer: str, request: Bridge, kind: type, timeout: float) -> Exchanged:
-            assert (peer, request.run, request.model) == (OTHER.peer_id, RUN.tag, "main")
-            return Exchanged(node.other.bridges.answer(request.body))
+        async def answers(peer: str, request: bytes, kind: type, timeout: float) -> Exchanged:
+            envelope = open_envelope(request)
+            assert (peer, envelope.run, envelope.job) == (OTHER.peer_id, RUN.tag, "main")
+            return Exchanged(node.other.bridges.answer(unseal(request, Bridge).body))
 
-        node.services.calls.ask = answers  # type: ignore[method-assign, assignment]
+        node.services.calls.call = answers  # type: ignore[method-assign, assignment]
         await node.learning.save()
         await node.learning.exchange_loop.bridging.ask(node.meet(), 1)
         await node.learning.keep()
@@ -282,7 +286,7 @@ def test_an_answer_that_is_nonsense_costs_standing() -> None:
         async def answers(*_: object) -> Exchanged:
             return Exchanged(b"\xff" * 50)
 
-        node.services.calls.ask = answers  # type: ignore[method-assign, assignment]
+        node.services.calls.call = answers  # type: ignore[method-assign, assignment]
         bridging = node.learning.exchange_loop.bridging
         await bridging.ask(node.meet(), 1)
         assert await bridging.draft() is None
@@ -291,15 +295,13 @@ def test_an_answer_that_is_nonsense_costs_standing() -> None:
     run_virtual(main())
 
 
-def test_who_asks_nonsense_or_for_another_run_is_refused() -> None:
+def test_who_asks_nonsense_is_refused() -> None:
     async def main() -> None:
         node = Node()
         with pytest.raises(PeerMisbehaved, match="malformed bridge"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
-        with pytest.raises(PeerRefused, match="unknown run"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge("another", "main", b"?"))
+            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(b"?"))
         with pytest.raises(PeerRefused, match="no bridges"):
-            await Node("gossip").learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", b"?"))
+            await Node("gossip").learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(b"?"))
 
     run_virtual(main())
 
@@ -314,13 +316,11 @@ def test_one_bridge_is_answered_at_a_time() -> None:
             await gate.wait()
             return work()
 
-        object.__setattr__(node.services.seams, "aside", background)
-        first = asyncio.ensure_future(
-            node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
-        )
+        object.__setattr__(node.services.seams, "background", background)
+        first = asyncio.ensure_future(node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(asked)))
         await asyncio.sleep(0)
         with pytest.raises(PeerRefused, match="one bridge at a time"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(RUN.tag, "main", asked))
+            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(asked))
         gate.set()
         assert (await first).body
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from p2pnode.circles.bridging import Bridging
 from p2pnode.circles.current import CurrentCircle
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.exchange import ExchangeLoop
 from p2pnode.jobs.train.options import Terms
@@ -17,6 +16,7 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
@@ -55,9 +55,9 @@ class Arriving(ExchangeLoop):
         world = Seams(SimClock(0.0), random.Random(1), MemoryStorage(), inline)
         self.services = make_services(NEWCOMER, world, SimSwarm(1).network(NEWCOMER.peer_id))
         world.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
-        admission = Admission(RUN, NEWCOMER.peer_id, "main")
+        calls = JobCalls(self.services.calls, RUN, NEWCOMER.peer_id, "main")
         train_progress = TrainProgress()
-        bridging = Bridging(self.services, admission, policy, bytes(32), train_progress)
+        bridging = Bridging(self.services, calls, policy, bytes(32), train_progress)
         super().__init__(self.services, RUN, policy, train_progress, CurrentCircle(), bridging, Terms(2.0, 8))
         self.members_by_id = {one.author.identity.peer_id: one for one in members}
         self.received: list[int] = []

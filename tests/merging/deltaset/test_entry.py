@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from chains import GENESIS, LINEAGE, RULES, chain, delta, entry
 
-from p2pnode.compression.codec import CODECS, RICE
+from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.quantise import quantise
 from p2pnode.merging.deltaset.entry import (
@@ -66,12 +66,12 @@ def test_the_norm_bound_is_exact() -> None:
     rules = rules_for("digits", LINEAGE, "layout", np.array([2, *[0] * 39], np.int32), norm_ratio=1.0)
     assert rules.max_norm_units == 2
     for value, fits in ((2, True), (-2, True), (3, False)):
-        payload = CODECS[RICE].encode(SparseDelta(40, np.array([5], np.uint32), np.array([value], np.int32)))
+        payload = encode_delta(SparseDelta(40, np.array([5], np.uint32), np.array([value], np.int32)))
         assert (check_entry(entry(0, None, 1, payload=payload), rules) == "") == fits
 
 
 def test_a_union_has_all_coordinates_and_an_update_may_not() -> None:
-    payload = CODECS[RICE].encode(dense_delta(quantise(GENESIS // 4, 4)))
+    payload = encode_delta(dense_delta(quantise(GENESIS // 4, 4)))
     assert check_entry(entry(0, None, 1, kind=UNION, other=b"o" * 32, payload=payload), RULES) == ""
     assert "at most 20" in check_entry(entry(0, None, 1, payload=payload), RULES)
     assert check_entry(entry(0, None, 1, kind=BRIDGE, other=b"o" * 32), RULES) == ""

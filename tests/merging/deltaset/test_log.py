@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from chains import AUTHORS, RULES, alike, chain, deliver, delta, entry, name, set_of
 
-from p2pnode.compression.codec import CODECS, RICE
+from p2pnode.compression.codec import encode_delta
 from p2pnode.merging.deltaset import log as log_module
 from p2pnode.merging.deltaset.entry import Entry, ForkProof, entry_id, prove, read_proof
 from p2pnode.merging.deltaset.heads import Span
@@ -99,7 +99,6 @@ BENT = {
     "discount": (0.0, "discount"),
     "group": (0, "circle of 0"),
     "steps": (10_001, "steps"),
-    "codec": (77, "codec"),
     "kind": (1, "which lineage"),
     "seq": (2, "only the first"),
     "previous": (b"p" * 32, "only the first"),
@@ -123,16 +122,16 @@ def test_numbers_that_are_none_are_refused(bad: float) -> None:
 
 
 def test_huge_norms_and_payloads_are_refused() -> None:
-    far = CODECS[RICE].encode(delta(1, 20, 1 << 29))
+    far = encode_delta(delta(1, 20, 1 << 29))
     assert "norm" in EntrySet(RULES).add(entry(0, None, 1, payload=far)).why
     assert "payload over" in EntrySet(RULES).add(entry(0, None, 1, payload=bytes(1 << 20))).why
-    many = CODECS[RICE].encode(delta(1, 25))
+    many = encode_delta(delta(1, 25))
     assert "at most 20" in EntrySet(RULES).add(entry(0, None, 1, payload=many)).why
 
 
 def test_no_signed_field_can_be_changed() -> None:
     whole = entry(0, None, 1)
-    changes = {"steps": 11, "gamma": 2.0, "group": 3, "payload": CODECS[RICE].encode(delta(2)), "incarnation": 1}
+    changes = {"steps": 11, "gamma": 2.0, "group": 3, "payload": encode_delta(delta(2)), "incarnation": 1}
     for field, value in changes.items():
         bent = msgspec.structs.replace(whole, **{field: value})
         assert EntrySet(RULES).add(bent).why == "signature does not fit"
@@ -197,7 +196,7 @@ def test_retention_keeps_enough_for_stragglers_and_ones_own_until_two_have_it() 
 
 
 def test_a_bad_entry_ends_its_chain_and_nothing_else() -> None:
-    far = entry(0, CHAIN[1], 1, payload=CODECS[RICE].encode(delta(1, 20, 1 << 29)))
+    far = entry(0, CHAIN[1], 1, payload=encode_delta(delta(1, 20, 1 << 29)))
     after = chain(0, 2, seed=12, after=far)
     deltas = set_of([*CHAIN[:2], far, *after, *chain(1, 2)])
     assert alike(deltas, set_of([*CHAIN[:2], *chain(1, 2)]))

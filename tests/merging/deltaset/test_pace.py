@@ -7,7 +7,7 @@ import pytest
 
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
-from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, Pace, pace_for, pace_of
+from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, Pace, pace_for
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
@@ -53,13 +53,13 @@ def test_the_circles_steps_count_not_ones_own() -> None:
     joiner = policy()
     assert isinstance(joiner, DeltaSetPolicy)
     joiner.set.steps = 4000
-    assert pace_of(joiner, 4).steps == 50
-    assert pace_of(joiner, 4).at == 1000, "and where its schedule is"
+    assert joiner.pace(4).steps == 50
+    assert joiner.pace(4).at == 1000, "and where its schedule is"
 
 
 def test_a_run_may_say_otherwise() -> None:
-    assert pace_of(policy(rate=1.5, interval=30), 9) == Pace(30, 1.5)
-    assert pace_of(policy("average"), 9) == Pace()
+    assert policy(rate=1.5, interval=30).pace(9) == Pace(30, 1.5)
+    assert policy("average").pace(9) == Pace()
 
 
 def sent(member: Policy, budget: int | None) -> int:

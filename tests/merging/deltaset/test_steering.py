@@ -137,12 +137,6 @@ def test_a_damaged_state_is_refused(damage: str) -> None:
         Steering(SIZE).restore({"steering": numbers, "steered": sampled})
 
 
-def test_a_state_of_before_begins_anew() -> None:
-    steering = Steering(SIZE)
-    steering.restore({})
-    assert steering.gamma == 1.0
-
-
 def test_what_comes_in_is_shared_out_among_the_others() -> None:
     steering = Steering(SIZE)
     assert steering.density(1) == steering.density(2) == BEGIN

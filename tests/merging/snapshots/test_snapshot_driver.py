@@ -14,7 +14,6 @@ import pytest
 
 from p2pnode.circles.current import CurrentCircle
 from p2pnode.compression.weights import Units
-from p2pnode.discovery.admission import Admission
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.prepare import catch_up
 from p2pnode.merging.deltaset.entry import encode_entry
@@ -22,25 +21,20 @@ from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas, push
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.merging.snapshots.driver import Snapshots
+from p2pnode.merging.snapshots.messages import GetChunks, GetKept, GetSnapshot, SnapshotRequest
 from p2pnode.merging.snapshots.outline import CHUNK_BYTES, Snapshot, outline_of
 from p2pnode.network.base import Payload
 from p2pnode.network.sim import Links, SimNetwork, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
+from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.events import Events
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.addresses import Address
+from p2pnode.wire.envelope import seal, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import (
-    AnyStreamRequest,
-    GetChunks,
-    GetKept,
-    GetSnapshot,
-    decode_stream_request,
-    encode_message,
-)
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import NodeEvent
 
@@ -66,9 +60,10 @@ class Member:
         self.services = make_services(self.identity, world, self.network)
         self.events: list[NodeEvent] = []
         self.services.events.listen(self.events.append)
-        self.snapshots = Snapshots(self.services, Admission(RUN, self.peer, "main"), self.policy, CurrentCircle())
-        self.served: list[AnyStreamRequest] = []
-        self.bend: Callable[[AnyStreamRequest, Payload], Payload] = lambda request, payload: payload
+        calls = JobCalls(self.services.calls, RUN, self.peer, "main")
+        self.snapshots = Snapshots(self.services, calls, self.policy, CurrentCircle())
+        self.served: list[SnapshotRequest] = []
+        self.bend: Callable[[SnapshotRequest, Payload], Payload] = lambda request, payload: payload
 
     @property
     def peer(self) -> PeerId:
@@ -98,7 +93,7 @@ class Member:
         raise PeerRefused("no", "calls are not part of this")
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        message = decode_stream_request(request)
+        message = unseal(request, GetSnapshot, GetChunks, GetKept)
         self.served.append(message)
         return self.bend(message, await self.snapshots.payload(peer, message))
 
@@ -251,7 +246,7 @@ def test_a_wrong_chunk_costs_its_sender_standing_and_comes_from_elsewhere() -> N
         first, second, _, newcomer = swarm.members
         busy(swarm)
 
-        def bend(request: AnyStreamRequest, payload: Payload) -> Payload:
+        def bend(request: SnapshotRequest, payload: Payload) -> Payload:
             if not isinstance(request, GetChunks):
                 return payload
             spoiled = bytearray(payload.read(0, payload.size))
@@ -418,7 +413,7 @@ def test_damage_in_memory_is_found_by_oneself_and_mended_by_others() -> None:
         third.policy.merge()
         assert third.policy.agreement.damaged
         with pytest.raises(PeerRefused):
-            await third.payload(first.peer, encode_message(GetSnapshot(RUN.tag, "main", b"")))
+            await third.payload(first.peer, seal(GetSnapshot()))
         await third.snapshots.catch_up([first.peer, second.peer])
         assert alike(third, first)
         assert not third.policy.needs_snapshot
@@ -459,24 +454,19 @@ def test_nonsense_requests_are_refused() -> None:
         first.publish(1)
         given = first.policy.snapshot()
         assert given is not None
-        await first.snapshots.payload(newcomer.peer, GetSnapshot(RUN.tag, "main", b""))
+        await first.snapshots.payload(newcomer.peer, GetSnapshot())
         name = outline_of(Snapshot(given.place, given.content)).name
-        whole = await first.snapshots.payload(newcomer.peer, GetChunks(RUN.tag, "main", b"", name, 0, 1))
+        whole = await first.snapshots.payload(newcomer.peer, GetChunks(name, 0, 1))
         assert whole.size == 4 * SMALL
         for bad in (
-            GetChunks(RUN.tag, "main", b"", name, 0, 2),
-            GetChunks(RUN.tag, "main", b"", name, 1, 1),
-            GetSnapshot(RUN.tag, "main", b"", b"nowhere"),
+            GetChunks(name, 0, 2),
+            GetChunks(name, 1, 1),
+            GetSnapshot(b"nowhere"),
         ):
             with pytest.raises(PeerMisbehaved):
                 await first.snapshots.payload(newcomer.peer, bad)
-        for refused in (
-            GetKept(RUN.tag, "main", b"", b"x" * 16),
-            GetKept(RUN.tag, "another", b"", name),
-            GetSnapshot("another", "main", b""),
-        ):
-            with pytest.raises(PeerRefused):
-                await first.snapshots.payload(newcomer.peer, refused)
+        with pytest.raises(PeerRefused):
+            await first.snapshots.payload(newcomer.peer, GetKept(b"x" * 16))
 
     in_swarm(2, SMALL, test)
 
@@ -488,7 +478,7 @@ def test_what_nobody_fetches_any_more_is_forgotten() -> None:
         assert await swarm.join(0)
         name = first.policy.snapshot()
         assert name is not None
-        request = GetKept(RUN.tag, "main", b"", outline_of(Snapshot(name.place, name.content)).name)
+        request = GetKept(outline_of(Snapshot(name.place, name.content)).name)
         await first.snapshots.payload(newcomer.peer, request)
         await asyncio.sleep(61.0)
         await first.snapshots.catch_up([])

@@ -1,0 +1,141 @@
+"""What a merge policy can do beyond the contract of policy.py.
+
+Every policy carries one frozen `Capabilities` record. A capability that is None is one the policy does not have: the
+node asks for the capability it needs and never for the policy's type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..compression.weights import Floats, WeightLayout
+from ..wire.ids import PeerId
+from .deltaset.agreement import Agreement
+from .deltaset.bridges import Bridges
+from .deltaset.correction import Correction
+from .deltaset.entry import EntryFacts
+from .deltaset.set import DeltaSet
+from .snapshots.outline import Snapshot
+
+
+class SharesEntries(Protocol):
+    """Members share a log of entries, so that everybody gets everybody's work and equal logs mean equal weights."""
+
+    @property
+    def agreement(self) -> Agreement:
+        """What comparing weights with partners has shown so far."""
+        ...
+
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether entries alone no longer bring this node up to date."""
+        ...
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """The size of a snapshot's content: catching up by entries is worthwhile as long as they are smaller."""
+        ...
+
+    def heads(self) -> dict[PeerId, int]:
+        """The number of the newest known entry of each author, in its newest incarnation."""
+        ...
+
+    def latest(self, author: PeerId) -> EntryFacts | None:
+        """What an author reported of its latest round; None when nothing is known."""
+        ...
+
+    def digest(self) -> bytes:
+        """Light. Equal at two nodes exactly when they know the same entries."""
+        ...
+
+    def same_as(self, answer: bytes) -> bool:
+        """Light. Whether the partner that gave this answer knows the same entries as this node."""
+        ...
+
+    def arrive(self) -> None:
+        """Heavy. Go on from a member's entries, taken in from the genesis on, as from a snapshot."""
+        ...
+
+    def begin_log(self, incarnation: int, lost_entries: bool) -> None:
+        """Publish under a new log from now on: at least this incarnation, and the next one where entries were lost."""
+        ...
+
+
+class TracesAuthors(Protocol):
+    """It is known whose work is in the weights, and an author's part can be left out again."""
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The authors that this node leaves out."""
+        ...
+
+    def authors(self) -> set[str]:
+        """Everybody of whom entries are known."""
+        ...
+
+    def shares(self, layout: WeightLayout) -> dict[str, dict[str, float]]:
+        """Heavy. Each author's share of what the kept entries added to each layer."""
+        ...
+
+    def leave_out(self, author: str) -> int:
+        """Heavy. Keep an author's entries out of what this node trains, evaluates and exports; returns how many.
+
+        The shared log stays as it is.
+        """
+        ...
+
+
+class FormsCircles(Protocol):
+    """A circle shares one delta set; a node can split off, follow a split, and go on in another circle."""
+
+    @property
+    def set(self) -> DeltaSet:
+        """The set of the current circle."""
+        ...
+
+    @property
+    def bridges(self) -> Bridges:
+        """Comparing weights with other circles."""
+        ...
+
+    def weights(self) -> Floats:
+        """Light. The shared weights now."""
+        ...
+
+    def snapshot(self, at: bytes = b"") -> Snapshot | None:
+        """Heavy. As in `Policy`."""
+        ...
+
+    def move(self, deltas: DeltaSet, weights: Floats, incarnation: int) -> None:
+        """Light, between rounds. Go on in another circle: the residual comes along, a new log begins.
+
+        `weights` are those of the set, which take a while to compute.
+        """
+        ...
+
+
+class LetsInEntries(Protocol):
+    """Entries that arrive during a round can be let in between its local steps."""
+
+    @property
+    def correction(self) -> Correction:
+        """How often that happened, and what became of the steps done meanwhile."""
+        ...
+
+    def correct(self, begun: Floats, now: Floats) -> bool:
+        """Heavy, at a step boundary of a round that started at `begun`: let in what came since. Both change in place.
+
+        Returns whether anything had come; ValueError, and nothing changed, when the weights are not finite numbers.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What one policy can do. The capabilities of one policy share its state and its lock."""
+
+    entries: SharesEntries | None = None
+    authors: TracesAuthors | None = None
+    circles: FormsCircles | None = None
+    corrections: LetsInEntries | None = None
