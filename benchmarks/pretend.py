@@ -21,6 +21,7 @@ from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import (
     MAIN_JOB,
+    Condition,
     ExchangeRow,
     Guest,
     JobState,
@@ -67,7 +68,8 @@ class PretendNode:
         self.left = False
         self.guest = Guest()
         self.events = [NodeEvent(self._start, "joined", "joined run 'run of quiet-otter-07'")]
-        self.condition, self.reason = "connected", f"connected: {peers} peers here"
+        self.condition: Condition = "connected"
+        self.reason = f"connected: {peers} peers here"
         self.asked: list[str] = []
         self._given = names
         self.jobs = jobs
