@@ -44,7 +44,7 @@ def _export_saved(config: Config, target: Path, ema: bool) -> str:
     from ..jobs.train.export import as_safetensors, exported, write_export
     from ..jobs.train.plan import follow_plan, open_model_host
     from ..jobs.train.prepare import fresh_policy
-    from ..storage.checkpoints import Progress
+    from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
     from .start import task_choice
 
@@ -53,7 +53,7 @@ def _export_saved(config: Config, target: Path, ema: bool) -> str:
     data_dir = open_data_dir(config.data_dir)
     try:
         policy = fresh_policy(plan, model_host, data_dir.identity())
-        saved = Progress(data_dir.storage, f"runs/{run}/{MODEL}").load()
+        saved = CheckpointStore(data_dir.storage, f"runs/{run}/{MODEL}").load()
         if saved is None:
             raise LocalProblem(f"nothing that was learned is saved in {config.data_dir}; run the node first")
         policy.restore(*saved)

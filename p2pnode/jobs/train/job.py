@@ -30,7 +30,7 @@ from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout
 from ...similarity.messages import SwapNeighbours
-from ...storage.checkpoints import Progress
+from ...storage.checkpoints import CheckpointStore
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
 from ...training.fingerprinter import Fingerprinter
@@ -98,7 +98,7 @@ class TrainJob:
         )
         self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
         now = services.seams.clock.monotonic()
-        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
+        progress = CheckpointStore(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
         self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, own, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
         if policy.can.circles is not None and not terms.circle:
