@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.nearest_views import share_moved
+from benchmarks.common import Figures
+from benchmarks.neighbours_views import share_moved
 from benchmarks.partners_rules import ALONE, Choosing, Rule, draw_circles, fingerprint, first_fingerprints
 from benchmarks.virtualpeers import Plan, VirtualPeers
 from p2pnode.compression.weights import Floats
@@ -26,8 +27,6 @@ from p2pnode.wire.ids import PeerId
 CLASSES = 10
 CIRCLE = 8
 GOSSIP_RATE = 2.5  # times the task's learning rate: what a circle of eight makes of it by itself
-
-Figures = dict[str, float | int | str]
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ has means over seeds of what the default gains.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from benchmarks.common import Figures, progress
+from benchmarks.common import Figures, Report, need_fashion_mnist, progress, run, words
 from benchmarks.shards_swarm import Plan, Row, Swarm
+from p2pnode.wire.errors import UsageError
 
 DEFAULT = "combined"
 MERGES = ("gossip", "deltaset")
@@ -175,15 +175,10 @@ def difference(rows: list[Row], what: str, one: Cell, other: Cell) -> Iterator[f
         yield round(float(np.mean(both)), 2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.shards")
-    parser.add_argument("--json", action="store_true", help="one JSON line on stdout")
-    parser.add_argument("--quick", action="store_true", help="short runs of the default and of no data")
-    parser.add_argument("--seeds", type=int, default=3, help="of the headline rows")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(GROUPS), help=", ".join(GROUPS))
-    arguments = parser.parse_args()
+def measure(arguments: argparse.Namespace) -> Report:
     if set(arguments.only) - set(GROUPS):
-        parser.error(f"--only takes some of {', '.join(GROUPS)}")
+        raise UsageError(f"--only takes some of {', '.join(GROUPS)}")
+    need_fashion_mnist()
     torch.set_num_threads(1)
     table = Table()
     if arguments.quick:
@@ -192,15 +187,14 @@ def main() -> None:
     else:
         for group in arguments.only:
             globals()[group](table, arguments.seeds)
-    summary = gains(table.rows)
-    if arguments.json:
-        print(json.dumps({"benchmark": "shards", "quick": arguments.quick, **summary, "rows": table.rows}))
-        return
-    print("  ".join(f"{key:>14}" for key in table.rows[0]))
-    for row in table.rows:
-        print("  ".join(f"{value!s:>14}" for value in row.values()))
-    for figure, value in summary.items():
-        print(f"{figure:<44} {value}")
+    return Report(gains(table.rows), [{**row} for row in table.rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=3, help="of the headline rows")
+    parser.add_argument("--only", type=words, default=list(GROUPS), help=", ".join(GROUPS))
+    run("shards", measure, parser)
 
 
 if __name__ == "__main__":

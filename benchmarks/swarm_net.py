@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from benchmarks.swarm_relay import DEVICE
+from p2pnode.wire.errors import LocalProblem
 
 LIMIT = 20.0  # seconds for one command
 MTU = 9000  # fewer packets for the relay, which shares the cores with those it serves
@@ -30,8 +31,8 @@ print(min(knock() for _ in range(5)))
 """
 
 
-class NoNamespaces(Exception):
-    """This system does not let us make namespaces; says why."""
+class NoNamespaces(LocalProblem):
+    """This system does not allow network namespaces; the message says why."""
 
 
 class Links:

@@ -18,11 +18,12 @@ from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import DiskStorage
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
-from p2pnode.wire.ids import Identity
+from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.run import TrainPlan, read_manifest
 
 CHUNK = 100  # local steps of the lonely training at a time
 PAUSE = 0.05
+NOBODY = PeerId("")  # an exchange on disk has no peer to remember
 
 
 class Alone:
@@ -92,8 +93,9 @@ def close_the_books(policies: list[DeltaSetPolicy]) -> None:
     for one in policies:
         for other in policies:
             if one is not other:
-                asked = one.ask("")
-                other.take("", one.take("", other.answer("", asked)) or one.answer("", other.ask("")))
+                asked = one.ask(NOBODY)
+                push = one.take(NOBODY, other.answer(NOBODY, asked)) or one.answer(NOBODY, other.ask(NOBODY))
+                other.take(NOBODY, push)
     if any(policy.set.log.exclusions for policy in policies):
         raise Failed("a node's log was left out: it contradicted itself")
     if len({policy.set.log.digest() for policy in policies}) > 1:

@@ -1,7 +1,7 @@
 """Weights as one vector: where each parameter lies in it, and the fixed-point grid on which nodes add.
 
 A node's model becomes a float32 vector (`read_weights`). What nodes share lives on a grid of int32 multiples of `UNIT`,
-so that sums are exact and equal sets of deltas give bit-equal weights on every machine (docs/design.md, the delta set).
+so that sums are exact and equal sets of deltas give bit-equal weights on every machine (docs/concepts.md).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MAX_SIZE = 1 << 31  # parameters; indices fit 32 bits with room to spare
 BLOCK = 1 << 18  # coordinates handled at a time where temporary copies of a whole vector would cost too much
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Units = npt.NDArray[np.int32]
 
 

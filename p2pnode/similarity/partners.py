@@ -52,7 +52,7 @@ RANGES: Mapping[str, tuple[float, float]] = {  # what a run's plan may set, what
     "patience": (1.0, 1e6),
     "fairness": (0.0, 10.0),
     "link": (0.0, 10.0),
-    "standing": (0.0, 10.0),
+    "reputation": (0.0, 10.0),
     "similarity": (-10.0, 10.0),
 }
 

@@ -293,20 +293,17 @@ def test_a_schedule_may_be_a_list():
     assert str(schedule) == "22:00-07:00,12:00-13:00"
 
 
-@pytest.mark.parametrize(
-    ("key", "wrong"),
-    [
-        *(
-            ("max-upload", raw)
-            for raw in ("", "fast", "-1", "0", "31999", "1k", "2X", "nan", "inf", "9999T", True, [], 2.5)
-        ),
-        *(("max-download", raw) for raw in ("5", "1kk", {})),
-        *(("max-cpu", raw) for raw in ("", "half", "0", "0%", "101%", "50", "-1", "nan", True, [])),
-        *(("schedule", raw) for raw in ("", "night", "22-7", "22:00-22:00", 22, [22], {})),
-        *(("pause-on-battery", raw) for raw in ("maybe", 3)),
-        *(("idle-only", raw) for raw in ("maybe", 3)),
-    ],
-)
+WRONG: dict[str, tuple[object, ...]] = {
+    "max-upload": ("", "fast", "-1", "0", "31999", "1k", "2X", "nan", "inf", "9999T", True, [], 2.5),
+    "max-download": ("5", "1kk", {}),
+    "max-cpu": ("", "half", "0", "0%", "101%", "50", "-1", "nan", True, []),
+    "schedule": ("", "night", "22-7", "22:00-22:00", 22, [22], {}),
+    "pause-on-battery": ("maybe", 3),
+    "idle-only": ("maybe", 3),
+}
+
+
+@pytest.mark.parametrize(("key", "wrong"), [(key, raw) for key, values in WRONG.items() for raw in values])
 def test_a_limit_that_cannot_be_is_one_clear_line(key, wrong):
     assert problem(toml={key: wrong}).startswith(f"config.toml: {key}: ")
     assert len(problem(toml={key: wrong})) < 200

@@ -79,7 +79,7 @@ async def main(options: dict[str, Any]) -> None:
     data_dir = Path(options.pop("data_dir"))
     data_dir.mkdir(parents=True, exist_ok=True)
     (data_dir / "key").write_bytes(identity.to_key_file())
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     network = HivemindNetwork(identity, NetworkOptions(data_dir=data_dir, key_file=data_dir / "key", **given))
     await network.start(Echo())
     say({"peer": identity.peer_id})

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ def door(tmp_path: Path) -> Iterator[Opener]:
         one.stop()
 
 
+def sees(one: Door, other: str) -> bool:
+    return other in one.peers()
+
+
 def meeting_point(door: Opener, *arguments: str) -> Door:
     return door("meeting", argv=[sys.executable, "-m", "bootstrap", *arguments])
 
@@ -43,7 +48,7 @@ def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(door: O
     ann = door("ann", "--name", "ann", "--found", "--bootstrap", address)
     bob = door("bob", argv=[*pasted(ann.invite()), "--name", "bob"])
     for one, other in ((ann, "bob"), (bob, "ann"), (ann, "meeting"), (bob, "meeting"), (meeting, "ann")):
-        wait_for(f"{one.data_dir.name} sees {other}", lambda one=one, other=other: other in one.peers(), 60)
+        wait_for(f"{one.data_dir.name} sees {other}", partial(sees, one, other), 60)
     assert ann.status()["run"] == bob.status()["run"] != ""
     status = meeting.status()
     assert (status["role"], status["run"], status["invite"]) == ("bootstrap", "", "")

@@ -36,8 +36,12 @@ def test_timers_fire_at_their_time_and_in_the_order_they_were_set() -> None:
     async def main() -> list[tuple[float, str]]:
         fired: list[tuple[float, str]] = []
         loop = asyncio.get_running_loop()
+
+        def fire(name: str) -> None:
+            fired.append((now(), name))
+
         for name, delay in (("c", 2.0), ("a", 1.0), ("d", 2.0), ("b", 1.0), ("e", 2.0)):
-            loop.call_later(delay, lambda name=name: fired.append((now(), name)))
+            loop.call_later(delay, fire, name)
         await asyncio.sleep(3)
         return fired
 

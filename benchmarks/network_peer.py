@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -95,7 +96,7 @@ async def contact_all(network: Network, addresses: Iterable[str]) -> None:
         await network.contact(parse_address(address), 10.0)
 
 
-async def serve_raw() -> tuple[object, str]:
+async def serve_raw() -> tuple[Any, str]:
     """hivemind's own raw stream and unary call, from a daemon of its own: the baseline."""
     from google.protobuf.wrappers_pb2 import BytesValue
     from hivemind.p2p import P2P
@@ -147,7 +148,7 @@ async def main(storers: int, peers: int) -> None:
     print(json.dumps({"ours": addresses, "raw": raw_address, "tcp": await serve_tcp()}), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await asyncio.gather(*(network.close() for network, _ in nodes))
-    await raw.shutdown()  # type: ignore[attr-defined]
+    await raw.shutdown()
 
 
 if __name__ == "__main__":
