@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from p2pnode.config.split import Split, parse_split
 from p2pnode.shards.shard import Shard, ShardId
-from p2pnode.shards.split import Split, claimed, owner, parse_split, split_rows
+from p2pnode.shards.split import claimed, owner, split_rows
 from p2pnode.wire.errors import UsageError
 
 SHARDS = [Shard(ShardId(f"shard{number}"), np.arange(3)) for number in range(400)]

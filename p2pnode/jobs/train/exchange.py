@@ -24,7 +24,7 @@ from ...wire.ids import PeerId
 from ...wire.records import SignedRecord
 from ...wire.run import RunAccess
 from ...wire.types import Seconds
-from .options import Terms
+from .options import TrainSetup
 
 MODEL = "main"  # logs and stores are keyed by model: a node may later train several
 PATIENCE: Seconds = 0.5  # with a partner that does not answer, before the next is asked
@@ -44,7 +44,7 @@ class ExchangeLoop:
         train_progress: TrainProgress,
         own: CurrentCircle,
         bridging: Bridging,
-        terms: Terms,
+        setup: TrainSetup,
     ) -> None:
         self._services = services
         self._access = access
@@ -54,7 +54,7 @@ class ExchangeLoop:
         self.snapshots = Snapshots(services, self.calls, policy, own)
         self.own = own
         self.bridging = bridging
-        self.likeness = PeerSimilarity(services, self.calls, terms.aim, terms.partners)
+        self.likeness = PeerSimilarity(services, self.calls, setup.plan.aim, setup.partners)
         self.link = LinkRate()
         self.age: Callable[[], float] = float  # of the run, in rounds
         self.own_record: Callable[[], SignedRecord | None] = lambda: None

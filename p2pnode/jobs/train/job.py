@@ -15,7 +15,7 @@ from ...circles.current import CurrentCircle
 from ...circles.driver import CircleDriver
 from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
-from ...config.until import THRESHOLD, Monitor, reached
+from ...config.until import THRESHOLD
 from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
@@ -36,7 +36,7 @@ from ...training.evaluation import Evaluating
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost
 from ...training.newcomer_probe import NewcomerProbe
-from ...training.progress import TrainProgress
+from ...training.progress import Monitor, TrainProgress, reached
 from ...training.rounds import lam_for, local_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
@@ -48,7 +48,7 @@ from .checkpoints import Checkpoints
 from .exchange import MODEL, ExchangeLoop
 from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
-from .options import Terms, own_seed
+from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
 from .shard_work import ShardTraining
 from .status import learning_status
@@ -65,9 +65,10 @@ class TrainJob:
     """One model of one run at one node."""
 
     def __init__(
-        self, services: Services, access: RunAccess, model_host: ModelHost, policy: Policy, terms: Terms
+        self, services: Services, access: RunAccess, model_host: ModelHost, policy: Policy, setup: TrainSetup
     ) -> None:
-        until = terms.until
+        options, round_seconds = setup.options, setup.plan.round_seconds
+        until = options.until
         threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
         self.model_host = model_host
@@ -75,13 +76,13 @@ class TrainJob:
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
         calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
-        bridging = Bridging(services, calls, policy, terms.genesis, self.train_progress)
-        own = CurrentCircle(terms.circle)
-        self.exchange_loop = ExchangeLoop(services, access, policy, self.train_progress, own, bridging, terms)
+        bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress)
+        own = CurrentCircle(options.circle)
+        self.exchange_loop = ExchangeLoop(services, access, policy, self.train_progress, own, bridging, setup)
         self.exchange_loop.age = self._age
         self.likeness = self.exchange_loop.likeness
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
-        room = None if terms.max_disk is None else terms.max_disk // 2
+        room = None if options.max_disk is None else options.max_disk // 2
         self.shard_driver = ShardDriver(services, calls, layout, self.exchange_loop.run_members, room)
         self.fingerprints: Fingerprinter | None = None
         self.trainer = Trainer(
@@ -89,33 +90,33 @@ class TrainJob:
         )
         self.trainer.brake = services.limiter.brake
         self._services = services
-        self._terms = terms
-        self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
+        self._setup = setup
+        self.work = ShardTraining(services, self.shard_driver, self.trainer, setup)
         self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.exchange_loop.link)
-        at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
+        at_home = SwapRules(not options.no_model_swaps, setup.stays_home, setup.rows is not None)
         self.model_swap = ModelSwap(
             services, calls, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
         )
         self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
         now = services.seams.clock.monotonic()
-        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
+        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
         self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, own, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
-        if policy.can.circles is not None and not terms.circle:
+        if policy.can.circles is not None and not options.circle:
             self.circle_driver = CircleDriver(
                 services,
                 self.exchange_loop,
                 policy.can.circles,
-                terms.genesis,
+                setup.genesis,
                 self.train_progress,
                 self.trainer,
                 self._checkpoints,
             )
         self.routes = self._routes()
-        self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
+        self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
-        self._round_steps = RoundSteps(services.seams, policy, self.trainer, terms.round_seconds)
+        self._round_steps = RoundSteps(services.seams, policy, self.trainer, round_seconds)
 
     # ---- life ----
 
@@ -165,7 +166,7 @@ class TrainJob:
 
     async def _keep_training(self) -> str:
         """Round after round; returns why when the user's goal is reached."""
-        clock, until = self._services.seams.clock, self._terms.until
+        clock, until = self._services.seams.clock, self._setup.options.until
         while True:
             await self._services.limiter.free()
             begun = clock.monotonic()
@@ -177,7 +178,7 @@ class TrainJob:
                 await self._change_circle()
                 shortest = SHORTEST_ROUND
             else:
-                shortest = self._terms.round_seconds  # others hold all shards; one falls to us when they leave
+                shortest = self._setup.plan.round_seconds  # others hold all shards; one falls to us when they leave
             why = "" if until is None else reached(until, self.train_progress.reached(clock.monotonic()))
             if why:
                 return why
@@ -194,14 +195,14 @@ class TrainJob:
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
 
     async def _round(self) -> None:
-        seams, most = self._services.seams, self._terms.max_steps
-        lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
+        seams, most = self._services.seams, self._setup.plan.max_steps
+        lam = lam_for(self.trainer.speed, self._setup.plan.round_seconds, most) if self.trainer.speed else FIRST_STEPS
         peers = len(self.exchange_loop.circle()) + 1
         pace = self.policy.pace(peers)
         steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
         begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
-        budget = self.exchange_loop.link.budget(self._terms.round_seconds, peers)
+        budget = self.exchange_loop.link.budget(self._setup.plan.round_seconds, peers)
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.come_home(result.weights)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
@@ -240,11 +241,11 @@ class TrainJob:
 
     def newcomer_probe(self) -> NewcomerProbe:
         """For a newcomer that must choose a circle."""
-        return NewcomerProbe(self._services, self.trainer, self.fingerprints, self._terms.round_seconds)
+        return NewcomerProbe(self._services, self.trainer, self.fingerprints, self._setup.plan.round_seconds)
 
     def _age(self) -> float:
         """Of the run, in rounds."""
-        return (self._services.clock.now() - self._terms.created) / self._terms.round_seconds
+        return (self._services.clock.now() - self._setup.created) / self._setup.plan.round_seconds
 
     def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
@@ -327,4 +328,4 @@ class TrainJob:
         return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
     def status(self) -> TrainStatus:
-        return learning_status(self, self.exchange_loop.own.name, self._terms.aim, self._services.identity.peer_id)
+        return learning_status(self, self.exchange_loop.own.name, self._setup.plan.aim, self._services.identity.peer_id)

@@ -21,7 +21,7 @@ from ...shards.visits import VisitHistory, latest_by_model, with_visit
 from ...training.pool import Indices
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, UsageError
-from .options import Terms
+from .options import TrainSetup
 
 VISIT_ROUNDS = 8  # of training on a shard before that is told as a visit
 VISITS_AT_ONCE = 4
@@ -31,14 +31,14 @@ LEAST_SEEN = 0.8  # of a shard's samples, for a visit
 class ShardTraining:
     """Contract: `start` before anything else. What is called `heavy` runs in the compute thread."""
 
-    def __init__(self, services: Services, shard_driver: ShardDriver, trainer: Trainer, terms: Terms) -> None:
+    def __init__(self, services: Services, shard_driver: ShardDriver, trainer: Trainer, setup: TrainSetup) -> None:
         self.received_bytes = 0
         self.taught: list[float] = []  # of shards received lately: what our model did not know of them
         self.shipped: dict[str, str] = {}  # why a shard was last sent
         self._services = services
         self._shard_driver = shard_driver
         self._trainer = trainer
-        self._terms = terms
+        self._setup = setup
         self.dealt: list[Shard] = []  # to this node, of what every node can make
         self._dealt: list[Shard] = []  # to all
         self._own: dict[str, Shard] = {}  # what only this node brings; its rows are the bench's
@@ -56,14 +56,14 @@ class ShardTraining:
 
     def rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
         """Heavy. This node's own samples: its part of what all can make, unless it is fixed, or its own to share."""
-        if self._terms.share_data:  # of what it brought, what has not moved away
+        if self._setup.options.share_data:  # of what it brought, what has not moved away
             return indices_of([shard for id, shard in self._own.items() if id in self._here])
-        return self._dealt_rows(circle) if self._terms.rows is None else self._terms.rows
+        return self._dealt_rows(circle) if self._setup.rows is None else self._setup.rows
 
     def _bring(self) -> None:
         """Heavy. From now on this node's samples are shards that may travel; UsageError when they cannot."""
         model_host, pool = self._trainer.model_host, self._trainer.pool
-        rows = np.arange(model_host.samples) if self._terms.rows is None else self._terms.rows
+        rows = np.arange(model_host.samples) if self._setup.rows is None else self._setup.rows
         columns = {name: column.numpy()[rows] for name, column in model_host.data.items()}
         for shard in cut_shards(
             columns, self._seed, max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // pool.sample_bytes))
@@ -96,10 +96,10 @@ class ShardTraining:
 
     async def start(self) -> None:
         """Cut what this node brings into shards, and take in what is on disk."""
-        if self._terms.share_data:
+        if self._setup.options.share_data:
             await self._services.seams.compute(self._bring)
-        if self._terms.share_data or self._terms.reserve:
-            self._trainer.pool.balance(self._terms.reserve)
+        if self._setup.options.share_data or self._setup.options.reserve:
+            self._trainer.pool.balance(self._setup.options.reserve)
         await self._shard_driver.start()
         self._here = set(self._shard_driver.ids())
         await self._services.seams.compute(lambda: self._receive(sorted(self._here - set(self._own)), None))
@@ -213,7 +213,7 @@ class ShardTraining:
 
     def told_counts(self) -> NDArray[np.float64] | None:
         """What others may know of this node's labels: nothing of samples that stay home."""
-        if not self._terms.stays_home:
+        if not self._setup.stays_home:
             return self.counts()
         with self._trainer.pool.lock:
             received = [self._trainer.pool.places_of(shard) for shard in sorted(self._trainer.pool.received)]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.shard_rows import ShardRows
 from p2pnode.jobs.train.shard_work import VISIT_ROUNDS, ShardTraining
 from p2pnode.runtime.events import Events
@@ -25,6 +24,7 @@ from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.status import ShardRow
+from tests.jobs.train.setups import train_setup
 
 ME = Identity(bytes(31) + b"\1")
 ROWS = np.arange(400, 700)
@@ -85,7 +85,7 @@ def work(**more) -> ShardTraining:
     world = Seams(CLOCK, random.Random(1), MemoryStorage(), inline)
     parts = SimpleNamespace(identity=ME, seams=world, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
     trainer = Trainer(ModelHost(Digits()), np.empty(0, np.int64))
-    return ShardTraining(parts, Shelves(), trainer, Terms(1.0, 100, **more))  # type: ignore[arg-type]
+    return ShardTraining(parts, Shelves(), trainer, train_setup(1.0, 100, **more))  # type: ignore[arg-type]
 
 
 def columns(which: np.ndarray) -> dict[str, np.ndarray]:

@@ -11,7 +11,6 @@ from p2pnode.circles.bridging import Bridging
 from p2pnode.circles.current import CurrentCircle
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.exchange import ExchangeLoop
-from p2pnode.jobs.train.options import Terms
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
@@ -24,6 +23,7 @@ from p2pnode.training.progress import TrainProgress
 from p2pnode.wire.errors import PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.run import RunAccess
+from tests.jobs.train.setups import train_setup
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SIZE = 20_000
@@ -58,7 +58,7 @@ class Arriving(ExchangeLoop):
         calls = JobCalls(self.services.calls, RUN, NEWCOMER.peer_id, "main")
         train_progress = TrainProgress()
         bridging = Bridging(self.services, calls, policy, bytes(32), train_progress)
-        super().__init__(self.services, RUN, policy, train_progress, CurrentCircle(), bridging, Terms(2.0, 8))
+        super().__init__(self.services, RUN, policy, train_progress, CurrentCircle(), bridging, train_setup())
         self.members_by_id = {one.author.identity.peer_id: one for one in members}
         self.received: list[int] = []
 
