@@ -92,8 +92,6 @@ UPWARDS: set[str] = {
     "circles/driver.py -> p2pnode.jobs.train.exchange.ExchangeLoop",
     "circles/splits.py -> p2pnode.jobs.train.exchange.ExchangeLoop",
     "merging/snapshots/driver.py -> p2pnode.circles.current.CurrentCircle",
-    "runtime/seams.py -> p2pnode.jobs.train.plan",
-    "runtime/seams.py -> p2pnode.training.host.ModelHost",
     "shards/passing.py -> p2pnode.jobs.train.shard_work.ShardTraining",
     "similarity/driver.py -> p2pnode.circles.advice.Advice",
     "similarity/driver.py -> p2pnode.circles.advice.Declared",
