@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..wire.errors import UsageError
-from .units import read_number, read_whole
+from .units import TINY, read_number, read_whole
 
 SPLITS = "iid, parts, dirichlet:ALPHA, labels:K"
 MOST = 10**6
@@ -46,7 +46,7 @@ def parse_split(text: str) -> Split:
     if how == "parts" and not colon:
         return Split("parts")
     if how == "dirichlet":
-        return Split("dirichlet", read_number(amount, 1e-6, MOST, "dirichlet:0.3"))
+        return Split("dirichlet", read_number(amount, TINY, MOST, "dirichlet:0.3"))
     if how == "labels":
         return Split("labels", read_whole(amount, 1, MOST, "labels:2"))
     raise UsageError(f"{text[:40]!r} is not a split; write one of {SPLITS}, for example dirichlet:0.3")

@@ -16,6 +16,7 @@ from ..wire.errors import UsageError
 from ..wire.types import Seconds
 
 YEAR: Seconds = 365 * 86400.0
+TINY = 1e-6  # the least value that errors call "above zero"
 SHOWN = 40  # characters of a wrong value that an error repeats
 
 _WRITTEN = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%/]*)", re.ASCII)
@@ -50,7 +51,7 @@ def read_time(raw: object, least: Seconds = 0.0, most: Seconds = YEAR) -> Second
 
 def read_positive_time(raw: object) -> Seconds:
     """Seconds, above zero."""
-    return _read(raw, TIME, 1e-6, YEAR)
+    return _read(raw, TIME, TINY, YEAR)
 
 
 def read_rate(raw: object, least: float = 1.0, most: float = 1e12) -> float:
@@ -95,7 +96,8 @@ def _read(raw: object, quantity: Quantity, least: float, most: float) -> float:
     if math.isnan(value):
         raise UsageError(f"{_shown(raw)} is not {quantity.noun}; for example {quantity.example}")
     if not least <= value <= most or math.isinf(value):
-        limit = f"at least {in_words(least, quantity)}" if value < least else f"at most {in_words(most, quantity)}"
+        low = "above zero" if least <= TINY else f"at least {in_words(least, quantity)}"
+        limit = low if value < least else f"at most {in_words(most, quantity)}"
         raise UsageError(f"{_shown(raw)} must be {limit}; for example {quantity.example}")
     return value
 

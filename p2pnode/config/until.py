@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..wire.errors import UsageError
-from .units import read_positive_time, read_share, read_whole
+from .units import TINY, read_positive_time, read_share, read_whole
 
 EXAMPLES = "converged, converged:0.001, rounds:100, time:30m, accuracy:0.9"
 THRESHOLD = 0.002  # of the smoothed update norm, below which a run has converged
-LEAST = 1e-9  # of shares, which must be above zero
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,11 @@ def parse_until(text: str) -> Until:
     """Read `converged`, `rounds:N`, `time:30m` or `accuracy:0.9`; UsageError says what is wrong."""
     what, colon, amount = text.strip().lower().partition(":")
     if what == "converged":
-        return Until("converged", read_share(amount, LEAST) if colon else THRESHOLD)
+        return Until("converged", read_share(amount, TINY) if colon else THRESHOLD)
     if what == "rounds":
         return Until("rounds", read_whole(amount, 1))
     if what == "time":
         return Until("time", read_positive_time(amount))
     if what == "accuracy":
-        return Until("accuracy", read_share(amount, LEAST))
+        return Until("accuracy", read_share(amount, TINY))
     raise UsageError(f"{text[:40]!r} is not a goal; for example {EXAMPLES}")

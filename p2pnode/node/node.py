@@ -168,7 +168,7 @@ class Node:
         self._health_monitor.learns()
         await self._services.limiter.free()
         learner = await self._learner_module()
-        learning: TrainJob = await learner.prepare(manifest, options, self._services, self.access)
+        learning: TrainJob = await learner.prepare(manifest, options, self._services, self.access, self._membership)
         learning.meet(self._membership)
         self.learner = learning
         why = await self.learner.keep()

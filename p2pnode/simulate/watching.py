@@ -132,7 +132,7 @@ class Watch:
         host = simulation.swarm.hosts[index]
         return NodeSummary(
             node=f"n{index}",
-            circle=learning.exchange_loop.own.name,
+            circle=learning.members.circle.name,
             rounds=learning.train_progress.rounds,
             steps=learning.trainer.steps_done,
             samples=learning.trainer.samples,

@@ -186,7 +186,7 @@ def test_private_run_key_is_read():
         ({"flags": {"join-timeout": "-1"}}, ["not a time", "30s"]),
         ({"flags": {"join-timeout": "nan"}}, ["not a time"]),
         ({"flags": {"join-timeout": "inf"}}, ["not a time"]),
-        ({"flags": {"join-timeout": "0"}}, ["at least"]),
+        ({"flags": {"join-timeout": "0"}}, ["above zero"]),
         ({"toml": {"join-timeout": True}}, ["true or false is not a time"]),
         ({"flags": {"log-format": "xml"}}, ["--log-format", "auto, rich, plain, json"]),
         ({"flags": {"reachability": "maybe"}}, ["auto, public, private"]),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from p2pnode.circles.founding import circle_lineage
 from p2pnode.config.split import parse_split
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import BRIDGE, delta_of
-from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.similarity.annealing import ROUNDS_TO_ONE
@@ -94,7 +94,7 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
     await simulation.learn(simulation.watch, 400.0)
     alone = simulation.processes[3].node.learner
     assert alone is not None
-    assert alone.exchange_loop.circle() == []
+    assert alone.members.active() == []
     return alone, (await simulation.finish()).summaries[3].accuracy or 0.0
 
 

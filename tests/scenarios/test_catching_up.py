@@ -11,7 +11,7 @@ from p2pnode.network.sim import Fault
 from tests.scenarios.test_training import PLAN, TRAINING, check_one_set, run_then_rest
 
 pytestmark = pytest.mark.slow
-AWAY = 2.0 * KEPT * TRAINING.choice.round_seconds
+AWAY = 2.0 * KEPT * TRAINING.round_seconds
 
 
 def test_behind_what_is_kept_a_snapshot_is_taken() -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from p2pnode.circles.advice import FEWEST, MAX_CIRCLE, SPLIT
+from p2pnode.circles.founding import circle_lineage
 from p2pnode.config.split import parse_split
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.run import GENESIS

@@ -56,7 +56,7 @@ def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[i
         before = exchanges()
         await simulation.go_on(WATCHED)
         counts = [after - earlier for after, earlier in zip(exchanges(), before, strict=True)]
-        members = {peer for learning in learning_of(simulation) for peer in learning.exchange_loop.run_members()}
+        members = {peer for learning in learning_of(simulation) for peer in learning.members.in_run()}
         await asyncio.gather(*lives)
         await simulation.finish()
         return counts, members - honest

@@ -7,7 +7,7 @@ from blake3 import blake3
 
 from ...compression.weights import to_units
 from ...config.options import DEFAULT_AIM, DEFAULT_POLICY, DEFAULT_ROUND_SECONDS, DEFAULT_TASK, TrainOptions
-from ...merging.deltaset.accumulate import weights_hash
+from ...merging.deltaset.set import weights_hash
 from ...merging.policy import MakePolicy
 from ...merging.registry import check_settings, policy_named
 from ...runtime.seams import Shared, make_at_once

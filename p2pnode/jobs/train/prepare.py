@@ -7,12 +7,13 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from ...circles.founding import circle_lineage
 from ...compression.selector import Background, run_now
 from ...compression.weights import to_units
 from ...config.options import TrainOptions
 from ...config.split import Split, SplitPart
+from ...discovery.membership import Membership
 from ...discovery.services import Services
-from ...merging.deltaset.lineage import circle_lineage
 from ...merging.policy import Policy, PolicySetup
 from ...runtime.events import Events
 from ...shards.split import split_rows
@@ -47,7 +48,9 @@ def _checked_plan(options: TrainOptions, seed: int, services: Services) -> Train
     return plan
 
 
-async def prepare(manifest: Manifest, options: TrainOptions, services: Services, access: RunAccess) -> TrainJob:
+async def prepare(
+    manifest: Manifest, options: TrainOptions, services: Services, access: RunAccess, membership: Membership
+) -> TrainJob:
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     plan = manifest.plan
     assert plan is not None
@@ -58,8 +61,9 @@ async def prepare(manifest: Manifest, options: TrainOptions, services: Services,
     rows = await seams.compute(lambda: own_rows(model_host, options, manifest, services.identity.peer_id))
     background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(plan, model_host, services.identity, options.circle, background)
-    learning = TrainJob(services, access, model_host, policy, TrainSetup(plan, options, manifest.created, rows))
-    learning.fingerprints = await comparing(model_host, plan, services)
+    setup = TrainSetup(plan, options, manifest.created, rows)
+    fingerprinter = await comparing(model_host, plan, services)
+    learning = TrainJob(services, access, membership, model_host, policy, setup, fingerprinter)
     await _find_start(learning, plan, services)
     return learning
 
@@ -125,19 +129,14 @@ async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
-    asked, exchange_loop, circle_driver, look = (
-        0,
-        learning.exchange_loop,
-        learning.circle_driver,
-        learning.newcomer_probe(),
-    )
+    asked, circle_driver, look = 0, learning.circle_driver, learning.newcomer_probe()
     while True:
         if circle_driver is not None and await circle_driver.enter(look):
             return True
-        members = exchange_loop.members()
-        if genesis and members and await exchange_loop.catch_up_by_entries(members):
+        members = learning.members.in_circle()
+        if genesis and members and await learning.partner_exchange.catch_up_by_entries(members):
             return True
-        if members and await exchange_loop.snapshots.adopt_from(members):
+        if members and await learning.snapshots.adopt_from(members):
             return True
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):

@@ -165,7 +165,7 @@ def test_a_stay_is_told_as_a_visit_that_others_can_check() -> None:
 
 
 def test_labels_of_what_stays_home_are_not_told() -> None:
-    open, closed = work(), work(rows=ROWS)
+    open, closed = work(), work(rows=np.arange(64))
     for one in (open, closed):
         one._trainer.use(ROWS)
     assert open.told_counts() is not None and open.told_counts().sum() == 300

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from p2pnode.compression.weights import MAX_UNITS, to_units
 from p2pnode.config.until import Until
+from p2pnode.discovery.announcing import SelfDescription
+from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
 from p2pnode.jobs.train.job import TrainJob
@@ -114,7 +116,8 @@ class Setup:
         self.services.events.listen(self.events.append)
         model_host = ModelHost(task or Lines(), "cpu", seed=1)
         self.policy = policy_of(model_host, ME)
-        self.learning = TrainJob(self.services, access, model_host, self.policy, train_setup)
+        self.membership = Membership(SelfDescription("me", "node", access.tag, ()), self.services)
+        self.learning = TrainJob(self.services, access, self.membership, model_host, self.policy, train_setup)
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
@@ -348,7 +351,7 @@ def test_a_bad_entry_is_refused_costs_standing_and_changes_nothing(what: str) ->
         before = setup.policy.set.hash()
         body = encode_deltas(EntryBatch(b"x" * 16, entries=(entry,)))
         with pytest.raises(PeerMisbehaved):
-            setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(body, push=True))
+            setup.learning.partner_exchange.answer(OTHER.peer_id, Exchange(body, push=True))
         assert setup.policy.set.hash() == before
         assert setup.policy.set.log.heads == {}
 
@@ -366,7 +369,7 @@ def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
 
         def push(*told: Entry) -> None:
             body = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, told))))
-            setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(body, push=True))
+            setup.learning.partner_exchange.answer(OTHER.peer_id, Exchange(body, push=True))
 
         push(entries[2], entries[0])
         assert list(setup.policy.set.heads.values()) == [1]
@@ -410,7 +413,7 @@ def test_anyone_of_a_large_circle_may_be_a_partner_but_who_is_ignored() -> None:
     async def main() -> None:
         exchange_loop = Setup().learning.exchange_loop
         members = [Identity(bytes([number]) * 32).peer_id for number in range(10, 50)]
-        exchange_loop.members = lambda: members  # type: ignore[method-assign]
+        exchange_loop._members.in_circle = lambda: members  # type: ignore[method-assign]
         for _ in range(30):
             exchange_loop._services.fault(members[0], "nonsense")
         met = [peer for _ in range(30) for peer in exchange_loop._possible()]
