@@ -133,7 +133,7 @@ class Passing:
             peer,
             peer,
             np.array(told.counts, np.float64) if told.counts else None,
-            self._likeness.kinship(peer).similarity,
+            self._likeness.similarity_to(peer),
             frozenset(shard for shard in self._shard_driver.held() if pass_mark(shard) in here),
             told.room_bytes,
             len(given),

@@ -15,7 +15,6 @@ from p2pnode.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Pas
 from p2pnode.shards.route import ShardView, Shipment
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.run import RunAccess
-from p2pnode.wire.status import Kinship
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 ME, FOX, OWL = (PeerId(name) for name in ("me", "fox", "owl"))
@@ -70,7 +69,7 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
         events=SimpleNamespace(say=lambda *words, **more: None),
     )
     calls = SimpleNamespace(ask=ask)
-    likeness = SimpleNamespace(kinship=lambda peer: Kinship())
+    likeness = SimpleNamespace(similarity_to=lambda peer: None)
     held = Held(list(SHARDS if shards is None else shards))
     made = Passing(parts, calls, held, Work(), likeness, LinkRate())  # type: ignore[arg-type]
     made.held = held  # type: ignore[attr-defined]

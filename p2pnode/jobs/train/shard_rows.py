@@ -66,7 +66,7 @@ class ShardRows:
         masked = np.flatnonzero(state_codes(states) == QUARANTINED)
         why = self._work.unusable.get(shard) or self._work.shipped.get(shard, "")
         why = why or (reason(states, int(masked[0])) if len(masked) else "")
-        return {"states": counts, "confidence": None if np.isnan(seen) else seen, "why": why}
+        return {"states": counts, "confidence": None if np.isnan(seen) else seen, "reason": why}
 
 
 def journey_of(history: VisitHistory) -> tuple[VisitRow, ...]:
