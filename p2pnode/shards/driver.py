@@ -206,7 +206,7 @@ class ShardDriver:
         rounds, clock = 0, self._services.seams.clock
         while True:
             self._care.look(clock.monotonic())
-            if not self._leaving and not self._services.limiter.why:
+            if not self._leaving and not self._services.limiter.resting:
                 for shard, event in self._care.decide(clock.monotonic()):
                     await self._do(shard, event)
                 await self._look_after_files()

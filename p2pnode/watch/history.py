@@ -99,7 +99,9 @@ def read_views(path: str | Path) -> list[PeerGraph]:
     except (msgspec.DecodeError, zstandard.ZstdError) as error:
         raise UsageError(f"{path} is not a recording of p2pnode: {error}") from None
     if not found:
-        raise UsageError(f"{path} has no pictures of a swarm in it; record one with: p2pnode sim … --record FILE")
+        raise UsageError(
+            f"{path} has no pictures of a swarm in it; record one with: python -m p2pnode sim … --record FILE"
+        )
     return sorted(found, key=lambda graph: graph.time)
 
 
