@@ -22,7 +22,7 @@ from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import TrainPlan, read_manifest
 from tests.live.cli_nodes import Door, pasted, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 Opener = Callable[..., Door]
 LIMIT = 90.0
 FAST = ("--round-seconds", "0.5")
