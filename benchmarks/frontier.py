@@ -136,10 +136,10 @@ def found(policy: Policy) -> Row:
     if not isinstance(policy, DeltaSetPolicy):
         return {}
     author, peers = policy.author, len(policy.set.heads)
-    density = author.tuning.density or author.steering.density(peers)
+    density = author.options.density or author.steering.density(peers)
     share = max(MIN_ENTRIES / len(author.residual), density)
     rate = policy.pace(peers).rate
-    return {"sent_share": share, "gamma": author.tuning.gamma or author.steering.gamma, "rate": rate}
+    return {"sent_share": share, "gamma": author.options.gamma or author.steering.gamma, "rate": rate}
 
 
 def summary(nodes: list[Row], what: str) -> Row:

@@ -30,6 +30,7 @@ from benchmarks.common import middle, progress
 from benchmarks.frontier import BEST, FIXED, Row, figures, labels_of, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.compression.selectors.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
+from p2pnode.compression.selectors.scored import Scored
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.tasks.find import load_task
@@ -109,12 +110,12 @@ class Stopwatch:
         self.watch(peer.trainer, "steps", "train")
         self.watch(peer.trainer, "slopes", "look")
         self.watch(peer.policy, "record", "record")
-        scorer = peer.policy.author.scorer
-        if scorer is not None and scorer.influence is not None:
-            self.watch(scorer.influence, "points", "points")
-            self.watch(scorer.influence, "note", "note")
-        if scorer is not None and scorer.importance is not None:
-            self.watch(scorer.importance, "learn", "learn")
+        selector = peer.policy.author.selector
+        if selector.gradients is not None:
+            self.watch(selector.gradients, "points", "points")
+            self.watch(selector.gradients, "note", "note")
+        if isinstance(selector, Scored) and selector.importance is not None:
+            self.watch(selector.importance, "learn", "learn")
 
     def of(self, *names: str) -> float:
         return sum(self.seconds.get(name, 0.0) for name in names)

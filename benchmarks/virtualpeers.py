@@ -23,7 +23,7 @@ from p2pnode.jobs.train.steps import MOST as SLICES
 from p2pnode.jobs.train.steps import split_steps
 from p2pnode.merging.policy import MakePolicy, Policy, PolicySetup, RoundFacts
 from p2pnode.similarity.annealing import bridge_rate, progress_of
-from p2pnode.training.background import measure_influence
+from p2pnode.training.background import feed_gradients
 from p2pnode.training.host import ModelHost
 from p2pnode.training.rounds import local_steps, shortened
 from p2pnode.training.trainer import Trainer, TrainResult
@@ -148,7 +148,7 @@ class VirtualPeers:
         if len(counts) > 1:
             self._after(counts[0], lambda: self._slice(peer, (begun, result), counts[1:], rate))
             return
-        measure_influence(peer.policy, peer.trainer, result.weights)
+        feed_gradients(peer.policy.can.selector, peer.trainer, result.weights)
         facts = RoundFacts(result.steps, result.loss, result.samples, len(self.mates(peer)) + 1)
         self._after(counts[0], lambda: self._end(peer, begun, result.weights, facts))
 

@@ -26,6 +26,7 @@ MAX_SIZE = 1 << 31  # parameters; indices fit 32 bits with room to spare
 BLOCK = 1 << 18  # coordinates handled at a time where temporary copies of a whole vector would cost too much
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Units = npt.NDArray[np.int32]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..compression.selector import Selector
 from ..compression.weights import Floats, WeightLayout
 from ..wire.ids import PeerId
 from .deltaset.agreement import Agreement
@@ -139,3 +140,4 @@ class Capabilities:
     authors: TracesAuthors | None = None
     circles: FormsCircles | None = None
     corrections: LetsInEntries | None = None
+    selector: Selector | None = None  # chooses what to send; training feeds it gradients where it wants them

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..compression.selectors.importance import Beside, inline
+from ..compression.selector import Background, run_now
 from ..compression.weights import Floats, blocks
 from ..wire.ids import Identity, PeerId
 from .capabilities import Capabilities
@@ -143,7 +143,7 @@ class PolicySetup:
     settings: Mapping[str, float]
     seed: int
     layers: tuple[int, ...] = ()  # sizes of the layers; empty: one
-    beside: Beside = inline  # runs small work for which training does not wait
+    background: Background = run_now  # runs small work that training does not wait for
 
 
 MakePolicy = Callable[[PolicySetup], Policy]

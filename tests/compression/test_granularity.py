@@ -11,6 +11,7 @@ from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.delta import Indices
 from p2pnode.compression.quantise import quantise
 from p2pnode.compression.residual import weighted
+from p2pnode.compression.selector import Budget
 from p2pnode.compression.selectors.granularity import (
     ARMS,
     COARSE,
@@ -21,7 +22,7 @@ from p2pnode.compression.selectors.granularity import (
     RULE,
     Bandit,
     Blocks,
-    Granulator,
+    GranularityControl,
     best,
     coarse,
     fine,
@@ -51,7 +52,7 @@ def spiky(size: int, seed: int) -> Units:
 @given(layers, st.integers(1, 64))
 def test_blocks_cover_every_coordinate_once_and_no_border(sizes: list[int], length: int) -> None:
     blocks = Blocks(sizes, length)
-    everything = blocks.places(np.arange(len(blocks.starts)))
+    everything = blocks.indices(np.arange(len(blocks.starts)))
     assert everything.tolist() == list(range(sum(sizes)))
     assert (blocks.lengths <= length).all()
     borders = np.cumsum(sizes)
@@ -59,7 +60,7 @@ def test_blocks_cover_every_coordinate_once_and_no_border(sizes: list[int], leng
         np.searchsorted(borders, blocks.starts, "right")
         == np.searchsorted(borders, blocks.starts + blocks.lengths - 1, "right")
     ).all()
-    assert np.array_equal(blocks.of(everything), np.repeat(np.arange(len(blocks.starts)), blocks.lengths))
+    assert np.array_equal(blocks.containing(everything), np.repeat(np.arange(len(blocks.starts)), blocks.lengths))
 
 
 @given(layers, st.integers(1, 120), st.integers(0, 99), st.sampled_from([FINE, HYBRID, COARSE]))
@@ -135,7 +136,7 @@ def test_the_rule_goes_from_coarse_to_fine_and_back_when_the_link_is_short() -> 
     assert set(seen) == {COARSE, HYBRID, FINE}
     short = granularity_for(0.9, 1.0, level)
     assert (short.granularity, short.level) == (HYBRID, FINE)
-    assert "short" in short.why
+    assert "short" in short.reason
     assert granularity_for(0.9, 0.0, short.level).granularity == FINE
     assert granularity_for(0.0, 1.0, COARSE).granularity == COARSE
 
@@ -185,11 +186,11 @@ def test_every_granularity_comes_to_the_bytes_of_single_coordinates(setting: int
     rng = np.random.default_rng(2)
     residual = (rng.laplace(0, 1e4, size) * np.repeat(rng.lognormal(0, 1, size // 32), 32)).astype(np.int32)
     plain = payload(residual, largest(residual, k))
-    granulator, spent, entries = Granulator(setting, [30_000, 10_000]), [], []
+    control, spent, entries = GranularityControl(setting, [30_000, 10_000]), [], []
     for _ in range(15):
-        places = granulator.places(residual, k, 4000, 2, 1.0, magnitude(residual))
+        places = control.select(residual, Budget(k, 4000), 1.0, magnitude(residual))
         data = payload(residual, places)
-        granulator.sent(len(places), len(data))
+        control.sent(len(places), len(data))
         spent.append(len(data))
         entries.append(len(places))
     assert np.mean(spent[8:]) == pytest.approx(len(plain), rel=0.2)
@@ -198,12 +199,12 @@ def test_every_granularity_comes_to_the_bytes_of_single_coordinates(setting: int
 
 def test_the_bandit_spends_its_share() -> None:
     residual = spiky(20_000, 5)
-    granulator = Granulator(LEARNED, [20_000])
+    control = GranularityControl(LEARNED, [20_000])
     counts = set()
     for round_ in range(60):
-        places = granulator.places(residual, 300, 2000, 2, 2.0 / (1 + round_), magnitude(residual))
+        places = control.select(residual, Budget(300, 2000), 2.0 / (1 + round_), magnitude(residual))
         counts.add(len(places))
-        granulator.sent(len(places), len(payload(residual, places)))
+        control.sent(len(places), len(payload(residual, places)))
     assert min(counts) <= 150
     assert max(counts) >= 600
 

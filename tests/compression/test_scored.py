@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pnode.compression.delta import Indices
+from p2pnode.compression.selector import Budget, SelectorSetup
 from p2pnode.compression.selectors.importance import HISTORY, LearnedImportance
 from p2pnode.compression.selectors.influence import LOOK_STEPS, SHARE, LossInfluence
 from p2pnode.compression.selectors.layer_scores import MAX_LAYERS, LayerScores
 from p2pnode.compression.selectors.magnitude import largest
-from p2pnode.compression.selectors.scored import Scorer, Scoring
+from p2pnode.compression.selectors.scored import Scored
 from p2pnode.compression.weights import Floats, Units, to_units
 
 SIZE = 400
@@ -135,7 +137,7 @@ def test_nothing_learned_calls_everything_half_important() -> None:
 
 def test_the_history_is_bounded_and_lessons_are_small() -> None:
     rng, lessons = np.random.default_rng(1), []
-    importance = LearnedImportance([10, SIZE - 10], 1, beside=lambda work: lessons.append(work))
+    importance = LearnedImportance([10, SIZE - 10], 1, background=lambda work: lessons.append(work))
     for _ in range(3 * HISTORY):
         importance.note(rng.normal(0, 1e-3, SIZE).astype(np.float32))
         importance.at(EVERYWHERE[::2], rng.integers(-99, 99, SIZE // 2).astype(np.int32))
@@ -197,58 +199,36 @@ def test_scores_of_nothing_are_average() -> None:
 # ---- the product ----
 
 
-def residual_of(seed: int) -> Units:
-    return np.random.default_rng(seed).integers(-100_000, 100_000, SIZE).astype(np.int32)
+def scored(settings: dict[str, float], *layers: int) -> Scored:
+    return Scored(SelectorSetup(layers or (SIZE,), 1, settings))
+
+
+def select(selector: Scored, residual: Units, count: int) -> Indices:
+    return selector.select(residual, np.zeros(SIZE, np.float32), Budget(count, SIZE), 1.0)
 
 
 @given(st.integers(0, 50), st.integers(1, 80))
 def test_with_every_factor_off_it_is_plain_magnitude(seed: int, k: int) -> None:
-    residual = residual_of(seed)
-    scorer = Scorer(Scoring(), [SIZE], 1)
-    assert scorer.scoring.plain
-    places = scorer.places(residual, np.zeros(SIZE, np.float32), k, SIZE, 2, 1.0)
-    assert np.array_equal(places, largest(residual, k))
-
-
-@pytest.mark.parametrize(
-    "scoring",
-    [
-        Scoring(influence=1.0),
-        Scoring(importance=1.0),
-        Scoring(influence=0.5, importance=1.0, partners=0.5, least_influence=0.3, granularity=3),
-        Scoring(granularity=4),
-    ],
-)
-@given(st.integers(0, 20))
-def test_whatever_is_on_places_are_sorted_and_bounded(scoring: Scoring, seed: int) -> None:
-    centre, curvature = quadratic(seed)
-    scorer, rng = Scorer(scoring, [100, 300], seed), np.random.default_rng(seed)
-    if scorer.influence is not None:
-        looked(scorer.influence, np.ones(SIZE, np.float32), centre, curvature)
-    for round_ in range(3):
-        places = scorer.places(residual_of(seed), rng.normal(0, 1e-3, SIZE).astype(np.float32), 40, 90, 2, 2.0 - round_)
-        scorer.sent(len(places), 2 * len(places))
-        scorer.hear(scorer.layer_bytes)
-        assert 0 < len(places) <= 90
-        assert (np.diff(places.astype(np.int64)) > 0).all()
+    residual = np.random.default_rng(seed).integers(-100_000, 100_000, SIZE).astype(np.int32)
+    assert np.array_equal(select(scored({}), residual, k), largest(residual, k))
 
 
 def test_influence_decides_between_equal_magnitudes_and_the_threshold_drops() -> None:
     curvature = np.where(np.arange(SIZE) % 2 == 0, 1.0, 0.01).astype(np.float32)
     residual = np.full(SIZE, 1000, np.int32)
-    for scoring, most in ((Scoring(influence=1.0), 60), (Scoring(least_influence=0.5), 200)):
-        scorer = Scorer(scoring, [SIZE], 1)
-        assert scorer.influence is not None
-        looked(scorer.influence, np.ones(SIZE, np.float32), np.zeros(SIZE, np.float32), curvature)
-        places = scorer.places(residual, np.zeros(SIZE, np.float32), most, SIZE, 2, 1.0)
-        assert len(places) == min(most, SIZE // 2)
-        assert (places % 2 == 0).all()
+    for name, value, count in (("influence", 1.0, 60), ("least_influence", 0.5, 200)):
+        selector = scored({name: value})
+        assert selector.gradients is not None
+        looked(selector.gradients, np.ones(SIZE, np.float32), np.zeros(SIZE, np.float32), curvature)
+        indices = select(selector, residual, count)
+        assert len(indices) == min(count, SIZE // 2)
+        assert (indices % 2 == 0).all()
 
 
-def test_layer_bytes_tell_where_the_scores_are() -> None:
+def test_the_hint_says_where_the_scores_are() -> None:
     residual = np.ones(SIZE, np.int32)
     residual[:100] = 1000
-    scorer = Scorer(Scoring(partners=1.0), [100, 300], 1)
-    scorer.places(residual, np.zeros(SIZE, np.float32), 50, SIZE, 2, 1.0)
-    first, second = scorer.layer_bytes
+    selector = scored({"layer_scores": 1.0}, 100, 300)
+    select(selector, residual, 50)
+    first, second = selector.hint
     assert first > 128 > second

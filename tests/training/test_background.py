@@ -1,4 +1,4 @@
-"""Beside the local steps: gradients that disturb nothing, and a thread nobody waits for."""
+"""Next to the local steps: gradients that disturb nothing, and a thread nobody waits for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup
 from p2pnode.tasks.find import load_task
-from p2pnode.training.background import BackgroundWorker, measure_influence
+from p2pnode.training.background import BackgroundWorker, feed_gradients
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem
@@ -52,13 +52,13 @@ def test_influence_is_measured_where_it_is_used_and_only_now_and_then(
     policy, trainer = DeltaSetPolicy(origin), Trainer(model_host, seed=1)
     for _ in range(31):
         weights = trainer.steps(model_host.genesis, 10).weights
-        measure_influence(policy, trainer, weights)
-    scorer = policy.author.scorer
-    assert (None if scorer is None or scorer.influence is None else scorer.influence.looks) == looks
+        feed_gradients(policy.can.selector, trainer, weights)
+    gradients = policy.author.selector.gradients
+    assert (None if gradients is None else gradients.looks) == looks
 
 
-def test_work_that_comes_while_the_thread_is_busy_is_passed_over() -> None:
-    beside, go, done = BackgroundWorker(), threading.Event(), threading.Event()
+def test_work_that_comes_while_the_thread_is_busy_is_dropped() -> None:
+    worker, go, done = BackgroundWorker(), threading.Event(), threading.Event()
     ran: list[int] = []
 
     def slow() -> None:
@@ -66,26 +66,26 @@ def test_work_that_comes_while_the_thread_is_busy_is_passed_over() -> None:
         ran.append(1)
         done.set()
 
-    beside(slow)
-    beside(lambda: ran.append(2))
+    worker(slow)
+    worker(lambda: ran.append(2))
     assert ran == [], "nobody waited"
     go.set()
     assert done.wait(10)
-    running = beside._running
+    running = worker._running
     assert running is not None
     running.result(10)
-    beside(lambda: ran.append(3))
-    beside._thread.shutdown(wait=True)
+    worker(lambda: ran.append(3))
+    worker._thread.shutdown(wait=True)
     assert ran == [1, 3]
 
 
-def test_a_bug_beside_the_training_shows() -> None:
-    beside = BackgroundWorker()
+def test_a_bug_in_background_work_shows() -> None:
+    worker = BackgroundWorker()
 
     def wrong() -> None:
         raise ZeroDivisionError
 
-    beside(wrong)
-    beside._thread.shutdown(wait=True)
+    worker(wrong)
+    worker._thread.shutdown(wait=True)
     with pytest.raises(ZeroDivisionError):
-        beside(lambda: None)
+        worker(lambda: None)

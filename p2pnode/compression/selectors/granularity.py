@@ -1,7 +1,8 @@
-"""Single coordinates or whole blocks of them: what to send when indices cost more than values.
+"""Single coordinates or whole blocks of them: blocks are better when indices cost more than values.
 
-Neighbours in a block share one index, so at the same bytes several times as many coordinates travel. Every choice
-here starts from a budget of k single coordinates and from `score`, which judges coordinates it is given.
+Neighbours in a block share one index, so several times as many coordinates fit into the same bytes. There are three
+granularities (`fine`, `hybrid`, `coarse`) and two ways to change between them while training: a rule and a bandit.
+`GranularityControl` does all of it; it starts from a budget of k single coordinates and a score for coordinates.
 """
 
 from __future__ import annotations
@@ -14,8 +15,145 @@ import numpy as np
 import numpy.typing as npt
 
 from ..delta import Indices
+from ..selector import Budget
 from ..weights import Floats, Units
 from .magnitude import largest
+
+FINE, HYBRID, COARSE, RULE, LEARNED = range(5)
+NAMES = ("fine", "hybrid", "coarse", "rule", "learned")
+
+
+def checked_granularity(value: float) -> int:
+    """The setting `granularity` as a number from 0 to 4; ValueError for any other number."""
+    if value not in range(len(NAMES)):
+        words = ", ".join(f"{number} {name}" for number, name in enumerate(NAMES))
+        raise ValueError(f"granularity {value}; one of {words} is possible")
+    return int(value)
+
+
+# ---- choosing coordinates, for each granularity ----
+
+CANDIDATES = 4  # times as many coordinates are scored as can be sent
+COARSE_BLOCK = 64
+HYBRID_BLOCKS = (64, 32, 16, 8)
+RUN_BITS = 0.75  # the index of a coordinate that follows its neighbour, in the codec
+
+Score = Callable[[Indices], Floats]
+BlockNumbers = npt.NDArray[np.int64]
+
+
+class Blocks:
+    """The coordinates in blocks of at most `length`. No block crosses the border between two layers."""
+
+    def __init__(self, layers: Sequence[int], length: int) -> None:
+        ends = np.cumsum(layers)
+        self.starts: BlockNumbers = np.concatenate(
+            [np.arange(end - size, end, length) for size, end in zip(layers, ends, strict=True)]
+        )
+        self.lengths: BlockNumbers = np.diff(np.append(self.starts, ends[-1]))
+
+    def containing(self, indices: Indices) -> BlockNumbers:
+        """The block that each coordinate is in."""
+        return np.searchsorted(self.starts, indices, side="right") - 1
+
+    def indices(self, blocks: BlockNumbers) -> Indices:
+        """All coordinates of some blocks, in the blocks' order."""
+        lengths = self.lengths[blocks]
+        before = np.cumsum(lengths) - lengths
+        found: npt.NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(self.starts[blocks] - before, lengths)
+        return found.astype(np.uint32)
+
+
+def best(indices: Indices, scores: Floats, k: int) -> Indices:
+    """The k coordinates of highest score, increasing. Equal scores go by index; a score of 0 is never chosen."""
+    order = np.argsort(-scores, kind="stable")[:k]
+    return np.sort(indices[order[scores[order] > 0]])
+
+
+def fine(residual: Units, k: int, score: Score) -> Indices:
+    """The k single coordinates of highest score, out of the largest ones."""
+    candidates = largest(residual, CANDIDATES * k)
+    return best(candidates, score(candidates), k)
+
+
+def coarse(residual: Units, k: int, score: Score, blocks: Blocks) -> Indices:
+    """Whole blocks of highest average score, up to k coordinates; the best of the next block fill the remainder."""
+    sums = np.add.reduceat(np.abs(residual), blocks.starts, dtype=np.float64)
+    likely = np.argsort(-sums / blocks.lengths, kind="stable")[: CANDIDATES * k // int(blocks.lengths.max()) + 1]
+    likely.sort()
+    indices, lengths = blocks.indices(likely), blocks.lengths[likely]
+    scores, starts = score(indices), np.cumsum(lengths) - lengths
+    ranked = np.argsort(-np.add.reduceat(scores, starts, dtype=np.float64) / lengths, kind="stable")
+    filled = int(np.searchsorted(np.cumsum(lengths[ranked]), k, side="right"))
+    whole = np.repeat(np.isin(np.arange(len(likely)), ranked[:filled]), lengths)
+    chosen: Indices = indices[whole & (scores > 0)]
+    if filled == len(ranked):
+        return chosen
+    part = slice(starts[ranked[filled]], starts[ranked[filled]] + lengths[ranked[filled]])
+    return np.sort(np.append(chosen, best(indices[part], scores[part], k - int(whole.sum()))))
+
+
+def hybrid(residual: Units, k: int, score: Score, sizes: Sequence[Blocks], bits: int, single_bits: float) -> Indices:
+    """Blocks where they bring more score per bit than the last single coordinate that would go; singles elsewhere.
+
+    Larger blocks are tried first. The bits to spend are those of k single coordinates, each of `single_bits` with its
+    index and value.
+    """
+    candidates = largest(residual, CANDIDATES * k)
+    scores = score(candidates)
+    dropped = candidates[scores <= 0]
+    if len(candidates) <= k:
+        return candidates[scores > 0]
+    last = float(np.partition(scores, len(scores) - k)[len(scores) - k]) / single_bits
+    left, taken = k * single_bits, [np.empty(0, np.uint32)]
+    for blocks in sizes:
+        numbers, where = np.unique(blocks.containing(candidates), return_inverse=True)
+        cost = single_bits + (blocks.lengths[numbers] - 1) * (bits + RUN_BITS)
+        worth = np.bincount(where, scores, len(numbers)) / cost
+        order = np.argsort(-worth, kind="stable")
+        dense = order[(worth[order] > last) & (np.cumsum(cost[order]) <= left)]
+        taken.append(blocks.indices(numbers[dense]))
+        left -= float(cost[dense].sum())
+        outside = ~np.isin(where, dense)
+        candidates, scores = candidates[outside], scores[outside]
+    chosen: Indices = np.sort(np.concatenate([*taken, best(candidates, scores, int(left / single_bits))]))
+    sent: Indices = chosen[(residual[chosen] != 0) & ~np.isin(chosen, dropped)]
+    return sent
+
+
+# ---- the rule ----
+
+_FROM = {HYBRID: 0.25, FINE: 0.5}  # the confidence from which each is right; coarse before
+_MARGIN = 0.05
+_SHORT = 0.5
+
+
+@dataclass(frozen=True)
+class GranularityChoice:
+    """A granularity with the reason for it. `level` is the one that confidence alone asks for."""
+
+    granularity: int
+    level: int
+    reason: str
+
+
+def granularity_for(confidence: float, scarcity: float, level: int) -> GranularityChoice:
+    """Coarse at the beginning, finer as the model becomes confident, one level back when the link is short.
+
+    `confidence` is the share of the first loss that is gone by now; `scarcity` is 0 when the link has room and 1 when
+    it is full; `level` is that of the previous choice, which stays unless a border is clearly passed.
+    """
+    reached = [
+        finer for finer, start in _FROM.items() if confidence >= start + (_MARGIN if finer < level else -_MARGIN)
+    ]
+    wanted = min(reached, default=COARSE)
+    reason = f"{max(0.0, confidence):.0%} of the loss is gone"
+    if scarcity > _SHORT and wanted != COARSE:
+        return GranularityChoice(wanted + 1, wanted, f"{reason}, but the link is short")
+    return GranularityChoice(wanted, wanted, reason)
+
+
+# ---- the bandit ----
 
 HOLD = 2  # rounds an arm is kept: one round's loss is mostly noise
 FADE = 0.99  # of what was learned about the arms, per reward
@@ -23,11 +161,10 @@ CURIOSITY = 0.1
 _TREND = 0.8  # memory of the rolling rate
 
 
-FINE, HYBRID, COARSE, RULE, LEARNED = range(5)
-
-
 @dataclass(frozen=True)
 class Arm:
+    """One thing to try: a granularity, and how much of the budget to spend."""
+
     granularity: int
     share: float  # of the k asked for
 
@@ -36,7 +173,7 @@ ARMS = tuple(Arm(granularity, share) for share in (1.0, 0.5, 2.0) for granularit
 
 
 class Bandit:
-    """Which arm to use now, by what came of those used before."""
+    """Learns which arm takes away the most loss per byte (UCB, with older rewards fading)."""
 
     def __init__(self) -> None:
         self.arm = ARMS[0]
@@ -44,13 +181,13 @@ class Bandit:
         self._rewards = np.zeros(len(ARMS))
         self._losses: list[float] = []
         self._bytes = 0
-        self._before: tuple[Arm, float, int] | None = None  # the stretch before: arm, mean loss, bytes
+        self._before: tuple[Arm, float, int] | None = None  # the previous stretch: arm, mean loss, bytes
         self._trend = 0.0
 
     def note(self, loss: float, sent_bytes: int) -> None:
-        """A round trained at this loss and then sent so much. After HOLD of them the arm before this one is judged.
+        """Takes the loss at which a round trained and the bytes it then sent.
 
-        What is sent shows in the losses of the rounds after it.
+        What is sent shows in the losses of the rounds after it, so every HOLD rounds the previous arm gets its reward.
         """
         self._losses.append(loss)
         self._bytes += sent_bytes
@@ -64,7 +201,7 @@ class Bandit:
         self.arm = ARMS[self._most_promising()]
 
     def _reward(self, arm: Arm, rate: float) -> None:
-        """`rate`, loss per byte, becomes 0..1: a half is the usual of late."""
+        """Turns `rate`, loss per byte, into a reward from 0 to 1, where a half is the recent average."""
         value = rate / (rate + self._trend) if rate else 0.0
         self._trend = _TREND * self._trend + (1 - _TREND) * rate
         self._pulls *= FADE
@@ -79,135 +216,21 @@ class Bandit:
         return int(np.argmax(self._rewards / tried + unsure))
 
 
-NAMES = ("fine", "hybrid", "coarse", "rule", "learned")
-CANDIDATES = 4  # times as many coordinates are scored as can be sent
-COARSE_BLOCK = 64
-HYBRID_BLOCKS = (64, 32, 16, 8)
-RUN_BITS = 0.75  # the index of a coordinate that follows its neighbour, in the codec
+# ---- all of it ----
 
-Score = Callable[[Indices], Floats]
-Numbers = npt.NDArray[np.int64]
-
-
-class Blocks:
-    """The coordinates in blocks of at most `length`, none across a layer's border."""
-
-    def __init__(self, layers: Sequence[int], length: int) -> None:
-        ends = np.cumsum(layers)
-        self.starts: Numbers = np.concatenate(
-            [np.arange(end - size, end, length) for size, end in zip(layers, ends, strict=True)]
-        )
-        self.lengths: Numbers = np.diff(np.append(self.starts, ends[-1]))
-
-    def of(self, places: Indices) -> Numbers:
-        """The block each coordinate is in."""
-        return np.searchsorted(self.starts, places, side="right") - 1
-
-    def places(self, blocks: Numbers) -> Indices:
-        """All coordinates of some blocks, in the blocks' order."""
-        lengths = self.lengths[blocks]
-        before = np.cumsum(lengths) - lengths
-        places: Numbers = np.arange(lengths.sum()) + np.repeat(self.starts[blocks] - before, lengths)
-        return places.astype(np.uint32)
-
-
-def best(places: Indices, scores: Floats, k: int) -> Indices:
-    """The k of highest score, increasing; among equals the earlier goes first. None whose score is 0."""
-    order = np.argsort(-scores, kind="stable")[:k]
-    return np.sort(places[order[scores[order] > 0]])
-
-
-def fine(residual: Units, k: int, score: Score) -> Indices:
-    """Single coordinates: the k of highest score among the largest."""
-    candidates = largest(residual, CANDIDATES * k)
-    return best(candidates, score(candidates), k)
-
-
-def coarse(residual: Units, k: int, score: Score, blocks: Blocks) -> Indices:
-    """Whole blocks by their average score, within k coordinates; what is left goes to the best of the next block."""
-    sums = np.add.reduceat(np.abs(residual), blocks.starts, dtype=np.float64)
-    likely = np.argsort(-sums / blocks.lengths, kind="stable")[: CANDIDATES * k // int(blocks.lengths.max()) + 1]
-    likely.sort()
-    places, lengths = blocks.places(likely), blocks.lengths[likely]
-    scores, starts = score(places), np.cumsum(lengths) - lengths
-    ranked = np.argsort(-np.add.reduceat(scores, starts, dtype=np.float64) / lengths, kind="stable")
-    filled = int(np.searchsorted(np.cumsum(lengths[ranked]), k, side="right"))
-    whole = np.repeat(np.isin(np.arange(len(likely)), ranked[:filled]), lengths)
-    chosen: Indices = places[whole & (scores > 0)]
-    if filled == len(ranked):
-        return chosen
-    part = slice(starts[ranked[filled]], starts[ranked[filled]] + lengths[ranked[filled]])
-    return np.sort(np.append(chosen, best(places[part], scores[part], k - int(whole.sum()))))
-
-
-def hybrid(residual: Units, k: int, score: Score, sizes: Sequence[Blocks], bits: int, single_bits: float) -> Indices:
-    """Blocks where they bring more score per bit than the last single coordinate that would go; singles elsewhere.
-
-    Larger blocks are tried first. The bits are those of k single coordinates at `single_bits` each, index and value.
-    """
-    candidates = largest(residual, CANDIDATES * k)
-    scores = score(candidates)
-    dropped = candidates[scores <= 0]
-    if len(candidates) <= k:
-        return candidates[scores > 0]
-    last = float(np.partition(scores, len(scores) - k)[len(scores) - k]) / single_bits
-    left, taken = k * single_bits, [np.empty(0, np.uint32)]
-    for blocks in sizes:
-        numbers, where = np.unique(blocks.of(candidates), return_inverse=True)
-        cost = single_bits + (blocks.lengths[numbers] - 1) * (bits + RUN_BITS)
-        worth = np.bincount(where, scores, len(numbers)) / cost
-        order = np.argsort(-worth, kind="stable")
-        dense = order[(worth[order] > last) & (np.cumsum(cost[order]) <= left)]
-        taken.append(blocks.places(numbers[dense]))
-        left -= float(cost[dense].sum())
-        outside = ~np.isin(where, dense)
-        candidates, scores = candidates[outside], scores[outside]
-    chosen: Indices = np.sort(np.concatenate([*taken, best(candidates, scores, int(left / single_bits))]))
-    sent: Indices = chosen[(residual[chosen] != 0) & ~np.isin(chosen, dropped)]
-    return sent
-
-
-@dataclass(frozen=True)
-class GranularityChoice:
-    """A granularity, and why; `level` is the one that confidence alone asks for."""
-
-    granularity: int
-    level: int
-    why: str
-
-
-_FROM = {HYBRID: 0.25, FINE: 0.5}  # the confidence from which each is right; coarse before
-_MARGIN = 0.05
-_SHORT = 0.5
-
-
-def granularity_for(confidence: float, scarcity: float, level: int) -> GranularityChoice:
-    """The rule: coarse at the beginning, finer as the model gets confident, one level back when resources are short.
-
-    `confidence` is the share of the loss that is gone by now; `scarcity` is 0 when the link has room and 1 when it is
-    full; `level` is that of the choice before, which stays unless a border is clearly passed.
-    """
-    reached = [
-        finer for finer, start in _FROM.items() if confidence >= start + (_MARGIN if finer < level else -_MARGIN)
-    ]
-    wanted = min(reached, default=COARSE)
-    why = f"{max(0.0, confidence):.0%} of the loss is gone"
-    if scarcity > _SHORT and wanted != COARSE:
-        return GranularityChoice(wanted + 1, wanted, f"{why}, but the link is short")
-    return GranularityChoice(wanted, wanted, why)
-
-
-PRICE_EVERY = 8  # rounds after which one goes out fine, to know what single coordinates cost by now
+PRICE_EVERY = 8  # rounds after which one goes out fine, to learn what single coordinates cost by now
 MOST = 6.0  # times the coordinates of fine
 _MEMORY = 0.8  # of rolling averages, per round
 
 
-class Granulator:
-    """A fixed granularity, the rule, or the bandit; all at the bytes of fine, the bandit at its arm's share of them."""
+class GranularityControl:
+    """Chooses coordinates in a fixed granularity, by the rule, or by the bandit.
+
+    All of them cost about the bytes of k single coordinates; the bandit costs its arm's share of these.
+    """
 
     def __init__(self, setting: int, layers: Sequence[int]) -> None:
-        self.scarcity = 0.0  # 0: the link has room; 1: it is full. For the rule.
-        self.granularity = FINE  # of the last round
+        self.current = FINE  # the granularity of the latest round
         self.choice = GranularityChoice(COARSE, COARSE, "the beginning")
         self.bandit = Bandit() if setting == LEARNED else None
         self._setting = setting
@@ -216,30 +239,31 @@ class Granulator:
         self._more = {COARSE: 2.0, HYBRID: 1.0}  # times k, so that the bytes are those of k single ones
         self._k = 0
         self._rounds = 0
-        self._first_loss = self._loss = self._smooth = 0.0
+        self._first_loss = self._loss = self._smooth_loss = 0.0
 
-    def places(self, residual: Units, k: int, most: int, bits: int, loss: float, score: Score) -> Indices:
-        """Heavy. The coordinates of this round's delta, at most `most`."""
-        self._follow(loss)
-        self.granularity = self._next()
+    def select(self, residual: Units, budget: Budget, loss: float, score: Score) -> Indices:
+        """Heavy. The coordinates of this round's delta, at most `budget.maximum`."""
+        self._follow(loss, budget.scarcity)
+        self.current = self._next()
         self._rounds += 1
-        self._k = min(most, k if self.bandit is None else max(1, round(k * self.bandit.arm.share)))
-        if self.granularity == FINE:
+        share = 1.0 if self.bandit is None else self.bandit.arm.share
+        self._k = min(budget.maximum, max(1, round(budget.count * share)))
+        if self.current == FINE:
             return fine(residual, self._k, score)
-        budget = min(most, max(1, round(self._k * self._more[self.granularity])))
-        if self.granularity == COARSE:
-            return coarse(residual, budget, score, self._coarse)
-        chosen = hybrid(residual, budget, score, self._hybrid, bits, self._fine_bits)
-        return chosen if len(chosen) <= most else best(chosen, score(chosen), most)
+        k = min(budget.maximum, max(1, round(self._k * self._more[self.current])))
+        if self.current == COARSE:
+            return coarse(residual, k, score, self._coarse)
+        chosen = hybrid(residual, k, score, self._hybrid, budget.bits, self._fine_bits)
+        return chosen if len(chosen) <= budget.maximum else best(chosen, score(chosen), budget.maximum)
 
     def sent(self, entries: int, payload_bytes: int) -> None:
-        """How the delta of these places turned out."""
+        """Takes what the latest choice cost, and corrects the number of coordinates for the next one."""
         bits = 8.0 * payload_bytes
-        if entries and self.granularity == FINE:
+        if entries and self.current == FINE:
             self._fine_bits = bits / entries
         elif entries:
-            more = self._more[self.granularity] * (self._k * self._fine_bits / bits) ** 0.5
-            self._more[self.granularity] = min(MOST, max(1 / MOST, more))
+            more = self._more[self.current] * (self._k * self._fine_bits / bits) ** 0.5
+            self._more[self.current] = min(MOST, max(1 / MOST, more))
         if self.bandit is not None:
             self.bandit.note(self._loss, payload_bytes)
 
@@ -258,10 +282,10 @@ class Granulator:
             return self.bandit.arm.granularity
         return self.choice.granularity if self._setting == RULE else self._setting
 
-    def _follow(self, loss: float) -> None:
+    def _follow(self, loss: float, scarcity: float) -> None:
         """Confidence is the share of the first loss that is gone."""
         self._loss = loss
         self._first_loss = self._first_loss or loss
-        self._smooth = _MEMORY * self._smooth + (1 - _MEMORY) * loss if self._smooth else loss
-        confidence = 1.0 - self._smooth / self._first_loss if self._first_loss else 0.0
-        self.choice = granularity_for(confidence, self.scarcity, self.choice.level)
+        self._smooth_loss = _MEMORY * self._smooth_loss + (1 - _MEMORY) * loss if self._smooth_loss else loss
+        confidence = 1.0 - self._smooth_loss / self._first_loss if self._first_loss else 0.0
+        self.choice = granularity_for(confidence, scarcity, self.choice.level)

@@ -1,18 +1,18 @@
-"""Learned importance of a coordinate, 0..1: will the rounds to come push it further the way its residual points?
+"""Learned importance of a coordinate, from 0 to 1: will the next rounds push it further in its residual's direction?
 
-One small feed-forward network per layer maps the last four rounds' progress of a coordinate, and its residual, to an
-importance. Target: ½ + ½·tanh(d·sign(e)/r), where d is the coordinate's progress in the *next* round, e its residual
-now and r the layer's typical progress. Progress is minus the sum of a round's gradients (times a rate), so d·sign(e)
-is the first-order decrease of the loss per unit sent, measured by the training itself at no cost: what the next round
-takes back scores near 0, what it asks for again near 1.
+One small feed-forward network per layer maps a coordinate's progress in the last four rounds and its residual to an
+importance. The target is ½ + ½·tanh(d·sign(e)/r), where d is the coordinate's progress in the *next* round, e its
+residual now and r the layer's typical progress. Progress is minus the sum of a round's gradients (times a rate), so
+d·sign(e) is the first-order decrease of the loss per unit sent. Training measures it at no cost: a change that the
+next round takes back gets a target near 0, one that it repeats a target near 1.
 
-Bounds: the history is four bytes a coordinate; networks see a few coordinates of each layer a round, and judge
-candidates only. `learn` may run in a thread of its own: it replaces the networks in one assignment.
+The history takes four bytes per coordinate. The networks learn from a few coordinates of each layer per round and judge
+candidates only. `learn` may run in another thread: it replaces the networks in one assignment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..delta import Indices
+from ..selector import Background, run_now
 from ..weights import UNIT, Floats, Units
 
 HISTORY = 4  # rounds
@@ -28,17 +29,10 @@ SAMPLES = 64  # coordinates of a layer that are learned from, a round
 RATE, MOMENTUM, PASSES = 0.1, 0.9, 4
 _FINE, _FAR = 16, 127  # the history's grid: sixteenths of the layer's typical progress, at most 8 of it
 
-Beside = Callable[[Callable[[], None]], None]  # runs small work where training does not wait for it
-
-
-def inline(work: Callable[[], None]) -> None:
-    """At once, in place: for simulations."""
-    work()
-
 
 @dataclass(frozen=True)
 class Net:
-    """A layer's network: tanh features in, HIDDEN tanh units, one sigmoid out. Frozen: learning makes another."""
+    """A layer's network: tanh features, HIDDEN tanh units, one sigmoid. It is frozen; learning makes another."""
 
     first: Floats  # (features + 1, HIDDEN), the bias last
     second: Floats  # (HIDDEN + 1,)
@@ -49,7 +43,7 @@ class Net:
         return out
 
     def slopes(self, features: Floats, targets: Floats) -> tuple[Floats, Floats]:
-        """Of the mean cross-entropy, by the two weight arrays."""
+        """The gradients of the mean cross-entropy with respect to the two weight arrays."""
         hidden = np.tanh(features @ self.first[:-1] + self.first[-1])
         wrong = (1 / (1 + np.exp(-(hidden @ self.second[:-1] + self.second[-1]))) - targets) / len(targets)
         second = np.append(wrong @ hidden, wrong.sum())
@@ -60,7 +54,7 @@ class Net:
 
 @dataclass(frozen=True)
 class ImportanceLesson:
-    """What a round teaches one layer's network."""
+    """The samples that one round gives to one layer's network."""
 
     layer: int
     features: Floats
@@ -68,23 +62,25 @@ class ImportanceLesson:
 
 
 class LearnedImportance:
-    """The history of one node's progress and the networks that judge by it."""
+    """The history of one node's progress, and the networks that judge by it."""
 
-    def __init__(self, layers: Sequence[int], seed: int, beside: Beside = inline) -> None:
+    def __init__(self, layers: Sequence[int], seed: int, background: Background = run_now) -> None:
         self._borders = np.concatenate(([0], np.cumsum(layers)))
         self._rng = np.random.default_rng(seed)
-        self._beside = beside
+        self._background = background
         self._past: list[npt.NDArray[np.int8]] = []  # newest first
         self._typical: Floats = np.zeros(len(layers), np.float32)
         self._nets = [_fresh(self._rng) for _ in layers]
         self._momenta = [(np.zeros_like(net.first), np.zeros_like(net.second)) for net in self._nets]
-        self._asked: tuple[Indices, Floats, Floats] | None = None  # places, features, signs of the last round's samples
+        self._asked: tuple[Indices, Floats, Floats] | None = (
+            None  # indices, features, signs of the last round's samples
+        )
         self.lessons = 0
 
     def note(self, progress: Floats) -> None:
-        """A round's progress: learn from what it says about the samples of the round before, and remember it."""
+        """Takes a round's progress: learns what became of the previous round's samples, and remembers the progress."""
         scaled = np.empty(len(progress), np.int8)
-        for layer, part in self._services():
+        for layer, part in self._layers():
             here = progress[part]
             typical = float(np.linalg.norm(here)) / len(here) ** 0.5
             self._typical[layer] = typical
@@ -93,20 +89,20 @@ class LearnedImportance:
             np.clip(steps, -_FAR, _FAR, out=steps)
             scaled[part] = steps
         if self._asked is not None:
-            places, features, signs = self._asked
-            targets = 0.5 + 0.5 * np.tanh(scaled[places] * signs / _FINE)
-            lessons = list(self._lessons(places, features, targets.astype(np.float32)))
-            self._beside(lambda: self.learn(lessons))
+            indices, features, signs = self._asked
+            targets = 0.5 + 0.5 * np.tanh(scaled[indices] * signs / _FINE)
+            lessons = list(self._lessons(indices, features, targets.astype(np.float32)))
+            self._background(lambda: self.learn(lessons))
         self._past = [scaled, *self._past[: HISTORY - 1]]
 
-    def at(self, places: Indices, residual: Units) -> Floats:
-        """The importance of coordinates (increasing), whose residuals are given; some of them are asked about later."""
-        features, signs = self._features(places, residual)
-        importance = np.empty(len(places), np.float32)
-        for layer, part in self._spans(places):
+    def at(self, indices: Indices, residual: Units) -> Floats:
+        """The importance of increasing indices with these residuals. Some of them become samples to learn from."""
+        features, signs = self._features(indices, residual)
+        importance = np.empty(len(indices), np.float32)
+        for layer, part in self._spans(indices):
             importance[part] = self._nets[layer](features[part])
-        samples = self._samples(places)
-        self._asked = places[samples], features[samples], signs[samples]
+        samples = self._samples(indices)
+        self._asked = indices[samples], features[samples], signs[samples]
         return importance
 
     def learn(self, lessons: Sequence[ImportanceLesson]) -> None:
@@ -122,42 +118,42 @@ class LearnedImportance:
         self._nets = nets
         self.lessons += len(lessons)
 
-    def _features(self, places: Indices, residual: Units) -> tuple[Floats, Floats]:
-        """Progress of late along the residual's sign, and the residual's size, each squeezed into ±1."""
+    def _features(self, indices: Indices, residual: Units) -> tuple[Floats, Floats]:
+        """Recent progress in the direction of the residual, and the size of the residual, each mapped to ±1."""
         signs = np.sign(residual).astype(np.float32)
-        features = np.zeros((len(places), HISTORY + 1), np.float32)
+        features = np.zeros((len(indices), HISTORY + 1), np.float32)
         for age, past in enumerate(self._past):
-            features[:, age] = np.tanh(past[places] * signs / _FINE)
-        layers = np.searchsorted(self._borders, places, side="right") - 1
+            features[:, age] = np.tanh(past[indices] * signs / _FINE)
+        layers = np.searchsorted(self._borders, indices, side="right") - 1
         size = np.abs(residual) * UNIT / np.maximum(self._typical[layers], 1e-30)
         features[:, HISTORY] = np.tanh(np.log1p(size) / 4)
         return features, signs
 
-    def _samples(self, places: Indices) -> npt.NDArray[np.int64]:
+    def _samples(self, indices: Indices) -> npt.NDArray[np.int64]:
         chosen = [
             part.start + np.sort(self._rng.choice(length, min(SAMPLES, length), replace=False))
-            for _, part in self._spans(places)
+            for _, part in self._spans(indices)
             if (length := part.stop - part.start)
         ]
         return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
 
-    def _lessons(self, places: Indices, features: Floats, targets: Floats) -> Iterator[ImportanceLesson]:
-        for layer, part in self._spans(places):
+    def _lessons(self, indices: Indices, features: Floats, targets: Floats) -> Iterator[ImportanceLesson]:
+        for layer, part in self._spans(indices):
             yield ImportanceLesson(layer, features[part], targets[part])
 
-    def _services(self) -> Iterator[tuple[int, slice]]:
+    def _layers(self) -> Iterator[tuple[int, slice]]:
         for layer in range(len(self._borders) - 1):
             yield layer, slice(int(self._borders[layer]), int(self._borders[layer + 1]))
 
-    def _spans(self, places: Indices) -> Iterator[tuple[int, slice]]:
-        """Where in increasing `places` each layer's are; layers without any are left out."""
-        cuts = np.searchsorted(places, self._borders).tolist()
+    def _spans(self, indices: Indices) -> Iterator[tuple[int, slice]]:
+        """The part of the increasing `indices` that is in each layer; layers without any are left out."""
+        cuts = np.searchsorted(indices, self._borders).tolist()
         for layer, (start, end) in enumerate(pairwise(cuts)):
             if start < end:
                 yield layer, slice(start, end)
 
 
 def _fresh(rng: np.random.Generator) -> Net:
-    """A network that calls everything half important until it has learned better."""
+    """A network that returns ½ for everything until it has learned."""
     first = rng.normal(0.0, 0.5, (HISTORY + 2, HIDDEN)).astype(np.float32)
     return Net(first, np.zeros(HIDDEN + 1, np.float32))

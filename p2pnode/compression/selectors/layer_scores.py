@@ -1,7 +1,7 @@
-"""Scores of layers, a byte each: small enough to go along with an entry, so that partners know what matters to others.
+"""Scores of layers, a byte each: a hint that travels with entries, so that nodes know which layers matter to others.
 
-A byte is 128 for the average of all layers and 16 more for each doubling. Models of more than MAX_LAYERS layers tell
-the scores of groups of consecutive ones.
+A byte is 128 for the average of all layers and 16 more for each doubling. A model of more than MAX_LAYERS layers
+publishes the scores of groups of consecutive layers.
 """
 
 from __future__ import annotations
@@ -9,32 +9,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from ..delta import Indices
 from ..selector import MAX_HINT_BYTES
-from ..weights import Floats
+from ..weights import Doubles, Floats
 
 MAX_LAYERS = MAX_HINT_BYTES  # a byte each
-MEMORY = 0.9  # of the rolling mean of others' scores, per entry
+MEMORY = 0.9  # of the rolling mean of other nodes' scores, per entry
 _AVERAGE, _DOUBLING = 128, 16
-
-Numbers = npt.NDArray[np.float64]
 
 
 class LayerScores:
-    """The groups of layers that are told, and a rolling mean of what others tell of them."""
+    """The groups of layers that have a score, and a rolling mean of what other nodes publish about them."""
 
     def __init__(self, layers: Sequence[int]) -> None:
-        each = -(-len(layers) // MAX_LAYERS)
+        group = -(-len(layers) // MAX_LAYERS)
         borders = np.cumsum([0, *layers])
-        self.starts = borders[:-1:each]
+        self.starts = borders[:-1:group]
         self._sizes = np.diff(np.append(self.starts, borders[-1]))
-        self._others: Numbers = np.zeros(len(self.starts))  # log2 of the relative score
+        self._others: Doubles = np.zeros(len(self.starts))  # log2 of the relative score
         self.heard = 0
 
-    def encode(self, places: npt.NDArray[np.uint32], scores: Floats) -> bytes:
-        """Average scores over all of each layer, where coordinates that are not in `places` count 0."""
-        layers = np.searchsorted(self.starts, places, side="right") - 1
+    def encode(self, indices: Indices, scores: Floats) -> bytes:
+        """The average score over all of each layer, where coordinates that are not in `indices` count 0."""
+        layers = np.searchsorted(self.starts, indices, side="right") - 1
         sums = np.bincount(layers, scores, len(self.starts))
         total = float(sums.sum())
         if not 0.0 < total < float("inf"):
@@ -43,17 +41,17 @@ class LayerScores:
         coded = np.rint(_AVERAGE + _DOUBLING * np.log2(np.maximum(relative, 2.0**-8)))
         return bytes(np.clip(coded, 0, 255).astype(np.uint8))
 
-    def hear(self, told: bytes) -> None:
-        """Another's scores; those that do not fit this model are passed over, being facts that nobody has checked."""
-        if len(told) != len(self.starts):
+    def hear(self, scores: bytes) -> None:
+        """Takes another node's scores. Those that do not fit this model are ignored: nobody has checked them."""
+        if len(scores) != len(self.starts):
             return
-        logs = (np.frombuffer(told, np.uint8).astype(np.float64) - _AVERAGE) / _DOUBLING
+        logs = (np.frombuffer(scores, np.uint8).astype(np.float64) - _AVERAGE) / _DOUBLING
         keep = MEMORY if self.heard else 0.0
         self._others = keep * self._others + (1 - keep) * logs
         self.heard += 1
 
-    def at(self, places: npt.NDArray[np.uint32]) -> Floats:
-        """Others' mean score of each coordinate's layer, 1 for an average one; all ones before any is heard."""
-        layers = np.searchsorted(self.starts, places, side="right") - 1
+    def at(self, indices: Indices) -> Floats:
+        """The other nodes' mean score of each coordinate's layer; 1 for an average layer, and before any is heard."""
+        layers = np.searchsorted(self.starts, indices, side="right") - 1
         factors: Floats = np.exp2(self._others).astype(np.float32)[layers]
         return factors

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...circles.founding import circle_lineage
-from ...compression.selectors.importance import Beside, inline
+from ...compression.selector import Background, run_now
 from ...compression.weights import to_units
 from ...config.options import TaskChoice
 from ...discovery.membership import Membership
@@ -60,8 +60,8 @@ async def prepare(
     if isinstance(seams.compute, ThreadCompute):
         await seams.compute(lambda: choose_threads(model_host, services.limiter.cores))
     rows = await seams.compute(lambda: own_rows(model_host, settings, manifest, services.identity.peer_id))
-    beside = BackgroundWorker() if isinstance(seams.compute, ThreadCompute) else inline
-    policy = fresh_policy(plan, model_host, services.identity, settings.circle, beside)
+    background = BackgroundWorker() if isinstance(seams.compute, ThreadCompute) else run_now
+    policy = fresh_policy(plan, model_host, services.identity, settings.circle, background)
     terms = Terms(
         round_seconds=plan.round_seconds,
         max_steps=plan.max_steps,
@@ -104,7 +104,7 @@ def _fingerprinter(model_host: ModelHost, plan: TrainPlan) -> tuple[Fingerprinte
 
 
 def fresh_policy(
-    plan: TrainPlan, model_host: ModelHost, identity: Identity, circle: str = "", beside: Beside = inline
+    plan: TrainPlan, model_host: ModelHost, identity: Identity, circle: str = "", background: Background = run_now
 ) -> Policy:
     """The plan's policy at the run's beginning; UsageError when it is not known here or cannot have its settings."""
     lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
@@ -117,7 +117,7 @@ def fresh_policy(
         settings=without_partner_settings(plan.settings),
         seed=plan.seed,
         layers=model_host.layout.layer_sizes,
-        beside=beside,
+        background=background,
     )
     try:
         partner_settings(plan.settings)

@@ -13,7 +13,7 @@ import numpy as np
 from ...compression.weights import Floats
 from ...merging.policy import Policy
 from ...runtime.seams import Seams
-from ...training.background import measure_influence
+from ...training.background import feed_gradients
 from ...training.trainer import Trainer, TrainResult
 from ...wire.errors import Diverged
 from ...wire.types import Seconds
@@ -81,7 +81,7 @@ class RoundSteps:
             self._trainer.reset_optimizer()
             done = self._trainer.steps_done
             raise Diverged(f"weights were no finite numbers after {done} local steps", result.steps, 0.0)
-        measure_influence(self._policy, self._trainer, result.weights)
+        feed_gradients(self._policy.can.selector, self._trainer, result.weights)
 
 
 def split_steps(steps: int, round_steps: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""One author of a delta set: its residual, what a round adds to it, and the entries it signs."""
+"""One author of a delta set: the residual, what a round adds to it, and the entries that this node signs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
 from typing import Any
@@ -14,26 +14,25 @@ import numpy.typing as npt
 from ...compression.codec import encode_delta
 from ...compression.delta import SparseDelta
 from ...compression.residual import record, take_levels
-from ...compression.selectors.magnitude import largest
-from ...compression.selectors.scored import Scorer
+from ...compression.selector import Budget, Selector
 from ...compression.weights import Floats, Units, norm_squared
 from ...wire.ids import Identity
 from ..policy import Arrays, RoundFacts, relative_change
 from .bridges import BridgeDraft
 from .entry import Chain, Entry, EntryFacts, Mark, sign_entry
 from .heads import head_mark
+from .options import DeltaSetOptions
 from .set import DeltaSet
-from .state import DeltaSetOptions
 from .steering import Steering
 
-MIN_ENTRIES = 256  # below this a message is mostly envelope
-BYTES_EACH = 1.5  # of a sent coordinate, before one was sent
+MIN_ENTRIES = 256  # coordinates; a message with fewer consists mostly of its envelope
+BYTES_EACH = 1.5  # of a coordinate, before the first one was sent
 FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
 
 
 @dataclass(frozen=True)
 class Draft:
-    """An entry to be: its delta, and what the residual is once it is published."""
+    """An entry before it is published: its delta, and what the residual will be afterwards."""
 
     delta: SparseDelta
     payload: bytes
@@ -45,61 +44,57 @@ class Draft:
 
 
 class Author:
-    """This node's own log in a set, and the progress it has not told yet."""
+    """This node's own log in a set, and the progress that it has not sent yet."""
 
-    def __init__(
-        self, identity: Identity, tuning: DeltaSetOptions, layers: Sequence[int], scorer: Scorer | None = None
-    ) -> None:
-        size = sum(layers)
+    def __init__(self, identity: Identity, options: DeltaSetOptions, size: int, selector: Selector) -> None:
         self.identity = identity
-        self.tuning = tuning
-        self.scorer = scorer  # None: the largest magnitudes go
+        self.options = options
+        self.selector = selector
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
         self.rounds = 0
-        self.values = 0  # weights in our latest entry
-        self._bytes_each = BYTES_EACH  # of a single coordinate that is sent, smoothed
+        self.values = 0  # coordinates in the latest entry
+        self._bytes_each = BYTES_EACH  # of a single coordinate, smoothed
         self.steering = Steering(size)
 
     def draft(
         self, deltas: DeltaSet, begun: Floats, after: Floats, facts: RoundFacts, trained: Mark, now: Mark
     ) -> Draft:
-        """Heavy. What a round from `begun` to `after` has to say; the set stood at `trained` then and does at `now`."""
-        tuning, rules = self.tuning, deltas.rules
+        """Heavy. The entry for a round from `begun` to `after`; the set was at `trained` then and is at `now`."""
+        options, rules = self.options, deltas.rules
         progress = after - begun
         group = max(1, facts.peers)
         self.steering.measure(begun, progress, group)
-        residual = record(self.residual, progress, tuning.beta or self.steering.beta)
-        gamma = tuning.gamma or self.steering.gamma
+        residual = record(self.residual, progress, options.beta or self.steering.beta)
+        gamma = options.gamma or self.steering.gamma
         discount = discount_for(now.entries - trained.entries, group)
-        k = self._entries(group, rules.size, rules.max_entries, facts.byte_budget)
-        scorer, most = self.scorer, rules.max_entries
-        if scorer is not None and facts.byte_budget:
-            scorer.granulator.scarcity = min(1.0, k * self._bytes_each / facts.byte_budget)
-        places = None if scorer is None else scorer.places(residual, progress, k, most, tuning.bits, facts.loss)
-        taken = take_levels(residual, largest(residual, k) if places is None else places, tuning.bits)
+        budget = self._budget(group, rules.size, rules.max_entries, facts.byte_budget)
+        taken = take_levels(residual, self.selector.select(residual, progress, budget, facts.loss), options.bits)
         delta = taken.delta(gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
-        if norm >= rules.max_norm_units:  # the manifest's bound: what is beyond it is given up
+        if norm >= rules.max_norm_units:  # the manifest's bound: what exceeds it is lost
             discount *= 0.99 * rules.max_norm_units / norm
             delta = taken.delta(gamma / group * discount)
         taken.leave(residual)
         payload = encode_delta(delta)
-        if scorer is not None:
-            scorer.sent(len(delta), len(payload))
+        self.selector.sent(len(delta), len(payload))
         weight = (group, gamma, discount)
         return Draft(delta, payload, residual, trained, facts, relative_change(begun, after), weight)
 
-    def _entries(self, group: int, size: int, most: int, budget: int | None) -> int:
-        """How many coordinates to send: the density's share, as many as allowed while nobody is there to send to."""
+    def _budget(self, group: int, size: int, maximum: int, byte_budget: int | None) -> Budget:
+        """What the next entry may carry: the density's share within the bytes; the maximum while this node is alone."""
         if group == 1:
-            return most
-        density = self.tuning.density or self.steering.density(group)
-        wanted = max(MIN_ENTRIES, round(density * size))
-        return max(1, min(most, wanted if budget is None else min(wanted, int(budget / self._bytes_each))))
+            count = maximum
+        else:
+            density = self.options.density or self.steering.density(group)
+            wanted = max(MIN_ENTRIES, round(density * size))
+            affordable = wanted if byte_budget is None else int(byte_budget / self._bytes_each)
+            count = max(1, min(maximum, wanted, affordable))
+        scarcity = min(1.0, count * self._bytes_each / byte_budget) if byte_budget else 0.0
+        return Budget(count, maximum, self.options.bits, scarcity)
 
     def chain(self, deltas: DeltaSet) -> Chain:
-        """Our own log; a new one when the old was lost and others know more of it, or a fork of it was proved."""
+        """This node's own log, or a new one when a fork of the old one was proved."""
         chain = Chain(self.identity.peer_id, self.incarnation)
         while chain in deltas.log.exclusions:
             chain = chain._replace(incarnation=chain.incarnation + 1)
@@ -107,13 +102,13 @@ class Author:
         return chain
 
     def empty_entry(self, deltas: DeltaSet) -> Entry:
-        """The next entry of our log, with nothing in it yet and not signed."""
+        """The next entry of this node's log, empty and not signed."""
         chain, rules = self.chain(deltas), deltas.rules
         place = deltas.log.next_place(chain)
         return Entry(rules.lineage, rules.model, *chain, *place, published=head_mark(deltas.heads))
 
     def sign(self, draft: Draft, deltas: DeltaSet) -> Entry:
-        """A draft as the next entry of our log."""
+        """The draft as the next entry of this node's log."""
         group, gamma, discount = draft.weight
         facts = draft.facts
         return sign_entry(
@@ -127,12 +122,12 @@ class Author:
                 discount=discount,
                 facts=EntryFacts(facts.loss, facts.samples, draft.progress, round=self.rounds),
                 payload=draft.payload,
-                hint=b"" if self.scorer is None else self.scorer.layer_bytes,
+                hint=self.selector.hint,
             ),
         )
 
     def sign_bridge(self, bridge: BridgeDraft, deltas: DeltaSet) -> Entry:
-        """A bridge or a union as the next entry of our log; the residual does not change."""
+        """A bridge or a union as the next entry of this node's log. The residual does not change."""
         empty, payload = self.empty_entry(deltas), encode_delta(bridge.delta)
         return sign_entry(
             self.identity,
@@ -142,16 +137,16 @@ class Author:
         )
 
     def published(self, draft: Draft) -> None:
-        """The draft is an entry of the set now."""
+        """Takes over the draft's residual, since the draft is now an entry of the set."""
         self.residual = draft.residual
         self.steering.published(draft.delta)
         self.values = len(draft.delta)
         self.rounds += 1
-        if len(draft.delta) and (self.scorer is None or self.scorer.single):
+        if len(draft.delta) and self.selector.single:
             self._bytes_each += (len(draft.payload) / len(draft.delta) - self._bytes_each) / 4
 
     def move(self, incarnation: int) -> None:
-        """On to another set: a log of its own there; what was not told yet comes along."""
+        """Go on in another set, with a new log. The residual comes along."""
         self.incarnation = incarnation
         self.steering.jumped()
 
@@ -171,5 +166,5 @@ class Author:
 
 
 def discount_for(staleness: int, group: int) -> float:
-    """Less weight for what was trained from weights that are long past; decided by the author, once."""
+    """The factor on an entry that was trained from old weights. The author decides it, so it is the same everywhere."""
     return min(1.0, FRESH * group / max(1, staleness))

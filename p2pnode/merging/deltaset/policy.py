@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from ...compression.selectors.scored import Scorer
+from ...compression.selector import Selector, SelectorSetup
+from ...compression.selectors.registry import make_selector
 from ...compression.weights import Floats, WeightLayout, blocks
 from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId
@@ -35,10 +36,11 @@ from .exchange import SNAPSHOT_BYTES, EntryBatch, agreed, changes, decode_deltas
 from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
 from .log import Change, droppable
+from .options import DeltaSetOptions, read_options
 from .pace import pace_for
 from .set import DeltaSet, in_range
 from .snapshots import SnapshotReader, adopted, first_free_incarnation
-from .state import DeltaSetOptions, set_arrays, set_from, tuning_of
+from .state import set_arrays, set_from
 
 DROP_EVERY = 16  # merges
 LOOK_EVERY = 32  # merges, at which A in memory is compared with what its entries make
@@ -52,11 +54,11 @@ class DeltaSetPolicy(Policy):
     snapshots_in_background = True
 
     def __init__(self, origin: PolicySetup) -> None:
-        tuning = tuning_of(origin.settings)
+        options = read_options(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
-        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, tuning.norm_ratio)
+        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
         self.set = DeltaSet(rules, origin.genesis)
-        self.author = Author(origin.identity, tuning, origin.layers or (len(origin.genesis),), _scorer(tuning, origin))
+        self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin))
         self.agreement = Agreement()
         self._behind = Behind()
         self._readout = self.set.weights()
@@ -68,9 +70,9 @@ class DeltaSetPolicy(Policy):
         self._trained = head_mark(self.set.heads)
         self._lock = threading.Lock()  # light and heavy methods run in two threads
         self._past = SnapshotReader(lambda: self.set, self._lock)
-        self.bridges = Bridges(lambda: self.set, self._lock, tuning.bridge)
-        self.correction = Correction(tuning.tau)
-        self.can = Capabilities(self, self, self, self if tuning.tau else None)
+        self.bridges = Bridges(lambda: self.set, self._lock, options.bridge)
+        self.correction = Correction(options.tau)
+        self.can = Capabilities(self, self, self, self if options.tau else None, self.author.selector)
 
     # ---- the round ----
 
@@ -91,10 +93,10 @@ class DeltaSetPolicy(Policy):
 
     def pace(self, members: int) -> Pace:
         """What the run's settings say, or what suits a circle of this size."""
-        tuning, steps = self.author.tuning, self.set.steps
+        options, steps = self.author.options, self.set.steps
         found = pace_for(steps / max(1, members), members)
         authors = len({chain.peer for chain in self.set.heads})  # who left has done a part of the steps too
-        return Pace(tuning.interval or found.steps, tuning.rate or found.rate, steps // max(1, members, authors))
+        return Pace(options.interval or found.steps, options.rate or found.rate, steps // max(1, members, authors))
 
     def correct(self, begun: Floats, now: Floats) -> bool:
         with self._lock:
@@ -159,10 +161,9 @@ class DeltaSetPolicy(Policy):
     def _follow(self, change: Change) -> Change:
         self._left_out.follow(change, self.set)
         self._latest.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
-        scorer = self.author.scorer
         for entry in change.added:
-            if scorer is not None and entry.peer != self.author.identity.peer_id:
-                scorer.hear(entry.hint)
+            if entry.hint and entry.peer != self.author.identity.peer_id:
+                self.author.selector.hear(entry.hint)
         return change
 
     # ---- exchange ----
@@ -315,9 +316,8 @@ class DeltaSetPolicy(Policy):
             raise ValueError(f"the saved state is incomplete: {error}") from None
 
 
-def _scorer(tuning: DeltaSetOptions, origin: PolicySetup) -> Scorer | None:
-    """Whoever judges what to send; None where the largest magnitudes go."""
-    if tuning.scoring.plain:
-        return None
+def _selector(options: DeltaSetOptions, origin: PolicySetup) -> Selector:
+    """The selector that the options name, with a seed of this node's own."""
     seed = int.from_bytes(blake3(f"{origin.seed}/{origin.identity.peer_id}".encode()).digest(8))
-    return Scorer(tuning.scoring, origin.layers or (len(origin.genesis),), seed, origin.beside)
+    layers = origin.layers or (len(origin.genesis),)
+    return make_selector(SelectorSetup(layers, seed, options.selector, origin.background))

@@ -1,4 +1,4 @@
-"""Authors that judge what to send: sets stay equal, the same seed gives the same, settings are checked."""
+"""Authors with each selector: everybody learns, the same seed gives the same run, hints reach the partners."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.compression.selectors.granularity import COARSE, HYBRID, LEARNED, RULE
+from p2pnode.compression.selectors.scored import Scored
 from p2pnode.merging.deltaset.author import Draft
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.deltaset.state import DeltaSetOptions, tuning_of
 from p2pnode.merging.policy import RoundFacts
 from p2pnode.shards.split import parse_split, split_rows
 from p2pnode.tasks.find import load_task
@@ -43,52 +43,39 @@ def test_the_same_seed_gives_the_same_and_everybody_learns(settings: dict[str, f
         assert one.trainer.evaluate(one.policy.readout()).accuracy > 0.5
 
 
+def selector_of(peer: Peer) -> Scored:
+    assert isinstance(peer.policy, DeltaSetPolicy)
+    selector = peer.policy.author.selector
+    assert isinstance(selector, Scored)
+    return selector
+
+
 def test_partners_hear_each_others_scores_of_layers() -> None:
     for peer in run(VARIANTS[0]):
+        selector = selector_of(peer)
+        assert selector.layer_scores is not None
+        assert selector.layer_scores.heard > 10
+        assert len(selector.hint) == 4
+        assert selector.gradients is not None
+        assert selector.gradients.looks == 1
+        assert selector.importance is not None
+        assert selector.importance.lessons > 10
+
+
+def test_entries_carry_a_hint_only_where_the_selector_gives_one() -> None:
+    for settings, has_hint in (({}, False), (VARIANTS[0], True)):
+        (peer, *_) = run(settings)
         assert isinstance(peer.policy, DeltaSetPolicy)
-        scorer = peer.policy.author.scorer
-        assert scorer is not None
-        assert scorer.partners is not None
-        assert scorer.partners.heard > 10
-        assert len(scorer.layer_bytes) == 4
-        assert scorer.influence is not None
-        assert scorer.influence.looks == 1
-        assert scorer.importance is not None
-        assert scorer.importance.lessons > 10
-
-
-def test_the_default_is_plain_magnitude() -> None:
-    assert DeltaSetOptions().scoring.plain
-    assert tuning_of({}).scoring.plain
-    assert not tuning_of({"granularity": 1}).scoring.plain
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"granularity": 5},
-        {"granularity": 0.5},
-        {"influence": -1},
-        {"importance": float("nan")},
-        {"least_influence": 11},
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        tuning_of(settings)
+        assert {bool(entry.hint) for entry in peer.policy.set.log} == {has_hint}
 
 
 def test_a_short_link_is_told_to_the_rule() -> None:
-    """A budget the round's entry fills makes the link short; one with room does not."""
+    """A byte budget that the round's entry fills makes the link short; one with room does not."""
     (peer, *_) = run({"granularity": RULE})
-    policy = peer.policy
-    assert isinstance(policy, DeltaSetPolicy)
-    scorer = policy.author.scorer
-    assert scorer is not None
-    begun = policy.start()
+    begun = peer.policy.start()
     for budget, scarce in ((300, True), (1_000_000, False)):
-        policy.record(begun, begun + np.float32(0.001), RoundFacts(1, 1.0, 1, 3, byte_budget=budget))
-        assert (scorer.granulator.scarcity > 0.5) is scarce
+        peer.policy.record(begun, begun + np.float32(0.001), RoundFacts(1, 0.1, 1, 3, byte_budget=budget))
+        assert ("short" in selector_of(peer).granularity.choice.reason) is scarce
 
 
 @pytest.mark.parametrize("granularity", [COARSE, HYBRID])

@@ -1,0 +1,87 @@
+"""The documents, kept true: what they name exists, their lines are short, and the words of ours are explained."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from bootstrap.__main__ import app as bootstrap_app
+from p2pnode.cli import app
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "bootstrap" / "README.md"])
+PATHS = re.compile(r"(?<![\w/.~-])((?:p2pnode|tests|docs|benchmarks|examples|bootstrap|page)/[\w./-]*\w)")
+MODULES = re.compile(r"python -m ([a-z][\w.]*)")
+LINKS = re.compile(r"\]\(([^)#:]+)\)")
+MAX_LINE = 120
+COMMANDS = re.compile(r"python -m p2pnode ([a-z]+)")
+FLAGS = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
+OUTSIDE = {"pytest", "venv"}  # modules in commands that are not ours
+FOR_USERS = ("README.md", "docs/tutorial.md", "docs/operating.md", "docs/tasks.md", "bootstrap/README.md")
+OTHERS_FLAGS = {"--build", "--restart", "--scale", "--now"}  # of docker and systemctl
+BENCHMARK_FLAGS = {"--case", "--kinds", "--limit", "--only", "--quick", "--seeds"}
+
+# Words that p2pnode uses in a sense of its own. Each is explained in docs/concepts.md, set in bold.
+WORDS = (
+    "node, peer, swarm, run, manifest, job, circle, community, partner, bridge, delta, entry, log, heads, lineage, "
+    "genesis, snapshot, residual, fingerprint, probe, shard, holder, keeper, visit, model swap, confidence, reserve, "
+    "retired, quarantined, lease, block, path, span"
+)
+
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_path_that_is_named_exists(document: Path) -> None:
+    missing = [path for path in PATHS.findall(document.read_text()) if not (ROOT / path).exists()]
+    assert not missing, f"{name_of(document)} names what does not exist: {missing}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    missing = [link for link in LINKS.findall(document.read_text()) if not (document.parent / link).exists()]
+    assert not missing, f"{name_of(document)} links to what does not exist: {missing}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_module_that_is_run_exists(document: Path) -> None:
+    modules = set(MODULES.findall(document.read_text())) - OUTSIDE
+    missing = [module for module in modules if find_spec(module.rstrip(".")) is None]
+    assert not missing, f"{name_of(document)} runs modules that do not exist: {missing}"
+
+
+def flags_of(command: Any) -> set[str]:
+    """Returns the flags of a command, as typer builds it."""
+    return {flag for parameter in command.params for flag in parameter.opts}
+
+
+@pytest.mark.parametrize("name", FOR_USERS)
+def test_every_flag_and_command_exists(name: str) -> None:
+    text = (ROOT / name).read_text()
+    top: Any = typer.main.get_command(app)
+    known = flags_of(top).union(flags_of(typer.main.get_command(bootstrap_app)), *map(flags_of, top.commands.values()))
+    unknown = set(FLAGS.findall(text)) - known - OTHERS_FLAGS - BENCHMARK_FLAGS
+    assert not unknown, f"{name} names flags that do not exist: {sorted(unknown)}"
+    commands = set(COMMANDS.findall(text)) - set(top.commands)
+    assert not commands, f"{name} names commands that do not exist: {sorted(commands)}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_lines_are_short(document: Path) -> None:
+    """Rows of tables cannot be wrapped."""
+    lines = enumerate(document.read_text().splitlines(), 1)
+    long = [number for number, line in lines if len(line) > MAX_LINE and not line.startswith("|")]
+    assert not long, f"{name_of(document)}: lines {long} have more than {MAX_LINE} characters"
+
+
+@pytest.mark.parametrize("word", WORDS.split(", "))
+def test_every_word_of_ours_is_explained(word: str) -> None:
+    bold = " ".join(re.findall(r"\*\*(.+?)\*\*", (ROOT / "docs" / "concepts.md").read_text())).lower()
+    assert re.search(rf"\b{word}\b", bold), f"docs/concepts.md does not explain {word!r}"
