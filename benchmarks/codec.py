@@ -40,7 +40,7 @@ from p2pnode.compression.residual import take_levels
 from p2pnode.compression.selectors.magnitude import largest
 from p2pnode.compression.values import CHUNK, WIDE_CHUNK, write_levels
 from p2pnode.compression.weights import UNIT, Units
-from p2pnode.merging.deltaset.accumulate import apply
+from p2pnode.merging.deltaset.set import apply
 
 SIZES = {"1e4": 10_000, "1e6": 1_000_000, "16e6": 16_000_000}
 DENSITY = 0.01

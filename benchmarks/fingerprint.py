@@ -23,7 +23,8 @@ from torch import nn
 
 from benchmarks.common import Figures, middle, need_fashion_mnist, progress, run
 from p2pnode.compression.weights import read_weights
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.config.split import parse_split
+from p2pnode.shards.split import split_rows
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, read_fingerprint, similarity_table, unit_gram, upper
 from p2pnode.tasks.digits import Scale
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist

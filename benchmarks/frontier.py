@@ -31,11 +31,12 @@ import torch
 from benchmarks.common import Report, Row, need_fashion_mnist, numbers, progress_row, run, words
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
 from p2pnode.compression.weights import Floats
+from p2pnode.config.split import parse_split
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import policy_named
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.task import Task
 from p2pnode.training.host import ModelHost

@@ -26,7 +26,7 @@ import uvloop
 from benchmarks.network import HashingSink
 from p2pnode.discovery.services import make_services
 from p2pnode.network.base import Payload, StreamLimits
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import real_world
 from p2pnode.shards.driver import ShardDriver
@@ -67,7 +67,7 @@ class ShardProcess:
         data_dir = open_data_dir(path)
         identity = data_dir.identity()
         listen = f"/ip4/127.0.0.1/tcp/{data_dir.port() or 0}"
-        options = NetworkOptions(data_dir=path, key_file=data_dir.key_file, listen=(listen,))
+        options = HivemindOptions(data_dir=path, key_file=data_dir.key_file, listen=(listen,))
         self.data_dir = data_dir
         self.network = HivemindNetwork(identity, options)
         self.services = make_services(identity, real_world(data_dir.storage), self.network)

@@ -19,7 +19,7 @@ import uvloop
 from p2pnode.discovery.directory_tree import MAX_DEPTH, key_at, path_of
 from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, Payload, Server
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.runtime.seams import SystemClock
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
@@ -65,7 +65,7 @@ async def open_network(server: Server) -> tuple[HivemindNetwork, Identity]:
     """A network on loopback with a fresh identity in a temporary directory."""
     data_dir = open_data_dir(Path(tempfile.mkdtemp(prefix="p2pnode-bench-")))
     identity = data_dir.identity()
-    options = NetworkOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=LOOPBACK)
+    options = HivemindOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=LOOPBACK)
     network = HivemindNetwork(identity, options)
     await network.start(server)
     return network, identity

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.virtualpeers import Partners, Peer, VirtualPeers
 from p2pnode.compression.weights import Floats
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.similarity.annealing import Aim, bridge_rate, progress_of
+from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.similarity.communities import Communities, Dendrogram, grow
 from p2pnode.similarity.fingerprint import Row, read_fingerprint, similarities, similarity_table
 from p2pnode.similarity.partners import Candidate, Home, PartnerSettings, choose_partners
@@ -25,6 +25,7 @@ from p2pnode.training.fingerprinter import Fingerprinter
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import PeerId
+from p2pnode.wire.run import Aim
 
 ALONE = 40  # local steps before circles are drawn
 FINGERPRINT_EVERY = 5  # rounds; as often communities are looked at anew

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from p2pnode.config.split import parse_split
 from p2pnode.shards.shard import SHARD_SAMPLES
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist
 
 PIXELS = 28 * 28

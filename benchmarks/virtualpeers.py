@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
+from p2pnode.circles.founding import circle_lineage
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.jobs.train.steps import MOST as SLICES
 from p2pnode.jobs.train.steps import split_steps
-from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.policy import MakePolicy, Policy, PolicySetup, RoundFacts
 from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.training.background import feed_gradients

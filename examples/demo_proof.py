@@ -7,13 +7,13 @@ from threading import Event, Thread
 
 from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
 from p2pnode.compression.weights import to_units
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import TrainOptions
+from p2pnode.config.split import SplitPart, parse_split
 from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fixed_rows
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup
-from p2pnode.node.entrance import DataPart
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import DiskStorage
 from p2pnode.training.host import ModelHost
@@ -30,10 +30,11 @@ class Alone:
     """The same trainers on the same parts from the same first weights, as many local steps as the nodes do."""
 
     def __init__(self, plan: TrainPlan) -> None:
-        self.model_host: ModelHost = open_model_host(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
-        shares = [DataPart(SPLIT, part, len(NAMES)) for part in range(len(NAMES))]
+        self.model_host: ModelHost = open_model_host(TrainOptions(plan.task, plan.options, device="cpu"), plan.seed)
+        parts = [SplitPart(part, len(NAMES)) for part in range(len(NAMES))]
         self._trainers = [
-            Trainer(self.model_host, fixed_rows(self.model_host, share), seed=share.part) for share in shares
+            Trainer(self.model_host, fixed_rows(self.model_host, parse_split(SPLIT), part), seed=part.index)
+            for part in parts
         ]
         self._weights = [self.model_host.genesis.copy() for _ in NAMES]
         self._stop = Event()

@@ -1,16 +1,14 @@
-"""Command-line flags made from the settings, so that a setting is declared once (in p2pnode.settings)."""
+"""Command-line flags made from the settings, so that a setting is declared once (in config/settings.py)."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..config.options import GuestSettings, LearningSettings, Setting
-from ..config.resolve import SETTINGS
+from ..config.settings import SETTINGS, Setting, keys_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
@@ -18,16 +16,16 @@ PLACE = ("data-dir", "config")  # all that a command about a running node needs 
 WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "listen", "config")
 SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
 
-GUEST = tuple(field.name.replace("_", "-") for field in fields(GuestSettings))
+LIMITS = keys_of("limits")
 
 _CONFIG = Setting(
-    "config", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
+    "config", "", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
 )
 _PANELS = {
-    "learning": tuple(field.name.replace("_", "-") for field in fields(LearningSettings)),
-    "being a good guest": GUEST,
-    "network": ("listen", "announce", "no-listen", "reachability"),
-    "output": ("log-format", "quiet", "dashboard", "tensorboard"),
+    "training": keys_of("train"),
+    "limits": LIMITS,
+    "network": keys_of("network"),
+    "output": keys_of("output"),
 }
 
 
@@ -60,14 +58,14 @@ def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
 
 def _parameter(key: str, text: bool) -> inspect.Parameter:
     item = _CONFIG if key == "config" else SETTINGS[key]
-    if text and item.switch:
-        item = replace(item, switch=False, metavar="on|off")
-    kind: Any = bool if item.switch else list[str] if item.many else str
+    switch = item.switch and not text
+    kind: Any = bool if switch else list[str] if item.many else str
+    metavar = " " if switch else "on|off" if item.switch else item.metavar or "|".join(item.choices)
     option = typer.Option(
         f"--{key}",
         *item.aliases,
         help=item.help,
-        metavar=" " if item.switch else item.metavar or "|".join(item.choices),
+        metavar=metavar,
         rich_help_panel=next((f"Options: {panel}" for panel, keys in _PANELS.items() if key in keys), None),
         autocompletion=_completion(item.choices) if item.choices else None,
         show_default=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -42,8 +43,7 @@ def sim(
     picture: Annotated[str | None, typer.Option(help="Draw the curves.", metavar="FILE.png")] = None,
 ) -> None:
     """Simulate a swarm that learns: the same node on virtual time, with real training and charged links."""
-    from ..config.options import TaskChoice
-    from ..simulate import simulate
+    from ..simulate import SIMULATED, simulate
     from ..simulate.report import draw, progress_bar, show
     from .reports import print_json
 
@@ -52,7 +52,12 @@ def sim(
     with progress_bar(quiet=json) as told:
         result = simulate(
             peers,
-            task=TaskChoice(task, dict(read_flag("task-option", option or [])), data, device="cpu"),
+            task=replace(
+                SIMULATED,
+                task=task,
+                task_options=read_flag("task-option", option or []),
+                data=None if data is None else Path(data),
+            ),
             split=split,
             rounds=rounds,
             seed=seed,
@@ -64,7 +69,7 @@ def sim(
             circle=circle,
             aim=read_flag("aim", aim),
             policy=policy,
-            settings=dict(read_flag("set", settings or [])),
+            settings=read_flag("set", settings or []),
             share_data=share_data,
             record=record,
             alone=max(0, alone),

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from ..config.split import Split
 from ..wire.errors import UsageError
 from .shard import Shard
 
 Indices = NDArray[np.int64]
-SPLITS = ("iid", "parts", "dirichlet:ALPHA", "labels:K")
 
 
 def claimed(shards: Iterable[Shard], peers: Iterable[str], me: str) -> list[Shard]:
@@ -31,40 +28,6 @@ def claimed(shards: Iterable[Shard], peers: Iterable[str], me: str) -> list[Shar
 def owner(shard: str, peers: Sequence[str]) -> str:
     """The peer whose hash together with the shard is the greatest."""
     return max(peers, key=lambda peer: (blake3(f"{shard}/{peer}".encode()).digest(length=8), peer))
-
-
-@dataclass(frozen=True)
-class Split:
-    """How an experiment divides samples. `amount` is the alpha of `dirichlet` or the count of `labels`."""
-
-    how: Literal["iid", "parts", "dirichlet", "labels"]
-    amount: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.how}:{self.amount:g}" if self.amount else self.how
-
-
-def parse_split(text: str) -> Split:
-    """Parses `iid`, `parts`, `dirichlet:ALPHA` or `labels:K`; UsageError says what is wrong with anything else."""
-    how, colon, amount = text.strip().lower().partition(":")
-    if how in ("iid", "parts") and not colon:
-        return Split("iid" if how == "iid" else "parts")
-    if how == "dirichlet":
-        return Split("dirichlet", _amount(text, amount, "dirichlet:0.3", whole=False))
-    if how == "labels":
-        return Split("labels", _amount(text, amount, "labels:2", whole=True))
-    raise UsageError(f"--split {text[:40]!r} is not known; one of {', '.join(SPLITS)}")
-
-
-def _amount(text: str, written: str, example: str, whole: bool) -> float:
-    try:
-        amount = float(int(written)) if whole else float(written)
-    except ValueError:
-        amount = math.nan
-    if not math.isfinite(amount) or not 0 < amount <= 1e6:
-        kind = "a whole number" if whole else "a number"
-        raise UsageError(f"--split {text[:40]!r} needs {kind} above zero, as in {example}")
-    return amount
 
 
 def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Split, seed: int) -> list[Indices]:

@@ -4,10 +4,8 @@ its view, chooses partners, and remembers why."""
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from ..circles.advice import Advice, Declared, advise
 from ..discovery.reputation import PartnerRecord
 from ..discovery.services import Services
 from ..discovery.table import Peer
@@ -16,9 +14,10 @@ from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.records import SignedRecord
+from ..wire.run import Aim
 from ..wire.status import Kinship
 from ..wire.types import Seconds
-from .annealing import Aim, bridge_rate, progress_of
+from .annealing import bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
 from .fingerprint import Row, comparable, read_fingerprint, similarity
 from .messages import NeighboursAre, SwapNeighbours
@@ -49,7 +48,7 @@ class PeerSimilarity:
         self.partner_record = PartnerRecord()
         self._services = services
         self._calls = calls
-        self._aim: Aim = aim
+        self.aim: Aim = aim
         self._settings = settings
         self._growing: Seconds = math.inf  # how long the last tree took; not known yet
         self._row: Row | None = None
@@ -181,7 +180,7 @@ class PeerSimilarity:
         """See every few rounds who belongs together; beside the loop where the last look took long on this machine."""
         if round_number % REGROW and self.communities.of:
             return
-        view, progress, clock = self._view(circle), progress_of(age_rounds, self._aim), self._services.seams.clock
+        view, progress, clock = self._view(circle), progress_of(age_rounds, self.aim), self._services.seams.clock
 
         def grown() -> tuple[Communities, Seconds]:
             begun = clock.monotonic()
@@ -199,7 +198,7 @@ class PeerSimilarity:
         often: float = 1.0,
     ) -> list[PartnerChoice]:
         """Partners for this round from our circle, at times (`often` the usual) from `beyond` it, by the last look."""
-        rate = bridge_rate(progress_of(age_rounds, self._aim), often)
+        rate = bridge_rate(progress_of(age_rounds, self.aim), often)
         home = Home(self._calls.me, frozenset(circle) - {self._calls.me}, rate)
         known = {*circle, *self._outside(beyond)}
         peers = (self._services.table.get(peer) for peer in sorted(known))
@@ -219,27 +218,19 @@ class PeerSimilarity:
         strangers = self._services.seams.rng.sample(possible, min(FAR, len(possible)))
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
-    async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:
-        """What to do about our own circle, by the last look.
+    @property
+    def tree(self) -> Dendrogram:
+        """How similar the peers of the last look are."""
+        return self.communities.dendrogram
 
-        `circles` says who is where, ourselves included ("" for nowhere yet).
-        """
-        tree = self.communities.dendrogram
-        return await self._advise(circles, rounds_here, lambda: tree)
-
-    async def advise_newcomer(self, circles: Mapping[PeerId, str], fingerprint: bytes) -> Advice:
-        """Which circle to enter, by a fingerprint (empty: none) that nobody else is told of."""
-        view: dict[PeerId, Row] = {}
-        if fingerprint:
-            self.took(fingerprint)
-            view = self._view(circles)
-            self.withdraw()
-        return await self._advise(circles, 0, lambda: grow(view))
-
-    async def _advise(self, circles: Mapping[PeerId, str], rounds_here: int, tree: Callable[[], Dendrogram]) -> Advice:
-        """Beside the loop: many circles take a while."""
-        declared, rng = Declared(self._calls.me, circles), random.Random(self._services.seams.rng.getrandbits(64))
-        return await self._services.seams.background(lambda: advise(declared, tree(), self._aim, rounds_here, rng))
+    def newcomer_view(self, peers: Collection[PeerId], fingerprint: bytes) -> dict[PeerId, Row]:
+        """The fingerprints of `peers` and this node's, given as `fingerprint`, which nobody else gets; {} without."""
+        if not fingerprint:
+            return {}
+        self.took(fingerprint)
+        view = self._view(peers)
+        self.withdraw()
+        return view
 
     def kinship(self, peer: PeerId) -> Kinship:
         """For people to see."""

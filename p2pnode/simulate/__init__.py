@@ -17,12 +17,14 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..config.options import TaskChoice
-from ..config.units import read_rate, read_seconds, read_speeds
+from ..config.options import TrainOptions
+from ..config.split import parse_split
+from ..config.units import read_rate, read_speeds, read_time
 from ..network.sim import Fault, Links, churn_faults
 from ..network.sim.virtual_time import run_virtual
 from ..wire.errors import UsageError
@@ -32,12 +34,13 @@ from .compute import one_thread
 from .process import SimClock
 from .recording import Recording
 from .result import NodeSummary, RoundRow, Sample, SimResult
-from .scenario import EPOCH, Scenario, SimTraining, check_plan, identity_of
+from .scenario import EPOCH, SIMULATED, Scenario, SimTraining, check_scenario, identity_of
 from .simulation import Simulation
 from .watching import ALONE, OnProgress, ignore
 
 __all__ = [
     "EPOCH",
+    "SIMULATED",
     "NodeSummary",
     "RoundRow",
     "Sample",
@@ -47,7 +50,7 @@ __all__ = [
     "SimTraining",
     "Simulation",
     "identity_of",
-    "run_plan",
+    "run_scenario",
     "run_sim",
     "simulate",
 ]
@@ -63,7 +66,7 @@ T = TypeVar("T")
 def simulate(
     peers: int = 16,
     *,
-    task: str | TaskChoice | None = None,
+    task: str | TrainOptions | None = None,
     split: str | None = None,
     rounds: int | None = None,
     seed: int = 0,
@@ -98,39 +101,39 @@ def simulate(
     What is left out is as `Lesson` and `TaskChoice` have it: 100 rounds of the delta set on equal shares of the data.
     UsageError when something is said of learning without a task, or otherwise than the task was chosen.
     """
-    how = _said(policy=policy, settings=None if settings is None else dict(settings), aim=aim)
+    dealt = None if split is None else parse_split(split)
+    how = _said(policy=policy, settings=settings, aim=aim, split=dealt, share_data=share_data)
     drawn = None if speeds is None else read_speeds(speeds)
-    where = _said(split=split, rounds=rounds, circle=circle, speeds=drawn, share_data=share_data)
+    where = _said(rounds=rounds, circle=circle, speeds=drawn)
     lesson = _lesson(task, how, where)
-    delay = read_seconds(latency)
-    links = Links(delay, 0.4 * delay, read_rate(rate), loss, duplicate, reorder)
+    delay = read_time(latency)
+    links = Links(delay, 0.4 * delay, inf if rate is None else read_rate(rate), loss, duplicate, reorder)
     spread = max(SPREAD, peers / ARRIVALS)
     usual = MEETING if lesson is None else spread + lesson.usual_seconds
     limit = seconds or (MEETING if lesson is None else LIMIT * usual)
     crashes = _crashes(peers, seed, churn, usual if lesson is not None else limit)
-    plan = Scenario(peers, seed, limit, links, (*faults, *crashes), skew or {}, spread, lesson=lesson)
-    check_plan(plan)
-    return run_plan(plan, record, alone, progress)
+    plan = Scenario(peers, seed, limit, links, (*faults, *crashes), skew or {}, spread, training=lesson)
+    check_scenario(plan)
+    return run_scenario(plan, record, alone, progress)
 
 
 def _said(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _lesson(task: str | TaskChoice | None, how: Mapping[str, Any], where: Mapping[str, Any]) -> SimTraining | None:
-    """`how` goes into the choice of the task, `where` beside it."""
+def _lesson(task: str | TrainOptions | None, how: Mapping[str, Any], where: Mapping[str, Any]) -> SimTraining | None:
+    """`how` goes into the training options, `where` beside them."""
     said = (*how, *where)
     if task is None and said:
         raise UsageError(f"{said[0]} is about learning; name what is learned, as in task='digits', or leave it out")
     if task is None:
         return None
-    choice = task if isinstance(task, TaskChoice) else TaskChoice(task, device="cpu")
+    options = task if isinstance(task, TrainOptions) else replace(SIMULATED, task=task)
     for name, value in how.items():
-        chosen = getattr(choice, name)
-        if value != chosen and (name in choice.given or chosen != getattr(TaskChoice(), name)):
-            raise UsageError(f"{name} is {value} here and {chosen} where the task was chosen; say it once")
-    given = choice.given | {*how, "spec"}  # the user names the task: it may be a file of the user's own
-    return SimTraining(replace(choice, **how, given=given), **where)
+        given = getattr(options, name)
+        if value != given and given != getattr(TrainOptions(), name):
+            raise UsageError(f"{name} is {value} here and {given} where the task was chosen; say it once")
+    return SimTraining(replace(options, **how), **where)
 
 
 def _crashes(peers: int, seed: int, churn: float, seconds: Seconds) -> list[Fault]:
@@ -139,14 +142,14 @@ def _crashes(peers: int, seed: int, churn: float, seconds: Seconds) -> list[Faul
     return churn_faults(random.Random(f"churn {seed}"), range(1, peers), churn, 0.2 * seconds, 0.4 * seconds)
 
 
-def run_plan(
-    plan: Scenario, record: str | Path | None = None, alone: int = ALONE, progress: OnProgress = ignore
+def run_scenario(
+    scenario: Scenario, record: str | Path | None = None, alone: int = ALONE, progress: OnProgress = ignore
 ) -> SimResult:
     """Run a plan to its end; raises what a node raised that no node may raise."""
     begun = time.perf_counter()
-    with closing(Recording(record)) as recording, nullcontext() if plan.lesson is None else one_thread():
-        recording.plan(plan.facts())
-        result = run_sim(Simulation(plan, recording, progress, alone).run())
+    with closing(Recording(record)) as recording, nullcontext() if scenario.training is None else one_thread():
+        recording.plan(scenario.facts())
+        result = run_sim(Simulation(scenario, recording, progress, alone).run())
         result = replace(result, real_seconds=time.perf_counter() - begun)
         recording.end(result.summaries, result.facts())
         return result

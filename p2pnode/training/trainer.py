@@ -60,12 +60,13 @@ class Trainer:
         seed: int = 0,
         clock: Callable[[], float] = time.perf_counter,
         declared_speed: float | None = None,
+        brake: Callable[[], bool] = lambda: False,
     ) -> None:
         """Train on the given rows of the bench's data, or all of them; `declared_speed` saves measuring."""
         self.model_host = model_host
         self.steps_done = 0
         self.speed = declared_speed or 0.0  # local steps a second, smoothed; 0 before the first
-        self.brake: Callable[[], bool] = lambda: False  # after each step: may wait, and end the steps
+        self.brake = brake  # called after each step: it may wait, and True ends the steps
         self.keeps_gradient = False
         self.last_gradient: Vector | None = None  # of the last local step, where it is kept
         self._shares = torch.empty(0)

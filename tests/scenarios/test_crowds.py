@@ -11,7 +11,7 @@ from benchmarks.common import Figures
 from benchmarks.directory_load import Crowd, Watched, counted
 from p2pnode.discovery.table import PeerTable
 from p2pnode.network.sim import Fault
-from p2pnode.simulate import Scenario, run_plan, run_sim
+from p2pnode.simulate import Scenario, run_scenario, run_sim
 
 SETTLING, WATCHING = 150.0, 450.0
 
@@ -56,7 +56,7 @@ def test_reads_greetings_and_pings_do_not_grow_with_the_swarm(peers: int) -> Non
 def test_a_newcomer_to_a_crowd_of_nodes_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("p2pnode.discovery.services.PeerTable", partial(PeerTable, max_peers=6))
     late = Fault(0.0, "crash", (23,), seconds=180.0)
-    result = run_plan(Scenario(peers=24, seed=3, seconds=240.0, faults=(late,)))
+    result = run_scenario(Scenario(peers=24, seed=3, seconds=240.0, faults=(late,)))
     known = [[row.name for row in status.peers if row.present] for status in result.statuses if status is not None]
     assert len(known) == 24
     assert all(5 <= len(names) <= 6 for names in known), "a table of six, where one of them may just have gone"

@@ -213,7 +213,6 @@ def test_choices_are_remembered_for_people() -> None:
         assert kinship.community in me.likeness.communities.of.values()
         assert kinship.similarity is not None
     assert me.likeness.kinship(nodes[4].peer).similarity > me.likeness.kinship(nodes[1].peer).similarity
-    assert asyncio.run(me.likeness.advise({me.peer: ""}, 0)).what == "found"
 
 
 def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:
@@ -227,12 +226,6 @@ def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> No
         beside.append(me.background.count - before)
     assert beside == [1, 0, 1, 1, 0], "as long as the last one, of which the first knows nothing"
     assert len(me.likeness.communities.of) == COMMUNITIES * SIZE
-
-
-def test_advice_is_made_beside_the_loop() -> None:
-    me = swarm()[0]
-    asyncio.run(me.likeness.advise({me.peer: ""}, 0))
-    assert me.background.count == 1
 
 
 def test_who_has_left_since_is_not_told_of() -> None:

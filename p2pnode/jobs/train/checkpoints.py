@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...circles.current import CurrentCircle
+from ...circles.members import CurrentCircle
 from ...merging.policy import Arrays, Policy
 from ...storage.checkpoints import Progress
 from ...training.cadence import Cadence

@@ -233,8 +233,7 @@ class ModelSwap:
         """Heavy. With an optimizer and an order of its own; what the visitor first makes of the samples is heard."""
         pool, model_host = self._trainer.pool, self._trainer.model_host
         seed = int.from_bytes(blake3(f"{peer} {self._round}".encode()).digest(4)) >> 1
-        visitor = Trainer(model_host, pool.own, seed)
-        visitor.brake = self._trainer.brake
+        visitor = Trainer(model_host, pool.own, seed, brake=self._trainer.brake)
         after = visitor.steps(weights, steps, at=self._trainer.steps_done).weights
         seen = np.flatnonzero(~np.isnan(visitor.pool.scores.first))
         pool.hear(f"visit {short(peer)}", pool.own[seen], visitor.pool.scores.first[seen])

@@ -20,7 +20,7 @@ from ...shards.visits import VisitHistory, latest_by_model, with_visit
 from ...training.pool import Indices
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, UsageError
-from .options import Terms
+from .options import TrainSetup
 
 VISIT_ROUNDS = 8  # of training on a shard make one visit
 VISITS_AT_ONCE = 4  # reported after one round
@@ -30,13 +30,13 @@ MIN_SEEN = 0.8  # share of a shard's samples that a visit must have trained on
 class ShardTraining:
     """Call `start` before anything else. Methods called heavy run in the compute thread. Implements `ShardUse`."""
 
-    def __init__(self, services: Services, shard_driver: ShardDriver, trainer: Trainer, terms: Terms) -> None:
+    def __init__(self, services: Services, shard_driver: ShardDriver, trainer: Trainer, setup: TrainSetup) -> None:
         self.received_bytes = 0
         self.taught: list[float] = []  # for the latest shards received: the share that the model did not know yet
         self._services = services
         self._shard_driver = shard_driver
         self._trainer = trainer
-        self._terms = terms
+        self._setup = setup
         self.dealt: list[Shard] = []  # this node's part of the data that every node has
         self._all_dealt: list[Shard] = []
         self._own: dict[str, Shard] = {}  # data that only this node brings, as rows of the model host's data
@@ -50,14 +50,14 @@ class ShardTraining:
 
     def rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
         """The rows of this node's own samples. Heavy. `circle` names the peers that data of all nodes is dealt to."""
-        if self._terms.share_data:  # what it brought and has not moved away
+        if self._setup.options.share_data:  # what it brought and has not moved away
             return indices_of([shard for id, shard in self._own.items() if id in self._here])
-        return self._dealt_rows(circle) if self._terms.rows is None else self._terms.rows
+        return self._dealt_rows(circle) if self._setup.rows is None else self._setup.rows
 
     def _bring(self) -> None:
         """Cut this node's own data into shards that may travel; UsageError when it cannot travel. Heavy."""
         model_host, pool = self._trainer.model_host, self._trainer.pool
-        rows = np.arange(model_host.samples) if self._terms.rows is None else self._terms.rows
+        rows = np.arange(model_host.samples) if self._setup.rows is None else self._setup.rows
         columns = {name: column.numpy()[rows] for name, column in model_host.data.items()}
         size = max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // pool.sample_bytes))
         for shard in cut_shards(columns, self._seed, size):
@@ -90,10 +90,10 @@ class ShardTraining:
 
     async def start(self) -> None:
         """Cut this node's own data into shards if it shares them, and take in what is on disk."""
-        if self._terms.share_data:
+        if self._setup.options.share_data:
             await self._services.seams.compute(self._bring)
-        if self._terms.share_data or self._terms.reserve:
-            self._trainer.pool.balance(self._terms.reserve)
+        if self._setup.options.share_data or self._setup.options.reserve:
+            self._trainer.pool.balance(self._setup.options.reserve)
         await self._shard_driver.start()
         self._here = dict.fromkeys(self._shard_driver.ids())
         received = sorted(self._here.keys() - self._own.keys())
@@ -209,7 +209,7 @@ class ShardTraining:
 
     def label_counts(self) -> NDArray[np.float64] | None:
         """Samples of each label that peers may be told of: none of those that never leave this node."""
-        if not self._terms.stays_home:
+        if not self._setup.stays_home:
             return self.counts()
         with self._trainer.pool.lock:
             received = [self._trainer.pool.places_of(shard) for shard in sorted(self._trainer.pool.received)]

@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from ...compression.weights import Floats, Units, WeightLayout, from_units
 from ..policy import Arrays
-from .accumulate import apply, unapply
 from .entry import Entry, SetRules, delta_of
 from .exchange import bytes_array
 from .log import Change
-from .set import DeltaSet
+from .set import DeltaSet, apply, unapply
 
 
 def added_by(deltas: DeltaSet, peer: str) -> Units:

@@ -26,7 +26,6 @@ from ..capabilities import Capabilities
 from ..policy import Arrays, MergeResult, Pace, Policy, PolicySetup, RoundFacts
 from ..readout import move_readout
 from ..snapshots.outline import Snapshot
-from .accumulate import in_range
 from .agreement import Agreement, Behind
 from .attribution import ExcludedAuthors, shares
 from .author import Author, Draft
@@ -39,7 +38,7 @@ from .heads import merge as merge_heads
 from .log import Change, droppable
 from .options import DeltaSetOptions, read_options
 from .pace import pace_for
-from .set import DeltaSet
+from .set import DeltaSet, in_range
 from .snapshots import SnapshotReader, adopted, first_free_incarnation
 from .state import set_arrays, set_from
 

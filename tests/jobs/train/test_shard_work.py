@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.shard_rows import ShardRows
 from p2pnode.jobs.train.shard_work import VISIT_ROUNDS, ShardTraining
 from p2pnode.runtime.events import Events
@@ -25,6 +24,7 @@ from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.status import ShardRow
+from tests.jobs.train.setups import train_setup
 
 ME = Identity(bytes(31) + b"\1")
 ROWS = np.arange(400, 700)
@@ -74,7 +74,7 @@ def work(**more) -> ShardTraining:
     seams = Seams(CLOCK, random.Random(1), MemoryStorage(), inline)
     services = SimpleNamespace(identity=ME, seams=seams, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
     trainer = Trainer(ModelHost(Digits()), np.empty(0, np.int64))
-    return ShardTraining(services, MemoryShards(), trainer, Terms(1.0, 100, **more))  # type: ignore[arg-type]
+    return ShardTraining(services, MemoryShards(), trainer, train_setup(1.0, 100, **more))  # type: ignore[arg-type]
 
 
 def columns(which: np.ndarray) -> dict[str, np.ndarray]:
@@ -154,7 +154,7 @@ def test_training_on_a_shard_is_signed_as_a_visit_that_others_can_check() -> Non
 
 
 def test_labels_of_data_that_stays_home_are_not_told_to_peers() -> None:
-    open, closed = work(), work(stays_home=True)
+    open, closed = work(), work(rows=np.arange(64))
     for one in (open, closed):
         one._trainer.use(ROWS)
     assert open.label_counts() is not None and open.label_counts().sum() == 300
