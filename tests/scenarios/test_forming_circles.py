@@ -35,7 +35,7 @@ class Watched(Simulation):
     def circles(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for index, learning in self.learning().items():
-            found.setdefault(learning.status().circle, []).append(index)
+            found.setdefault(learning.status().state.circle, []).append(index)
         return found
 
     async def go_on_until(self, seconds: float, circles: int) -> None:
@@ -66,7 +66,7 @@ def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_
         simulation.restart(back)
         await simulation.go_on(12.0)
         again = simulation.learning()[back]
-        assert again.status().circle == name, "it comes back to its circle"
+        assert again.status().state.circle == name, "it comes back to its circle"
         lineages = {simulation.learning()[index].policy.set.rules.lineage for index in circles[name]}
         assert lineages == {circle_lineage(again._setup.genesis, name)}
         assert simulation.changes == calm
