@@ -106,9 +106,9 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
     said = [event.text for event in status.events if event.kind in ("snapshot", "caught up")]
     assert any("not what its entries make" in text for text in said)
     assert any("those of the others again" in text for text in said)
-    told = found[0].told  # what every author published of its latest round is known to each
-    assert len(told) == 8
-    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in told.values())
+    reported = [found[0].latest(author) for author in found[0].heads()]
+    assert len(reported) == 8, "what every author published of its latest round is known to each"
+    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in reported)
 
 
 def test_time_is_charged() -> None:
