@@ -38,7 +38,7 @@ def run_then_rest(
     """Let a swarm learn; then let it exchange without learning. Returns the policies as they are then."""
 
     async def main() -> tuple[SimResult, dict[int, DeltaSetPolicy]]:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         extra = None if beside is None else asyncio.ensure_future(beside(simulation))
@@ -70,7 +70,7 @@ def mean(values: list[float]) -> float:
 
 
 def test_together_is_better_than_alone() -> None:
-    result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25)), alone=8)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25, alone=8)))
     assert result.finished
     assert result.left_over == ()
     alone = mean([alone for alone, _ in result.compared()])
@@ -106,14 +106,14 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
     said = [event.text for event in status.events if event.kind in ("snapshot", "caught up")]
     assert any("not what its entries make" in text for text in said)
     assert any("those of the others again" in text for text in said)
-    told = found[0].told  # what every author published of its latest round is known to each
-    assert len(told) == 8
-    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in told.values())
+    reported = [found[0].latest(author) for author in found[0].heads()]
+    assert len(reported) == 8, "what every author published of its latest round is known to each"
+    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in reported)
 
 
 def test_time_is_charged() -> None:
     """Rounds take as long as their steps; what is sent and received is what travelled."""
-    result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)), alone=0)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)))
     for one in result.summaries:
         training = one.status.steps / one.status.state.steps_per_second  # the round under way is in it
         longest = result.seconds + 2 * TRAINING.round_seconds
