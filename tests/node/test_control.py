@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ async def serving(data_dir: Path, peers: tuple[PeerRow, ...] = ()):
         await server.close()
 
 
-async def asked(data_dir: Path, do: str, timeout: float = 5.0):
+async def asked(data_dir: Path, do: Any, timeout: float = 5.0):
     return await asyncio.to_thread(ask, data_dir, ControlRequest(do), timeout)
 
 

@@ -15,6 +15,7 @@ from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_s
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.run import GENESIS
 from p2pnode.wire.status import NodeEvent
+from tests.scenarios.test_training import policies
 
 FOREVER = 100_000
 
@@ -69,7 +70,7 @@ def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_
         await simulation.go_on(12.0)
         again = simulation.learning()[back]
         assert again.status().circle == name, "it comes back to its circle"
-        lineages = {simulation.learning()[index].policy.set.rules.lineage for index in circles[name]}
+        lineages = {policies(simulation)[index].set.rules.lineage for index in circles[name]}
         assert lineages == {circle_lineage(again._setup.genesis, name)}
         assert simulation.changes == calm
         for index in others[1:]:

@@ -76,10 +76,15 @@ EXCHANGES = (ExchangeRow(ID, "other", 1.0, 9, 9, 9), ExchangeRow(ID, ID, 2.0, 3,
 SHARDS = (ShardRow("a", 1, 1, ID), ShardRow("b", 1, 1, ID, received=True), ShardRow("c", 1, 1, "other", here=False))
 
 
+def text_of(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def drawn(shown: NodeStatus, width: int = 110, height: int = 40, curves: str = "") -> str:
     console = Console(file=io.StringIO(), force_terminal=False, width=width, height=height, no_color=True)
     console.print(render(shown, width, height, curves))
-    return console.file.getvalue()
+    return text_of(console)
 
 
 def test_learning_is_shown():
@@ -267,14 +272,14 @@ def test_the_invite_is_printed_once_on_a_line_of_its_own():
                 await view.run()
 
     asyncio.run(look_for_a_moment())
-    assert console.file.getvalue().count(INVITE + "\n") == 1
+    assert text_of(console).count(INVITE + "\n") == 1
 
 
 def test_no_color_is_honoured(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
     console.print(render(status(), 100, 40))
-    assert "\x1b[3" not in console.file.getvalue()
+    assert "\x1b[3" not in text_of(console)
 
 
 def test_words_for_amounts():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -80,5 +82,6 @@ def test_a_slow_link_bounds_what_is_sent() -> None:
 
 @pytest.mark.parametrize("name", ["gamma", "density", "rate", "interval"])
 def test_settings_below_zero_are_refused(name: str) -> None:
+    wrong: dict[str, Any] = {name: -1.0}
     with pytest.raises(ValueError, match=name):
-        policy(**{name: -1.0})
+        policy(**wrong)
