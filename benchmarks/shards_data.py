@@ -27,7 +27,7 @@ class Dealt:
     """All samples, which of them make each shard, and which shards each peer begins with."""
 
     x: Tensor
-    labels: Places  # as the peers are told
+    labels: Places  # as the peers know them; some are wrong
     true: Places
     test_x: Tensor
     test_y: Tensor
@@ -39,7 +39,7 @@ class Dealt:
         return self.labels != self.true
 
     def counts(self, shards: list[int]) -> NDArray[np.float64]:
-        """Of each label."""
+        """The number of samples of each label."""
         places = np.concatenate([self.shards[shard] for shard in shards])
         return np.bincount(self.labels[places], minlength=CLASSES).astype(np.float64)
 

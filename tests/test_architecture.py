@@ -59,10 +59,7 @@ IMPURE = {
     "merging/snapshots",
     "similarity/driver.py",
     "shards/driver.py",
-    "shards/files.py",
-    "shards/maintenance.py",
     "shards/passing.py",
-    "shards/protocol.py",
     "shards/store.py",
     "shards/transfer.py",
     "tasks/corpus.py",
@@ -90,7 +87,6 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
 UPWARDS: set[str] = {
     "runtime/seams.py -> p2pnode.jobs.train.plan",
     "runtime/seams.py -> p2pnode.training.host.ModelHost",
-    "shards/passing.py -> p2pnode.jobs.train.shard_work.ShardTraining",
 }
 
 

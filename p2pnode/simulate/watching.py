@@ -35,7 +35,6 @@ def accuracy_alone(model_host: ModelHost, options: TrainOptions, steps: int, see
 
 
 LOOK_EVERY: Seconds = 0.5  # below the length of a round
-ALONE = 4  # nodes that are trained alone too, for comparison
 
 VIEWS = 120  # pictures of the whole swarm, over the usual length of a simulation
 MOST_ROWS = 1_000_000  # in all of them: 250 MB; above, the older ones are thinned out
@@ -118,9 +117,9 @@ class Watch:
             if learning is not None:
                 yield index, learning
 
-    def summaries(self, alone: int = ALONE) -> tuple[NodeSummary, ...]:
-        """Every running node at the end; `alone` of them, evenly chosen, are trained alone as well."""
-        learning = list(self._learning())
+    def summaries(self) -> tuple[NodeSummary, ...]:
+        """Every running node at the end; some of them, evenly chosen, are trained alone as well."""
+        learning, alone = list(self._learning()), self._training.alone
         compared = {round(place * len(learning) / alone) for place in range(alone)} if alone else set()
         return tuple(
             self._summary(index, one, place in compared or alone >= len(learning))

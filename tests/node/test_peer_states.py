@@ -23,7 +23,7 @@ def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
     plan = Scenario(peers=5, seed=5, seconds=60.0, sample_every=0.0, training=training)
 
     async def main() -> None:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, 60.0)

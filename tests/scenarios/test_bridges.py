@@ -26,7 +26,7 @@ def test_each_circle_has_one_set_with_bridges_to_the_other() -> None:
     training = SimTraining(options, rounds=10, circle=3)
 
     async def main() -> list[DeltaSetPolicy]:
-        simulation = Simulation(Scenario(peers=6, seed=5, sample_every=0.0, training=training), alone=0)
+        simulation = Simulation(Scenario(peers=6, seed=5, sample_every=0.0, training=training))
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, 200.0)
@@ -88,7 +88,7 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
     """
     options = replace(HALVES, split=parse_split("parts"), settings={"bridge": bridge})
     training = SimTraining(options, rounds=rounds, circle=3)
-    simulation = Simulation(Scenario(peers=4, seed=3, sample_every=0.0, training=training), alone=0)
+    simulation = Simulation(Scenario(peers=4, seed=3, sample_every=0.0, training=training))
     await simulation.start()
     assert simulation.watch is not None
     await simulation.learn(simulation.watch, 400.0)

@@ -52,9 +52,7 @@ def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_
     training = SimTraining(replace(SIMULATED, split=parse_split("dirichlet:0.3")), rounds=FOREVER)
 
     async def main() -> None:
-        simulation = Watched(
-            Scenario(peers=SPLIT + 1, seed=3, seconds=400.0, sample_every=0.0, training=training), alone=0
-        )
+        simulation = Watched(Scenario(peers=SPLIT + 1, seed=3, seconds=400.0, sample_every=0.0, training=training))
         await simulation.start()
         await simulation.go_on_until(60.0, circles=2)
         circles = simulation.circles()

@@ -13,7 +13,7 @@ from tests.scenarios.test_training import PLAN, TRAINING
 
 def learned(plan: Scenario) -> Simulation:
     async def main() -> Simulation:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, plan.seconds)

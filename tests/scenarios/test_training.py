@@ -39,7 +39,7 @@ def run_then_rest(
     """Let a swarm learn; then let it exchange without learning. Returns the policies as they are then."""
 
     async def main() -> tuple[SimResult, dict[int, DeltaSetPolicy]]:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         extra = None if beside is None else asyncio.ensure_future(beside(simulation))
@@ -71,7 +71,7 @@ def mean(values: list[float]) -> float:
 
 
 def test_together_is_better_than_alone() -> None:
-    result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25)), alone=8)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25, alone=8)))
     assert result.finished
     assert result.left_over == ()
     alone = mean([alone for alone, _ in result.compared()])
@@ -114,7 +114,7 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
 
 def test_time_is_charged() -> None:
     """Rounds take as long as their steps; what is sent and received is what travelled."""
-    result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)), alone=0)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)))
     for one in result.summaries:
         training = one.steps / one.speed  # the round under way is in it
         longest = result.seconds + 2 * TRAINING.round_seconds

@@ -41,7 +41,7 @@ def looked(seconds: float, *faults: Fault, ask: bool = True) -> list[PeerGraph]:
     seen: list[PeerGraph] = []
 
     async def main() -> None:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         await simulation.go_on(2.0)
         observer, clock = simulation.processes[OBSERVER].node, SimClock(0.0)

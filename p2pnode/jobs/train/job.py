@@ -123,7 +123,9 @@ class TrainJob:
         self.model_swap = ModelSwap(
             services, calls, policy, self.trainer, self.likeness, self.members.elsewhere, at_home
         )
-        self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
+        self.shards = ShardRows(
+            self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
+        )
         now = services.seams.clock.monotonic()
         progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
         self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, circle, now)
@@ -166,7 +168,7 @@ class TrainJob:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.keep(), self.shard_driver.keep(), self.passing.keep(), self.model_swap.keep())
+            lasting = (self.exchange_loop.keep(), self.shard_driver.run(), self.passing.run(), self.model_swap.keep())
             beside = [group.create_task(one) for one in lasting]
             if self.circle_driver is not None:
                 beside.append(group.create_task(self.circle_driver.keep()))
