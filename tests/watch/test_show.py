@@ -52,7 +52,7 @@ class FakeNode:
 
 async def until_shown(stream: Stream, text: str) -> None:
     async with asyncio.timeout(30.0):
-        while text not in stream.getvalue():
+        while text not in stream.getvalue():  # noqa: ASYNC110 (a stream sends no event)
             await asyncio.sleep(0.01)
 
 

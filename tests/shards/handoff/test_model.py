@@ -86,8 +86,8 @@ def test_a_missing_term_is_found_out(monkeypatch) -> None:
 
 def announcing_before_the_write(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """The receipt leaves when the offer comes; bytes and certificate follow."""
-    if isinstance(event, Received) and getattr(event.message, "certificate", None) is not None:
-        offered = event.message.certificate
+    offered = getattr(event.message, "certificate", None) if isinstance(event, Received) else None
+    if offered is not None:
         if is_offer(offered) and not state.have:
             made = step(me, state, event)
             receipt = stepping.Certified(countersign(me, offered))

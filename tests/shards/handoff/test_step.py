@@ -1,6 +1,7 @@
 """The handoff step by step, between nodes with real keys and disks that keep what was written."""
 
 from __future__ import annotations
+from p2pnode.wire.ids import PeerId
 
 from collections.abc import Iterable
 
@@ -64,7 +65,7 @@ class Swarm:
         done = step(self.keys[name], self.states[name], event)
         self.states[name] = done.state
         for peer, message in done.messages:
-            self.hear(self.names[peer], name, message)
+            self.hear(self.names[PeerId(peer)], name, message)
         return done
 
     def hear(self, name: str, sender: str, message: AnyMessage) -> None:
