@@ -68,7 +68,7 @@ def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> N
     assert {"shipped", "received"} <= kinds
     rows = [row for status in result.statuses if status for row in status.shards]
     assert any(row.received and row.confidence is not None and row.visits for row in rows)
-    assert any(row.why.startswith("copy to ") for row in rows)
+    assert any(row.reason.startswith("copy to ") for row in rows)
 
 
 def test_a_node_that_crashes_comes_back_to_its_shards() -> None:

@@ -177,7 +177,7 @@ def test_rows_for_people() -> None:
     shows = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id, shipped)  # type: ignore[arg-type]
     one._trainer.steps(one._trainer.model_host.genesis, 20)
     row = shows.one(shard[:6].upper(), 0.0)
-    assert row.states == {"active": 100} and 0 < (row.confidence or 0) < 1 and row.why == "copy to owl: by lot"
+    assert row.states == {"active": 100} and 0 < (row.confidence or 0) < 1 and row.reason == "copy to owl: by lot"
     assert shows.all(1.0) is shows.all(2.0)
     for prefix in ("", "zz"):
         with pytest.raises(UsageError, match="no shard"):

@@ -146,9 +146,9 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     setup, why = learned(Setup)
     status = setup.learning.status()
     assert why == "6 rounds are done"
-    assert status.rounds == 6
+    assert status.state.round == 6
     assert status.steps > 6
-    assert status.accuracy is not None
+    assert status.state.accuracy is not None
     assert setup.said("progress")[0].startswith("round 1: loss ")
 
 

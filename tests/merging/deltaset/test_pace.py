@@ -9,9 +9,9 @@ import pytest
 
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
-from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, Pace, pace_for
+from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, pace_for
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
+from p2pnode.merging.policy import Pace, Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
 from p2pnode.training.rounds import shortened
 from p2pnode.wire.ids import Identity

@@ -1,7 +1,6 @@
 """Certificates: ranked alike by everybody, and signed by those they name."""
 
 from __future__ import annotations
-from p2pnode.shards.handoff.messages import AnyMessage
 
 import contextlib
 
@@ -29,6 +28,7 @@ from p2pnode.shards.handoff.certificate import (
 )
 from p2pnode.shards.handoff.messages import (
     MAX_BYTES,
+    AnyMessage,
     Certified,
     HandoffMessage,
     Kept,

@@ -1,7 +1,6 @@
 """The handoff step by step, between nodes with real keys and disks that keep what was written."""
 
 from __future__ import annotations
-from p2pnode.wire.ids import PeerId
 
 from collections.abc import Iterable
 
@@ -43,7 +42,7 @@ from p2pnode.shards.handoff.state import (
     unconfirmed,
 )
 from p2pnode.shards.handoff.step import step
-from p2pnode.wire.ids import Identity
+from p2pnode.wire.ids import Identity, PeerId
 
 SHARD = "ab" * 16
 
