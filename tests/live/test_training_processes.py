@@ -16,7 +16,7 @@ from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import TrainPlan, read_manifest
@@ -85,7 +85,7 @@ def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
     plan, run = plan_of(data_dir)
     model_host = open_model_host(TrainOptions(plan.task, plan.options, device="cpu"), plan.seed)
     policy = fresh_policy(plan, model_host, Identity.from_key_file((data_dir / "identity.key").read_bytes()))
-    saved = Progress(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
+    saved = CheckpointStore(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
     assert saved is not None and isinstance(policy, DeltaSetPolicy)
     policy.restore(*saved)
     return policy

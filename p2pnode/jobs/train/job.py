@@ -33,7 +33,7 @@ from ...shards.passing import Passing
 from ...shards.samples import sample_layout
 from ...similarity.driver import PeerSimilarity
 from ...similarity.messages import SwapNeighbours
-from ...storage.checkpoints import Progress
+from ...storage.checkpoints import CheckpointStore
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
 from ...training.fingerprinter import Fingerprinter
@@ -128,8 +128,8 @@ class TrainJob:
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
         )
         now = services.seams.clock.monotonic()
-        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
-        self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, circle, now)
+        store = CheckpointStore(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
+        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, circle, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
         if policy.can.circles is not None and not options.circle:
             self.circle_driver = CircleDriver(

@@ -258,7 +258,7 @@ def test_large_states_are_saved_more_seldom() -> None:
 def test_max_disk_is_kept() -> None:
     setup, why = learned(lambda: Setup(train_setup=with_options(SETUP, max_disk=100)))
     assert why == "6 rounds are done"
-    assert "more than --max-disk allows" in setup.said("disk")[0]
+    assert "exceed --max-disk" in setup.said("disk")[0]
     assert not [name for name in setup.storage._files if "state" in name]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -92,7 +94,7 @@ def test_the_earliest_fork_counts() -> None:
         assert log.heads == {name(0): 1}
 
 
-BENT = {
+BENT: dict[str, tuple[Any, str]] = {
     "lineage": (b"o" * 32, "another lineage"),
     "model": ("other", "another lineage or model"),
     "gamma": (4.5, "gamma"),
