@@ -8,7 +8,7 @@ drawn by the fingerprints of that, and stay.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -64,6 +64,7 @@ def fingerprint(taker: Fingerprinter, trainer: Trainer, weights: Floats) -> Row:
 def draw_circles(how: Drawing, rows: list[Row], size: int, rng: random.Random) -> list[str]:
     """The name of each peer's circle."""
     count = max(1, len(rows) // size)
+    groups: Sequence[Sequence[int] | np.ndarray]
     if how in ("similar", "dissimilar"):
         groups = _in_turn(similarity_table(np.stack(rows)) * (1 if how == "similar" else -1), count, rng)
     else:

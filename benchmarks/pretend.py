@@ -20,6 +20,7 @@ from p2pnode.watch.dashboard.server import PageAddress, served
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import (
+    Condition,
     ExchangeRow,
     Guest,
     Machine,
@@ -59,7 +60,8 @@ class PretendNode:
         self.left = False
         self.guest = Guest()
         self.events = [NodeEvent(self._start, "joined", "joined run 'run of quiet-otter-07'")]
-        self.condition, self.why = "connected", f"connected: {peers} peers here"
+        self.condition: Condition = "connected"
+        self.why = f"connected: {peers} peers here"
         self.asked: list[str] = []
         self._given = names
         self._groups = max(1, communities)

@@ -195,6 +195,7 @@ class Stage:
 
 def _row(node: DemoNode) -> list[str]:
     learned = node.learned
+    state: str
     if node.status is not None:
         state = node.status.condition
     else:

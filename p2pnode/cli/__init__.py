@@ -1,4 +1,4 @@
-"""The command line: flags to a Config, and on to whatever was asked. Imports what a command needs when it runs."""
+"""The command line: flags to Options, and on to whatever was asked. Imports what a command needs when it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__
 from ..wire.errors import LocalProblem, UsageError
-from .flags import ALL, GUEST, PLACE, SAVED, WATCHING, takes
+from .flags import ALL, LIMITS, PLACE, SAVED, WATCHING, takes
 from .load import load
 from .sim import sim
 
@@ -49,10 +49,10 @@ def node(ctx: typer.Context, flags: dict[str, object], version: Version = False)
     """
     if ctx.invoked_subcommand is not None:
         return
-    config = load(flags, os.environ).config
+    options = load(flags, os.environ).options
     from .start import run_and_exit
 
-    run_and_exit(config)
+    run_and_exit(options)
 
 
 @config_app.command("show")
@@ -70,7 +70,7 @@ def peers(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> N
     """Who is there: asks the running node, else reads what was stored."""
     from .reports import show_peers
 
-    show_peers(load(flags, os.environ).config.data_dir, json)
+    show_peers(load(flags, os.environ).options.data_dir, json)
 
 
 @app.command()
@@ -79,7 +79,7 @@ def status(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
     """How the running node is, and its invite."""
     from .reports import show_status
 
-    show_status(load(flags, os.environ).config.data_dir, json)
+    show_status(load(flags, os.environ).options.data_dir, json)
 
 
 @app.command()
@@ -88,7 +88,7 @@ def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Ask the running node to leave its swarm and end."""
     from .reports import ask_to_leave
 
-    ask_to_leave(load(flags, os.environ).config.data_dir)
+    ask_to_leave(load(flags, os.environ).options.data_dir)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def pause(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Let the running node rest: it stays in its swarm and answers, also after a restart, until `resume`."""
     from .orders import order
 
-    order(load(flags, os.environ).config.data_dir, "pause")
+    order(load(flags, os.environ).options.data_dir, "pause")
 
 
 @app.command()
@@ -106,18 +106,18 @@ def resume(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Let a paused node work again."""
     from .orders import order
 
-    order(load(flags, os.environ).config.data_dir, "resume")
+    order(load(flags, os.environ).options.data_dir, "resume")
 
 
 @app.command()
-@takes(PLACE, texts=GUEST)
+@takes(PLACE, texts=LIMITS)
 def limits(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Change how far the running node may use this machine, until it ends; `off` lifts a limit. Or just show them."""
     from .orders import change_limits
 
-    place = {key: value for key, value in flags.items() if key not in GUEST}
-    words = {key: str(value) for key, value in flags.items() if key in GUEST}
-    change_limits(load(place, os.environ).config.data_dir, words)
+    place = {key: value for key, value in flags.items() if key not in LIMITS}
+    words = {key: str(value) for key, value in flags.items() if key in LIMITS}
+    change_limits(load(place, os.environ).options.data_dir, words)
 
 
 @app.command()
@@ -131,7 +131,7 @@ def export(
     """Write the weights as safetensors: from the running node, else from what it saved."""
     from .orders import export_weights
 
-    export_weights(load(flags, os.environ).config, file, ema)
+    export_weights(load(flags, os.environ).options, file, ema)
 
 
 @app.command()
@@ -144,7 +144,7 @@ def revert(
     """Leave a peer's deltas out of this node's weights, and show the loss before and after."""
     from .orders import revert_peer
 
-    revert_peer(load(flags, os.environ).config.data_dir, peer)
+    revert_peer(load(flags, os.environ).options.data_dir, peer)
 
 
 @app.command()
@@ -153,7 +153,7 @@ def log(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> Non
     """The running node's merges: with whom, how many bytes, the loss before and after."""
     from .reports import show_log
 
-    show_log(load(flags, os.environ).config.data_dir, json)
+    show_log(load(flags, os.environ).options.data_dir, json)
 
 
 @app.command()
@@ -162,7 +162,7 @@ def blame(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> N
     """Whose deltas are in which layer, as far back as entries are kept."""
     from .reports import show_blame
 
-    show_blame(load(flags, os.environ).config.data_dir, json)
+    show_blame(load(flags, os.environ).options.data_dir, json)
 
 
 @app.command()
@@ -176,7 +176,7 @@ def shards(
     """The data the running node has and what its model makes of them; with SHARD, where one of them has been."""
     from .reports import show_shards
 
-    show_shards(load(flags, os.environ).config.data_dir, shard, json)
+    show_shards(load(flags, os.environ).options.data_dir, shard, json)
 
 
 @app.command()
@@ -196,10 +196,10 @@ def watch(
 @takes(ALL)
 def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
     """Check this machine, and the way to each --bootstrap; says what to do about each problem."""
-    config = load(flags, os.environ).config
+    options = load(flags, os.environ).options
     from .doctor import examine_and_print
 
-    raise typer.Exit(examine_and_print(config, json))
+    raise typer.Exit(examine_and_print(options, json))
 
 
 @app.command()

@@ -15,11 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config.resolve import Resolved, unknown_variables
-from ..config.until import Until
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
 from ..node.control import WORK_LIMIT, NotRunning, ask
-from ..runtime.limits import Schedule
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
 from ..watch.terminal.tables import peers_table
@@ -61,15 +59,11 @@ def _plain(value: object) -> object:
     """A setting as JSON can hold it; a run's key is not shown."""
     if isinstance(value, RunAccess):
         return f"{value.run}.***" if value.private else str(value.run)
+    if isinstance(value, dict):
+        return [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, tuple):
-        return [_plain_item(item) for item in value]
-    return str(value) if isinstance(value, Path | Until | Schedule) else value
-
-
-def _plain_item(item: object) -> str:
-    if isinstance(item, tuple):
-        return "=".join(str(part) for part in item)
-    return item.text if isinstance(item, Address) else str(item)
+        return [item.text if isinstance(item, Address) else str(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 def show_peers(data_dir: Path, as_json: bool) -> None:

@@ -60,7 +60,7 @@ def take_levels(residual: Units, places: Indices, bits: int) -> Cut:
 
 
 def make_delta(residual: Units, k: int, bits: int, weight: float) -> tuple[SparseDelta, Units]:
-    """What to send of a residual, and the residual afterwards (docs/design.md, rules of the set).
+    """What to send of a residual, and the residual afterwards (docs/architecture.md, rules of the set).
 
     The k largest entries are quantised to levels; the residual loses the levels exactly; the wire carries the levels
     times `weight` (γ/G, and any discount) rounded to the grid, without those that round to nothing.

@@ -1,7 +1,7 @@
 """Weights as one vector: where each parameter lies in it, and the fixed-point grid on which nodes add.
 
 A node's model becomes a float32 vector (`read_weights`). What nodes share lives on a grid of int32 multiples of `UNIT`,
-so that sums are exact and equal sets of deltas give bit-equal weights on every machine (docs/design.md, the delta set).
+so that sums are exact and equal sets of deltas give bit-equal weights on every machine (docs/concepts.md).
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ..config.names import friendly_name
+from ..config.options import Options
 from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
@@ -25,7 +27,7 @@ from ..wire.records import SignedRecord
 from ..wire.run import Manifest, RunAccess, TrainPlan, read_manifest
 from ..wire.status import Condition, NodeEvent, NodeStatus, PeerRow
 from ..wire.types import Seconds
-from .entrance import Entrance, NodeSettings
+from .entrance import Entrance
 from .health import HealthMonitor
 from .peer_states import StatePoller, condition_in_words, exchange_rows, invitation, peer_row, view_of
 from .router import Router
@@ -45,8 +47,6 @@ def raise_unwrapped(task: asyncio.Task[None]) -> None:
     task.result()
 
 
-__all__ = ["Node", "NodeSettings"]
-
 WATCH_PERIOD: Seconds = 1.0
 MODEL = "main"
 SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end first
@@ -55,16 +55,16 @@ SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end fir
 class Node:
     """One participant. `run()` is its life; `status()` may be asked at any time."""
 
-    def __init__(self, settings: NodeSettings, seams: Seams, network: Network, identity: Identity) -> None:
-        self.name = settings.name
-        self.role = settings.role
+    def __init__(self, options: Options, seams: Seams, network: Network, identity: Identity) -> None:
+        self.name = options.name or friendly_name(identity.peer_id)
+        self.role: str = options.role
         self.access: RunAccess | None = None
         self.manifest = b""
         self.learner: TrainJob | None = None
-        self._settings = settings
+        self._options = options
         self._seams = seams
         self._network = network
-        self._services = make_services(identity, seams, network, settings.guest)
+        self._services = make_services(identity, seams, network, options.limits)
         self._events = self._services.events
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
@@ -72,7 +72,7 @@ class Node:
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
         self._events.listen(self._health_monitor.hear)
-        me = SelfDescription(self.name, self.role, "", settings.bootstrap, settings.circle)
+        me = SelfDescription(self.name, self.role, "", options.run.bootstrap, options.train.circle)
         self._membership = Membership(me, self._services)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
@@ -129,7 +129,7 @@ class Node:
                 await cancelled(living)
                 if self.learner is not None:
                     await self.learner.save(SAVE_LIMIT)
-                    await self.learner.shard_driver.hand_over_all(self._settings.leave_timeout)
+                    await self.learner.shard_driver.hand_over_all(self._options.train.leave_timeout)
                 await self._say_goodbye()
             else:
                 raise_unwrapped(living)
@@ -160,17 +160,15 @@ class Node:
 
     async def _learn(self, manifest: Manifest) -> None:
         """Learn what the run learns, if anything. UsageError when that cannot be done with what is installed."""
-        task = self._settings.task
-        if manifest.plan is None and task is not None and "spec" in task.given:
-            raise UsageError(f"--task {task.spec} contradicts the run, which learns nothing; --found a new run")
-        if manifest.plan is None or self.access is None or self._settings.meet_only:
+        options = self._options.train
+        if manifest.plan is None and options.task is not None:
+            raise UsageError(f"--task {options.task} contradicts the run, which learns nothing; --found a new run")
+        if manifest.plan is None or self.access is None or options.meet_only:
             return
         self._health_monitor.learns()
         await self._services.limiter.free()
         learner = await self._learner_module()
-        learning: TrainJob = await learner.prepare(
-            manifest, self._settings, self._services, self.access, self._membership
-        )
+        learning: TrainJob = await learner.prepare(manifest, options, self._services, self.access, self._membership)
         learning.meet(self._membership)
         self.learner = learning
         why = await self.learner.keep()
@@ -183,11 +181,10 @@ class Node:
 
     async def _make_plan(self) -> TrainPlan | None:
         """The plan of a run founded here."""
-        choice = self._settings.task
-        if choice is None:
+        if self._options.train.meet_only or self.role != "node":
             return None
         learner = await self._learner_module()
-        plan: TrainPlan = await learner.new_plan(choice, self._services)
+        plan: TrainPlan = await learner.new_plan(self._options.train, self._services)
         return plan
 
     async def _say_goodbye(self) -> None:
@@ -196,7 +193,7 @@ class Node:
             await self._membership.say_goodbye()
 
     async def _enter_run(self) -> None:
-        entrance = Entrance(self._settings, self._services, self._membership, self._make_plan)
+        entrance = Entrance(self._options.run, self._services, self._membership, self._make_plan)
         entered = await entrance.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.

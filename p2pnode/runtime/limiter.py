@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
-from ..config.options import NO_LIMITS, GuestSettings
+from ..config.options import NO_LIMITS, LimitOptions
 from ..config.resolve import changed
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem
@@ -33,7 +33,7 @@ LATE: Seconds = 5.0  # a look that comes so much later was held up by this node'
 class Limiter:
     """One node's. Without a host (in a simulation) only the user's word and the limits count."""
 
-    def __init__(self, seams: Seams, events: Events, throttles: Throttles, settings: GuestSettings) -> None:
+    def __init__(self, seams: Seams, events: Events, throttles: Throttles, settings: LimitOptions) -> None:
         self.settings = settings
         self.why = ""  # the node rests, or "" while it works
         self.machine: Machine | None = None
@@ -146,7 +146,7 @@ class Limiter:
             most = first_duty(self.settings.max_cpu, cores)
             self._duty = min(most, next_duty(self._duty, self.settings.max_cpu, machine.own_cpu))
 
-    def _follow(self, settings: GuestSettings) -> None:
+    def _follow(self, settings: LimitOptions) -> None:
         self.settings = settings
         self._throttles.follow(settings)
         self._duty = 1.0 if self._seams.host is None else first_duty(settings.max_cpu, self._seams.host.cores)

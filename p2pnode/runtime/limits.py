@@ -7,77 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..wire.errors import UsageError
+from ..config.options import LimitOptions
 
-DAY = 24 * 60  # minutes
-SPAN_EXAMPLE = "22:00-07:00, or several: 22:00-07:00,12:00-13:00"
-MAX_SPANS = 24
 BUSY_SHARE = 0.25  # of the machine, used by others, or
 BUSY_CORES = 1.0  # so many cores, whichever is less, for
 BUSY_AFTER = 3.0  # seconds: then somebody is using it
 QUIET_AFTER = 30.0  # seconds at less than half of that: then nobody does any more
 LEAST_DUTY = 0.02  # of the time, in local steps: however little a node may use, it goes on
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The times of day at which a node may work: spans of minutes, each from its first to before its second."""
-
-    spans: tuple[tuple[int, int], ...]
-
-    def allows(self, minute: int) -> bool:
-        """Whether `minute` of the local day is in one of the spans; one that ends before it begins wraps midnight."""
-        return any(_within(minute, begin, end) for begin, end in self.spans)
-
-    def __str__(self) -> str:
-        return ",".join(f"{_clock(begin)}-{_clock(end)}" for begin, end in self.spans)
-
-
-def _within(minute: int, begin: int, end: int) -> bool:
-    return begin <= minute < end if begin < end else minute >= begin or minute < end
-
-
-def _clock(minute: int) -> str:
-    return f"{minute // 60:02d}:{minute % 60:02d}"
-
-
-def parse_schedule(text: str) -> Schedule:
-    """`22:00-07:00`, several with commas between; UsageError says what is wrong with anything else."""
-    written = [span.strip() for span in text.split(",")]
-    if len(written) > MAX_SPANS:
-        raise UsageError(f"{len(written)} spans are too many; {MAX_SPANS} are allowed")
-    return Schedule(tuple(_span(span) for span in written))
-
-
-def _span(text: str) -> tuple[int, int]:
-    begin, dash, end = text.partition("-")
-    first, last = _minute(begin), _minute(end)
-    if not dash or first is None or last is None or first == DAY:
-        raise UsageError(f"{text[:40]!r} is not a span of the day; write {SPAN_EXAMPLE}")
-    if first == last:
-        raise UsageError(f"{text[:40]!r} is empty; for the whole day leave the schedule out")
-    return first, last
-
-
-def _minute(text: str) -> int | None:
-    hours, colon, minutes = text.strip().partition(":")
-    digits = all(part.isascii() and part.isdecimal() and len(part) <= 2 for part in (hours, minutes))
-    if not colon or not digits or len(minutes) != 2 or int(minutes) > 59:
-        return None
-    minute = 60 * int(hours) + int(minutes)
-    return minute if minute <= DAY else None
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the user allows. None is no limit."""
-
-    max_upload: float | None = None  # bytes a second
-    max_download: float | None = None
-    max_cpu: float | None = None  # share of the machine, 0 to 1
-    pause_on_battery: bool = False
-    idle_only: bool = False
-    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True)
@@ -90,15 +26,15 @@ class MachineSituation:
     in_use: bool = False  # the machine, by others
 
 
-def resting(now: MachineSituation, rules: Rules) -> str:
+def resting(now: MachineSituation, limits: LimitOptions) -> str:
     """Why the node rests, or "" while it may work; the user's own word comes first."""
     if now.paused:
         return "paused by you"
-    if rules.schedule is not None and not rules.schedule.allows(now.minute):
-        return f"outside {rules.schedule}"
-    if rules.pause_on_battery and now.on_battery:
+    if limits.schedule is not None and not limits.schedule.allows(now.minute):
+        return f"outside {limits.schedule}"
+    if limits.pause_on_battery and now.on_battery:
         return "on battery"
-    if rules.idle_only and now.in_use:
+    if limits.idle_only and now.in_use:
         return "the machine is in use"
     return ""
 

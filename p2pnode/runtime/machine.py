@@ -10,8 +10,8 @@ import time
 
 import psutil
 
+from ..config.schedule import DAY
 from ..wire.status import Machine
-from .limits import DAY
 
 CHILDREN_EVERY = 10.0  # seconds: finding them looks at every process there is
 

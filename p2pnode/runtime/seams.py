@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..config.options import TaskChoice
+from ..config.options import TrainOptions
 from ..network.base import Clock
 from ..storage.files import Storage
 from ..wire.status import Machine
@@ -43,14 +43,17 @@ class MachineProbe(Protocol):
         ...
 
 
-OpenModelHost = Callable[[TaskChoice, int], "ModelHost"]
+class OpenModelHost(Protocol):
+    """Opens a task: loads its code, model and data. `installed_only` when a run's founder named it, not this user."""
+
+    def __call__(self, options: TrainOptions, seed: int, installed_only: bool = False) -> ModelHost: ...
 
 
-def open_model_host(choice: TaskChoice, seed: int) -> ModelHost:
-    """A bench of its own."""
-    from ..jobs.train import plan as workshop  # torch
+def open_model_host(options: TrainOptions, seed: int, installed_only: bool = False) -> ModelHost:
+    """Open a task for this node alone."""
+    from ..jobs.train import plan  # torch
 
-    return workshop.open_model_host(choice, seed)
+    return plan.open_model_host(options, seed, installed_only)
 
 
 async def inline(work: Callable[[], T], steps: int = 0) -> T:

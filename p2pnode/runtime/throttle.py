@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from ..config.options import LimitOptions
 from ..network.base import Clock
 from ..wire.errors import PeerRefused
 from ..wire.types import Seconds
-from .limits import Rules
 
 BURST = 1.0  # seconds' worth that may go at once
 PIECES = 4  # of a stream, that go in a second, so that it flows
@@ -114,9 +114,9 @@ class Throttles:
         self.up = Throttle(clock)
         self.down = Throttle(clock)
 
-    def follow(self, rules: Rules) -> None:
-        self.up.limit(rules.max_upload)
-        self.down.limit(rules.max_download)
+    def follow(self, limits: LimitOptions) -> None:
+        self.up.limit(limits.max_upload)
+        self.down.limit(limits.max_download)
 
     async def ready(self) -> None:
         """Before a call of ours, whose answer may be large."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..config.options import TaskChoice
+from ..config.options import TrainOptions
 from ..runtime.seams import OpenModelHost
 
 if TYPE_CHECKING:
@@ -48,14 +49,14 @@ class SharedHosts:
     """One bench for all nodes that learn the same: read-only data, one model in which each puts its weights in turn."""
 
     def __init__(self, open_model_host: OpenModelHost) -> None:
-        self._open_bench = open_model_host
-        self._shared_hosts: dict[tuple[str, str, str | None, str, int], ModelHost] = {}
+        self._open = open_model_host
+        self._shared_hosts: dict[tuple[str | None, str, Path | None, str, int], ModelHost] = {}
 
-    def open(self, choice: TaskChoice, seed: int) -> ModelHost:
-        options = repr(sorted((key, str(value)) for key, value in choice.options.items()))
-        key = (choice.spec, options, choice.source, choice.device, seed)
+    def open(self, options: TrainOptions, seed: int, installed_only: bool = False) -> ModelHost:
+        task_options = repr(sorted((key, str(value)) for key, value in options.task_options.items()))
+        key = (options.task, task_options, options.data, options.device, seed)
         if key not in self._shared_hosts:
-            self._shared_hosts[key] = self._open_bench(choice, seed)
+            self._shared_hosts[key] = self._open(options, seed, installed_only)
         return self._shared_hosts[key]
 
 

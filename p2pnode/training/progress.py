@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..config.until import Monitor, Reached
+from ..config.until import THRESHOLD, Until
 from ..merging.policy import MergeResult
 from ..tasks.task import Evaluation
 from ..wire.bounded import keep_newest
@@ -19,6 +19,48 @@ MAX_PARTNERS = 256
 MAX_MERGES = 500
 NOBODY = PeerId("")
 SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
+CALM_ROUNDS = 10  # for which the update norm must stay below the threshold: then a run has converged
+SMOOTHING = 0.9  # of the update norm, per round
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a node has come."""
+
+    rounds: int
+    seconds: float  # of training since this start
+    accuracy: float | None
+    update_norm: float | None  # smoothed
+    calm_rounds: int  # for which the smoothed norm has been under the threshold
+
+
+def reached(until: Until, now: Reached) -> str:
+    """The reason to stop, or "" while the goal is not reached."""
+    match until.what:
+        case "rounds" if now.rounds >= until.amount:
+            return f"{now.rounds} rounds are done"
+        case "time" if now.seconds >= until.amount:
+            return f"{now.seconds:.0f} s have passed"
+        case "accuracy" if now.accuracy is not None and now.accuracy >= until.amount:
+            return f"an accuracy of {now.accuracy:.1%} is reached"
+        case "converged" if now.calm_rounds >= CALM_ROUNDS and now.update_norm is not None:
+            return f"the run has converged: updates change the weights by {now.update_norm:.2%} only"
+        case _:
+            return ""
+
+
+class Monitor:
+    """The convergence monitor: smooths the relative norm of updates, and counts for how many rounds it was small."""
+
+    def __init__(self, threshold: float = THRESHOLD) -> None:
+        self._threshold = threshold
+        self.norm: float | None = None
+        self.calm_rounds = 0
+
+    def note(self, update_norm: float) -> None:
+        """Take in one round's update."""
+        self.norm = update_norm if self.norm is None else SMOOTHING * self.norm + (1 - SMOOTHING) * update_norm
+        self.calm_rounds = self.calm_rounds + 1 if self.norm < self._threshold else 0
 
 
 @dataclass

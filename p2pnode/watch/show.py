@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol, TextIO
 
-from ..config.options import OutputSettings
+from ..config.options import OutputOptions
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.status import NodeEvent, NodeStatus
 from .terminal.lines import line_writer
@@ -29,7 +29,7 @@ class Watched(Protocol):
     async def carry_out(self, request: ControlRequest) -> ControlAnswer: ...
 
 
-def view_kind(output: OutputSettings, stream: TextIO) -> Literal["live", "plain", "json"]:
+def view_kind(output: OutputOptions, stream: TextIO) -> Literal["live", "plain", "json"]:
     """The live view only where it can be drawn and is wanted."""
     if output.log_format == "json":
         return "json"
@@ -38,7 +38,7 @@ def view_kind(output: OutputSettings, stream: TextIO) -> Literal["live", "plain"
 
 
 @contextlib.asynccontextmanager
-async def shown(node: Watched, output: OutputSettings, stream: TextIO) -> AsyncIterator[None]:
+async def shown(node: Watched, output: OutputOptions, stream: TextIO) -> AsyncIterator[None]:
     """Show the node while the block runs."""
     kind = view_kind(output, stream)
     if kind == "live":

@@ -20,12 +20,12 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
-from ..config.names import friendly_name
+from ..config.options import Options, RunOptions
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
 from ..node.control import NotRunning, ask
 from ..node.entrance import last_run
-from ..node.node import Node, NodeSettings
+from ..node.node import Node
 from ..runtime.seams import real_world
 from ..storage.datadir import IDENTITY_FILE, DataDir, open_data_dir
 from ..storage.files import DiskStorage
@@ -198,19 +198,17 @@ class Look(SwarmView):
                 self._first.set()
 
     async def _look(self, data_dir: DataDir) -> None:
-        from ..network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+        from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._closed.is_set():
             return
         identity = data_dir.identity()
-        network = HivemindNetwork(identity, NetworkOptions(data_dir=data_dir.path, key_file=data_dir.key_file))
-        name = friendly_name(identity.peer_id)
-        settings = NodeSettings(
-            name=name, role="observer", bootstrap=(self._address,), access=self._access, meet_only=True
-        )
+        network = HivemindNetwork(identity, HivemindOptions(data_dir=data_dir.path, key_file=data_dir.key_file))
+        run = RunOptions(bootstrap=(self._address,), access=self._access)
+        options = Options(role="observer", run=run)
         with closing(real_world(data_dir.storage)) as seams:
-            await self._keep(Node(settings, seams, network, identity), self._stop)
+            await self._keep(Node(options, seams, network, identity), self._stop)
 
     async def _keep(self, node: Node, stop: asyncio.Event) -> None:
         """Look until told to stop, or the node ends."""

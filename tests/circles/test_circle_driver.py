@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -49,7 +48,8 @@ from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.messages import Announcement, Refused, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import Aim
-from tests.jobs.train.test_train_job import RUN, TERMS, Lines, policy_of
+from tests.jobs.train.setups import with_plan
+from tests.jobs.train.test_train_job import RUN, SETUP, Lines, policy_of
 from tests.similarity.views import planted
 
 GENESIS = b"g" * 32
@@ -68,9 +68,9 @@ class Member:
         self.services = make_services(self.identity, world, self.network)
         self.services.clock.established = True
         self.policy: DeltaSetPolicy = policy_of(BENCH, self.identity, GENESIS.hex())
-        terms = replace(TERMS, genesis=GENESIS, aim=aim)
+        setup = with_plan(SETUP, genesis=GENESIS.hex(), aim=aim)
         membership = Membership(SelfDescription("", "node", RUN.tag, ()), self.services)
-        self.learning = TrainJob(self.services, RUN, membership, BENCH, self.policy, terms)
+        self.learning = TrainJob(self.services, RUN, membership, BENCH, self.policy, setup)
         self.learning.likeness.took(PRINTS[number % len(PRINTS)])
         self.asked: list[str] = []
         self.bend: Callable[[CircleIs], CircleIs] = lambda answer: answer

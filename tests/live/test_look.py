@@ -15,7 +15,7 @@ import p2pnode
 from p2pnode.wire.errors import LocalProblem, UsageError
 from tests.live.cli_nodes import Door, pasted, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 LIMIT = 90.0
 CELLS = (
     "import asyncio, p2pnode\nview = await p2pnode.Swarm.look('ADDRESS')\nview",

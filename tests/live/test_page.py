@@ -9,7 +9,7 @@ import pytest
 from tests.live.browser import chromium, launched, opened, picture, until
 from tests.live.cli_nodes import Door, pasted, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(300), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 NASTY = "<img src=x onerror=alert(1)>"
 
 

@@ -13,7 +13,7 @@ from p2pnode.watch.dashboard import feed
 from p2pnode.wire.status import NodeEvent
 from tests.live.browser import chromium, launched, opened, picture, until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.live
 NASTY = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>", '"><svg onload=alert(3)>', "\u202eevil\x1b[2J")
 TABS = ("swarm", "learning", "data", "lineage", "node")
 

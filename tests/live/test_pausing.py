@@ -13,7 +13,7 @@ from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.status import NodeStatus
 from tests.live.cli_nodes import Door, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 WITHIN = 1.0  # second, in which a pause takes effect
 STILL = 2.0
 

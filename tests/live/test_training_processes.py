@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import TrainOptions
 from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fresh_policy
@@ -22,7 +22,7 @@ from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import TrainPlan, read_manifest
 from tests.live.cli_nodes import Door, pasted, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 Opener = Callable[..., Door]
 LIMIT = 90.0
 FAST = ("--round-seconds", "0.5")
@@ -79,7 +79,7 @@ def plan_of(data_dir: Path) -> tuple[TrainPlan, str]:
 def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
     """The delta set a node that ended has saved."""
     plan, run = plan_of(data_dir)
-    model_host = open_model_host(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
+    model_host = open_model_host(TrainOptions(plan.task, plan.options, device="cpu"), plan.seed)
     policy = fresh_policy(plan, model_host, Identity.from_key_file((data_dir / "identity.key").read_bytes()))
     saved = Progress(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
     assert saved is not None and isinstance(policy, DeltaSetPolicy)

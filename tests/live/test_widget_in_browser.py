@@ -11,7 +11,7 @@ from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
 from p2pnode.watch.notebook.widget import NEWEST, SwarmWidget
 from tests.live.browser import chromium, launched, opened, picture, until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.live
 NASTY = "<img src=x onerror=alert(1)>"
 
 # What a notebook does with a widget: its code becomes a module, its traits a model.

@@ -436,7 +436,7 @@ def test_a_slow_link_holds_the_sender_back() -> None:
         def read(offset: int, length: int) -> bytes:
             nonlocal read_up_to
             read_up_to = offset + length
-            return whole.read(offset, length)
+            return bytes(whole.read(offset, length))
 
         world.servers[1].offers = Payload(whole.size, whole.digest, read)
         sink = MemorySink()

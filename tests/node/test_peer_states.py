@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from p2pnode.config.options import TaskChoice
 from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS, exchange_rows
-from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim
+from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.training.progress import MAX_PARTNERS, TrainProgress
 from p2pnode.watch.graph import graph_of
@@ -20,11 +19,11 @@ ME, FOX, OWL = PeerId("me"), PeerId("fox"), PeerId("owl")
 
 
 def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
-    lesson = SimTraining(TaskChoice("digits", device="cpu"), "iid", rounds=8)
-    plan = Scenario(peers=5, seed=5, seconds=60.0, sample_every=0.0, lesson=lesson)
+    training = SimTraining(SIMULATED, rounds=8)
+    plan = Scenario(peers=5, seed=5, seconds=60.0, sample_every=0.0, training=training)
 
     async def main() -> None:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, 60.0)

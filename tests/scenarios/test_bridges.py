@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from p2pnode.circles.founding import circle_lineage
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.split import parse_split
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import BRIDGE, delta_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.similarity.annealing import ROUNDS_TO_ONE
-from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_sim, simulate
+from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 
-HALVES = TaskChoice(str(Path(__file__).with_name("halves.py")), device="cpu", given=frozenset({"spec"}))
+HALVES = replace(SIMULATED, task=str(Path(__file__).with_name("halves.py")))
 QUIET = 30.0  # virtual seconds in which nobody trains
 
 
 def test_each_circle_has_one_set_with_bridges_to_the_other() -> None:
-    choice = TaskChoice("digits", settings={"bridge": 6.0}, device="cpu")
-    lesson = SimTraining(choice, "dirichlet:0.3", rounds=10, circle=3)
+    options = replace(SIMULATED, split=parse_split("dirichlet:0.3"), settings={"bridge": 6.0})
+    training = SimTraining(options, rounds=10, circle=3)
 
     async def main() -> list[DeltaSetPolicy]:
-        simulation = Simulation(Scenario(peers=6, seed=5, sample_every=0.0, lesson=lesson), alone=0)
+        simulation = Simulation(Scenario(peers=6, seed=5, sample_every=0.0, training=training))
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, 200.0)
@@ -86,8 +86,9 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
 
     It never saw three of the ten classes; two of the three beside it did.
     """
-    lesson = SimTraining(replace(HALVES, settings={"bridge": bridge}), "parts", rounds=rounds, circle=3)
-    simulation = Simulation(Scenario(peers=4, seed=3, sample_every=0.0, lesson=lesson), alone=0)
+    options = replace(HALVES, split=parse_split("parts"), settings={"bridge": bridge})
+    training = SimTraining(options, rounds=rounds, circle=3)
+    simulation = Simulation(Scenario(peers=4, seed=3, sample_every=0.0, training=training))
     await simulation.start()
     assert simulation.watch is not None
     await simulation.learn(simulation.watch, 400.0)
@@ -105,7 +106,7 @@ def test_who_is_alone_in_its_circle_takes_in_the_work_of_others_over_bridges() -
     bridges = [entry for entry in deltas.log if entry.kind == BRIDGE]
     assert len(bridges) >= 5, "in every second round or so"
     assert all(len(delta_of(entry, deltas.rules)) for entry in bridges)
-    assert {entry.other for entry in bridges} == {circle_lineage(alone._terms.genesis, "circle 0")}
+    assert {entry.other for entry in bridges} == {circle_lineage(alone._setup.genesis, "circle 0")}
     whys = [alone.likeness.kinship(peer).why for peer in alone.train_progress.partners]
     assert any("bridge to" in why for why in whys)
     assert not any("circle" in why for why in whys), "nobody is in its circle"

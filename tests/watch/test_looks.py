@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 import p2pnode
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import Options
 from p2pnode.discovery.book import PeerBook
 from p2pnode.discovery.registry import BOOK_FILE
 from p2pnode.network.sim import Fault
 from p2pnode.node.entrance import found_run, save_run
-from p2pnode.node.node import NodeSettings
 from p2pnode.runtime.seams import Seams, real_world
-from p2pnode.simulate import Scenario, SimClock, SimTraining, Simulation, run_sim
+from p2pnode.simulate import SIMULATED, Scenario, SimClock, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.storage.files import DiskStorage, Storage
 from p2pnode.watch.graph import PeerGraph
@@ -30,18 +29,18 @@ from p2pnode.wire.messages import PROTOCOL
 OBSERVER = 2
 
 
-def settings(usual: NodeSettings, index: int, starts: int) -> NodeSettings:
-    return usual if index != OBSERVER else replace(usual, role="observer", meet_only=True)
+def options(usual: Options, index: int, starts: int) -> Options:
+    return usual if index != OBSERVER else replace(usual, role="observer")
 
 
 def looked(seconds: float, *faults: Fault, ask: bool = True) -> list[PeerGraph]:
     """What an observer of two nodes sees, a picture a second."""
-    lesson = SimTraining(TaskChoice("digits", device="cpu"), "iid", rounds=1000)
-    plan = Scenario(3, 4, seconds, faults=faults, spread=1.0, sample_every=0.0, lesson=lesson, settings=settings)
+    training = SimTraining(SIMULATED, rounds=1000)
+    plan = Scenario(3, 4, seconds, faults=faults, spread=1.0, sample_every=0.0, training=training, adjust=options)
     seen: list[PeerGraph] = []
 
     async def main() -> None:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         await simulation.go_on(2.0)
         observer, clock = simulation.processes[OBSERVER].node, SimClock(0.0)

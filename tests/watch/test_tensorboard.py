@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from p2pnode.cli.start import run_node
-from p2pnode.config.options import Config, OutputSettings
+from p2pnode.config.options import Options, OutputOptions
 from p2pnode.watch import tensorboard
 from p2pnode.watch.tensorboard import FACTS, Scalars, check_installed
 from p2pnode.wire.errors import UsageError
@@ -50,5 +50,5 @@ def test_without_the_package_one_line_says_what_to_do(monkeypatch: pytest.Monkey
 def test_the_door_says_so_before_anything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install tensorboard"):
-        run_node(Config(data_dir=tmp_path / "node", output=OutputSettings(tensorboard=tmp_path / "curves")))
+        run_node(Options(data_dir=tmp_path / "node", output=OutputOptions(tensorboard=tmp_path / "curves")))
     assert list(tmp_path.iterdir()) == []

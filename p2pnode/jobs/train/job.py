@@ -15,7 +15,7 @@ from ...circles.driver import CircleContext, CircleDriver
 from ...circles.members import CurrentCircle, Members
 from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
-from ...config.until import THRESHOLD, Monitor, reached
+from ...config.until import THRESHOLD
 from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
@@ -38,7 +38,7 @@ from ...training.evaluation import Evaluating
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost
 from ...training.newcomer_probe import NewcomerProbe
-from ...training.progress import TrainProgress
+from ...training.progress import Monitor, TrainProgress, reached
 from ...training.rounds import lam_for, local_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
@@ -50,7 +50,7 @@ from .checkpoints import Checkpoints
 from .exchange import MODEL, ExchangeLoop, PartnerExchange
 from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
-from .options import Terms, own_seed
+from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
 from .shard_work import ShardTraining
 from .status import learning_status
@@ -73,10 +73,11 @@ class TrainJob:
         membership: Membership,
         model_host: ModelHost,
         policy: Policy,
-        terms: Terms,
+        setup: TrainSetup,
         fingerprinter: Fingerprinter | None = None,
     ) -> None:
-        until = terms.until
+        options, round_seconds = setup.options, setup.plan.round_seconds
+        until = options.until
         threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
         self.model_host = model_host
@@ -84,11 +85,11 @@ class TrainJob:
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
         calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
-        circle, announcer = CurrentCircle(terms.circle), membership.announcer
+        circle, announcer = CurrentCircle(options.circle), membership.announcer
         self.members = Members(services.table, access.tag, circle, shares_all=policy.can.entries is not None)
-        self.bridging = Bridging(services, calls, policy, terms.genesis, self.train_progress, self.members)
+        self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
-        self.likeness = PeerSimilarity(services, calls, terms.aim, terms.partners)
+        self.likeness = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
         self.partner_exchange = PartnerExchange(
             services, calls, policy, self.train_progress, circle, self.likeness.partner_record
         )
@@ -100,11 +101,11 @@ class TrainJob:
             self.bridging,
             self.snapshots,
             self.train_progress,
-            run_age=lambda: (services.clock.now() - terms.created) / terms.round_seconds,
+            run_age=lambda: (services.clock.now() - setup.created) / round_seconds,
             own_record=lambda: announcer.hello().announcement,
         )
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
-        room = None if terms.max_disk is None else terms.max_disk // 2
+        room = None if options.max_disk is None else options.max_disk // 2
         self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
         self.fingerprinter = fingerprinter
         self.trainer = Trainer(
@@ -115,26 +116,28 @@ class TrainJob:
             brake=services.limiter.brake,
         )
         self._services = services
-        self._terms = terms
-        self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
+        self._setup = setup
+        self.work = ShardTraining(services, self.shard_driver, self.trainer, setup)
         self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.partner_exchange.link)
-        at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
+        at_home = SwapRules(not options.no_model_swaps, setup.stays_home, setup.rows is not None)
         self.model_swap = ModelSwap(
             services, calls, policy, self.trainer, self.likeness, self.members.elsewhere, at_home
         )
-        self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
+        self.shards = ShardRows(
+            self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
+        )
         now = services.seams.clock.monotonic()
-        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
+        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
         self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, circle, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
-        if policy.can.circles is not None and not terms.circle:
+        if policy.can.circles is not None and not options.circle:
             self.circle_driver = CircleDriver(
                 CircleContext(
                     services,
                     calls,
                     self.members,
                     policy.can.circles,
-                    terms.genesis,
+                    setup.genesis,
                     self.train_progress,
                     self.trainer,
                     self.likeness,
@@ -145,10 +148,10 @@ class TrainJob:
                 )
             )
         self.routes = self._routes()
-        self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
+        self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
-        self._round_steps = RoundSteps(services.seams, policy, self.trainer, terms.round_seconds)
+        self._round_steps = RoundSteps(services.seams, policy, self.trainer, round_seconds)
 
     # ---- life ----
 
@@ -165,7 +168,7 @@ class TrainJob:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.keep(), self.shard_driver.keep(), self.passing.keep(), self.model_swap.keep())
+            lasting = (self.exchange_loop.keep(), self.shard_driver.run(), self.passing.run(), self.model_swap.keep())
             beside = [group.create_task(one) for one in lasting]
             if self.circle_driver is not None:
                 beside.append(group.create_task(self.circle_driver.keep()))
@@ -198,7 +201,7 @@ class TrainJob:
 
     async def _keep_training(self) -> str:
         """Round after round; returns why when the user's goal is reached."""
-        clock, until = self._services.seams.clock, self._terms.until
+        clock, until = self._services.seams.clock, self._setup.options.until
         while True:
             await self._services.limiter.free()
             begun = clock.monotonic()
@@ -210,7 +213,7 @@ class TrainJob:
                 await self._change_circle()
                 shortest = SHORTEST_ROUND
             else:
-                shortest = self._terms.round_seconds  # others hold all shards; one falls to us when they leave
+                shortest = self._setup.plan.round_seconds  # others hold all shards; one falls to us when they leave
             why = "" if until is None else reached(until, self.train_progress.reached(clock.monotonic()))
             if why:
                 return why
@@ -227,14 +230,14 @@ class TrainJob:
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
 
     async def _round(self) -> None:
-        seams, most = self._services.seams, self._terms.max_steps
-        lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
+        seams, most = self._services.seams, self._setup.plan.max_steps
+        lam = lam_for(self.trainer.speed, self._setup.plan.round_seconds, most) if self.trainer.speed else FIRST_STEPS
         peers = len(self.members.active()) + 1
         pace = self.policy.pace(peers)
         steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
         begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
-        budget = self.partner_exchange.link.budget(self._terms.round_seconds, peers)
+        budget = self.partner_exchange.link.budget(self._setup.plan.round_seconds, peers)
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.come_home(result.weights)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
@@ -273,7 +276,7 @@ class TrainJob:
 
     def newcomer_probe(self) -> NewcomerProbe:
         """For a newcomer that must choose a circle."""
-        return NewcomerProbe(self._services, self.trainer, self.fingerprinter, self._terms.round_seconds)
+        return NewcomerProbe(self._services, self.trainer, self.fingerprinter, self._setup.plan.round_seconds)
 
     def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
@@ -353,4 +356,4 @@ class TrainJob:
         return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
     def status(self) -> TrainStatus:
-        return learning_status(self, self.members.circle.name, self._terms.aim, self._services.identity.peer_id)
+        return learning_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)

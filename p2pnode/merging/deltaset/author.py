@@ -60,7 +60,7 @@ class Author:
     def draft(
         self, deltas: DeltaSet, begun: Floats, after: Floats, facts: RoundFacts, trained: Mark, now: Mark
     ) -> Draft:
-        """Heavy. The entry for a round from `begun` to `after`; the set was at `trained` then and is at `now`."""
+        """Heavy. The entry for a round from `begun` to `after`; the set was at `trained` before it and is at `now`."""
         options, rules = self.options, deltas.rules
         progress = after - begun
         group = max(1, facts.peers)

@@ -34,7 +34,7 @@ PORT_WAIT: Seconds = 2.0  # for a just ended daemon's port to come free
 
 
 @dataclass(frozen=True)
-class NetworkOptions:
+class HivemindOptions:
     """How a node is on the network. `data_dir` holds the daemon's record; `key_file` is the identity for p2pd.
 
     `bootstrap` are relays to be reached through, should others not be able to dial us; `relay_service` is to be one.
@@ -53,7 +53,7 @@ class NetworkOptions:
 class HivemindNetwork(SupervisedNetwork):
     """`Network` over libp2p. The port is kept from the first start to `close`, whatever happens to the daemon."""
 
-    def __init__(self, identity: Identity, options: NetworkOptions) -> None:
+    def __init__(self, identity: Identity, options: HivemindOptions) -> None:
         super().__init__(identity.peer_id, self._open)
         self._options = options
         self._lease: PortLease | None = None

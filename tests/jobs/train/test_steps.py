@@ -22,7 +22,6 @@ from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.discovery.table import Peer
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.steps import MOST, RoundSteps, split_steps
 from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
@@ -44,6 +43,7 @@ from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import Announcement, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import RunAccess
+from tests.jobs.train.setups import train_setup
 
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -222,9 +222,9 @@ class Node:
             {"bridge": 1.0} if policy == "deltaset" else {},
             1,
         )
-        terms = Terms(2.0, 8, rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
+        setup = train_setup(rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
         membership = Membership(SelfDescription("me", "node", RUN.tag, ()), self.services)
-        self.learning = TrainJob(self.services, RUN, membership, self.model_host, policy_named(policy)(origin), terms)
+        self.learning = TrainJob(self.services, RUN, membership, self.model_host, policy_named(policy)(origin), setup)
         self.other = policy_of(self.model_host, OTHER, "there")
 
     def meet(self, circle: str = "there") -> Peer:

@@ -20,7 +20,7 @@ from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.jobs.train.options import Terms
+from p2pnode.jobs.train.options import TrainSetup
 from p2pnode.merging.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
@@ -39,11 +39,12 @@ from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, TaskProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import KEY_BYTES, RunAccess
 from p2pnode.wire.status import NodeEvent
+from tests.jobs.train.setups import train_setup, with_options, with_plan
 
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 PRIVATE = replace(RUN, key=b"k" * KEY_BYTES)
-TERMS = Terms(round_seconds=0.5, max_steps=8, rows=np.arange(64), until=Until("rounds", 6))
+SETUP = train_setup(round_seconds=0.5, rows=np.arange(64), until=Until("rounds", 6))
 
 
 class Lines(Task):
@@ -103,7 +104,7 @@ class Setup:
     def __init__(
         self,
         task: Task | None = None,
-        terms: Terms = TERMS,
+        train_setup: TrainSetup = SETUP,
         storage: MemoryStorage | None = None,
         access: RunAccess = RUN,
     ) -> None:
@@ -116,7 +117,7 @@ class Setup:
         model_host = ModelHost(task or Lines(), "cpu", seed=1)
         self.policy = policy_of(model_host, ME)
         self.membership = Membership(SelfDescription("me", "node", access.tag, ()), self.services)
-        self.learning = TrainJob(self.services, access, self.membership, model_host, self.policy, terms)
+        self.learning = TrainJob(self.services, access, self.membership, model_host, self.policy, train_setup)
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
@@ -160,13 +161,13 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     ],
 )
 def test_other_goals(until: Until, words: str) -> None:
-    _, why = learned(lambda: Setup(terms=replace(TERMS, until=until)))
+    _, why = learned(lambda: Setup(train_setup=with_options(SETUP, until=until)))
     assert why.startswith(words)
 
 
 def test_a_loss_that_is_no_number_costs_the_round_and_is_said() -> None:
     Spoiled.calls = 0
-    setup, why = learned(lambda: Setup(Spoiled(), replace(TERMS, until=Until("rounds", 30))))
+    setup, why = learned(lambda: Setup(Spoiled(), with_options(SETUP, until=Until("rounds", 30))))
     assert why == "30 rounds are done"
     assert len(setup.said("diverged")) == 1  # said once, not at every batch
     assert "back to the last good weights" in setup.said("diverged")[0]
@@ -204,13 +205,13 @@ def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
     first, _ = learned(fills_up)
     assert "could not be noted: No space left" in first.said("disk")[0]
     disk.full = False
-    again, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 12))))
+    again, _ = learned(lambda: Setup(storage=disk, train_setup=with_options(SETUP, until=Until("rounds", 12))))
     assert "going on under a new log" in again.said("state")[0]
     signed: dict[tuple[int, int], Entry] = {}
     for entry in (*first.policy.set.log, *again.policy.set.log):
         assert signed.setdefault((entry.incarnation, entry.seq), entry) == entry
     assert {incarnation for incarnation, _ in signed} == {0, 1}
-    third, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 14))))
+    third, _ = learned(lambda: Setup(storage=disk, train_setup=with_options(SETUP, until=Until("rounds", 14))))
     assert third.said("state") == []
 
 
@@ -255,7 +256,7 @@ def test_large_states_are_saved_more_seldom() -> None:
 
 
 def test_max_disk_is_kept() -> None:
-    setup, why = learned(lambda: Setup(terms=replace(TERMS, max_disk=100)))
+    setup, why = learned(lambda: Setup(train_setup=with_options(SETUP, max_disk=100)))
     assert why == "6 rounds are done"
     assert "more than --max-disk allows" in setup.said("disk")[0]
     assert not [name for name in setup.storage._files if "state" in name]
@@ -265,7 +266,7 @@ def test_a_crash_loses_nothing_that_was_published() -> None:
     """All that is on disk is the state of the beginning and the journal."""
     disk = MemoryStorage()
     first, _ = learned(lambda: Setup(storage=disk))
-    again, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 12))))
+    again, _ = learned(lambda: Setup(storage=disk, train_setup=with_options(SETUP, until=Until("rounds", 12))))
     before, after = list(first.policy.set.log), list(again.policy.set.log)
     assert after[: len(before)] == before
     assert [entry.seq for entry in after] == list(range(1, len(after) + 1))
@@ -301,7 +302,7 @@ def test_a_lost_state_begins_a_new_log() -> None:
 def test_a_fork_of_ones_own_is_survived() -> None:
     """Another process with the same key published something else: that chain is left out, and a new one begins."""
     setup, _ = learned(Setup)
-    other, _ = learned(lambda: Setup(terms=replace(TERMS, max_steps=3)))
+    other, _ = learned(lambda: Setup(train_setup=with_plan(SETUP, max_steps=3)))
     setup.policy.take(
         OTHER.peer_id, encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, other.policy.set.log))))
     )
