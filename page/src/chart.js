@@ -1,4 +1,4 @@
-// Small charts of lines, kept and fed anew while the theme and the width stay.
+// Small line charts that are kept and fed anew as long as the theme stays the same.
 import uPlot from "uplot";
 import { clock } from "./format.js";
 
@@ -23,17 +23,17 @@ export class Chart {
       this.plot?.destroy();
       this.theme = theme;
       this.plot = new uPlot(this.options(width), data, this.place);
-      this.plot.ctx.canvas.setAttribute("aria-hidden", "true"); // caption and legend say what it is and how it stands
+      this.plot.ctx.canvas.setAttribute("aria-hidden", "true"); // caption and legend say the same as text
     } else {
       if (this.plot.width !== width) this.plot.setSize({ width, height: this.height });
       this.plot.setData(data);
     }
-    if (this.plot.cursor.idx == null) this.plot.setLegend({ idx: data[0].length - 1 }, false); // the newest, unless one is pointed at
+    if (this.plot.cursor.idx == null) this.plot.setLegend({ idx: data[0].length - 1 }, false); // the latest, unless one is pointed at
   }
 
   options(width) {
     const axis = { stroke: ink("--dim"), font: "11px system-ui, sans-serif", grid: { stroke: ink("--line"), width: 1 }, ticks: { show: false } };
-    const words = (value) => (value == null ? "–" : `${Number(value.toPrecision(3)).toLocaleString("en")}${this.unit && ` ${this.unit}`}`);
+    const words = (value) => (value == null ? "–" : `${value.toLocaleString("en", { maximumSignificantDigits: 3 })}${this.unit && ` ${this.unit}`}`);
     const line = ([label, colour, dashed]) => ({
       label, stroke: ink(colour), width: dashed ? 1 : 2, dash: dashed ? [4, 3] : undefined, spanGaps: true, points: { show: false }, value: (_, value) => words(value),
     });
@@ -41,7 +41,7 @@ export class Chart {
     return {
       width,
       height: this.height,
-      padding: [8, 8, 0, 0],
+      padding: [8, 24, 0, 0],
       scales: { x: { time: !this.rounds }, y: { distr: this.log ? 3 : 1 } },
       series: [this.rounds ? { label: "round" } : { label: "at", value: (_, time) => (time == null ? "–" : clock(time)) }, ...this.lines.map(line)],
       bands: this.band ? [{ series: this.band, fill: `color-mix(in srgb, ${ink("--accent")} 12%, transparent)` }] : [],

@@ -60,7 +60,7 @@ def test_a_newcomer_enters_by_what_its_data_teach() -> None:
         simulation.door = like[0]
         simulation.restart(LATE)
         await simulation.go_on(6.0)
-        assert simulation.learning()[LATE].status().circle == name
+        assert simulation.learning()[LATE].status().state.circle == name
         assert simulation.said == (f"in circle {name[:8]} now: {len(like)} members, most like this node",)
         await simulation.finish()
 

@@ -25,6 +25,7 @@ from p2pnode.watch.swarm import keep_looking, stored_picture
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import PROTOCOL
+from tests.known import known
 
 OBSERVER = 2
 
@@ -58,11 +59,11 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
     seen = looked(60.0, Fault(15.0, "partition", (OBSERVER,), seconds=25.0))
     conditions = [picture.condition for picture in seen]
     lost = conditions.index("searching", conditions.index("connected"))
-    assert any("still trying" in picture.why for picture in seen[lost:])
+    assert any("still trying" in picture.reason for picture in seen[lost:])
     assert conditions[-1] == "connected"
-    before, after = ({peer.id: peer.round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
-    assert all(after[peer] > before[peer] for peer in before)
-    assert seen[-1].manifest.plan.task == "digits"
+    before, after = ({peer.id: peer.job().round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
+    assert all(known(after[peer]) > known(before[peer]) for peer in before)
+    assert known(known(seen[-1].manifest).plan).task == "digits"
     assert set(seen[-1].fingerprints) == set(after)
     assert all(peer.community for peer in seen[-1].peers if peer.role == "node")
 
@@ -71,7 +72,7 @@ def test_another_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("p2pnode.discovery.announcing.PROTOCOL", PROTOCOL + 1)
     seen = looked(8.0)
     assert {picture.condition for picture in seen} == {"searching"}
-    assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].why
+    assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].reason
 
 
 def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_asking_only_what_is_announced_is_seen() -> None:
     nodes = [peer for peer in looked(15.0, ask=False)[-1].peers if peer.role == "node"]
     assert len(nodes) == 2
-    assert {peer.round for peer in nodes} == {None}
+    assert {peer.job().round for peer in nodes} == {None}
     assert all(peer.community for peer in nodes), "fingerprints are announced"
 
 
@@ -118,7 +119,7 @@ def test_a_node_that_does_not_run_is_seen_by_what_it_stored(tmp_path: Path) -> N
     book.save(3.0)
     picture = stored_picture(tmp_path, 5.0)
     assert [(peer.id, peer.present, peer.heard_seconds_ago) for peer in picture.peers] == [("fox", False, 2.0)]
-    assert (picture.run, picture.manifest.name, picture.condition) == (run.access.run, "a run", "stopped")
+    assert (picture.run, known(picture.manifest).name, picture.condition) == (run.access.run, "a run", "stopped")
     view = p2pnode.Swarm.own(tmp_path)
     assert "no node is running" in view.state
     assert "no node is running" in view._repr_html_()
