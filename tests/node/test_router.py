@@ -42,6 +42,7 @@ from p2pnode.wire.messages import (
 )
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import Manifest, RunAccess, run_id, sign_manifest
+from p2pnode.wire.status import JobState
 
 ME, ALICE, MALLORY = (Identity(letter * 32) for letter in (b"e", b"a", b"m"))
 SIGNED = sign_manifest(ME, Manifest("digits", ME.peer_id, 1.0, b"n" * 16))

@@ -76,7 +76,9 @@ def metrics(status: NodeStatus) -> bytes:
     for metric in METRICS:
         lines += _lines(metric, {"": _value(status, metric.path)})
     for metric in JOB_METRICS:
-        lines += _lines(metric, {_label(JOB_LABEL, name): _value(job, metric.path) for name, job in status.jobs.items()})
+        lines += _lines(
+            metric, {_label(JOB_LABEL, name): _value(job, metric.path) for name, job in status.jobs.items()}
+        )
     present = sum(row.present for row in status.peers)
     lines += _lines(WELL_METRIC, {"": not health(status)})
     lines += _lines(
