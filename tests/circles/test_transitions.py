@@ -113,10 +113,12 @@ def test_the_two_halves_go_their_own_ways() -> None:
     begun = follow_split(members[1], found, RUN)
     assert begun is not None
     members[1].move(begun, begun.weights(), 1)
-    learn(members[0], 50), learn(members[2], 51)
+    learn(members[0], 50)
+    learn(members[2], 51)
     with pytest.raises(ValueError, match="another lineage"):
         exchange(members[3], members[0])
-    exchange(members[1], members[0]), exchange(members[3], members[2])
+    exchange(members[1], members[0])
+    exchange(members[3], members[2])
     assert members[1].set.hash() == members[0].set.hash() != members[2].set.hash() == members[3].set.hash()
 
 
