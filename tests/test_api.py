@@ -70,7 +70,8 @@ def signature(name: str) -> str:
 
 
 def shown(parameter: inspect.Parameter) -> str:
-    prefix = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
+    prefix = stars.get(parameter.kind.name, "")
     if parameter.default is inspect.Parameter.empty:
         return prefix + parameter.name
     default = parameter.default

@@ -35,5 +35,5 @@ def test_what_was_not_said_contradicts_nothing() -> None:
         follow_plan(PLAN, TrainOptions(meet_only=True, share_data=True), never_opened)
 
 
-def never_opened(options: TrainOptions, seed: int, installed_only: bool = False) -> Any:
+def never_opened(key: object, make: object) -> Any:
     raise AssertionError("opened")
