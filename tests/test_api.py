@@ -70,8 +70,7 @@ def signature(name: str) -> str:
 
 
 def shown(parameter: inspect.Parameter) -> str:
-    stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
-    prefix = stars.get(parameter.kind.name, "")
+    prefix = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
     if parameter.default is inspect.Parameter.empty:
         return prefix + parameter.name
     default = parameter.default

@@ -164,7 +164,7 @@ class Swarm:
         for member in members or self.members:
             member.learning.train_progress.rounds = number
             await member.learning.likeness.look(member.learning.members.active(), 5, 0.0)
-            if member.circle_driver._going is None:
+            if member.circle_driver._prepared is None:
                 await member.circle_driver.once()
             await member.learning._change_circle()
 
@@ -420,7 +420,7 @@ def test_who_lacks_the_entries_of_a_split_takes_a_snapshot_of_the_new_circle() -
         await swarm.rounds(SETTLE_ROUNDS - 1)
         founder.learn(1)
         await swarm.rounds(SETTLE_ROUNDS, [founder])
-        going = founder.circle_driver._going
+        going = founder.circle_driver._prepared
         assert going is not None
         named = read_found(going.found, going.name).members
         late = next(member for member in swarm.members[1:] if member.peer in named)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.circles.founding import CircleFounding, circle_lineage, circle_name, sign_found
-from p2pnode.circles.transitions import elsewhere, follow_split, split_off, union_with
+from p2pnode.circles.transitions import follow_split, set_from_snapshot, split_off, union_with
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.entry import UNION, decode_entry
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
@@ -55,7 +55,7 @@ def split(members: list[DeltaSetPolicy], leaving: int) -> CircleFounding:
 
 
 def go(policy: DeltaSetPolicy, lineage: bytes, snapshot: Snapshot, incarnation: int) -> None:
-    there = elsewhere(policy, lineage, snapshot)
+    there = set_from_snapshot(policy, lineage, snapshot)
     policy.move(there, there.weights(), incarnation)
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_snapshot_of_that_circle_is_refused_and_nothing_changes(what:
     }[what]
     before = mover.set.hash(), mover.set.rules
     with pytest.raises(ValueError, match=r"malformed|bytes|lineage") as error:
-        elsewhere(mover, circle_lineage(RUN, "other") if what == "lineage" else FIRST, broken)
+        set_from_snapshot(mover, circle_lineage(RUN, "other") if what == "lineage" else FIRST, broken)
     assert not isinstance(error.value, Unsuited)
     assert (mover.set.hash(), mover.set.rules) == before
 
@@ -181,7 +181,7 @@ def test_a_union_is_published_once_and_moves_the_larger_circle_by_the_share_of_t
     for one in small:
         snapshot = large[0].snapshot()
         assert snapshot is not None
-        there = elsewhere(one, FIRST, snapshot)
+        there = set_from_snapshot(one, FIRST, snapshot)
         union = union_with(one, there, 2, 3)
         assert union is not None
         one.move(there, there.weights(), 1)
@@ -201,7 +201,7 @@ def test_a_circle_that_has_learned_little_adds_nothing() -> None:
     learn(newcomer, 7)
     snapshot = large[0].snapshot()
     assert snapshot is not None
-    assert union_with(newcomer, elsewhere(newcomer, FIRST, snapshot), 1, 3) is None
+    assert union_with(newcomer, set_from_snapshot(newcomer, FIRST, snapshot), 1, 3) is None
 
 
 def test_whom_one_leaves_out_stays_out_in_a_circle_that_split_off() -> None:

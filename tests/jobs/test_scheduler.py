@@ -55,8 +55,7 @@ def test_a_job_alone_has_the_thread_to_itself() -> None:
 
 def test_work_submitted_at_once_by_a_job_alone_is_done_in_order() -> None:
     async def main() -> None:
-        order: list[int] = []
-        compute = scheduler().add("alone")
+        compute, order = scheduler().add("alone"), list[int]()
         await asyncio.gather(*(compute(partial(order.append, number), 1) for number in range(5)))
         assert order == [0, 1, 2, 3, 4]
 
