@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..merging.deltaset.exchange import bytes_array
-from ..merging.policy import Arrays
+from ..storage.checkpoints import Arrays
 from ..wire.errors import PeerRefused
 
 _NAME, _FOUND, _SINCE = "circle/name", "circle/found", "circle/since"

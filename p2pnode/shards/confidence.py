@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .shard import SampleNumbers
+
 SMOOTHING = 0.5  # share of the newest value
 
-Indices = NDArray[np.int64]
+
 Shares = NDArray[np.float32]
 
 
@@ -18,7 +20,7 @@ class Confidences:
         self.values: Shares = np.full(count, np.nan, np.float32)
         self._smoothing = np.float32(smoothing)
 
-    def note(self, indices: Indices, shares: Shares) -> None:
+    def note(self, indices: SampleNumbers, shares: Shares) -> None:
         """Take in confidences; what is not finite is passed over, and of an index several times the last counts."""
         good = np.isfinite(shares)
         indices, shares = indices[good], np.clip(shares[good], 0.0, 1.0)
@@ -29,7 +31,7 @@ class Confidences:
         new, old = last[seen], self.values[seen]
         self.values[seen] = np.where(np.isnan(old), new, new + (1 - self._smoothing) ** times[seen] * (old - new))
 
-    def mean(self, indices: Indices) -> float:
+    def mean(self, indices: SampleNumbers) -> float:
         """Of some samples, such as a shard's; NaN when none of them was seen."""
         seen = self.values[indices]
         seen = seen[~np.isnan(seen)]

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .confidence import Indices, Shares
+from .confidence import Shares
+from .shard import SampleNumbers
 
 ACTIVE, RESERVE, RETIRED, QUARANTINED = 0, 1, 2, 3
 NAMES = ("active", "reserve", "retired", "quarantined")
@@ -64,7 +65,7 @@ def untouched(count: int) -> DatumStates:
 
 
 def scored(
-    states: DatumStates, model: str, places: Indices, shares: Shares, usual: float, rules: StateRules
+    states: DatumStates, model: str, places: SampleNumbers, shares: Shares, usual: float, rules: StateRules
 ) -> DatumStates:
     """The states after `model` gave confidences to some of the data; call it once a round and model.
 
@@ -89,7 +90,7 @@ def scored(
     return DatumStates(confidence, sure, failing, level, quarantined, states.models)
 
 
-def part(states: DatumStates, places: Indices) -> DatumStates:
+def part(states: DatumStates, places: SampleNumbers) -> DatumStates:
     """The states of some of the data, such as a shard's."""
     return DatumStates(
         states.confidence[places],

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .confidence import Confidences, Indices, Shares
+from ..storage.checkpoints import Arrays
+from .confidence import Confidences, Shares
 from .datum import MAX_MODELS, StateRules, scored, untouched
+from .shard import SampleNumbers
 
 Keys = NDArray[np.uint64]  # what a sample is known by over restarts, one for each place
-Arrays = dict[str, NDArray[Any]]
 MODEL_CHARS = 64
 UNSEEN = -1.0  # stands for NaN on disk
 
@@ -30,7 +31,7 @@ class Scores:
     def __len__(self) -> int:
         return len(self.first)
 
-    def note(self, places: Indices, shares: Shares) -> None:
+    def note(self, places: SampleNumbers, shares: Shares) -> None:
         """Take in the confidences of a row of batches, in their order."""
         shares = np.clip(shares, 0.0, 1.0)
         for kept in (self.first, self._of_round):
@@ -46,7 +47,7 @@ class Scores:
             self.states = scored(self.states, model, touched, shares, float(np.median(shares)), rules)
             self._of_round[touched] = np.nan
 
-    def stay(self, places: Indices, least: float) -> tuple[float, float] | None:
+    def stay(self, places: SampleNumbers, least: float) -> tuple[float, float] | None:
         """Confidence before and after a stay at some samples, which then begins anew; None until it saw enough."""
         first = self.first[places]
         seen = ~np.isnan(first)

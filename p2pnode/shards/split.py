@@ -12,9 +12,8 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from ..wire.errors import UsageError
-from .shard import Shard
+from .shard import SampleNumbers, Shard
 
-Indices = NDArray[np.int64]
 SPLITS = ("iid", "parts", "dirichlet:ALPHA", "labels:K")
 
 
@@ -67,7 +66,7 @@ def _amount(text: str, written: str, example: str, whole: bool) -> float:
     return amount
 
 
-def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Split, seed: int) -> list[Indices]:
+def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Split, seed: int) -> list[SampleNumbers]:
     """Deal `count` samples (with one label each, where needed) to `n` nodes; the same seed deals the same.
 
     iid: equal random parts. parts: consecutive equal parts. dirichlet: each label is dealt in proportions drawn from
@@ -89,8 +88,8 @@ def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Spli
     return _by_labels(groups, n, int(how.amount), rng)
 
 
-def _by_proportion(groups: list[Indices], n: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
-    parts: list[list[Indices]] = [[] for _ in range(n)]
+def _by_proportion(groups: list[SampleNumbers], n: int, alpha: float, rng: np.random.Generator) -> list[SampleNumbers]:
+    parts: list[list[SampleNumbers]] = [[] for _ in range(n)]
     for group in groups:
         shares = rng.dirichlet(np.full(n, alpha))
         if not np.isfinite(shares).all():  # so small an alpha that all of it underflows: one node takes the label
@@ -101,7 +100,7 @@ def _by_proportion(groups: list[Indices], n: int, alpha: float, rng: np.random.G
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def _fill_empty(parts: list[Indices]) -> list[Indices]:
+def _fill_empty(parts: list[SampleNumbers]) -> list[SampleNumbers]:
     """Give a node without samples one of the largest part's."""
     for place, part in enumerate(parts):
         if len(part) == 0:
@@ -110,7 +109,7 @@ def _fill_empty(parts: list[Indices]) -> list[Indices]:
     return parts
 
 
-def _by_labels(groups: list[Indices], n: int, k: int, rng: np.random.Generator) -> list[Indices]:
+def _by_labels(groups: list[SampleNumbers], n: int, k: int, rng: np.random.Generator) -> list[SampleNumbers]:
     if k > len(groups):
         raise UsageError(f"--split labels:{k} asks for more labels than there are ({len(groups)})")
     holders: list[list[int]] = [[] for _ in groups]
@@ -119,7 +118,7 @@ def _by_labels(groups: list[Indices], n: int, k: int, rng: np.random.Generator) 
         chosen = sorted(range(len(groups)), key=lambda label: (len(holders[label]), lots[label]))[:k]
         for label in chosen:
             holders[label].append(node)
-    parts: list[list[Indices]] = [[np.empty(0, np.int64)] for _ in range(n)]
+    parts: list[list[SampleNumbers]] = [[np.empty(0, np.int64)] for _ in range(n)]
     for group, nodes in zip(groups, holders, strict=True):
         for node, piece in zip(nodes, np.array_split(group, max(1, len(nodes))), strict=False):
             parts[node].append(piece)

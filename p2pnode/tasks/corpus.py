@@ -40,9 +40,7 @@ def read_corpus(source: str, context: int) -> Corpus:
         longest = int(np.argmax(windows))
         held[longest] = 1
     if sum(windows) - sum(held) < 1:
-        raise UsageError(
-            f"--data {source[:200]!r} has too little text; one file must have {2 * context + 1} bytes"
-        )
+        raise UsageError(f"--data {source[:200]!r} has too little text; one file must have {2 * context + 1} bytes")
     kept = [count - out for count, out in zip(windows, held, strict=True)]
     train = [piece[: count * context + 1] for piece, count in zip(pieces, kept, strict=True) if count]
     test = [piece[n * context : all_ * context + 1] for piece, n, all_ in zip(pieces, kept, windows, strict=True)]

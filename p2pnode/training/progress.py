@@ -1,4 +1,4 @@
-"""What a node's learning has reached: for the views, for the events that tell of it, and for `--until`."""
+"""What training has reached: for the views, for events, and for `--until`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..wire.types import Seconds
 MAX_PARTNERS = 256
 MAX_MERGES = 500
 NOBODY = PeerId("")
-SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
+SAY_EVERY: Seconds = 30.0  # between two lines about the progress, at least
 
 
 @dataclass
@@ -34,17 +34,17 @@ class TrainProgress:
     merged: str = ""
     exchanges: int = 0
     entries: int = 0
-    bridges: int = 0  # own, to other circles
+    bridges: int = 0  # of this node, to other circles
     problems: int = 0
     diverged: int = 0  # rounds in a row
     begun: Seconds = 0.0
     said: Seconds | None = None
-    partners: dict[PeerId, ExchangeRow] = field(default_factory=dict)  # the latest last
+    partners: dict[PeerId, ExchangeRow] = field(default_factory=dict)  # the latest one last
     merges: deque[MergeRow] = field(default_factory=lambda: deque(maxlen=MAX_MERGES))
     _since: list[tuple[PeerId, int, int]] = field(default_factory=list)  # exchanges after the last merge
 
     def note_exchange(self, partner: PeerId, sent_bytes: int, received_bytes: int, now: float) -> None:
-        """One exchange with a partner went well. Only the MAX_PARTNERS met last are remembered one by one."""
+        """Counts a successful exchange. Only the latest MAX_PARTNERS partners have a row of their own."""
         self.exchanges += 1
         self._since = [*self._since[-MAX_PARTNERS:], (partner, sent_bytes, received_bytes)]
         before = self.partners.get(partner, ExchangeRow(self.me, partner, now, 0, 0, 0))
@@ -54,7 +54,7 @@ class TrainProgress:
         keep_newest(self.partners, partner, row, MAX_PARTNERS)
 
     def note(self, loss: float, merged: MergeResult, now: float, steps: int = 0) -> None:
-        """One round is done. Its loss tells what the merge before it, and whoever had a part in that, did."""
+        """Counts a finished round. Its loss shows the effect of the previous merge and of the partners in it."""
         if self.merges:
             self._note_change(self.merges[-1].partners, loss - self.merges[-1].loss)
         partners = tuple(dict.fromkeys(partner for partner, _, _ in self._since))
@@ -82,7 +82,7 @@ class TrainProgress:
         return Reached(self.rounds, now - self.begun, accuracy, monitor.norm, monitor.calm_rounds)
 
     def line(self, now: Seconds) -> str:
-        """The progress in words, or "" when it was told lately or nothing is known yet."""
+        """One line about the progress; "" when there was one recently, or nothing is known yet."""
         if self.evaluation is None or (self.said is not None and now - self.said < SAY_EVERY):
             return ""
         self.said = now

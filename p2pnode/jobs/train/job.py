@@ -32,12 +32,12 @@ from ...shards.samples import sample_layout
 from ...similarity.messages import SwapNeighbours
 from ...storage.checkpoints import CheckpointStore
 from ...tasks.task import Evaluation
-from ...training.evaluation import Evaluating
+from ...training.evaluation import PeriodicEvaluation
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost
 from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import TrainProgress
-from ...training.rounds import lam_for, local_steps, shortened
+from ...training.rounds import local_steps, mean_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
@@ -112,7 +112,7 @@ class TrainJob:
                 self._checkpoints,
             )
         self.routes = self._routes()
-        self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
+        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
         self._round_steps = RoundSteps(services.seams, policy, self.trainer, terms.round_seconds)
@@ -195,7 +195,7 @@ class TrainJob:
 
     async def _round(self) -> None:
         seams, most = self._services.seams, self._terms.max_steps
-        lam = lam_for(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
+        lam = mean_steps(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
         peers = len(self.exchange_loop.circle()) + 1
         pace = self.policy.pace(peers)
         steps = local_steps(shortened(lam, pace.steps), seams.rng, most)

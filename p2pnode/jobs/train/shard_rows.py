@@ -9,9 +9,9 @@ import numpy as np
 
 from ...shards.datum import NAMES, QUARANTINED, part, reason, state_codes, summarise
 from ...shards.driver import ShardDriver
-from ...shards.shard import Shard
+from ...shards.shard import SampleNumbers, Shard
 from ...shards.visits import VisitHistory
-from ...training.pool import Indices, Pool
+from ...training.pool import SamplePool
 from ...wire.errors import UsageError
 from ...wire.status import ShardRow, VisitRow
 from ...wire.types import Seconds
@@ -23,7 +23,7 @@ FRESH: Seconds = 4.0  # for so long rows are shown as they were
 class ShardRows:
     """What is shown of one node's shards."""
 
-    def __init__(self, work: ShardTraining, shard_driver: ShardDriver, pool: Pool, me: str) -> None:
+    def __init__(self, work: ShardTraining, shard_driver: ShardDriver, pool: SamplePool, me: str) -> None:
         self._work = work
         self._shard_driver = shard_driver
         self._pool = pool
@@ -58,7 +58,7 @@ class ShardRows:
             shard.id, len(shard), len(shard) * self._pool.sample_bytes, self._me, **self._judged(shard.id, places)
         )
 
-    def _judged(self, shard: str, places: Indices) -> dict[str, Any]:
+    def _judged(self, shard: str, places: SampleNumbers) -> dict[str, Any]:
         """What models make of the samples, and why: the last of the reasons is the one shown."""
         states, seen = part(self._pool.scores.states, places), self._pool.scores.confidence.mean(places)
         summary = summarise(states)

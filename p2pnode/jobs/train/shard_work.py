@@ -15,10 +15,9 @@ from ...shards.datum import reason
 from ...shards.driver import ShardDriver
 from ...shards.route import ShardView
 from ...shards.samples import MAX_SHARD_BYTES, encode_samples
-from ...shards.shard import SHARD_SAMPLES, Shard, cut_shards, indices_of
+from ...shards.shard import SHARD_SAMPLES, SampleNumbers, Shard, cut_shards, indices_of
 from ...shards.split import claimed
 from ...shards.visits import VisitHistory, latest_by_model, with_visit
-from ...training.pool import Indices
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, UsageError
 from .options import Terms
@@ -135,7 +134,9 @@ class ShardTraining:
                 columns = self._shard_driver.read(shard)
                 samples = {name: torch.from_numpy(np.array(column)) for name, column in columns.items()}
                 self._trainer.model_host.check_samples(samples)
-                sure[shard] = np.empty(0, np.float32) if weights is None else self._trainer.sure_of(weights, samples)
+                sure[shard] = (
+                    np.empty(0, np.float32) if weights is None else self._trainer.confidence_in(weights, samples)
+                )
                 usable[shard] = columns
             except (KeyError, LocalProblem):
                 continue
@@ -196,13 +197,13 @@ class ShardTraining:
 
     # ---- looking ----
 
-    def places(self, shard: str) -> Indices:
+    def places(self, shard: str) -> SampleNumbers:
         """Of a shard's samples in the pool."""
         known = self._own.get(shard)
         pool = self._trainer.pool
         return pool.places_of(shard) if known is None else pool.places(known.indices)
 
-    def counts(self, places: Indices | None = None) -> NDArray[np.float64] | None:
+    def counts(self, places: SampleNumbers | None = None) -> NDArray[np.float64] | None:
         """Samples of each label, of all or of some places; None where there are no labels."""
         with self._trainer.pool.lock:
             labels, classes = self._trainer.pool.labels, self._trainer.model_host.classes
