@@ -1,1 +1,5 @@
-"""Figures, each beside its baseline in the same run. `python -m benchmarks.NAME [--quick] [--json]`."""
+"""Benchmarks: figures beside baselines of the same run.
+
+`python -m benchmarks.NAME [--quick] [--json]` runs one of them, `python -m benchmarks` (`make bench`) all that have not
+run yet. catalogue.py lists them.
+"""

@@ -25,7 +25,7 @@ from __future__ import annotations
 import argparse
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import lgamma, log
 
 import numpy as np
@@ -40,7 +40,7 @@ from p2pnode.compression.residual import take_levels
 from p2pnode.compression.selectors.magnitude import largest
 from p2pnode.compression.values import CHUNK, WIDE_CHUNK, write_levels
 from p2pnode.compression.weights import UNIT, Units
-from p2pnode.merging.deltaset.accumulate import apply
+from p2pnode.merging.deltaset.set import apply
 
 SIZES = {"1e4": 10_000, "1e6": 1_000_000, "16e6": 16_000_000}
 DENSITY = 0.01
@@ -67,7 +67,7 @@ def received(weights: Units, data: bytes, most: int) -> None:
     apply(weights, decode_delta(data, len(weights), most))
 
 
-def best_of(times: int, works: dict[str, Callable[[], object]], in_a_row: int = 3) -> dict[str, float]:
+def best_of(times: int, works: Mapping[str, Callable[[], object]], in_a_row: int = 3) -> dict[str, float]:
     """Seconds of each: `in_a_row` and then the next, so that a busy moment of the machine hits all alike.
 
     NAME_cold is the best of those that came after another work, which has used up the caches.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from p2pnode.tasks.fashion_mnist import FashionMnist
 from p2pnode.wire.errors import LocalProblem
 
 CODECS = {"float16": CompressionType.FLOAT16, "uniform8": CompressionType.UNIFORM_8BIT}
-Timer = Callable[[int, dict[str, Callable[[], object]]], dict[str, float]]
+Timer = Callable[[int, Mapping[str, Callable[[], object]]], dict[str, float]]
 
 
 def hivemind_codecs(values: Floats, copying: float, times: int, best_of: Timer) -> Figures:
@@ -26,13 +27,11 @@ def hivemind_codecs(values: Floats, copying: float, times: int, best_of: Timer) 
     vector = torch.from_numpy(values)
     for name, kind in CODECS.items():
         packed = serialize_torch_tensor(vector, kind)
-        seconds = best_of(
-            times,
-            {
-                "encode": lambda kind=kind: serialize_torch_tensor(vector, kind),
-                "decode": lambda packed=packed: deserialize_torch_tensor(packed),
-            },
-        )
+        works = {
+            "encode": partial(serialize_torch_tensor, vector, kind),
+            "decode": partial(deserialize_torch_tensor, packed),
+        }
+        seconds = best_of(times, works)
         error = (deserialize_torch_tensor(packed) - vector).square().sum() / vector.square().sum()
         figures |= {
             f"hivemind_{name}_encode_vs_memcpy": copying / seconds["encode"],

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.common import Figures, progress, run
+from benchmarks.common import Figures, need_fashion_mnist, progress, run
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.fashion_mnist import FashionMnist
 from p2pnode.tasks.task import Samples, Task
@@ -62,6 +62,7 @@ def cost(plain: Task, telling: Task, steps: int, rounds: int) -> float:
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
+    need_fashion_mnist()
     torch.set_num_threads(1)
     rounds = 12 if arguments.quick else 80
     figures: Figures = {}

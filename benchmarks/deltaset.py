@@ -31,13 +31,12 @@ from benchmarks.common import Figures, middle, progress, run
 from benchmarks.deltaset_nodes import measure_nodes
 from benchmarks.deltaset_peer import genesis, policy, publish
 from benchmarks.network import drain_stream, timed
-from benchmarks.peer import RAW_PROTOCOL, BenchServer, contact_all, open_network
+from benchmarks.network_peer import RAW_PROTOCOL, BenchServer, contact_all, open_network
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.checkpoints import save_pause
-from p2pnode.merging.deltaset.accumulate import apply
 from p2pnode.merging.deltaset.entry import _decode_large, _decode_small, claim_of, decode_entry, delta_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.merging.deltaset.set import DeltaSet, apply
 from p2pnode.merging.messages import Exchange, Exchanged
 from p2pnode.merging.snapshots.fetch import Fetching
 from p2pnode.merging.snapshots.outline import Assembly, Snapshot
@@ -253,15 +252,15 @@ def blame(peer: PeerId, why: str) -> None:
 
 def measure_memory(width: int, layers: int) -> Figures:
     progress("memory")
-    output = subprocess.check_output([sys.executable, "-m", "benchmarks.deltaset_memory", str(width), str(layers)])
-    told = json.loads(output)
-    rows = {f"memory {name}": float(amount) for name, amount in told["arrays"].items()}
+    words = [sys.executable, "-m", "benchmarks.deltaset_memory", "--json", str(width), str(layers)]
+    output = json.loads(subprocess.check_output(words))
+    rows = {f"memory {row['array']}": float(row["bytes_per_parameter"]) for row in output["rows"]}
     return {
-        "bytes_per_parameter": float(told["counted"]),
-        "bytes_per_parameter_resident": float(told["resident"]),
-        "bytes_per_parameter_peak": float(told["peak"]),
+        "bytes_per_parameter": float(output["counted"]),
+        "bytes_per_parameter_resident": float(output["resident"]),
+        "bytes_per_parameter_peak": float(output["peak"]),
         **rows,
-        "memory_parameters": int(told["parameters"]),
+        "memory_parameters": int(output["parameters"]),
     }
 
 

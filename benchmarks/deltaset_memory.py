@@ -1,9 +1,9 @@
 """Memory of a learning node: what its arrays hold, and how much the process grows. A process of its own.
 
-    python -m benchmarks.deltaset_memory [WIDTH [LAYERS]]
+    python -m benchmarks.deltaset_memory [--json] [--quick] [WIDTH [LAYERS]]
 
-Prints one JSON line: parameters, bytes per parameter of every array that stays, the growth of the resident set between
-rounds and at its peak. Samples are few and short, so that activations do not count for much.
+Bytes per parameter: `counted` over all arrays that stay (a row each), `resident` and `peak` as the process grows
+between rounds and at most. Samples are few and short, so that activations do not count for much.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import json
 import resource
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import numpy as np
 import psutil
 import torch
 
+from benchmarks.common import Figures, Report, run
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
@@ -44,7 +44,7 @@ def learning(source: str, width: int, layers: int) -> dict[str, Any]:
     policy = DeltaSetPolicy(
         PolicySetup(to_units(model_host.genesis), Identity(bytes(32)), lineage, "main", layout, {}, 0)
     )
-    return {"bench": model_host, "trainer": Trainer(model_host), "policy": policy}
+    return {"host": model_host, "trainer": Trainer(model_host), "policy": policy}
 
 
 def train(kept: dict[str, Any]) -> None:
@@ -98,16 +98,9 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.deltaset_memory", description=__doc__)
-    parser.add_argument("width", type=int, nargs="?", default=256, help="of the text model")
-    parser.add_argument("layers", type=int, nargs="?", default=7)
-    told = parser.parse_args(arguments)
-    print(json.dumps(measured(told.width, told.layers)))
-
-
-def measured(width: int, layers: int) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> Report:
     """Bytes per parameter, counted and as the process grows."""
+    width, layers = arguments.width, arguments.layers or (2 if arguments.quick else 7)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="p2pnode-bench-") as directory:
         file = Path(directory) / "text"
@@ -118,13 +111,17 @@ def measured(width: int, layers: int) -> dict[str, Any]:
         before = resident()
         kept = learning(str(file), width, layers)
         train(kept)
-        size = kept["bench"].layout.size
+        size = kept["host"].layout.size
         growth = resident() - before
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     rows = table(kept, size)
-    counted = {"parameters": size, "arrays": rows, "counted": round(sum(rows.values()), 2)}
-    return {**counted, "resident": growth / size, "peak": peak / size}
+    figures: Figures = {"parameters": size, "counted": round(sum(rows.values()), 2)}
+    figures |= {"resident": growth / size, "peak": peak / size}
+    return Report(figures, [{"array": name, "bytes_per_parameter": amount} for name, amount in rows.items()])
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("width", type=int, nargs="?", default=256, help="of the text model")
+    parser.add_argument("layers", type=int, nargs="?", default=0)
+    run("deltaset_memory", measure, parser)

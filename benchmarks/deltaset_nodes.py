@@ -3,67 +3,62 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
-import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import psutil
+
 from benchmarks.common import Figures, percentile, progress
-from benchmarks.network import wait_for
+from benchmarks.nodes import WAIT, log_tail, node, wait_for
+from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeStatus
 
-LIMIT = 120.0
-LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 DIGITS = ["--task", "digits"]
 BIG = {"width": 256, "layers": 7, "context": 64, "batch_size": 8}  # 5.6 M parameters
 TEXT = ["--task", "text", "--data", __file__]
 TEXT += [word for name, value in BIG.items() for word in ("--task-option", f"{name}={value}")]
 
 
-def start_probed(root: Path, name: str, calls: int, arguments: list[str]) -> subprocess.Popen[bytes]:
-    place = ["--name", name, "--data-dir", str(root / name), "--log-format", "json", "--listen", LOOPBACK]
-    probe = {"PROBE_FILE": str(root / f"{name}.json"), "PROBE_CALLS": str(calls)}
-    with (root / f"{name}.log").open("wb") as log:
-        command = [sys.executable, "-m", "benchmarks.probed_node", *place, *arguments]
-        return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **probe})
+def probed(place: Path, calls: int, arguments: list[str]) -> AbstractContextManager[psutil.Popen]:
+    probe = {"PROBE_FILE": str(result_of(place)), "PROBE_CALLS": str(calls)}
+    return node(place, *arguments, module="benchmarks.probed_node", **probe)
 
 
-def wait_for_file(file: Path) -> list[float]:
-    deadline = time.monotonic() + LIMIT
-    while not file.exists():
+def result_of(place: Path) -> Path:
+    return place.with_name(f"{place.name}.json")
+
+
+def results(place: Path) -> list[float]:
+    """What the probe of the node in `place` has measured, once it has written it down."""
+    deadline = time.monotonic() + WAIT
+    while not result_of(place).exists():
         if time.monotonic() > deadline:
-            raise AssertionError(f"{file} did not come; see the logs beside it")
+            raise LocalProblem(f"{place.name}: no measurement within {WAIT:.0f} s; its log ends in\n{log_tail(place)}")
         time.sleep(0.1)
-    return list(json.loads(file.read_text()))
+    return list(json.loads(result_of(place).read_text()))
 
 
 def measure_node(learns: bool, calls: int, task: list[str]) -> tuple[list[float], list[float]]:
-    """Loop lags of a node and round trips of calls to it, in ms; it trains as fast as it can, or only meets."""
+    """Loop lags of a node and round trips of calls to it, in ms; it trains as fast as it can, or not at all."""
     progress(f"{calls} calls to a node that {'trains' if learns else 'does not train'}")
     with tempfile.TemporaryDirectory(prefix="p2pnode-bench-") as directory:
-        root = Path(directory)
-        nodes = [start_probed(root, "trainer", 0, task if learns else ["--meet-only"])]
-        try:
-            ready = wait_for(root, "trainer", lambda told: bool(told.invite) and (not learns or trains(told)))
-            nodes.append(start_probed(root, "caller", calls, [*shlex.split(ready.invite)[3:], "--meet-only"]))
-            times = wait_for_file(root / "caller.json")
-            return wait_for_file(root / "trainer.json"), times
-        finally:
-            for node in nodes:
-                node.terminate()
-            for node in nodes:
-                node.wait(20)
+        trainer, caller = Path(directory, "trainer"), Path(directory, "caller")
+        with probed(trainer, 0, task if learns else ["--meet-only"]):
+            ready = wait_for(trainer, "training", lambda now: bool(now.invite) and (not learns or trains(now)))
+            with probed(caller, calls, [*shlex.split(ready.invite)[3:], "--meet-only"]):
+                times = results(caller)
+                return results(trainer), times
 
 
-def trains(told: NodeStatus) -> bool:
-    return told.learning is not None and told.learning.rounds >= 3
+def trains(now: NodeStatus) -> bool:
+    return any((job.state.round or 0) >= 3 for job in now.jobs.values())
 
 
 def measure_nodes(calls: int, with_text: bool) -> Figures:
-    """The worst of the tasks, and each; `…_idle` is of a node that only meets."""
+    """The worst of the tasks, and each task; `…_idle` is a node that does not train."""
     figures: Figures = {}
     cases = {"idle": [], "digits": DIGITS, **({"text": TEXT} if with_text else {})}
     lags, trips = {}, {}

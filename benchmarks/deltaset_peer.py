@@ -15,7 +15,7 @@ import time
 import numpy as np
 import uvloop
 
-from benchmarks.peer import BenchServer, open_network, serve_raw
+from benchmarks.network_peer import BenchServer, open_network, serve_raw
 from p2pnode.compression.weights import Units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
@@ -60,6 +60,7 @@ class SnapshotServer(BenchServer):
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         message = unseal(request, GetSnapshot, GetChunks, GetKept)
+        assert isinstance(message, GetSnapshot | GetChunks | GetKept)
         if isinstance(message, GetSnapshot):
             self._offers = Offers(self._kept, self._world)
         return await self._offers.payload(message)
@@ -80,7 +81,7 @@ async def main(size: int) -> None:
     print(json.dumps(there), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await network.close()
-    await raw.shutdown()  # type: ignore[attr-defined]
+    await raw.shutdown()
 
 
 if __name__ == "__main__":

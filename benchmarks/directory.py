@@ -1,13 +1,15 @@
-"""The directory of a run at its large end: does every key stay bounded, and is everybody found?
+"""The directory of a run in a large swarm: does every key stay bounded, and is every peer found?
 
     python -m benchmarks.directory [--peers 100000] [--json] [--quick]
 
 Peers arrive quickly and announce themselves through the node's own Directory and Records, over the simulated network;
-once more after the node's period, since by then others are nearest to their keys. Then one of them walks the whole
-tree, and looks for some peers one by one. A read asks several storers, whose records may differ, so that it can find
-more than any one of them keeps. After that, what a node really reads of such a directory (benchmarks/reading.py):
-reads_per_minute, records_per_minute and the like, at 100 to 5,000 peers with a table of 500. And who is similar is
-found by gossip (benchmarks/nearest.py): lookups, bytes and cpu_ms of a node and round, and recall_at_10, at 100 to
+they announce again after the usual period, because by then other peers are nearest to their keys. Then one of them
+walks the whole tree and looks some peers up one by one. A read asks several storers, whose records may differ, so it
+can find more than any one of them keeps.
+
+Two more parts run at the same time. benchmarks/directory_load.py counts what a node reads of such a directory
+(reads_per_minute, records_per_minute and so on) at 100 to 5,000 peers with a table of 500. benchmarks/neighbours.py
+measures how similar peers are found by gossip (lookups, bytes and cpu_ms per node and round, recall_at_10) at 100 to
 100,000 peers; its lookups are samples it takes by its own assumption.
 """
 
@@ -21,9 +23,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from statistics import mean
 
-from benchmarks import nearest, reading
+from benchmarks import directory_load, neighbours
 from benchmarks.common import Figures, progress, run
-from benchmarks.members import TAG, Member
+from benchmarks.directory_members import TAG, Member
 from p2pnode.discovery.directory import Directory
 from p2pnode.discovery.directory_tree import MAX_DEPTH, key_at, path_of
 from p2pnode.network.sim import SimSwarm
@@ -34,7 +36,7 @@ from p2pnode.wire.records import MAX_RECORDS_PER_KEY
 
 PEERS = 100_000
 PEERS_QUICK = 5_000
-SIZES = (*nearest.SIZES, 100_000)  # of the swarms in which the most similar peers are looked for
+SIZES = (*neighbours.SIZES, 100_000)  # of the swarms in which a node looks for the most similar peers
 ARRIVALS_PER_SECOND = 2000.0  # virtual; all have announced twice before the first record runs out
 LOOKED_FOR = 200
 
@@ -48,7 +50,7 @@ class Tree:
 
 
 async def fill(count: int, seed: int = 1) -> list[Member]:
-    """A swarm of so many members, all announced."""
+    """A swarm of `count` members that have all announced themselves."""
     swarm = SimSwarm(seed)
     identities = [identity_of(seed, index) for index in range(count)]
     members = [Member(swarm.network(identity.peer_id), identity) for identity in identities]
@@ -117,18 +119,19 @@ def tree(peers: int) -> Figures:
 
 def measure(arguments: argparse.Namespace) -> Figures:
     """The three parts, two at a time: each is one process that computes alone."""
-    sizes, kinds = (nearest.SIZES_QUICK, ("churn",)) if arguments.quick else (SIZES, nearest.KINDS)
+    sizes, kinds = (neighbours.SIZES_QUICK, ("churn",)) if arguments.quick else (SIZES, neighbours.KINDS)
+    loads = directory_load.SIZES_QUICK if arguments.quick else directory_load.SIZES
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         parts = [
-            pool.submit(nearest.figures, sizes, nearest.ROUNDS, kinds),
+            pool.submit(neighbours.figures, sizes, neighbours.ROUNDS, kinds),
             pool.submit(tree, arguments.peers or (PEERS_QUICK if arguments.quick else PEERS)),
-            pool.submit(reading.figures, reading.SIZES_QUICK if arguments.quick else reading.SIZES),
+            pool.submit(directory_load.figures, loads),
         ]
         return {name: value for part in parts for name, value in part.result().items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.directory")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--peers", type=int, default=0, help=f"how many ({PEERS}, with --quick {PEERS_QUICK})")
     run("directory", measure, parser)
 

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import nn
 
-from benchmarks.common import Figures, middle, progress, run
+from benchmarks.common import Figures, middle, need_fashion_mnist, progress, run
 from p2pnode.compression.weights import read_weights
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.config.split import parse_split
+from p2pnode.shards.split import split_rows
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, read_fingerprint, similarity_table, unit_gram, upper
 from p2pnode.tasks.digits import Scale
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist
@@ -113,6 +114,7 @@ def compared(estimated: NDArray[np.float64], exact: NDArray[np.float64]) -> tupl
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
+    need_fashion_mnist()
     torch.set_num_threads(1)
     begun = time.perf_counter()
     total = arguments.models or (MODELS_QUICK if arguments.quick else MODELS)
@@ -153,7 +155,7 @@ def measure(arguments: argparse.Namespace) -> Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fingerprint")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--models", type=int, default=0, help=f"how many ({MODELS}, with --quick {MODELS_QUICK})")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--own-genesis", action="store_true", help="every model from initial weights of its own")

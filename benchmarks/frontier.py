@@ -22,27 +22,26 @@ many each peer made.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
-from benchmarks.common import progress
+from benchmarks.common import Report, Row, need_fashion_mnist, numbers, progress_row, run, words
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers, in_step
 from p2pnode.compression.weights import Floats
+from p2pnode.config.split import parse_split
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import policy_named
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.task import Task
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
-
-Row = dict[str, float | int | str | None]
+from p2pnode.wire.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,11 @@ def compare(rows: list[Row], what: str) -> None:
                 row["bytes_ratio"] = round(float(base["mb_per_node"] or 0.0) / taken, 1) if taken else None
 
 
-def measure(arguments: argparse.Namespace) -> list[Row]:
+def measure(arguments: argparse.Namespace) -> Report:
+    torch.set_num_threads(1)
+    with_defaults(arguments)
+    if arguments.task == "fashion-mnist" and not arguments.data:
+        need_fashion_mnist()
     task = load_task(arguments.task, dict(arguments.task_option), arguments.data)
     model_host = ModelHost(task, seed=0)
     what = "loss" if task.name == "text" else "accuracy"
@@ -198,9 +201,9 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
             rows.append({**row, "seed": seed, "steps": arguments.steps, **summary(nodes, what)})
             rate = (known[name].learning_rate or task.learning_rate) * float(nodes[0].get("rate") or 1.0)
             rows[-1]["learning_rate"] = round(rate, 4)
-            progress(f"{rows[-1]} in {time.perf_counter() - begun:.0f} s")
+            progress_row({**rows[-1], "seconds": time.perf_counter() - begun})
     compare(rows, what)
-    return rows
+    return Report(rows=rows)
 
 
 def labels_of(task: Task, model_host: ModelHost) -> np.ndarray | None:
@@ -208,10 +211,22 @@ def labels_of(task: Task, model_host: ModelHost) -> np.ndarray | None:
     return None if labels is None else labels.numpy()
 
 
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="How accurate for how many bytes.")
-    parser.add_argument("--json", action="store_true", help="one line for machines")
-    parser.add_argument("--quick", action="store_true", help="digits and few schemes, within two minutes")
+def with_defaults(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given; UsageError when a scheme is unknown."""
+    quick = arguments.quick
+    arguments.task = arguments.task or ("digits" if quick else "fashion-mnist")
+    arguments.split = arguments.split or ("parts" if arguments.task == "text" else "dirichlet:0.3")
+    arguments.steps = arguments.steps or (400 if quick else 2500)
+    arguments.seeds = arguments.seeds or ([1] if quick else [1, 2])
+    known = TEXT if arguments.task == "text" else SCHEMES
+    usual = [name for name in known if name not in ON_DEMAND]
+    arguments.schemes = arguments.schemes or list(QUICK if quick else usual)
+    if set(arguments.schemes) - set(known):
+        raise UsageError(f"schemes are {', '.join(known)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
     parser.add_argument("--task", default=None, help="fashion-mnist, digits, text or any other task")
     parser.add_argument("--data", default=None, help="where the task's data are")
     parser.add_argument(
@@ -225,32 +240,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--circle", type=int, default=0, help="peers that share a delta set; all when left out")
     parser.add_argument("--split", default=None, help="iid, parts, dirichlet:ALPHA or labels:K")
     parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
-    parser.add_argument("--warm", type=int, default=0, help="steps one node does on all data before it begins")
-    parser.add_argument("--seeds", type=lambda text: [int(word) for word in text.split(",")], default=None)
-    parser.add_argument("--schemes", type=lambda text: text.split(","), default=None)
-    arguments = parser.parse_args()
-    quick = arguments.quick
-    arguments.task = arguments.task or ("digits" if quick else "fashion-mnist")
-    arguments.split = arguments.split or ("parts" if arguments.task == "text" else "dirichlet:0.3")
-    arguments.steps = arguments.steps or (400 if quick else 2500)
-    arguments.seeds = arguments.seeds or ([1] if quick else [1, 2])
-    known = TEXT if arguments.task == "text" else SCHEMES
-    usual = [name for name in known if name not in ON_DEMAND]
-    arguments.schemes = arguments.schemes or list(QUICK if quick else usual)
-    if set(arguments.schemes) - set(known):
-        parser.error(f"schemes are {', '.join(known)}")
-    return arguments
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    arguments = parsed()
-    rows = measure(arguments)
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print("  ".join(f"{key} {value}" for key, value in row.items()))
+    parser.add_argument("--warm", type=int, default=0, help="steps that one node trains on all data before the start")
+    parser.add_argument("--seeds", type=numbers, default=None)
+    parser.add_argument("--schemes", type=words, default=None)
+    run("frontier", measure, parser)
 
 
 if __name__ == "__main__":

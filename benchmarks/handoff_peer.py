@@ -5,7 +5,7 @@ Takes orders as JSON lines on standard input and answers each with one line:
     own    {"first": n, "count": c, "samples": s}  bring some shards of made-up samples
     give   {"to": peer}                            move all that is held here; answers how long that took
     raw    {"peer": peer, "size": bytes}           fetch as much in one stream; answers how long that took
-    play   {}                                      move shards to others by lot until told to rest
+    play   {}                                      move shards to random others until `rest`
     rest   {}
     report {}                                      what is held and what is here
 """
@@ -26,16 +26,15 @@ import uvloop
 from benchmarks.network import HashingSink
 from p2pnode.discovery.services import make_services
 from p2pnode.network.base import Payload, StreamLimits
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import real_world
 from p2pnode.shards.driver import ShardDriver
-from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.messages import GetShard, SyncShards
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
-from p2pnode.shards.store import StoredShard
+from p2pnode.shards.store import ShardFiles, StoredShard
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.envelope import unseal
@@ -47,6 +46,7 @@ from p2pnode.wire.run import RunAccess
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SAMPLE_BYTES = 784
 GIVEN_AT_ONCE = 64
+ROOM_BYTES = 16 << 30  # one peer may fill half of it, and the speed test moves 1.5 GB to one peer
 RAW = b"raw "
 
 
@@ -67,13 +67,14 @@ class ShardProcess:
         data_dir = open_data_dir(path)
         identity = data_dir.identity()
         listen = f"/ip4/127.0.0.1/tcp/{data_dir.port() or 0}"
-        options = NetworkOptions(data_dir=path, key_file=data_dir.key_file, listen=(listen,))
+        options = HivemindOptions(data_dir=path, key_file=data_dir.key_file, listen=(listen,))
         self.data_dir = data_dir
         self.network = HivemindNetwork(identity, options)
         self.services = make_services(identity, real_world(data_dir.storage), self.network)
         self.others: list[PeerId] = []
         calls = JobCalls(self.services.calls, RUN, identity.peer_id, "main")
-        self.shard_driver = ShardDriver(self.services, calls, sample_layout(columns(0, 1)), lambda: self.others)
+        layout = sample_layout(columns(0, 1))
+        self.shard_driver = ShardDriver(self.services, calls, layout, lambda: self.others, ROOM_BYTES)
         self.playing = False
 
     # ---- network.base.Server ----
@@ -86,8 +87,8 @@ class ShardProcess:
             return Payload.of(bytes(int(request.removeprefix(RAW))))
         return await self.shard_driver.payload(peer, unseal(request, GetShard))
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        print(f"{peer[-6:]} misbehaved: {why}", file=sys.stderr)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        print(f"{peer[-6:]} misbehaved: {reason}", file=sys.stderr)
 
     # ---- orders ----
 
@@ -98,7 +99,7 @@ class ShardProcess:
         self.data_dir.remember_port(int(address.text.split("/")[4]))
         say({"peer": self.network.peer, "address": address.text})
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.shard_driver.keep())
+            group.create_task(self.shard_driver.run())
             group.create_task(self._play())
             await self._obey_all()
             raise SystemExit(0)
@@ -119,7 +120,7 @@ class ShardProcess:
         for seed in range(first, first + count):
             id, content = shard(seed, samples)
             files.put_samples(id, content)
-            self.shard_driver._shard_store.entries[id] = StoredShard()
+            self.shard_driver._store.entries[id] = StoredShard()
         await self.shard_driver.start()
         return {}
 

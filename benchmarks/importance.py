@@ -16,7 +16,6 @@ a wide perceptron.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,15 +25,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import middle, progress
-from benchmarks.frontier import BEST, FIXED, Row, figures, labels_of, summary
+from benchmarks.common import Report, Row, middle, need_fashion_mnist, numbers, progress_row, run, words
+from benchmarks.frontier import BEST, FIXED, figures, labels_of, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.compression.selectors.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
 from p2pnode.compression.selectors.scored import Scored
+from p2pnode.config.split import parse_split
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.training.host import ModelHost
+from p2pnode.wire.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def topics() -> str:
     return str(Path(pydoc_data.topics.__file__))
 
 
-SMALL = {"width": 48, "layers": 2, "context": 48, "test_windows": 128}
+SMALL: dict[str, float | int | str] = {"width": 48, "layers": 2, "context": 48, "test_windows": 128}
 CASES = {
     "fashion-mnist": Case("fashion-mnist", 500, learning_rate=BEST, settings={**FIXED, "density": 0.005}),
     "text": Case(
@@ -125,7 +126,8 @@ def run_variant(name: str, case: Case, model_host: ModelHost, parts: list[np.nda
     rate = (case.learning_rate or model_host.task.learning_rate) / model_host.task.learning_rate
     plan = Plan(steps, mean_steps=case.mean_steps, rate=rate, seed=seed)
     genesis = ModelHost(model_host.task, seed=seed).genesis
-    watch, entries = Stopwatch(), []
+    watch = Stopwatch()
+    entries: list[int] = []
     swarm = VirtualPeers(model_host, parts, DeltaSetPolicy, {**FIXED, **case.settings, **VARIANTS[name]}, plan, genesis)
     for peer in swarm.peers:
         watch.watch_peer(peer)
@@ -192,7 +194,11 @@ def _number(row: Row, key: str) -> float:
     return float(row[key] or 0.0)
 
 
-def measure(arguments: argparse.Namespace) -> list[Row]:
+def measure(arguments: argparse.Namespace) -> Report:
+    torch.set_num_threads(1)
+    with_defaults(arguments)
+    if "fashion-mnist" in arguments.tasks:
+        need_fashion_mnist()
     rows: list[Row] = []
     for task_name in arguments.tasks:
         case = CASES[task_name]
@@ -202,23 +208,15 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
             parts = split_rows(labels_of(task, model_host), model_host.samples, peers, parse_split(case.split), seed)
             for name in arguments.variants:
                 begun = time.perf_counter()
-                run: Row = {"task": task_name, "seed": seed, "peers": peers, "steps": steps}
-                rows.append({**run, **run_variant(name, case, model_host, parts, seed, steps)})
-                progress(f"{rows[-1]} in {time.perf_counter() - begun:.0f} s")
+                row: Row = {"task": task_name, "seed": seed, "peers": peers, "steps": steps}
+                rows.append({**row, **run_variant(name, case, model_host, parts, seed, steps)})
+                progress_row({**rows[-1], "seconds": time.perf_counter() - begun})
     compare(rows)
-    return rows
+    return Report(rows=rows)
 
 
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What to send, at the same bytes.")
-    parser.add_argument("--json", action="store_true", help="one line for machines")
-    parser.add_argument("--quick", action="store_true", help="digits and few steps, within two minutes")
-    parser.add_argument("--tasks", type=lambda text: text.split(","), default=None)
-    parser.add_argument("--peers", type=int, default=None)
-    parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
-    parser.add_argument("--seeds", type=lambda text: [int(word) for word in text.split(",")], default=None)
-    parser.add_argument("--variants", type=lambda text: text.split(","), default=None)
-    arguments = parser.parse_args()
+def with_defaults(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given; UsageError when a variant or task is unknown."""
     quick = arguments.quick
     arguments.tasks = arguments.tasks or (["digits"] if quick else ["fashion-mnist", "text"])
     arguments.peers = arguments.peers or (4 if quick else None)
@@ -226,20 +224,19 @@ def parsed() -> argparse.Namespace:
     arguments.seeds = arguments.seeds or ([1] if quick else [1, 2, 3])
     arguments.variants = arguments.variants or list(QUICK if quick else VARIANTS)
     if set(arguments.variants) - set(VARIANTS) or "magnitude" not in arguments.variants:
-        parser.error(f"variants are {', '.join(VARIANTS)}; magnitude must be among them")
+        raise UsageError(f"variants are {', '.join(VARIANTS)}; magnitude must be among them")
     if set(arguments.tasks) - set(CASES):
-        parser.error(f"tasks are {', '.join(CASES)}")
-    return arguments
+        raise UsageError(f"tasks are {', '.join(CASES)}")
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    rows = measure(parsed_arguments := parsed())
-    if parsed_arguments.json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print("  ".join(f"{key} {value}" for key, value in row.items()))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=words, default=None)
+    parser.add_argument("--peers", type=int, default=None)
+    parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
+    parser.add_argument("--seeds", type=numbers, default=None)
+    parser.add_argument("--variants", type=words, default=None)
+    run("importance", measure, parser)
 
 
 if __name__ == "__main__":

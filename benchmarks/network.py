@@ -19,28 +19,33 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import psutil
 import uvloop
 from blake3 import blake3
 
 from benchmarks.common import Figures, middle, percentile, progress, run
-from benchmarks.peer import RAW_CALL, RAW_PROTOCOL, TAG, BenchServer, contact_all, open_network, open_with_records
+from benchmarks.network_peer import (
+    RAW_CALL,
+    RAW_PROTOCOL,
+    TAG,
+    BenchServer,
+    contact_all,
+    open_network,
+    open_with_records,
+)
+from benchmarks.nodes import node, wait_for
 from p2pnode.discovery.directory import Directory
 from p2pnode.discovery.directory_tree import key_at
 from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, StreamLimits
-from p2pnode.node.control import ask
 from p2pnode.wire.addresses import parse_address
-from p2pnode.wire.control import ControlRequest
-from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import NodeStatus
 
 MB = 1_000_000
 STORERS = 4
 DIRECTORY_PEERS = 1000
-WAIT = 60.0
 
 
 class HashingSink:
@@ -64,8 +69,8 @@ async def fetch_ours(network: Network, peer: str, size: int) -> None:
     assert fetched.received == size
 
 
-async def fetch_raw(p2p: object, peer: object, size: int) -> None:
-    _, reader, writer = await p2p.call_binary_stream_handler(peer, RAW_PROTOCOL)  # type: ignore[attr-defined]
+async def fetch_raw(p2p: Any, peer: Any, size: int) -> None:
+    _, reader, writer = await p2p.call_binary_stream_handler(peer, RAW_PROTOCOL)
     await drain_stream(reader, writer, size)
 
 
@@ -97,9 +102,9 @@ async def measure_streams(world: World, repeats: int) -> Figures:
         for _ in range(repeats + 1):
             rows.append(
                 (
-                    await timed(lambda size=size: fetch_ours(world.network, world.ours, size)),  # type: ignore[misc]
-                    await timed(lambda size=size: fetch_raw(world.raw, world.raw_peer, size)),  # type: ignore[misc]
-                    await timed(lambda size=size: fetch_tcp(world.tcp_port, size)),  # type: ignore[misc]
+                    await timed(partial(fetch_ours, world.network, world.ours, size)),
+                    await timed(partial(fetch_raw, world.raw, world.raw_peer, size)),
+                    await timed(partial(fetch_tcp, world.tcp_port, size)),
                 )
             )
         rows = rows[1:]  # the first warms up connections
@@ -124,7 +129,7 @@ async def measure_calls(world: World, count: int) -> Figures:
         await world.network.call(peer, b"echo", 5.0)
 
     async def baseline() -> None:
-        await raw.call_protobuf_handler(world.raw_peer, RAW_CALL, BytesValue(value=b"echo"), BytesValue)  # type: ignore[attr-defined]
+        await raw.call_protobuf_handler(world.raw_peer, RAW_CALL, BytesValue(value=b"echo"), BytesValue)
 
     pairs = [(await timed(ours), await timed(baseline)) for _ in range(count)]
     own, raw_times = [pair[0] * 1000 for pair in pairs], [pair[1] * 1000 for pair in pairs]
@@ -156,8 +161,8 @@ class World:
     network: Network
     records: Records
     ours: str
-    raw: object
-    raw_peer: object
+    raw: Any  # hivemind has no types
+    raw_peer: Any
     tcp_port: int
 
 
@@ -165,7 +170,7 @@ async def with_world(measure: Callable[[World], Awaitable[Figures]]) -> Figures:
     from hivemind.p2p import P2P, PeerID
 
     child = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.peer", str(STORERS), str(DIRECTORY_PEERS)],
+        [sys.executable, "-m", "benchmarks.network_peer", str(STORERS), str(DIRECTORY_PEERS)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -214,61 +219,33 @@ async def measure_memory(world: World) -> Figures:
 # ---- whole nodes, as a user starts them ----
 
 
-def start_node(root: Path, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "p2pnode", "--name", name, "--data-dir", str(root / name), "--log-format", "json"]
-    log = (root / f"{name}.log").open("wb")
-    return subprocess.Popen([*command, "--listen", "/ip4/127.0.0.1/tcp/0", *arguments], stdout=log, stderr=log)
-
-
-def wait_for(root: Path, name: str, happened: Callable[[NodeStatus], bool]) -> NodeStatus:
-    """Poll a node until something is true of it; AssertionError after a minute."""
-    deadline = time.monotonic() + WAIT
-    while time.monotonic() < deadline:
-        try:
-            status = ask(root / name, ControlRequest("status")).status
-        except LocalProblem:
-            status = None
-        if status is not None and happened(status):
-            return status
-        time.sleep(0.01)
-    raise AssertionError(f"{name} did not get there; see {root}/{name}.log")
-
-
 def measure_nodes(repeats: int) -> Figures:
     joins, recoveries = [], []
     with tempfile.TemporaryDirectory(prefix="p2pnode-bench-") as directory:
-        root = Path(directory)
-        founder = start_node(root, "founder", [])
-        try:
-            invite = shlex.split(wait_for(root, "founder", lambda status: bool(status.invite)).invite)[3:]
+        founder = Path(directory, "founder")
+        with node(founder):
+            invite = shlex.split(wait_for(founder, "an invite", lambda status: bool(status.invite)).invite)[3:]
             for number in range(repeats):
                 progress(f"joining and recovering, {number + 1} of {repeats}")
-                join, recovery = join_and_recover(root, f"joiner{number}", invite)
+                join, recovery = join_and_recover(founder, Path(directory, f"joiner{number}"), invite)
                 joins.append(join)
                 recoveries.append(recovery)
-        finally:
-            founder.terminate()
-            founder.wait(15)
     return {"join_s": middle(joins), "daemon_recovery_s": middle(recoveries)}
 
 
-def join_and_recover(root: Path, name: str, invite: list[str]) -> tuple[float, float]:
+def join_and_recover(founder: Path, joiner: Path, invite: list[str]) -> tuple[float, float]:
     """Seconds from process start to being listed by the founder, and from the daemon's death to connected again."""
     begun = time.perf_counter()
-    joiner = start_node(root, name, invite)
-    try:
-        wait_for(root, "founder", lambda status: any(peer.name == name for peer in status.peers))
+    with node(joiner, *invite) as process:
+        wait_for(founder, "the joiner listed", lambda status: any(peer.name == joiner.name for peer in status.peers))
         join = time.perf_counter() - begun
-        before = wait_for(root, name, lambda status: status.condition == "connected")
-        daemon = next(child for child in psutil.Process(joiner.pid).children(True) if child.name() == "p2pd")
+        before = wait_for(joiner, "connected", lambda status: status.condition == "connected")
+        daemon = next(child for child in process.children(True) if child.name() == "p2pd")
         begun = time.perf_counter()
         daemon.kill()
         again = before.daemon_starts + 1
-        wait_for(root, name, lambda status: status.daemon_starts >= again and status.condition == "connected")
+        wait_for(joiner, "connected again", lambda now: now.daemon_starts >= again and now.condition == "connected")
         return join, time.perf_counter() - begun
-    finally:
-        joiner.terminate()
-        joiner.wait(15)
 
 
 def measure_imports(repeats: int) -> Figures:

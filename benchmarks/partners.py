@@ -21,20 +21,21 @@ fingerprint changes, or one peer comes.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import torch
 
-from benchmarks.common import progress
+from benchmarks.common import Report, Row, need_fashion_mnist, numbers, progress_row, run, words
 from benchmarks.partners_rules import Rule
 from benchmarks.partners_run import Cell, calm, run_cell
 from p2pnode.similarity.annealing import ROUNDS_TO_ONE
 from p2pnode.similarity.partners import PartnerSettings
 from p2pnode.tasks.fashion_mnist import FashionMnist
 from p2pnode.training.host import ModelHost
+from p2pnode.wire.errors import UsageError
 
 HIDDEN = 64
 STEPS = 300
@@ -48,7 +49,7 @@ WAYS = ("circles", "gossip")
 TABLES = ("rules", "aims", "labels", "weights", "links")
 
 
-def changed(everyone: bool = False, **settings: float) -> Rule:
+def changed(everyone: bool = False, **settings: Any) -> Rule:
     return Rule("across", "community", settings=replace(PartnerSettings(), **settings), everyone=everyone)
 
 
@@ -124,46 +125,39 @@ def wanted(cell: Cell, only: list[str]) -> bool:
     return all(value in words for value, words in named if words) and (not seeds or str(cell.seed) in seeds)
 
 
-def parsed() -> argparse.Namespace:
-    def words(text: str) -> list[str]:
-        return [word for word in text.split(",") if word]
+def with_defaults(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given; UsageError when --only or --tables has an unknown word."""
+    arguments.tables = ["rules"] if arguments.quick else arguments.tables
+    arguments.steps = arguments.steps or (40 if arguments.quick else 0)
+    arguments.peers = arguments.peers or (16 if arguments.quick else 32)
+    arguments.seeds = arguments.seeds or ([1] if arguments.quick else [1, 2])
+    known = {*NAMES, *SPLITS, *WAYS}
+    unknown = [word for word in arguments.only if word not in known and not word.isdigit()]
+    if unknown or set(arguments.tables) - set(TABLES):
+        raise UsageError(f"--only knows {', '.join(sorted(known))} and seeds; tables are {', '.join(TABLES)}")
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.partners")
-    parser.add_argument("--json", action="store_true", help="one JSON line on stdout")
-    parser.add_argument("--quick", action="store_true", help="few peers and steps, within two minutes")
+
+def measure(arguments: argparse.Namespace) -> Report:
+    torch.set_num_threads(1)
+    with_defaults(arguments)
+    need_fashion_mnist()
+    model_host = ModelHost(FashionMnist(hidden=HIDDEN), seed=0)
+    rows: list[Row] = []
+    for cell in cells(arguments):
+        if wanted(cell, arguments.only):
+            rows.append({**run_cell(cell, model_host)})
+            progress_row(rows[-1])
+    return Report({} if arguments.only else calm(model_host, peers=arguments.peers), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
     parser.add_argument("--tables", type=words, default=["rules", "aims"], help=", ".join(TABLES))
     parser.add_argument("--only", type=words, default=[], help="rules, splits, ways and seeds, with commas between")
     parser.add_argument("--steps", type=int, default=0, help="local steps of each peer")
     parser.add_argument("--peers", type=int, default=0)
-    parser.add_argument("--seeds", type=words, default=[])
-    arguments = parser.parse_args()
-    arguments.tables = ["rules"] if arguments.quick else arguments.tables
-    arguments.steps = arguments.steps or (40 if arguments.quick else 0)
-    arguments.peers = arguments.peers or (16 if arguments.quick else 32)
-    arguments.seeds = [int(seed) for seed in arguments.seeds] or ([1] if arguments.quick else [1, 2])
-    known = {*NAMES, *SPLITS, *WAYS}
-    unknown = [word for word in arguments.only if word not in known and not word.isdigit()]
-    if unknown or set(arguments.tables) - set(TABLES):
-        parser.error(f"--only knows {', '.join(sorted(known))} and seeds; tables are {', '.join(TABLES)}")
-    return arguments
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    arguments = parsed()
-    model_host = ModelHost(FashionMnist(hidden=HIDDEN), seed=0)
-    rows = []
-    for cell in cells(arguments):
-        if wanted(cell, arguments.only):
-            rows.append(run_cell(cell, model_host))
-            progress(" ".join(f"{key} {value}" for key, value in rows[-1].items()))
-    found = {} if arguments.only else calm(model_host, peers=arguments.peers)
-    if arguments.json:
-        print(json.dumps({"benchmark": "partners", "quick": arguments.quick, "rows": rows, **found}))
-        return
-    for row in rows:
-        print("  ".join(f"{key} {value}" for key, value in row.items()))
-    print("  ".join(f"{key} {value}" for key, value in found.items()))
+    parser.add_argument("--seeds", type=numbers, default=[])
+    run("partners", measure, parser)
 
 
 if __name__ == "__main__":

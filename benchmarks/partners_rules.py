@@ -8,7 +8,7 @@ drawn by the fingerprints of that, and stay.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.virtualpeers import Partners, Peer, VirtualPeers
 from p2pnode.compression.weights import Floats
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.similarity.annealing import Aim, bridge_rate, progress_of
+from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.similarity.communities import Communities, Dendrogram, grow
 from p2pnode.similarity.fingerprint import Row, read_fingerprint, similarities, similarity_table
 from p2pnode.similarity.partners import Candidate, Home, PartnerSettings, choose_partners
@@ -25,6 +25,7 @@ from p2pnode.training.fingerprinter import Fingerprinter
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import PeerId
+from p2pnode.wire.run import Aim
 
 ALONE = 40  # local steps before circles are drawn
 FINGERPRINT_EVERY = 5  # rounds; as often communities are looked at anew
@@ -63,6 +64,7 @@ def fingerprint(taker: Fingerprinter, trainer: Trainer, weights: Floats) -> Row:
 def draw_circles(how: Drawing, rows: list[Row], size: int, rng: random.Random) -> list[str]:
     """The name of each peer's circle."""
     count = max(1, len(rows) // size)
+    groups: Sequence[Sequence[int] | np.ndarray]
     if how in ("similar", "dissimilar"):
         groups = _in_turn(similarity_table(np.stack(rows)) * (1 if how == "similar" else -1), count, rng)
     else:

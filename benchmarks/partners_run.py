@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.nearest_views import share_moved
+from benchmarks.common import Figures
+from benchmarks.neighbours_views import share_moved
 from benchmarks.partners_rules import ALONE, Choosing, Rule, draw_circles, fingerprint, first_fingerprints
 from benchmarks.virtualpeers import Plan, VirtualPeers
 from p2pnode.compression.weights import Floats
+from p2pnode.config.split import parse_split
 from p2pnode.merging.registry import policy_named
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.similarity.communities import grow
 from p2pnode.similarity.fingerprint import Row, similarity_table
 from p2pnode.training.fingerprinter import Fingerprinter
@@ -26,8 +28,6 @@ from p2pnode.wire.ids import PeerId
 CLASSES = 10
 CIRCLE = 8
 GOSSIP_RATE = 2.5  # times the task's learning rate: what a circle of eight makes of it by itself
-
-Figures = dict[str, float | int | str]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 Fashion-MNIST, eight peers, a perceptron of 51,000 parameters, 1,000 steps each in 100 rounds, the package's own
 routes, states, sampling and merge policies. A row: rule, split, noise, merges, seed; accuracy of the nodes (of a delta
 set: of x), of the worst one, of the nodes' average, of what nodes keep (`readout`; of a delta set: A); data_mb and
-merge_mb, of all peers together; precision and recall of noise put aside; wrong_shipped, the share of mislabelled
+merge_mb, of all peers together; precision and recall of quarantined noise; wrong_shipped, the share of mislabelled
 samples in shipments; steps, and processor seconds of training. Accuracies are means of the last five rounds. Rule
 `none` gets as many bytes as the default, by denser merges; `none as is` has the policy's own density, `dense` averages
 in fp32. `reserve` samples sure data less and leaves out as many steps; `less` simply trains so much less. The summary
@@ -15,15 +15,15 @@ has means over seeds of what the default gains.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from benchmarks.common import Figures, progress
+from benchmarks.common import Figures, Report, need_fashion_mnist, progress, run, words
 from benchmarks.shards_swarm import Plan, Row, Swarm
+from p2pnode.wire.errors import UsageError
 
 DEFAULT = "combined"
 MERGES = ("gossip", "deltaset")
@@ -49,12 +49,12 @@ class Table:
         return self._done[plan]
 
     def pair(self, plan: Plan) -> None:
-        """A plan beside one that passes no data and merges as much more."""
-        told = self.row(plan)
-        without = replace(plan, rule="none", density=matching_density(plan, told))
+        """Run a plan, and one that passes no data but merges more densely, for as many bytes."""
+        shared = self.row(plan)
+        without = replace(plan, rule="none", density=matching_density(plan, shared))
         for _ in range(2):
             row = self.row(without)
-            factor = total_bytes(told) / total_bytes(row)
+            factor = total_bytes(shared) / total_bytes(row)
             if abs(factor - 1) <= CLOSE:
                 return
             self.rows.remove(row)
@@ -66,13 +66,13 @@ def total_bytes(row: Row) -> float:
     return 1e6 * (float(row["data_mb"]) + float(row["merge_mb"]))
 
 
-def matching_density(plan: Plan, told: Row) -> float:
-    """Of merges that take as many bytes without data as `told` did with them; found on the first rounds."""
+def matching_density(plan: Plan, shared: Row) -> float:
+    """The density at which merges without shipments take as many bytes as the row `shared` took with them."""
     share = SHORT / plan.rounds
     short = replace(plan, rule="none", rounds=SHORT, steps=round(plan.steps * share), measured=0)
     if plan.merges == "gossip":  # its messages grow a little; those of a delta set at one density do not
-        share = early_bytes(short) / (1e6 * float(told["merge_mb"]))
-    density, target = 0.04, share * total_bytes(told)
+        share = early_bytes(short) / (1e6 * float(shared["merge_mb"]))
+    density, target = 0.04, share * total_bytes(shared)
     for _ in range(6):
         factor = target / early_bytes(replace(short, density=density))
         if abs(factor - 1) < CLOSE / 2:
@@ -135,8 +135,8 @@ def gains(rows: list[Row]) -> Figures:
     for merges in MERGES:
         for split in (SKEWED, "dirichlet:0.3", "iid"):
             for what in ("node", "worst", "averaged", "readout"):
-                told = difference(rows, what, (DEFAULT, split, "none", merges), ("none", split, "none", merges))
-                figures |= {f"{merges} {split} {what} gain": gap for gap in told}
+                gaps = difference(rows, what, (DEFAULT, split, "none", merges), ("none", split, "none", merges))
+                figures |= {f"{merges} {split} {what} gain": gap for gap in gaps}
         for kind in ("flipped", "scattered"):
             clean, noisy = (DEFAULT, SKEWED, "none", merges), (DEFAULT, SKEWED, kind, merges)
             figures |= {f"{merges} {kind} loss": gap for gap in difference(rows, "node", clean, noisy)}
@@ -155,7 +155,7 @@ Cell = tuple[str, str, str, str]  # rule, split, noise, merges
 
 
 def values(rows: list[Row], what: str, cell: Cell) -> dict[int, float]:
-    """By seed."""
+    """The values of one cell by seed."""
     found = [row for row in rows if (row["rule"], row["split"], row["noise"], row["merges"]) == cell]
     return {int(row["seed"]): float(row[what]) for row in found}
 
@@ -175,15 +175,10 @@ def difference(rows: list[Row], what: str, one: Cell, other: Cell) -> Iterator[f
         yield round(float(np.mean(both)), 2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.shards")
-    parser.add_argument("--json", action="store_true", help="one JSON line on stdout")
-    parser.add_argument("--quick", action="store_true", help="short runs of the default and of no data")
-    parser.add_argument("--seeds", type=int, default=3, help="of the headline rows")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(GROUPS), help=", ".join(GROUPS))
-    arguments = parser.parse_args()
+def measure(arguments: argparse.Namespace) -> Report:
     if set(arguments.only) - set(GROUPS):
-        parser.error(f"--only takes some of {', '.join(GROUPS)}")
+        raise UsageError(f"--only takes some of {', '.join(GROUPS)}")
+    need_fashion_mnist()
     torch.set_num_threads(1)
     table = Table()
     if arguments.quick:
@@ -192,15 +187,14 @@ def main() -> None:
     else:
         for group in arguments.only:
             globals()[group](table, arguments.seeds)
-    summary = gains(table.rows)
-    if arguments.json:
-        print(json.dumps({"benchmark": "shards", "quick": arguments.quick, **summary, "rows": table.rows}))
-        return
-    print("  ".join(f"{key:>14}" for key in table.rows[0]))
-    for row in table.rows:
-        print("  ".join(f"{value!s:>14}" for value in row.values()))
-    for figure, value in summary.items():
-        print(f"{figure:<44} {value}")
+    return Report(gains(table.rows), [{**row} for row in table.rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=3, help="of the headline rows")
+    parser.add_argument("--only", type=words, default=list(GROUPS), help=", ".join(GROUPS))
+    run("shards", measure, parser)
 
 
 if __name__ == "__main__":

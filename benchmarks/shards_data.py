@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from p2pnode.config.split import parse_split
 from p2pnode.shards.shard import SHARD_SAMPLES
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.fashion_mnist import CLASSES, FashionMnist
 
 PIXELS = 28 * 28
@@ -26,7 +27,7 @@ class Dealt:
     """All samples, which of them make each shard, and which shards each peer begins with."""
 
     x: Tensor
-    labels: Places  # as the peers are told
+    labels: Places  # as the peers know them; some are wrong
     true: Places
     test_x: Tensor
     test_y: Tensor
@@ -38,7 +39,7 @@ class Dealt:
         return self.labels != self.true
 
     def counts(self, shards: list[int]) -> NDArray[np.float64]:
-        """Of each label."""
+        """The number of samples of each label."""
         places = np.concatenate([self.shards[shard] for shard in shards])
         return np.bincount(self.labels[places], minlength=CLASSES).astype(np.float64)
 

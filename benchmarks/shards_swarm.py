@@ -2,7 +2,7 @@
 
 The decisions are the package's own (routes, states of data, sampling, confidence, merge policies and their messages);
 network and keys are left out. A peer's history of a shard is what a node's would be: what came with it, and its own
-stay; copies travel apart, so nobody knows of stays at other copies.
+visit; copies travel separately, so nobody knows of visits of other copies.
 """
 
 from __future__ import annotations
@@ -132,15 +132,15 @@ class Swarm:
         return steps
 
     def _touched(self, peer: int, places: list[Places], shares: list[Shares]) -> None:
-        """Note all confidences; the first word of the round on each datum is that of the merged weights."""
+        """Note all confidences; the first of the round in each sample is that of the merged weights."""
         for where, what in zip(places, shares, strict=True):
             self.seen[peer].note(where, what)
         once, at = np.unique(np.concatenate(places), return_index=True)
-        words = np.concatenate(shares)[at]
-        self.first[peer][once] = np.where(np.isnan(self.first[peer][once]), words, self.first[peer][once])
+        first = np.concatenate(shares)[at]
+        self.first[peer][once] = np.where(np.isnan(self.first[peer][once]), first, self.first[peer][once])
         self.age[peer] += age_of_round(sum(map(len, places)), len(self._samples(peer)))
-        usual = float(np.median(words))
-        self.states[peer] = scored(self.states[peer], f"{int(self.age[peer])}", once, words, usual, self.plan.states)
+        usual = float(np.median(first))
+        self.states[peer] = scored(self.states[peer], f"{int(self.age[peer])}", once, first, usual, self.plan.states)
 
     def _samples(self, peer: int) -> Places:
         return np.concatenate([self.data.shards[shard] for shard in self.held[peer]])
@@ -170,7 +170,7 @@ class Swarm:
             mixture = choose_mixture(self.tunings[peer])
             rules = with_mixture(rules, mixture)
         if not plan.guarded:
-            rules = RouteRules(forget_seconds=rules.forget_seconds, failing_models=1 << 30, most_quarantined=1.0)
+            rules = RouteRules(forget_seconds=rules.forget_seconds, failing_models=1 << 30, max_quarantined=1.0)
         peers = [
             ShardCandidate(
                 str(other),
@@ -200,13 +200,13 @@ class Swarm:
         )
 
     def _history(self, peer: int, shard: int, number: int) -> dict[str, EarlierVisits]:
-        """What came with the shard, and this peer's own stay."""
+        """What came with the shard, and this peer's own visit."""
         places = self.data.shards[shard]
         first, after = self.first[peer][places], self.seen[peer].mean(places)
         if np.isnan(first).all():
             return self.visits[peer][shard]
-        stay = EarlierVisits(str(peer), 1, float(np.nanmean(first)), after, float(number))
-        return {**self.visits[peer][shard], str(peer): stay}
+        visit = EarlierVisits(str(peer), 1, float(np.nanmean(first)), after, float(number))
+        return {**self.visits[peer][shard], str(peer): visit}
 
     def _arrive(self, sent: Sent) -> None:
         """A copy with its history."""
@@ -219,8 +219,8 @@ class Swarm:
         """Of the stays that ended since this peer shipped last."""
         for sent in self.sent:
             if sent.giver == peer and number - sent.round == STAY:
-                stay = self._history(sent.to, sent.shard, number).get(str(sent.to))
-                before, after = (stay.before, stay.after) if stay else (0.0, 0.0)
+                visit = self._history(sent.to, sent.shard, number).get(str(sent.to))
+                before, after = (visit.before, visit.after) if visit else (0.0, 0.0)
                 size = self.data.shard_bytes(sent.shard)
                 self.tunings[peer] = learnt(self.tunings[peer], sent.mixture, before, after, size)
 

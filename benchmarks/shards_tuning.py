@@ -1,6 +1,6 @@
 """The weights of the rules of routes, learnt online: a bandit over a few mixtures, each of them safe. Pure.
 
-A mixture is paid what its shipments did: the confidence a receiver's model gained at its first stay, per byte. The
+A mixture is paid what its shipments did: the confidence a receiver's model gained in its first visit, per byte. The
 next shipment goes by the mixture with the best discounted mean, plus a bonus for those seldom tried (UCB). In every
 mixture low confidence counts and label need counts, so nothing a peer reports can turn either off.
 """
@@ -45,7 +45,7 @@ def with_mixture(rules: RouteRules, mixture: int) -> RouteRules:
 
 
 def learnt(tuning: RouteTuning, mixture: int, before: float, after: float, size_bytes: int) -> RouteTuning:
-    """After a receiver told of its first stay at a shipment. Its word counts within bounds: a gain of 0 to 1."""
+    """The tuning after a receiver reported its first visit of a shard it was sent. A reported gain counts as 0 to 1."""
     gain = min(1.0, max(0.0, after - before)) if math.isfinite(after - before) else 0.0
     return RouteTuning(
         _added(tuning.paid, mixture, gain / max(1, size_bytes)),

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 
-from benchmarks.common import Figures, progress, run
-from benchmarks.swarm_net import Links, NoNamespaces, links
+from benchmarks.common import Figures, need_fashion_mnist, progress, run
+from benchmarks.swarm_net import Links, links
 from benchmarks.swarm_peers import HivemindPeer, NodePeer, Peer, Seen
 
 PEERS = 4
@@ -203,19 +202,18 @@ def cases(quick: bool, only: str, root: Path) -> dict[str, Case]:
 
 def measure(arguments: argparse.Namespace) -> Figures:
     figures: Figures = {"mbit": MBIT, "peers": PEERS, "load_before": os.getloadavg()[0]}
-    try:
-        with links(PEERS + 1, MBIT, ROUND_TRIP_MS) as net, tempfile.TemporaryDirectory() as directory:
-            figures["round_trip_ms"] = net.round_trip_ms()
-            for mark, case in cases(arguments.quick, arguments.case, Path(directory)).items():
-                bounded = replace(case, limit=arguments.limit or case.limit)
-                figures |= measure_case(net, bounded, mark)
-    except NoNamespaces as why:
-        sys.exit(f"benchmarks.swarm: {why}")
+    if arguments.case != "text":
+        need_fashion_mnist()
+    with links(PEERS + 1, MBIT, ROUND_TRIP_MS) as net, tempfile.TemporaryDirectory() as directory:
+        figures["round_trip_ms"] = net.round_trip_ms()
+        for mark, case in cases(arguments.quick, arguments.case, Path(directory)).items():
+            bounded = replace(case, limit=arguments.limit or case.limit)
+            figures |= measure_case(net, bounded, mark)
     return figures
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.swarm")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--case", choices=("fashion-mnist", "text"), default="", help="only this one")
     parser.add_argument("--limit", type=float, default=0.0, help="seconds for each of the two, instead of the case's")
     run("swarm", measure, parser)

@@ -19,8 +19,8 @@ import hivemind
 import torch
 from hivemind.compression import Float16Compression
 
+from p2pnode.config.split import SplitPart, parse_split
 from p2pnode.jobs.train.prepare import fixed_rows
-from p2pnode.node.entrance import DataPart
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.optimizers import AdamW, Sgd
 from p2pnode.tasks.task import Task, length
@@ -65,7 +65,8 @@ def main(words: dict[str, Any]) -> None:
     task = load_task(words["task"], words["options"], words["source"])
     model_host = ModelHost(task)
     model = build_model(task, SEED)
-    rows = torch.from_numpy(fixed_rows(model_host, DataPart(words["split"], words["part"], words["parts"])))
+    part = SplitPart(words["part"], words["parts"])
+    rows = torch.from_numpy(fixed_rows(model_host, parse_split(words["split"]), part))
     batches = Batches(rows, task.batch_size, words["part"])
     averaged = optimizer(task, model, words)
     inner = averaged.state_averager.optimizer  # torch's own, over the model's parameters
@@ -91,9 +92,9 @@ def main(words: dict[str, Any]) -> None:
             with torch.no_grad():
                 found = task.evaluate(model, spread(model_host.test, count))
             told = {"loss": found.loss, "accuracy": found.accuracy, "epoch": averaged.local_epoch}
-            part = Path(words["status"] + ".part")
-            part.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
-            part.replace(words["status"])
+            unfinished = Path(words["status"] + ".part")
+            unfinished.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
+            unfinished.replace(words["status"])
             now = time.monotonic()
             every, took = words["evaluate_every"], now - looked
             evaluate_at = now + max(every, took / SHARE)  # as a node paces itself

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from benchmarks.swarm_relay import DEVICE
+from p2pnode.wire.errors import LocalProblem
 
 LIMIT = 20.0  # seconds for one command
 MTU = 9000  # fewer packets for the relay, which shares the cores with those it serves
@@ -30,8 +31,8 @@ print(min(knock() for _ in range(5)))
 """
 
 
-class NoNamespaces(Exception):
-    """This system does not let us make namespaces; says why."""
+class NoNamespaces(LocalProblem):
+    """This system does not allow network namespaces; the message says why."""
 
 
 class Links:
@@ -108,9 +109,7 @@ class Links:
 @contextmanager
 def links(count: int, mbit: float, round_trip_ms: float) -> Iterator[Links]:
     """Build them, and take them down whatever happens; NoNamespaces where the system forbids it."""
-    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
-    if os.geteuid() != 0 or missing:
-        raise NoNamespaces(f"needs {' and '.join(missing)}" if missing else "needs root, to make network namespaces")
+    check_namespaces("ip", "tc")
     made = Links(count, mbit, round_trip_ms)
     try:
         made.build()
@@ -119,7 +118,21 @@ def links(count: int, mbit: float, round_trip_ms: float) -> Iterator[Links]:
         made.remove()
 
 
+PACKAGES = {"ip": "iproute2", "tc": "iproute2", "iptables": "iptables"}
+
+
+def check_namespaces(*tools: str) -> None:
+    """Raise NoNamespaces unless we are root and these programs are installed."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(sorted({PACKAGES[tool] for tool in missing}))
+        raise NoNamespaces(f"this needs {' and '.join(missing)}; install with `apt-get install {packages}`")
+    if os.geteuid() != 0:
+        raise NoNamespaces("this needs root, to make network namespaces")
+
+
 def run(*command: str) -> str:
+    """What a command prints; NoNamespaces with its complaint when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode:
         raise NoNamespaces(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.returncode}")

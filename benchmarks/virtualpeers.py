@@ -13,14 +13,15 @@ import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
 
+from p2pnode.circles.founding import circle_lineage
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.jobs.train.steps import MOST as SLICES
 from p2pnode.jobs.train.steps import split_steps
-from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.policy import MakePolicy, Policy, PolicySetup, RoundFacts
 from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.training.background import feed_gradients
@@ -137,12 +138,13 @@ class VirtualPeers:
         self._slice(peer, None, split_steps(count, slices), pace.rate * self.plan.rate)
 
     def _slice(self, peer: Peer, before: tuple[Floats, TrainResult] | None, counts: list[int], rate: float) -> None:
-        """The next steps of a round, of which `before` were done, as the node does them (node/training/slices.py)."""
+        """The next steps of a round, of which `before` were done, as the node does them (jobs/train/steps.py)."""
         if before is None:
             begun = weights = peer.policy.start()
         else:
             begun, weights = before[0], before[1].weights
-            peer.policy.correct(begun, weights)
+            assert peer.policy.can.corrections is not None
+            peer.policy.can.corrections.correct(begun, weights)
         made = peer.trainer.steps(weights, counts[0], rate=rate)
         result = made if before is None else before[1].then(made)
         if len(counts) > 1:
@@ -188,17 +190,19 @@ class VirtualPeers:
         """Ask a peer of another circle for its weights, and publish half the way there."""
         policy, latency = peer.policy, self.latency(peer, other)
         assert policy.can.circles is not None
+        bridges = policy.can.circles.bridges
         lineage, pause = circle_lineage(GENESIS, other.circle), len(self.mates(peer)) + 1
-        question = policy.can.circles.bridges.ask(lineage, pause)
+        question = bridges.ask(lineage, pause)
 
         def asked() -> None:
             other.received += len(question)
-            answer = other.policy.bridges.answer(question)
+            assert other.policy.can.circles is not None
+            answer = other.policy.can.circles.bridges.answer(question)
             self._after(latency, lambda: answered(answer))
 
         def answered(answer: bytes) -> None:
             peer.received += len(answer)
-            draft = policy.bridges.draft(lineage, answer, pause)
+            draft = bridges.draft(lineage, answer, pause)
             peer.bridges += draft is not None and bool(policy.publish(draft))
 
         if question:
@@ -247,10 +251,10 @@ def in_step(
 
     Returns the peers and, for each, the read-out (EMA 0.8/0.2 of the means).
     """
+    no_policy: Any = None  # an all-reduce needs none
+    lots = random.Random()
     peers = [
-        Peer(
-            Identity(bytes([number]) * 32), None, Trainer(model_host, part, plan.seed * 1000 + number), random.Random()
-        )  # type: ignore[arg-type]
+        Peer(Identity(bytes([number]) * 32), no_policy, Trainer(model_host, part, plan.seed * 1000 + number), lots)
         for number, part in enumerate(parts)
     ]
     mean, readout = genesis, genesis
@@ -258,6 +262,6 @@ def in_step(
         for peer in peers:
             peer.trained = peer.trainer.steps(mean, min(every, plan.steps - done), rate=plan.rate).weights
             peer.received += int(2 * (len(peers) - 1) / len(peers) * mean.nbytes)
-        mean = np.mean([peer.trained for peer in peers], axis=0, dtype=np.float64).astype(np.float32)
+        mean = np.asarray(np.mean([peer.trained for peer in peers], axis=0, dtype=np.float64), np.float32)
         readout = (0.8 * readout + 0.2 * mean).astype(np.float32)
     return peers, [readout] * len(peers)

@@ -16,11 +16,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -32,11 +29,10 @@ from typing import Any
 import psutil
 
 from benchmarks.common import Figures, middle, percentile, progress, run
+from benchmarks.nodes import local_steps, log_of, log_tail, node, wait_for
 from benchmarks.pretend import PretendNode, serving
-from p2pnode.node.control import ask
 from p2pnode.watch.dashboard import feed
 from p2pnode.watch.history import MOST
-from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
 
 PEERS, MANY = 64, 500
@@ -77,7 +73,7 @@ COUNT_EVENTS = """seconds => new Promise((resolve) => {
   p2pnode.store.addEventListener("change", count);
   setTimeout(() => {
     p2pnode.store.removeEventListener("change", count);
-    resolve([events / seconds, 1000 * (Date.now() / 1000 - p2pnode.store.newest.time)]);
+    resolve([events / seconds, 1000 * (Date.now() / 1000 - p2pnode.store.latest.time)]);
   }, 1000 * seconds);
 })"""
 
@@ -88,7 +84,7 @@ def browsing() -> Iterator[Any]:
 
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
-        raise LocalProblem("the page is measured in Chromium: apt-get install chromium")
+        raise LocalProblem("this measures the page in Chromium; install it with `apt-get install chromium`")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         try:
@@ -190,62 +186,30 @@ def rss_growth_mb(quick: bool) -> Figures:
 # ---- the node that is watched ----
 
 
-class Watched:
-    """A real node in a process of its own, learning digits by itself."""
-
-    def __init__(self, directory: str) -> None:
-        self.data_dir = Path(directory, "node")
-        self._out = Path(directory, "out")
-        environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")},
-            "P2PNODE_DATA_DIR": str(self.data_dir),
-            "P2PNODE_LISTEN": "/ip4/127.0.0.1/tcp/0",
-            "WATCHED_PEERS": str(PEERS),
-            "OMP_NUM_THREADS": "1",
-        }
-        argv = [sys.executable, "-m", "benchmarks.watched_node", "--dashboard", "0"]
-        with self._out.open("wb") as out:
-            self.process = psutil.Popen(argv, env=environment, stdout=out, stderr=subprocess.STDOUT)
-
-    def link(self) -> str:
-        deadline = time.monotonic() + WAIT
-        while time.monotonic() < deadline:
-            found = re.search(rb"http://127\.0\.0\.1:\d+/#token=\S+", self._out.read_bytes())
-            if found and self.steps() > 0:
-                return found.group(0).decode()
-            time.sleep(0.2)
-        raise LocalProblem(f"the node did not start: {self._out.read_text()[-500:]}")
-
-    def steps(self) -> int:
-        status = ask(self.data_dir, ControlRequest("status")).status
-        return 0 if status is None or status.learning is None else status.learning.steps
-
-    def loop_seconds(self) -> float:
-        """Processor time of the thread of the event loop."""
-        return float(
-            sum(
-                thread.user_time + thread.system_time
-                for thread in self.process.threads()
-                if thread.id == self.process.pid
-            )
-        )
-
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except psutil.TimeoutExpired:
-            self.process.kill()
+def page_address(place: Path) -> str:
+    """The address of the page of a node that trains, from its output."""
+    wait_for(place, "training", lambda now: any(job.steps for job in now.jobs.values()))
+    found = re.search(r"http://127\.0\.0\.1:\d+/#token=\S+", log_of(place).read_text())
+    if found is None:
+        raise LocalProblem(f"the node does not name its page: {log_tail(place)}")
+    return found.group(0)
 
 
-def block(node: Watched, page: Any, watched: bool, seconds: float) -> tuple[float, float, float]:
+def loop_seconds(process: psutil.Popen) -> float:
+    """Processor time of the thread of the event loop."""
+    threads = [thread for thread in process.threads() if thread.id == process.pid]
+    return float(sum(thread.user_time + thread.system_time for thread in threads))
+
+
+def block(place: Path, process: psutil.Popen, page: Any, watched: bool, seconds: float) -> tuple[float, float, float]:
     """Steps a second, and what the node's loop and the browser take of a core, with the page following or not."""
     page.evaluate("watched => (watched ? p2pnode.store.listen() : p2pnode.store.close())", watched)
     time.sleep(SETTLE)
-    begun, steps, loop, browser = time.perf_counter(), node.steps(), node.loop_seconds(), browser_seconds()
+    begun, steps, loop, browser = time.perf_counter(), local_steps(place), loop_seconds(process), browser_seconds()
     time.sleep(seconds)
     took = time.perf_counter() - begun
-    return (node.steps() - steps) / took, (node.loop_seconds() - loop) / took, (browser_seconds() - browser) / took
+    work = local_steps(place) - steps, loop_seconds(process) - loop, browser_seconds() - browser
+    return work[0] / took, work[1] / took, work[2] / took
 
 
 def browser_seconds() -> float:
@@ -262,22 +226,20 @@ def training(browser: Any, quick: bool) -> Figures:
     seconds, pairs = (2.0, 6) if quick else (3.0, 60)
     losses, loops, browsers = [], [], []
     with tempfile.TemporaryDirectory() as directory:
-        node = Watched(directory)
-        try:
-            link, page = node.link(), browser.new_page(viewport={"width": 1280, "height": 900})
-            page.goto(link)
+        place = Path(directory, "node")
+        with node(place, "--dashboard", "0", module="benchmarks.watched_node", WATCHED_PEERS=str(PEERS)) as process:
+            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page.goto(page_address(place))
             until(page, DRAWN.format(PEERS))
             time.sleep(LAYOUT)
             page.evaluate("p2pnode.store.close()")
             for pair in range(pairs):
                 order = (True, False) if pair % 2 else (False, True)
-                found = {watched: block(node, page, watched, seconds) for watched in order}
+                found = {watched: block(place, process, page, watched, seconds) for watched in order}
                 losses.append(1 - found[True][0] / found[False][0])
                 loops.append(found[True][1] - found[False][1])
                 browsers.append(found[True][2] - found[False][2])
                 progress(f"{found[False][0]:.0f} steps/s alone, {found[True][0]:.0f} watched: {losses[-1]:+.1%}")
-        finally:
-            node.stop()
     return {
         "training_slowdown": middle(losses),
         "training_slowdown_quartiles": f"{percentile(losses, 0.25):.3f} {percentile(losses, 0.75):.3f}",

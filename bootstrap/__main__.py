@@ -11,7 +11,7 @@ import typer
 from p2pnode.cli import run
 from p2pnode.cli.flags import takes
 from p2pnode.cli.load import load
-from p2pnode.config.options import Config
+from p2pnode.config.options import Options
 from p2pnode.wire.errors import UsageError
 
 PROGRAM = "p2pnode-bootstrap"  # also the name of its data directory
@@ -34,18 +34,18 @@ def meeting_point(ctx: typer.Context, flags: dict[str, object]) -> None:
 
     It takes part in no run. Several of them know each other through --bootstrap.
     """
-    config = as_meeting_point(load(flags, os.environ, PROGRAM).config)
+    options = as_meeting_point(load(flags, os.environ, PROGRAM).options)
     from p2pnode.cli.start import run_and_exit
 
-    run_and_exit(config, role="bootstrap")
+    run_and_exit(options)
 
 
-def as_meeting_point(config: Config) -> Config:
-    """The configuration with a place to listen at; UsageError when it forbids what a meeting point is for."""
-    if config.network.no_listen:
+def as_meeting_point(options: Options) -> Options:
+    """The options of a meeting point, which always listens; UsageError when they forbid that."""
+    if options.network.no_listen:
         raise UsageError("a meeting point has to listen; remove no-listen (P2PNODE_NO_LISTEN)")
-    listen = config.network.listen or (LISTEN,)
-    return replace(config, network=replace(config.network, listen=listen))
+    listen = options.network.listen or (LISTEN,)
+    return replace(options, role="bootstrap", network=replace(options.network, listen=listen))
 
 
 def main() -> None:

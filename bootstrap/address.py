@@ -32,7 +32,7 @@ def main() -> None:
     try:
         if len(sys.argv) != 2:
             raise UsageError("usage: python -m bootstrap.address FILE (the node's place in P2PNODE_DATA_DIR)")
-        write_address(Path(sys.argv[1]), load({}, os.environ).config.data_dir)
+        write_address(Path(sys.argv[1]), load({}, os.environ).options.data_dir)
     except P2pnodeError as error:
         sys.exit(f"p2pnode: {error}")
 

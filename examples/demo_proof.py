@@ -7,32 +7,34 @@ from threading import Event, Thread
 
 from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
 from p2pnode.compression.weights import to_units
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import TrainOptions
+from p2pnode.config.split import SplitPart, parse_split
 from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fixed_rows
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup
-from p2pnode.node.entrance import DataPart
 from p2pnode.storage.checkpoints import Progress
 from p2pnode.storage.files import DiskStorage
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
-from p2pnode.wire.ids import Identity
+from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.run import TrainPlan, read_manifest
 
 CHUNK = 100  # local steps of the lonely training at a time
 PAUSE = 0.05
+NOBODY = PeerId("")  # an exchange on disk has no peer to remember
 
 
 class Alone:
     """The same trainers on the same parts from the same first weights, as many local steps as the nodes do."""
 
     def __init__(self, plan: TrainPlan) -> None:
-        self.model_host: ModelHost = open_model_host(TaskChoice(plan.task, plan.options, device="cpu"), plan.seed)
-        shares = [DataPart(SPLIT, part, len(NAMES)) for part in range(len(NAMES))]
+        self.model_host: ModelHost = open_model_host(TrainOptions(plan.task, plan.options, device="cpu"), plan.seed)
+        parts = [SplitPart(part, len(NAMES)) for part in range(len(NAMES))]
         self._trainers = [
-            Trainer(self.model_host, fixed_rows(self.model_host, share), seed=share.part) for share in shares
+            Trainer(self.model_host, fixed_rows(self.model_host, parse_split(SPLIT), part), seed=part.index)
+            for part in parts
         ]
         self._weights = [self.model_host.genesis.copy() for _ in NAMES]
         self._stop = Event()
@@ -92,8 +94,9 @@ def close_the_books(policies: list[DeltaSetPolicy]) -> None:
     for one in policies:
         for other in policies:
             if one is not other:
-                asked = one.ask("")
-                other.take("", one.take("", other.answer("", asked)) or one.answer("", other.ask("")))
+                asked = one.ask(NOBODY)
+                push = one.take(NOBODY, other.answer(NOBODY, asked)) or one.answer(NOBODY, other.ask(NOBODY))
+                other.take(NOBODY, push)
     if any(policy.set.log.exclusions for policy in policies):
         raise Failed("a node's log was left out: it contradicted itself")
     if len({policy.set.log.digest() for policy in policies}) > 1:

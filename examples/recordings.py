@@ -9,12 +9,12 @@ The same code makes the same recording.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import p2pnode
-from p2pnode.config.options import TaskChoice
+from p2pnode.simulate import SIMULATED
 
 HERE = Path(__file__).parent
 
@@ -58,7 +58,7 @@ def make(name: str, path: Path, peers: int | None = None) -> None:
             said = int(20 * share)
             print(f"{share:4.0%} of the rounds, {seconds:.0f} virtual seconds", flush=True)
 
-    task = TaskChoice("digits", device="cpu", round_seconds=take.round_seconds)
+    task = replace(SIMULATED, round_seconds=take.round_seconds)
     plan = take.plan if peers is None else {**take.plan, "peers": peers}
     result = p2pnode.simulate(task=task, alone=0, progress=progress, **plan)
     result.view().record(path, take.moments, take.whole)

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import simulate
+    from .simulate import simulate
     from .tasks.optimizers import AdamW, Sgd
     from .tasks.task import Task
     from .watch.swarm import Swarm

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from ..similarity.annealing import Aim
 from ..similarity.communities import Dendrogram
 from ..wire.ids import PeerId
+from ..wire.run import Aim
 
 TARGET = 8
 MAX_CIRCLE = 16

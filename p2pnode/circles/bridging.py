@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..merging.deltaset.bridges import BridgeDraft
-from ..merging.deltaset.lineage import circle_lineage, is_split_off
 from ..merging.messages import Exchanged
 from ..merging.policy import Policy
 from ..runtime.calls import JobCalls
@@ -17,6 +16,8 @@ from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.types import Seconds
+from .founding import circle_lineage, is_split_off
+from .members import Members
 from .messages import Bridge
 from .trust import LEAST_MEMBERS
 
@@ -37,7 +38,13 @@ class Bridging:
     """One model's talk with circles it does not belong to. Only delta sets have circles to bridge."""
 
     def __init__(
-        self, services: Services, calls: JobCalls, policy: Policy, genesis: bytes, train_progress: TrainProgress
+        self,
+        services: Services,
+        calls: JobCalls,
+        policy: Policy,
+        genesis: bytes,
+        train_progress: TrainProgress,
+        members: Members,
     ) -> None:
         """`genesis` is the run's lineage, from which those of its circles follow."""
         self._services = services
@@ -45,6 +52,7 @@ class Bridging:
         self._bridges = None if policy.can.circles is None else policy.can.circles.bridges
         self._genesis = genesis
         self._train_progress = train_progress
+        self._members = members
         self._told: Told | None = None
         self._asked: dict[PeerId, int] = {}  # until which round each is left alone
         self._answering = False
@@ -56,18 +64,18 @@ class Bridging:
         """How many times as often as usual the run wants bridges."""
         return 0.0 if self._bridges is None else self._bridges.rate
 
-    def beyond(self, circle: str) -> list[PeerId]:
-        """Who is of another circle than `circle`; nobody where the policy has no bridges or the run wants none.
+    def beyond(self) -> list[PeerId]:
+        """Who is of another circle than this node; nobody where the policy has no bridges or the run wants none.
 
         Nor who is alone where it says it split off, or was asked lately: a liar is somewhere else each time.
         """
         if not self.often:
             return []
-        where = {peer.id: peer.announcement.circle for peer in self._services.table.learners(self._calls.run)}
-        sizes = Counter(where.values())
+        where = self._members.circles()
+        mine, sizes = self._members.circle.name, Counter(where.values())
         small = {name for name in sizes if is_split_off(name) and sizes[name] < LEAST_MEMBERS}
         rested = {peer for peer in where if self._train_progress.rounds >= self._asked.get(peer, 0)}
-        return [peer for peer, name in where.items() if name not in (circle, *small) and peer in rested]
+        return [peer for peer, name in where.items() if name not in (mine, *small) and peer in rested]
 
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""

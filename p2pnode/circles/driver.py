@@ -1,6 +1,6 @@
 """Changing circles: carries out what communities/circles.py advises. Only delta sets have circles.
 
-split   the first of a large circle signs who leaves with it (deltaset/lineage.py) and goes; those named hear its new
+split   the first of a large circle signs who leaves with it (founding.py) and goes; those named hear its new
         name, ask for that word, make the same beginning from their own entries, and follow
 join    members of a small circle go over to a larger one, the first of them with a union entry
 move    seldom, for a clear gain
@@ -12,27 +12,31 @@ Whatever fails before it leaves everything as it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from ..compression.weights import Floats
 from ..discovery.services import Services
-from ..jobs.train.checkpoints import Checkpoints
-from ..jobs.train.exchange import ExchangeLoop
 from ..merging.capabilities import FormsCircles
 from ..merging.deltaset.bridges import BridgeDraft
-from ..merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, encode_found
 from ..merging.deltaset.set import DeltaSet
 from ..merging.deltaset.snapshots import Unsuited
+from ..merging.snapshots.driver import Snapshots
 from ..merging.snapshots.outline import Snapshot
+from ..runtime.calls import JobCalls
+from ..similarity.communities import Dendrogram, grow
+from ..similarity.driver import PeerSimilarity
 from ..training.newcomer_probe import NewcomerProbe
 from ..training.progress import TrainProgress
 from ..training.trainer import Trainer
 from ..wire.errors import LocalProblem
 from ..wire.ids import PeerId, short
 from ..wire.run import GENESIS
-from .advice import Advice, Declared, joinable
-from .founding import FoundingRecords
+from .advice import Advice, Declared, advise, joinable
+from .bridging import Bridging
+from .founding import CircleFounding, FoundingRecords, circle_lineage, circle_name, encode_found
+from .members import Members
 from .splits import SplitWatcher
 from .transitions import elsewhere, follow_split, split_off, union_with
 from .trust import LEAST_MEMBERS, LONG, CircleTrust, founded_well, worth_a_look
@@ -56,37 +60,44 @@ class Going:
     most_loss: float | None = None  # in the first rounds there, where the weights are not our own
 
 
-async def tell_nobody(peers: list[PeerId]) -> None:
-    """While nobody is there to be told."""
+@dataclass(frozen=True)
+class CircleContext:
+    """What a circle driver works with."""
+
+    services: Services
+    calls: JobCalls
+    members: Members
+    policy: FormsCircles
+    genesis: bytes  # the run's lineage, from which those of its circles follow
+    train_progress: TrainProgress
+    trainer: Trainer
+    similarity: PeerSimilarity
+    snapshots: Snapshots
+    bridging: Bridging
+    begin_log: Callable[[], int]  # heavy: the number of a log not written to yet; LocalProblem when it cannot be noted
+    greet: Callable[[list[PeerId]], Awaitable[None]]  # let peers know at once where this node is now
 
 
 class CircleDriver:
     """One model's way through its run's circles."""
 
-    def __init__(
-        self,
-        services: Services,
-        exchange_loop: ExchangeLoop,
-        policy: FormsCircles,
-        genesis: bytes,
-        train_progress: TrainProgress,
-        trainer: Trainer,
-        saving: Checkpoints,
-    ) -> None:
-        self.own = exchange_loop.own
-        self.words = FoundingRecords(services, exchange_loop.calls, exchange_loop.own)
-        self.tell: Callable[[list[PeerId]], Awaitable[None]] = tell_nobody  # where this node is now
+    def __init__(self, context: CircleContext) -> None:
+        services, members = context.services, context.members
+        self.founding = FoundingRecords(services, context.calls, members.circle)
         self._services = services
-        self._exchange_loop = exchange_loop
-        self._policy = policy
-        self._genesis = genesis
-        self._train_progress = train_progress
-        self._trainer = trainer
-        self._checkpoints = saving
-        self._trust = CircleTrust(trainer, train_progress)
-        self._splits = SplitWatcher(services, exchange_loop, policy, train_progress, self.words)
+        self._context = context
+        self._members = members
+        self._circle = members.circle
+        self._policy = context.policy
+        self._genesis = context.genesis
+        self._train_progress = context.train_progress
+        self._similarity = context.similarity
+        self._trust = CircleTrust(context.trainer, context.train_progress)
+        self._splits = SplitWatcher(
+            services.identity.peer_id, members, context.policy, context.train_progress, self.founding
+        )
         self._going: Going | None = None
-        self._told: list[PeerId] = []
+        self._to_greet: list[PeerId] = []
         self._round = asyncio.Event()
         self._followed: tuple[CircleFounding, int] | None = None  # a split we are part of, and how often it was tried
 
@@ -100,9 +111,9 @@ class CircleDriver:
         while True:
             await self._round.wait()
             self._round.clear()
-            if self._told:
-                told, self._told = self._told, []
-                await self.tell(told)
+            if self._to_greet:
+                peers, self._to_greet = self._to_greet, []
+                await self._context.greet(peers)
             if self._going is None:
                 await self.once()
 
@@ -137,25 +148,31 @@ class CircleDriver:
     # ---- deciding ----
 
     async def _decide(self) -> None:
-        if not self._exchange_loop.likeness.fingerprint:
+        if not self._similarity.fingerprint:
             return
-        circles = self._circles(self.own.name or GENESIS)
-        advice = await self._exchange_loop.likeness.advise(circles, self._splits.rounds_here)
+        circles = self._circles(self._circle.name or GENESIS)
+        advice = await self._advise(circles, self._splits.rounds_here, lambda: self._similarity.tree)
         if advice.what == "split":
             await self._split(advice)
         elif advice.what == "join":
             circle = self._where_mates_went(circles) or _named(advice.circle)
-            await self._prepare(circle, advice.why, self._exchange_loop.members())
+            await self._prepare(circle, advice.why, self._members.in_circle())
         elif advice.what == "move":
             await self._prepare(_named(advice.circle), advice.why)
+
+    async def _advise(self, circles: Mapping[PeerId, str], rounds_here: int, tree: Callable[[], Dendrogram]) -> Advice:
+        """Advice on the circle to be in, computed in the background: with many circles it takes a while."""
+        declared = Declared(self._services.identity.peer_id, circles)
+        aim, rng = self._similarity.aim, random.Random(self._services.seams.rng.getrandbits(64))
+        return await self._services.seams.background(lambda: advise(declared, tree(), aim, rounds_here, rng))
 
     def _circles(self, mine: str) -> dict[PeerId, str]:
         """Which learner is where, by its own word: those of bad standing are nowhere, nor who just left our circle."""
         now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
         found = {self._services.identity.peer_id: mine}
-        for peer in self._services.table.present(self._exchange_loop.calls.run):
+        for peer in self._members.present():
             circle = peer.announcement.circle
-            left = circle == self.own.name and peer.id in self._splits.left
+            left = circle == self._circle.name and peer.id in self._splits.left
             if peer.announcement.fingerprint and not left and not reputation.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._trust.enterable(circle) else ""
         return worth_a_look(found, mine)
@@ -168,13 +185,13 @@ class CircleDriver:
 
     async def _leave(self, why: str) -> None:
         """It was wrong to come: enter another circle, like a newcomer."""
-        self._trust.useless(self.own.name, LONG)
-        advice = await self._exchange_loop.likeness.advise(self._circles(""), 0)
+        self._trust.useless(self._circle.name, LONG)
+        advice = await self._advise(self._circles(""), 0, lambda: self._similarity.tree)
         if advice.what == "enter" and await self._prepare(_named(advice.circle), f"left the last one: {why}"):
             self._followed = None
 
     async def _split(self, advice: Advice) -> None:
-        policy, group = self._policy, len(self._exchange_loop.members()) + 1
+        policy, group = self._policy, len(self._members.in_circle()) + 1
         try:
             found, deltas = await self._services.seams.background(
                 lambda: split_off(policy, self._services.identity, advice.members, group, self._genesis)
@@ -188,14 +205,14 @@ class CircleDriver:
     async def _prepare(self, name: str, why: str, joining: list[PeerId] | None = None) -> bool:
         """Take a snapshot of another circle, to go on from it; `joining` are those of our circle that go there too."""
         members = [peer for peer, circle in self._circles("").items() if _named(circle) == name and circle]
-        found = await self.words.ask(name, members) if name else None
+        found = await self.founding.ask(name, members) if name else None
         taken: list[DeltaSet] = []
         lineage = circle_lineage(self._genesis, name)
 
         def take(snapshot: Snapshot) -> None:
             taken.append(elsewhere(self._policy, lineage, snapshot))
 
-        alone, take_from = len(members) < LEAST_MEMBERS, self._exchange_loop.snapshots.take_from
+        alone, take_from = len(members) < LEAST_MEMBERS, self._context.snapshots.take_from
         known = not name or (found is not None and founded_well(found, self._policy.set.rules))
         if not known or not await take_from(members, name, take, on_its_word=alone):
             self._trust.useless(name)
@@ -224,11 +241,11 @@ class CircleDriver:
 
         Where there is a choice, by what its own data teach.
         """
-        likeness = self._exchange_loop.likeness
         for _ in range(ENTER_TRIES):
             circles = self._circles("")
             known = await look.fingerprint() if len({*circles.values()} - {""}) > 1 else b""
-            advice = await likeness.advise_newcomer(circles, known)
+            view = self._similarity.newcomer_view(circles, known)
+            advice = await self._advise(circles, 0, lambda view=view: grow(view))  # type: ignore[misc]
             if advice.what != "enter" or advice.circle == GENESIS:
                 return False
             if await self._prepare(advice.circle, advice.why):
@@ -247,7 +264,7 @@ class CircleDriver:
         """Between two rounds, when due: go on elsewhere. To be saved; then what to publish there first, if anything."""
         going, self._going = self._going, None
         assert going is not None
-        before = self._exchange_loop.members()
+        before = self._members.in_circle()
         try:
             incarnation, weights, union = await self._services.seams.compute(lambda: self._pack(going))
         except LocalProblem as problem:
@@ -255,20 +272,21 @@ class CircleDriver:
             return None
         # With no wait between: what this node answers is of the circle it says.
         self._policy.move(going.deltas, weights, incarnation)
-        self.own.name, self.own.found, self.own.since = going.name, going.found, self._train_progress.rounds
-        self._trainer.reset_optimizer()
-        self._exchange_loop.bridging.move()
-        self._exchange_loop.snapshots.offers.move()
+        circle, context = self._circle, self._context
+        circle.name, circle.found, circle.since = going.name, going.found, self._train_progress.rounds
+        context.trainer.reset_optimizer()
+        context.bridging.move()
+        context.snapshots.offers.move()
         self._splits.moved()
         self._followed = None
         self._trust.came(going.most_loss)
-        self._told = [*before, *(peer for peer in self._exchange_loop.members() if peer not in before)]
+        self._to_greet = [*before, *(peer for peer in self._members.in_circle() if peer not in before)]
         self._services.events.say("circle", f"in circle {going.name[:8] or GENESIS} now: {going.why}")
         return union
 
     def _pack(self, going: Going) -> tuple[int, Floats, BridgeDraft | None]:
         """Heavy. What is needed there: a log not written to yet, weights, a union. LocalProblem without a disk."""
-        incarnation = self._checkpoints.begin_log()
+        incarnation = self._context.begin_log()
         union = None if going.union is None else union_with(self._policy, going.deltas, *going.union)
         return incarnation, going.deltas.weights(), union
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from ..discovery.services import Services
-from ..jobs.train.exchange import ExchangeLoop
 from ..merging.capabilities import FormsCircles
-from ..merging.deltaset.lineage import CircleFounding, is_split_off, splits
 from ..training.progress import TrainProgress
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from .advice import REST_ROUNDS, SETTLE_ROUNDS
-from .founding import FoundingRecords
+from .founding import CircleFounding, FoundingRecords, is_split_off, splits
+from .members import Members
 from .trust import is_fair
 
 ASK_TRIES = 3  # rounds, for the word of a circle
@@ -25,20 +23,20 @@ class SplitWatcher:
 
     def __init__(
         self,
-        services: Services,
-        exchange_loop: ExchangeLoop,
+        me: PeerId,
+        members: Members,
         policy: FormsCircles,
         train_progress: TrainProgress,
-        words: FoundingRecords,
+        founding: FoundingRecords,
     ) -> None:
         self.mates: dict[PeerId, int] = {}  # in which round each was last seen in our circle
         self.left: set[str] = set()  # who split off lately, though it may not have said so yet
-        self._services = services
-        self._exchange_loop = exchange_loop
-        self._own = exchange_loop.own
+        self._me = me
+        self._members = members
+        self._circle = members.circle
         self._policy = policy
         self._train_progress = train_progress
-        self._words = words
+        self._founding = founding
         self._stayed = 0  # the round in which others last left
         self._asked: dict[str, int] = {}  # how often about each circle
         self._founders: dict[str, int] = {}  # the round in which each split a circle of ours, without us
@@ -47,7 +45,7 @@ class SplitWatcher:
     @property
     def rounds_here(self) -> int:
         """Since our circle last changed: we came, or others left."""
-        return self._train_progress.rounds - max(self._own.since, self._stayed)
+        return self._train_progress.rounds - max(self._circle.since, self._stayed)
 
     def moved(self) -> None:
         """Our circle is another now."""
@@ -60,9 +58,9 @@ class SplitWatcher:
 
     def _look(self) -> dict[str, PeerId]:
         """Circles that mates went to, to be asked about, and one in each."""
-        now, mine = self._train_progress.rounds, self._own.name
+        now, mine = self._train_progress.rounds, self._circle.name
         heard: dict[str, PeerId] = {}
-        for peer in self._services.table.present(self._exchange_loop.calls.run):
+        for peer in self._members.present():
             circle = peer.announcement.circle
             if circle == mine:
                 self.mates[peer.id] = now
@@ -75,12 +73,12 @@ class SplitWatcher:
 
     async def _hear(self, name: str, peer: PeerId) -> CircleFounding | None:
         """One of our circle is in another: did it split off, and are we part of that?"""
-        found = await self._words.ask(name, [peer])
+        found = await self._founding.ask(name, [peer])
         keep_newest(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES, MOST_HEARD)
         if found is None or not splits(found, self._policy.set.rules) or not is_fair(found, self.mates):
             return None
-        now, named = self._train_progress.rounds, self._services.identity.peer_id in found.members
-        lately = self._own.since > 0 and now - self._own.since < SETTLE_ROUNDS // 2
+        now, named = self._train_progress.rounds, self._me in found.members
+        lately = self._circle.since > 0 and now - self._circle.since < SETTLE_ROUNDS // 2
         again = now - self._founders.get(found.founder, -REST_ROUNDS) < REST_ROUNDS
         self._followed = [number for number in self._followed if now - number < REST_ROUNDS]
         if lately or again or (named and len(self._followed) >= MOST_FOLLOWED):

@@ -11,15 +11,14 @@ from dataclasses import replace
 from ..compression.residual import within
 from ..compression.weights import MAX_UNITS
 from ..merging.capabilities import FormsCircles
-from ..merging.deltaset.accumulate import weights_hash
 from ..merging.deltaset.bridges import BridgeDraft, union_delta
 from ..merging.deltaset.entry import UNION
-from ..merging.deltaset.lineage import CircleFounding, first_set, sign_found
-from ..merging.deltaset.set import DeltaSet
+from ..merging.deltaset.set import DeltaSet, weights_hash
 from ..merging.deltaset.snapshots import decode_place, take_over, units_of
 from ..merging.snapshots.outline import Snapshot
 from ..wire.ids import Identity, PeerId
 from ..wire.types import MAX_PLACE_BYTES
+from .founding import CircleFounding, first_set, sign_found
 
 MOST_UNITS = MAX_UNITS + MAX_UNITS // 4  # entries of several authors at once may lead a little beyond the bound
 OLD_ENOUGH = 0.5  # of the larger circle's steps per member, for a smaller one's weights to be worth uniting

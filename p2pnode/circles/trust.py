@@ -14,7 +14,6 @@ import torch
 
 from ..compression.weights import Floats
 from ..merging.deltaset.entry import SetRules
-from ..merging.deltaset.lineage import CircleFounding, is_split_off, of_this_model
 from ..merging.deltaset.snapshots import Unsuited
 from ..tasks.task import Samples
 from ..training.evaluation import spread
@@ -24,6 +23,7 @@ from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from ..wire.run import GENESIS
 from .advice import FEWEST, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
+from .founding import CircleFounding, is_split_off, of_this_model
 
 LEAST_MEMBERS = 2  # one alone can say anything
 NEARLY = 2  # by so many members views of one circle differ

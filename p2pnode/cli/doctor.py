@@ -23,11 +23,11 @@ from typing import Literal
 
 import msgspec
 
-from ..config.options import Config
+from ..config.options import Options
 from ..discovery.swarm_time import FAR_OFF
 from ..network.base import Payload
 from ..network.libp2p.daemon import HIVEMIND, find_p2pd
-from ..network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from ..network.libp2p.ports import PortLease
 from ..node.control import ask
 from ..node.entrance import load_saved
@@ -119,44 +119,44 @@ def check_hivemind() -> Finding:
     return Finding("hivemind", "ok", version)
 
 
-def running_node(config: Config) -> NodeStatus | None:
+def running_node(options: Options) -> NodeStatus | None:
     """The node that runs on the data directory now, if one answers."""
     try:
-        return ask(config.data_dir, ControlRequest("status"), timeout=2.0).status
+        return ask(options.data_dir, ControlRequest("status"), timeout=2.0).status
     except LocalProblem:
         return None
 
 
-def check_port(config: Config, running: NodeStatus | None) -> Finding:
+def check_port(options: Options, running: NodeStatus | None) -> Finding:
     """Whether the ports asked for are free; a node of our own that has them is fine."""
-    if config.network.no_listen:
+    if options.network.no_listen:
         return Finding("port", "ok", "none needed: --no-listen")
-    listen = config.network.listen or ("/ip4/0.0.0.0/tcp/0",)
+    listen = options.network.listen or ("/ip4/0.0.0.0/tcp/0",)
     try:
         PortLease(listen).release()
     except LocalProblem as problem:
         if running is not None:
-            return Finding("port", "ok", f"taken by the node {running.name!a} that runs on {config.data_dir}")
+            return Finding("port", "ok", f"taken by the node {running.name!a} that runs on {options.data_dir}")
         what, _, remedy = str(problem).partition("; ")
         return Finding("port", "problem", what, remedy or "give another with --listen")
-    given = ", ".join(config.network.listen)
+    given = ", ".join(options.network.listen)
     return Finding("port", "ok", f"{given} can be used" if given else "any free one will be used")
 
 
-def check_disk(config: Config, running: NodeStatus | None) -> Finding:
+def check_disk(options: Options, running: NodeStatus | None) -> Finding:
     """The data directory as the node would use it; nothing is created that stays."""
-    place = _nearest_existing(config.data_dir)
+    place = _nearest_existing(options.data_dir)
     try:
         with tempfile.TemporaryFile(dir=place):
             free = shutil.disk_usage(place).free
     except OSError as error:
         words = f"{place} cannot be written ({error.strerror})"
         return Finding("disk", "problem", words, "mend its rights, or choose another --data-dir")
-    damage = _identity_damage(config.data_dir / IDENTITY_FILE)
+    damage = _identity_damage(options.data_dir / IDENTITY_FILE)
     if damage:
         return Finding("disk", "problem", damage, "restore it from a copy, or move it away for a new identity")
     used = f"; the node {running.name!a} runs on it" if running is not None else ""
-    words = f"{free / 1e9:.1f} GB free for {config.data_dir}{used}"
+    words = f"{free / 1e9:.1f} GB free for {options.data_dir}{used}"
     if free < LITTLE_BYTES:
         verdict: CheckLevel = "problem" if free < TOO_LITTLE_BYTES else "warning"
         return Finding("disk", verdict, words, "make room, or choose another --data-dir")
@@ -195,11 +195,11 @@ CONTACT_LIMIT = 10.0
 MARKS = {"ok": "32", "warning": "33", "problem": "31"}
 
 
-def examine_and_print(config: Config, as_json: bool) -> int:
+def examine_and_print(options: Options, as_json: bool) -> int:
     """Examine, print, and return the exit code: 1 when there is a problem."""
     logging.getLogger().addHandler(logging.NullHandler())  # what libraries log is no finding
     logging.captureWarnings(True)
-    findings = run_loop(_interruptible(config))
+    findings = run_loop(_interruptible(options))
     if findings is None:
         return INTERRUPTED
     healthy = all(finding.verdict != "problem" for finding in findings)
@@ -225,9 +225,9 @@ def _coloured(verdict: str) -> str:
     return f"\x1b[{MARKS[verdict]}m{padded}\x1b[0m" if coloured else padded
 
 
-async def _interruptible(config: Config) -> list[Finding] | None:
+async def _interruptible(options: Options) -> list[Finding] | None:
     """The findings, or None after Ctrl-C, which leaves no daemon behind."""
-    work = asyncio.create_task(examine(config))
+    work = asyncio.create_task(examine(options))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, work.cancel)
     try:
@@ -236,22 +236,22 @@ async def _interruptible(config: Config) -> list[Finding] | None:
         return None
 
 
-async def examine(config: Config) -> list[Finding]:
+async def examine(options: Options) -> list[Finding]:
     """All findings, in the order people read them."""
-    running = await asyncio.to_thread(running_node, config)
-    torch, network = await asyncio.gather(check_torch(), check_network(config))
-    machine = [check_python(), torch, check_hivemind(), network[0], check_port(config, running)]
-    return [*machine, check_disk(config, running), *network[1:]]
+    running = await asyncio.to_thread(running_node, options)
+    torch, network = await asyncio.gather(check_torch(), check_network(options))
+    machine = [check_python(), torch, check_hivemind(), network[0], check_port(options, running)]
+    return [*machine, check_disk(options, running), *network[1:]]
 
 
-async def check_network(config: Config) -> list[Finding]:
+async def check_network(options: Options) -> list[Finding]:
     """Daemon, clock, reachability and each bootstrap, with a daemon of a throw-away identity."""
     begun = time.monotonic()
     try:
-        async with _throwaway_network(config) as network:
+        async with _throwaway_network(options) as network:
             started = Finding("daemon", "ok", f"p2pd and hivemind come up in {time.monotonic() - begun:.1f} s")
-            reachable = _reachability(config, await network.addresses())
-            visits = await asyncio.gather(*(_visit(network, address) for address in _bootstrap(config)))
+            reachable = _reachability(options, await network.addresses())
+            visits = await asyncio.gather(*(_visit(network, address) for address in _bootstrap(options)))
     except TimeoutError:
         return _without_daemon(f"p2pd does not start within {START_LIMIT:.0f} s", "is the machine overloaded?")
     except LocalProblem as problem:
@@ -271,20 +271,20 @@ def _without_daemon(what: str, remedy: str) -> list[Finding]:
 
 
 @contextlib.asynccontextmanager
-async def _throwaway_network(config: Config) -> AsyncIterator[HivemindNetwork]:
+async def _throwaway_network(options: Options) -> AsyncIterator[HivemindNetwork]:
     """A started network that listens where the node would, on any free port. Nothing of it stays."""
     identity = Identity(secrets.token_bytes(32))
     with tempfile.TemporaryDirectory(prefix="p2pnode-doctor-") as scratch:
         key_file = Path(scratch, "identity.key")
         write_whole(key_file, identity.to_key_file())
-        options = NetworkOptions(
+        daemon = HivemindOptions(
             data_dir=Path(scratch),
             key_file=key_file,
-            listen=tuple(_any_port(text) for text in config.network.listen) or ("/ip4/0.0.0.0/tcp/0",),
-            no_listen=config.network.no_listen,
-            reachability=config.network.reachability,
+            listen=tuple(_any_port(text) for text in options.network.listen) or ("/ip4/0.0.0.0/tcp/0",),
+            no_listen=options.network.no_listen,
+            reachability=options.network.reachability,
         )
-        network = HivemindNetwork(identity, options)
+        network = HivemindNetwork(identity, daemon)
         try:
             async with asyncio.timeout(START_LIMIT):
                 await network.start(_Nobody())
@@ -311,12 +311,12 @@ class _Nobody:
         pass
 
 
-def _bootstrap(config: Config) -> tuple[Address, ...]:
+def _bootstrap(options: Options) -> tuple[Address, ...]:
     """The addresses given, else those the saved run was joined through."""
-    if config.run.bootstrap:
-        return config.run.bootstrap
+    if options.run.bootstrap:
+        return options.run.bootstrap
     with contextlib.suppress(LocalProblem, UsageError):
-        saved = load_saved(DiskStorage(config.data_dir))
+        saved = load_saved(DiskStorage(options.data_dir))
         return tuple(parse_address(text) for text in saved.bootstrap) if saved is not None else ()
     return ()
 
@@ -356,9 +356,9 @@ def _clock(visits: list[_Visit]) -> Finding:
     return Finding("clock", "warning", f"{words}; the node allows for it", "set the clock: timedatectl set-ntp true")
 
 
-def _reachability(config: Config, addresses: tuple[str, ...]) -> Finding:
+def _reachability(options: Options, addresses: tuple[str, ...]) -> Finding:
     """What we would announce, and what that means for others."""
-    chosen = config.network
+    chosen = options.network
     if chosen.announce:
         return Finding("reachability", "ok", f"announces {', '.join(chosen.announce)} as told; not tried from outside")
     if chosen.no_listen:

@@ -1,16 +1,15 @@
-"""Command-line flags made from the settings, so that a setting is declared once (in p2pnode.settings)."""
+"""Command-line flags made from the settings, so that a setting is declared once (in config/settings.py)."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..config.options import GuestSettings, LearningSettings, Setting
-from ..config.resolve import SETTINGS
+from ..config.settings import SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
@@ -18,23 +17,36 @@ PLACE = ("data-dir", "config")  # all that a command about a running node needs 
 WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "listen", "config")
 SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
 
-GUEST = tuple(field.name.replace("_", "-") for field in fields(GuestSettings))
+LIMITS = keys_of("limits")
+
+SIM: Mapping[str, Setting] = {
+    **SIM_SETTINGS,
+    **{
+        key: SETTINGS[key]
+        for key in ("task", "task-option", "data", "policy", "set", "aim", "round-seconds", "reserve")
+    },
+    "split": replace(
+        SETTINGS["split"], help="Deal out the data as iid (the default), parts, dirichlet:0.3 or labels:2."
+    ),
+    "share-data": replace(SETTINGS["share-data"], help="Samples may travel between nodes."),
+}
 
 _CONFIG = Setting(
-    "config", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
+    "config", "", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
 )
 _PANELS = {
-    "learning": tuple(field.name.replace("_", "-") for field in fields(LearningSettings)),
-    "being a good guest": GUEST,
-    "network": ("listen", "announce", "no-listen", "reachability"),
-    "output": ("log-format", "quiet", "dashboard", "tensorboard"),
+    "training": keys_of("train"),
+    "limits": LIMITS,
+    "network": keys_of("network"),
+    "output": keys_of("output"),
 }
 
 
-def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
+def takes(keys: Iterable[str], texts: Iterable[str] = (), table: Mapping[str, Setting] = SETTINGS) -> Callable[[F], F]:
     """Give a command `f(ctx, flags, …)` one flag per key in place of `flags`, which it gets as a dict of those given.
 
-    Flags before the subcommand count too; those after it win. Those of `texts` take any text, switches too.
+    Flags before the subcommand count too; those after it win. Those of `texts` take any text, switches too. `table`
+    says how each key is written.
     """
 
     def decorate(command: F) -> F:
@@ -47,7 +59,7 @@ def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
             return command(ctx, ctx.obj, **{name: values[name] for name in own})
 
         signature = inspect.signature(command, eval_str=True)
-        parameters = [signature.parameters["ctx"], *(_parameter(key, key in texts) for key in options.values())]
+        parameters = [signature.parameters["ctx"], *(_parameter(key, key in texts, table) for key in options.values())]
         parameters += [signature.parameters[name] for name in own]
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -58,16 +70,16 @@ def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
     return decorate
 
 
-def _parameter(key: str, text: bool) -> inspect.Parameter:
-    item = _CONFIG if key == "config" else SETTINGS[key]
-    if text and item.switch:
-        item = replace(item, switch=False, metavar="on|off")
-    kind: Any = bool if item.switch else list[str] if item.many else str
+def _parameter(key: str, text: bool, table: Mapping[str, Setting]) -> inspect.Parameter:
+    item = _CONFIG if key == "config" else table[key]
+    switch = item.switch and not text
+    kind: Any = bool if switch else list[str] if item.many else str
+    metavar = " " if switch else "on|off" if item.switch else item.metavar or "|".join(item.choices)
     option = typer.Option(
         f"--{key}",
         *item.aliases,
         help=item.help,
-        metavar=" " if item.switch else item.metavar or "|".join(item.choices),
+        metavar=metavar,
         rich_help_panel=next((f"Options: {panel}" for panel, keys in _PANELS.items() if key in keys), None),
         autocompletion=_completion(item.choices) if item.choices else None,
         show_default=False,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.options import PREFIX
 from ..config.resolve import Resolved, Source, from_environment, from_flags, from_toml, resolve
+from ..config.settings import PREFIX
 from ..wire.errors import UsageError
 
 CONFIG_FILE = "config.toml"
@@ -27,7 +27,7 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], program: str =
     if named:
         return _placed(resolve([*strong, read_toml(Path(str(named)).expanduser())], default))
     first = _placed(resolve(strong, default))
-    file = first.config.data_dir / CONFIG_FILE
+    file = first.options.data_dir / CONFIG_FILE
     if not _is_file(file):
         return first
     source = read_toml(file)
@@ -51,12 +51,18 @@ def read_toml(path: Path) -> Source:
 
 
 def _placed(resolved: Resolved) -> Resolved:
-    """With the data directory as an absolute path."""
+    """The same with absolute paths for the data directory and the task's data."""
+    options = resolved.options
+    data = None if options.train.data is None else _absolute(options.train.data)
+    train = replace(options.train, data=data)
+    return replace(resolved, options=replace(options, data_dir=_absolute(options.data_dir), train=train))
+
+
+def _absolute(path: Path) -> Path:
     try:
-        data_dir = resolved.config.data_dir.expanduser().absolute()
+        return path.expanduser().absolute()
     except RuntimeError:
-        raise UsageError(f"{resolved.config.data_dir}: no such user's home; write the data directory in full") from None
-    return replace(resolved, config=replace(resolved.config, data_dir=data_dir))
+        raise UsageError(f"{path}: there is no such user's home; write the path in full") from None
 
 
 def _is_file(path: Path) -> bool:

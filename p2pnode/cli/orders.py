@@ -1,4 +1,4 @@
-"""`export`, `revert`, `pause`, `resume`, `limits`: orders to the running node; weights also from what a node saved."""
+"""Orders to the running node: `export`, `revert`, `pause`, `resume`, `limits`. `export` also works without one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ..config.options import NO_LIMITS, Config
+from ..config.options import NO_LIMITS, Options
 from ..config.resolve import changed
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.entrance import last_run
@@ -16,13 +16,13 @@ from ..wire.errors import LocalProblem
 from ..wire.run import TrainPlan
 
 
-def export_weights(config: Config, file: str, ema: bool) -> None:
-    """Write FILE whole or not at all, and say what was written."""
+def export_weights(options: Options, file: str, ema: bool) -> None:
+    """Write the weights to a file, whole or not at all, and print what was written."""
     target = Path(file).expanduser().absolute()
     try:
-        print(ask(config.data_dir, ControlRequest("export", file=str(target), ema=ema), WORK_LIMIT).said)
+        print(ask(options.data_dir, ControlRequest("export", file=str(target), ema=ema), WORK_LIMIT).said)
     except NotRunning:
-        print(_export_saved(config, target, ema))
+        print(_export_saved(options, target, ema))
 
 
 def revert_peer(data_dir: Path, peer: str) -> None:
@@ -33,32 +33,31 @@ def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:
     print(ask(data_dir, ControlRequest(do)).said)
 
 
-def change_limits(data_dir: Path, words: dict[str, str]) -> None:
-    """Tell the running node, and say what holds now; UsageError before it is asked what cannot be."""
-    changed(NO_LIMITS, words)
-    print(ask(data_dir, ControlRequest("limits", limits=dict(words))).said)
+def change_limits(data_dir: Path, written: dict[str, str]) -> None:
+    """Change limits of the running node and print those in force; UsageError when one is wrong."""
+    changed(NO_LIMITS, written)  # before the node is asked
+    print(ask(data_dir, ControlRequest("limits", limits=dict(written))).said)
 
 
-def _export_saved(config: Config, target: Path, ema: bool) -> str:
+def _export_saved(options: Options, target: Path, ema: bool) -> str:
     from ..jobs.train.exchange import MODEL
     from ..jobs.train.export import as_safetensors, exported, write_export
-    from ..jobs.train.plan import follow_plan, open_model_host
+    from ..jobs.train.plan import follow_plan
     from ..jobs.train.prepare import fresh_policy
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
-    from .start import task_choice
 
-    plan, run = _saved_plan(config.data_dir)
-    model_host = follow_plan(plan, replace(task_choice(config.learning), device="cpu"), open_model_host)
-    data_dir = open_data_dir(config.data_dir)
+    plan, run = _saved_plan(options.data_dir)
+    model_host = follow_plan(plan, replace(options.train, device="cpu"))
+    data_dir = open_data_dir(options.data_dir)
     try:
         policy = fresh_policy(plan, model_host, data_dir.identity())
         saved = CheckpointStore(data_dir.storage, f"runs/{run}/{MODEL}").load()
         if saved is None:
-            raise LocalProblem(f"nothing that was learned is saved in {config.data_dir}; run the node first")
+            raise LocalProblem(f"nothing that was learned is saved in {options.data_dir}; run the node first")
         policy.restore(*saved)
     except ValueError as error:
-        raise LocalProblem(f"what is saved in {config.data_dir} cannot be used: {error}") from None
+        raise LocalProblem(f"what is saved in {options.data_dir} cannot be used: {error}") from None
     finally:
         data_dir.close()
     data = as_safetensors(model_host.layout, exported(policy, ema), {"task": plan.task})
@@ -67,7 +66,7 @@ def _export_saved(config: Config, target: Path, ema: bool) -> str:
 
 
 def _saved_plan(data_dir: Path) -> tuple[TrainPlan, str]:
-    """What the run saved in a data directory learns, and its id."""
+    """The plan and the id of the run saved in a data directory; LocalProblem when there is none that trains."""
     access, manifest = last_run(DiskStorage(data_dir))
     plan = None if manifest is None else manifest.plan
     if access is None or plan is None:

@@ -1,4 +1,4 @@
-"""From a Config to a running node: data directory, identity, network, node, control socket, view; and back down."""
+"""From Options to a running node: data directory, identity, network, node, control socket, view; and back down."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from ..config.names import friendly_name, run_name
-from ..config.options import Config, LearningSettings, TaskChoice
+from ..config.options import Options
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
-from ..network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from ..network.libp2p.orphans import sweep_orphan
 from ..network.libp2p.ports import PortLease
 from ..node.control import ControlServer, socket_path
-from ..node.entrance import DataPart, load_manifest, load_saved
-from ..node.node import Node, NodeSettings
+from ..node.entrance import load_manifest, load_saved
+from ..node.node import Node
 from ..runtime.seams import real_world
 from ..storage.datadir import DataDir, open_data_dir
 from ..watch.show import shown
 from ..watch.tensorboard import check_installed, logged
 from ..wire.addresses import host_and_port, parse_address
 from ..wire.errors import LocalProblem, P2pnodeError, UsageError
-from ..wire.ids import Identity
 from ..wire.run import RunAccess
 from .ending import Ending, end_process, run_loop
 from .load import load
@@ -39,10 +38,10 @@ LOOK_EVERY = 2.0  # seconds
 RUN_ALONE = "--run alone does not say where its nodes are; paste the whole invite, with its --bootstrap"
 
 
-def run_and_exit(config: Config, role: str = "node") -> NoReturn:
+def run_and_exit(options: Options) -> NoReturn:
     """Run a node and end the process: with 0 when it left, else with one line on stderr."""
     try:
-        code, why = run_node(config, role), ""
+        code, why = run_node(options), ""
     except (UsageError, LocalProblem) as error:
         code, why = error.exit_code, str(error)
     end_process(code, why)
@@ -54,43 +53,42 @@ def watch_and_exit(flags: Mapping[str, object], address: str) -> NoReturn:
         told = {**flags, "bootstrap": [address], "data-dir": place}
         try:
             parse_address(address)
-            code, why = run_node(load(told, os.environ).config, role="observer"), ""
+            code, why = run_node(replace(load(told, os.environ).options, role="observer")), ""
         except (UsageError, LocalProblem) as error:
             code, why = error.exit_code, str(error)
     end_process(code, why)
 
 
-def run_node(config: Config, role: str = "node") -> int:
+def run_node(options: Options) -> int:
     """Run a node until it leaves; returns the exit code. UsageError or LocalProblem when it cannot run."""
-    _check_fresh_start(config, role)
-    if config.output.tensorboard is not None:
+    _check_fresh_start(options)
+    if options.output.tensorboard is not None:
         check_installed()
-    data_dir = open_data_dir(config.data_dir)
+    data_dir = open_data_dir(options.data_dir)
     try:
-        if role != "bootstrap":
-            _check_against_saved(config, data_dir)
-        return run_loop(_run(config, role, data_dir))
+        if options.role != "bootstrap":
+            _check_against_saved(options, data_dir)
+        return run_loop(_run(options, data_dir))
     except BaseExceptionGroup as group:
         raise _first_of_ours(group) from None
     finally:
         data_dir.close()
 
 
-async def _run(config: Config, role: str, data_dir: DataDir) -> int:
+async def _run(options: Options, data_dir: DataDir) -> int:
     identity = data_dir.identity()
     seams = real_world(data_dir.storage)
-    network = HivemindNetwork(identity, _network_options(config, role, data_dir))
-    settings = _node_settings(config, role, identity)
-    node = Node(settings, seams, network, identity)
-    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: settings.leave_timeout * bool(node.shards_only_here))
+    network = HivemindNetwork(identity, _daemon_options(options, data_dir))
+    node = Node(options, seams, network, identity)
+    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.train.leave_timeout * bool(node.shards_only_here))
     try:
         async with (
             _controlled(node, data_dir),
-            shown(node, config.output, sys.stdout),
+            shown(node, options.output, sys.stdout),
             _port_kept(node, data_dir),
-            _page(node, config.output.dashboard),
-            logged(node, config.output.tensorboard),
-            _looking_around(node, role),
+            _page(node, options.output.dashboard),
+            logged(node, options.output.tensorboard),
+            _looking_around(node),
         ):
             await node.run()
     finally:
@@ -99,7 +97,7 @@ async def _run(config: Config, role: str, data_dir: DataDir) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _looking_around(node: Node, role: str) -> AsyncIterator[None]:
+async def _looking_around(node: Node) -> AsyncIterator[None]:
     """An observer asks peers how they are doing all the time: it is there for nothing else."""
 
     async def keep() -> None:
@@ -107,7 +105,7 @@ async def _looking_around(node: Node, role: str) -> AsyncIterator[None]:
             await node.look_around()
             await asyncio.sleep(LOOK_EVERY)
 
-    looking = asyncio.create_task(keep()) if role == "observer" else None
+    looking = asyncio.create_task(keep()) if node.role == "observer" else None
     try:
         yield
     finally:
@@ -128,58 +126,11 @@ async def _page(node: Node, place: tuple[str, int] | None) -> AsyncIterator[None
         yield
 
 
-def _node_settings(config: Config, role: str, identity: Identity) -> NodeSettings:
-    name = config.name or friendly_name(identity.peer_id)
-    learning = LearningSettings(meet_only=True) if role == "observer" else config.learning
-    return NodeSettings(
-        name=name,
-        role=role,
-        bootstrap=config.run.bootstrap,
-        access=config.run.run,
-        found=config.run.found,
-        private=config.run.private,
-        run_name=run_name(name),
-        join_timeout=config.run.join_timeout,
-        task=None if learning.meet_only else task_choice(learning),
-        share=_share(learning),
-        share_data=learning.share_data,
-        reserve=learning.reserve,
-        visits=not learning.no_visits,
-        until=learning.until,
-        max_disk=learning.max_disk,
-        leave_timeout=learning.leave_timeout,
-        meet_only=learning.meet_only,
-        guest=config.guest,
-    )
-
-
-def task_choice(learning: LearningSettings) -> TaskChoice:
-    """What was said, over the defaults."""
-    said: dict[str, Any] = {
-        "spec": learning.task,
-        "options": dict(learning.task_option),
-        "source": None if learning.data is None else str(learning.data.expanduser().absolute()),
-        "policy": learning.policy,
-        "settings": dict(learning.set),
-        "aim": learning.aim,
-        "round_seconds": learning.round_seconds,
-    }
-    given = {name: value for name, value in said.items() if value}
-    return TaskChoice(device=learning.device, given=frozenset(given), **given)
-
-
-def _share(learning: LearningSettings) -> DataPart | None:
-    if learning.split is None or learning.part is None:
-        return None
-    part, parts = learning.part
-    return DataPart(learning.split, part - 1, parts)
-
-
-def _network_options(config: Config, role: str, data_dir: DataDir) -> NetworkOptions:
-    chosen = config.network
+def _daemon_options(options: Options, data_dir: DataDir) -> HivemindOptions:
+    chosen = options.network
     saved = load_saved(data_dir.storage)
-    given = tuple(address.text for address in config.run.bootstrap)
-    return NetworkOptions(
+    given = tuple(address.text for address in options.run.bootstrap)
+    return HivemindOptions(
         data_dir=data_dir.path,
         key_file=data_dir.key_file,
         listen=chosen.listen or (_same_place_as_before(data_dir),),
@@ -187,17 +138,17 @@ def _network_options(config: Config, role: str, data_dir: DataDir) -> NetworkOpt
         bootstrap=given or (saved.bootstrap if saved is not None else ()),
         no_listen=chosen.no_listen,
         reachability=chosen.reachability,
-        relay_service=role == "bootstrap" or chosen.reachability == "public",
+        relay_service=options.role == "bootstrap" or chosen.reachability == "public",
     )
 
 
-def _check_against_saved(config: Config, data_dir: DataDir) -> None:
+def _check_against_saved(options: Options, data_dir: DataDir) -> None:
     """What is asked for and what the data directory remembers must go together."""
-    wanted = config.run
+    wanted = options.run
     saved = load_saved(data_dir.storage)
     if wanted.private and not wanted.found and saved is not None and not RunAccess.parse(saved.access).private:
         raise UsageError(f"the run saved in {data_dir.path} is not private; add --found to found a private one")
-    if wanted.run is None or wanted.bootstrap or load_manifest(data_dir.storage, wanted.run) is not None:
+    if wanted.access is None or wanted.bootstrap or load_manifest(data_dir.storage, wanted.access) is not None:
         return
     if not PeerBook(data_dir.storage, BOOK_FILE).addresses():
         raise UsageError(RUN_ALONE)
@@ -209,13 +160,13 @@ def _same_place_as_before(data_dir: DataDir) -> str:
     return before if _port_problem((before,)) is None else ANY_PORT.format(port=0)
 
 
-def _check_fresh_start(config: Config, role: str) -> None:
+def _check_fresh_start(options: Options) -> None:
     """What can be said before anything is written. (An old data directory may own the daemon that has the port.)"""
-    if config.data_dir.exists():
+    if options.data_dir.exists():
         return
-    if config.run.run is not None and not config.run.bootstrap and role != "bootstrap":
+    if options.run.access is not None and not options.run.bootstrap and options.role != "bootstrap":
         raise UsageError(RUN_ALONE)
-    problem = None if config.network.no_listen else _port_problem(config.network.listen)
+    problem = None if options.network.no_listen else _port_problem(options.network.listen)
     if problem is not None:
         raise problem
 

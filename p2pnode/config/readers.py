@@ -8,29 +8,24 @@ import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from ..runtime.limits import Schedule, parse_schedule
 from ..wire.addresses import Address, Reachability, host_and_port, parse_address, parse_listen
 from ..wire.errors import UsageError
 from ..wire.messages import MAX_NAME_CHARS
 from ..wire.run import MAX_PAIRS, Aim, RunAccess
+from .options import Device, LogFormat
+from .schedule import Schedule, parse_schedule
+from .split import Split, SplitPart, parse_part, parse_split
 from .until import Until, parse_until
 
-LogFormat = Literal["auto", "rich", "plain", "json"]
-Device = Literal["auto", "cpu", "cuda", "mps"]
 LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "rich", "plain", "json")
 REACHABILITY: tuple[Reachability, ...] = ("auto", "public", "private")
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda", "mps")
 AIMS: tuple[Aim, ...] = ("shared", "own")
 MAX_LIST = 64
 MAX_WORD = 120  # of a task, a policy and the keys and values of their settings
-LEAST_RATE = 32_000  # bytes a second: twice what a stream must have, or it is given up (network.base)
-MOST_RATE = 1e12
-LEAST_CPU = 0.01
-MAX_SECONDS = 365 * 24 * 3600.0
 
-_SIZES = {f"{letter}{b}": 1000**power for power, letter in enumerate(("", "k", "m", "g", "t")) for b in ("", "b")}
 _BETWEEN_PAIRS = re.compile(r"(?<=[^=,\s])[,\s]+(?=[\w-]+\s*=)")
 _YES = ("1", "true", "yes", "on")
 _NO = ("0", "false", "no", "off")
@@ -49,9 +44,9 @@ def read_name(raw: object) -> str:
 
 
 def read_path(raw: object) -> Path:
-    text = _text(raw).strip()
+    text = str(raw) if isinstance(raw, Path) else _text(raw).strip()
     if not text or "\0" in text:
-        raise UsageError("a directory's path is needed")
+        raise UsageError("a path is needed")
     return Path(text)
 
 
@@ -84,19 +79,6 @@ def read_dashboard(raw: object) -> tuple[str, int]:
     return host, int(port)
 
 
-def read_seconds(raw: object) -> float:
-    """A time to wait: seconds, above zero and finite."""
-    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-        raise UsageError(f"seconds are needed, not {_kind(raw)}; for example 30")
-    try:
-        seconds = float(raw)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{str(raw)[:40]!r} is not a number of seconds; for example 30") from None
-    if not math.isfinite(seconds) or not 0 < seconds <= MAX_SECONDS:
-        raise UsageError(f"{str(raw)[:40]} is not a number of seconds above zero; for example 30")
-    return seconds
-
-
 def read_switch(raw: object) -> bool:
     if isinstance(raw, bool):
         return raw
@@ -116,8 +98,8 @@ def read_word(raw: object) -> str:
     return word
 
 
-def read_options(raw: object) -> tuple[tuple[str, str], ...]:
-    """KEY=VALUE pairs, each key once, the last one given; dashes count as underscores. A TOML table will do too."""
+def read_pairs(raw: object) -> dict[str, str]:
+    """KEY=VALUE pairs, or a TOML table. Dashes in keys count as underscores; of equal keys the last one counts."""
     table = [f"{key}={value}" for key, value in raw.items()] if isinstance(raw, dict) else None
     found: dict[str, str] = {}
     for pair in _list(raw, _pairs) if table is None else table:
@@ -127,7 +109,7 @@ def read_options(raw: object) -> tuple[tuple[str, str], ...]:
         found[key.replace("-", "_")] = value
     if len(found) > MAX_PAIRS:
         raise UsageError(f"{len(found)} settings are too many; a run takes {MAX_PAIRS}")
-    return tuple(found.items())
+    return found
 
 
 def _pairs(text: str) -> list[str]:
@@ -136,9 +118,9 @@ def _pairs(text: str) -> list[str]:
     return _BETWEEN_PAIRS.split(pairs) if pairs else []
 
 
-def read_numbers(raw: object) -> tuple[tuple[str, float], ...]:
+def read_settings(raw: object) -> dict[str, float]:
     """KEY=VALUE pairs whose values are finite numbers."""
-    return tuple((key, _number(key, value)) for key, value in read_options(raw))
+    return {key: _number(key, value) for key, value in read_pairs(raw).items()}
 
 
 def _number(key: str, value: str) -> float:
@@ -147,73 +129,20 @@ def _number(key: str, value: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"{key[:60]} must be a number, not {value[:40]!r}")
+        raise UsageError(f"{key[:60]} must be a number, not {value[:40]!r}; for example density=0.01")
     return number
 
 
-def read_split(raw: object) -> str:
-    """How an experiment deals out the data."""
-    from ..shards.split import parse_split  # numpy: only where it is wanted
-
-    return str(parse_split(_text(raw)))
+def read_split(raw: object) -> Split:
+    return raw if isinstance(raw, Split) else parse_split(_text(raw))
 
 
-def read_part(raw: object) -> tuple[int, int]:
-    """`I/N`: the I-th of N parts, counted from 1."""
-    part, slash, parts = _text(raw).strip().partition("/")
-    if not slash or not part.isdecimal() or not parts.isdecimal() or not 1 <= int(part) <= int(parts) <= 100_000:
-        raise UsageError(f"{_text(raw)[:40]!r} is not a part; 2/4 is the second of four")
-    return int(part), int(parts)
+def read_part(raw: object) -> SplitPart:
+    return parse_part(_text(raw))
 
 
 def read_until(raw: object) -> Until:
     return parse_until(_text(raw))
-
-
-def read_bytes(raw: object) -> int:
-    """An amount of disk: a number of bytes, or with kB, MB, GB, TB."""
-    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(raw)
-    amount = _amount(text.strip().lower())
-    if not 1 <= amount <= 1e18:
-        raise UsageError(f"{text[:40]!r} is not an amount of disk; for example 500MB or 20GB")
-    return int(amount)
-
-
-def _amount(text: str) -> float:
-    """Bytes, with a unit or without; not a number when it is none."""
-    number = text.rstrip("bkmgt ")
-    try:
-        factor: float = _SIZES.get(text.removeprefix(number).strip(), math.nan)
-        return float(number) * factor
-    except ValueError:
-        return math.nan
-
-
-def read_rate(raw: object) -> float:
-    """Bytes a second, or with k, M, G; at least what a stream needs to be worth its while."""
-    text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(raw)
-    rate = _amount(text.strip().lower().removesuffix("/s"))
-    if not rate <= MOST_RATE:
-        raise UsageError(f"{text[:40]!r} is not a number of bytes a second; for example 500k or 2M")
-    if rate < LEAST_RATE:
-        raise UsageError(
-            f"{text[:40]!r} is too little to take part; give at least {LEAST_RATE // 1000}k bytes a second"
-        )
-    return rate
-
-
-def read_cpu(raw: object) -> float:
-    """A share of the machine: `50%`, or 0.5."""
-    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-        raise UsageError(f"a share of the machine is needed, not {_kind(raw)}; for example 50%")
-    text = str(raw).strip()
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = math.nan
-    if not LEAST_CPU <= share <= 1:
-        raise UsageError(f"{text[:40]!r} is not a share of the machine from 1% to 100%; for example 50%")
-    return share
 
 
 def read_schedule(raw: object) -> Schedule:

@@ -1,66 +1,41 @@
-"""From what was written to the settings: flags, environment and TOML are derived from `settings` and checked here only.
+"""Makes the options of a node from flags, environment and TOML (strongest first), and checks them together.
 
-Pure: the sources come in as mappings; `door.load` reads them. Precedence: flag > environment > TOML > default.
+The sources come in as mappings; `cli/load.py` reads them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..wire.errors import UsageError, suggestion
-from .options import NO_LIMITS, PREFIX, Config, GuestSettings, Setting
+from .options import NO_LIMITS, LimitOptions, Options, SimOptions
+from .settings import PREFIX, SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 OFF = ("off", "none", "")
-ABOUT_LEARNING = (
-    "task", "task-option", "data", "share-data", "reserve", "no-visits", "policy", "set", "aim", "round-seconds",
-    "split", "part",
-)  # fmt: skip
-T = TypeVar("T")
+NOT_ABOUT_TRAINING = {"meet-only", "device", "max-disk", "leave-timeout"}  # these do not contradict --meet-only
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A configuration, and where each of its values came from (`default` or the name of the source)."""
+    """The options of a node, and where each value came from (`default`, or the name of the source)."""
 
-    config: Config
+    options: Options
     origins: Mapping[str, str]
 
     def values(self) -> list[tuple[str, object, str]]:
-        """(key, value, origin) in the tree's order."""
-        found = {key: getattr(owner, field) for key, owner, field in _walk(self.config)}
-        return [(key, found[key], self.origins[key]) for key in SETTINGS]
+        """(key, value, origin) of every setting, in the order of the table."""
+        return [(key, value_of(self.options, item.field), self.origins[key]) for key, item in SETTINGS.items()]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Raw values by key. `label` turns a key into the words an error names it by."""
+    """Raw values by key. `label` makes the words by which an error names a key."""
 
     raw: Mapping[str, object]
     label: Callable[[str], str]
-
-
-def _walk(owner: Any) -> Iterable[tuple[str, Any, str]]:
-    """Every setting below `owner`: key, the dataclass instance that holds it, its field's name."""
-    for field in dataclasses.fields(owner):
-        if "setting" in field.metadata:
-            yield field.name.replace("_", "-"), owner, field.name
-        else:
-            yield from _walk(getattr(owner, field.name))
-
-
-def _all_settings() -> dict[str, Setting]:
-    found = {}
-    for key, owner, name in _walk(Config()):
-        meta = owner.__dataclass_fields__[name].metadata["setting"]
-        found[key] = dataclasses.replace(meta, key=key)
-    return found
-
-
-SETTINGS: Mapping[str, Setting] = _all_settings()
 
 
 def from_flags(flags: Mapping[str, object]) -> Source:
@@ -88,19 +63,19 @@ def from_toml(values: Mapping[str, object], path: str) -> Source:
 
 
 def resolve(sources: Iterable[Source], default_data_dir: Path) -> Resolved:
-    """The configuration the sources (strongest first) make together; UsageError in one line when they make none."""
-    values: dict[str, object] = {"data-dir": default_data_dir}
+    """The options that the sources (strongest first) make together; UsageError in one line when they contradict."""
+    options = Options(data_dir=default_data_dir)
     origins = dict.fromkeys(SETTINGS, "default")
     for source in reversed(list(sources)):
         for key, raw in source.raw.items():
-            values[key] = _read(SETTINGS[key], raw, source.label(key))
+            options = with_value(options, SETTINGS[key].field, read_value(SETTINGS[key], raw, source.label(key)))
             origins[key] = source.label(key)
-    config = _build(Config(), values)
-    _check_together(config, origins)
-    return Resolved(config, origins)
+    _check_together(options, origins)
+    return Resolved(options, origins)
 
 
-def _read(item: Setting, raw: object, label: str) -> object:
+def read_value(item: Setting, raw: object, label: str) -> Any:
+    """The checked value of one setting; UsageError in one line that begins with `label`."""
     try:
         return item.read(raw)
     except UsageError as error:
@@ -108,30 +83,55 @@ def _read(item: Setting, raw: object, label: str) -> object:
 
 
 def read_flag(key: str, raw: object) -> Any:
-    """One setting as a flag gives it, for commands without a configuration; UsageError in one line."""
-    return _read(SETTINGS[key], raw, f"--{key}")
+    """One setting as a flag gives it, for commands that need no other; UsageError in one line."""
+    return read_value(SETTINGS[key], raw, f"--{key}")
 
 
-def _build(owner: T, values: Mapping[str, object]) -> T:
-    changes: dict[str, object] = {}
-    for field in dataclasses.fields(owner):  # type: ignore[arg-type]
-        key = field.name.replace("_", "-")
-        if "setting" not in field.metadata:
-            changes[field.name] = _build(getattr(owner, field.name), values)
-        elif key in values:
-            changes[field.name] = values[key]
-    return dataclasses.replace(owner, **changes)  # type: ignore[type-var]
+def read_simulation(given: Mapping[str, object], label: Callable[[Setting], str]) -> tuple[SimOptions, dict[str, Any]]:
+    """Simulation options and training options from raw values by field name; UsageError in one line.
+
+    The training options come as a dict of those given, to be put over whatever the simulated nodes train.
+    """
+    known = {item.field.rpartition(".")[2]: item for item in (*SIM_SETTINGS.values(), *SETTINGS.values())}
+    known = {name: item for name, item in known.items() if item.field.startswith(("sim.", "train."))}
+    values: dict[str, dict[str, Any]] = {"sim": {}, "train": {}}
+    for name, raw in given.items():
+        if name not in known:
+            raise UsageError(f"{name[:60]!r} is not an option of a simulation; {suggestion(name, known)}")
+        values[known[name].field.partition(".")[0]][name] = read_value(known[name], raw, label(known[name]))
+    return SimOptions(**values["sim"]), values["train"]
 
 
-def _check_together(config: Config, origins: Mapping[str, str]) -> None:
-    """Values that are fine one by one and contradict each other."""
-    run, network, learning = config.run, config.network, config.learning
-    learned = [(key, getattr(learning, key.replace("-", "_"))) for key in ABOUT_LEARNING]
+def value_of(options: Options, field: str) -> Any:
+    """The value of a field such as `run.access`."""
+    found: Any = options
+    for name in field.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def with_value(options: Options, field: str, value: object) -> Options:
+    """The options with another value in a field such as `run.access`."""
+    record, _, name = field.rpartition(".")
+    if record:
+        name, value = record, replace(getattr(options, record), **{name: value})
+    return replace(options, **{name: value})  # type: ignore[arg-type]
+
+
+def _check_together(options: Options, origins: Mapping[str, str]) -> None:
+    """Raises UsageError for values that are fine one by one and contradict each other."""
+    run, network, train = options.run, options.network, options.train
+    usual = Options()
+    about_training = [
+        key
+        for key in keys_of("train")
+        if key not in NOT_ABOUT_TRAINING
+        and value_of(options, SETTINGS[key].field) != value_of(usual, SETTINGS[key].field)
+    ]
     contradictions = (
-        (run.found and run.run, "found", "run", "found a new run, or take part in this one"),
-        (run.private and run.run, "private", "run", "whether a run is private was settled when it was founded"),
-        (learning.meet_only and learning.until, "meet-only", "until", "a node that learns nothing never gets there"),
-        *((learning.meet_only and told, "meet-only", key, "learn something, or only meet") for key, told in learned),
+        (run.found and run.access, "found", "run", "found a new run, or take part in this one"),
+        (run.private and run.access, "private", "run", "whether a run is private was settled when it was founded"),
+        *((train.meet_only, "meet-only", key, "train something, or only meet") for key in about_training),
         (network.no_listen and network.listen, "no-listen", "listen", "remove one of them"),
         (network.no_listen and network.announce, "no-listen", "announce", "remove one of them"),
         (
@@ -143,28 +143,29 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
         if contradiction:
             raise UsageError(f"{origins[one]} contradicts {origins[other]}; {remedy}")
     for one, other in (("split", "part"), ("part", "split")):
-        if getattr(learning, one) is not None and getattr(learning, other) is None:
+        if getattr(train, one) is not None and getattr(train, other) is None:
             raise UsageError(f"{origins[one]} needs --{other} too; for example --split dirichlet:0.3 --part 1/4")
-    if learning.share_data and learning.data is None and learning.part is None:
+    if train.share_data and train.data is None and train.part is None:
         raise UsageError(f"{origins['share-data']} needs data of this node's own: --data, or --split and --part")
     if run.private and run.bootstrap and not run.found:
         raise UsageError(f"{origins['private']} is for founding a run, and a bootstrap joins one; add --found to found")
 
 
-def changed(guest: GuestSettings, words: Mapping[str, object]) -> GuestSettings:
-    """The settings with some of them written anew, by key; `off` is no limit. UsageError in one line."""
-    known = {field.name.replace("_", "-") for field in dataclasses.fields(guest)}
-    values: dict[str, object] = {}
-    for key, raw in words.items():
+def changed(limits: LimitOptions, written: Mapping[str, object]) -> LimitOptions:
+    """The limits with some of them written anew, by key; `off` lifts a limit. UsageError in one line."""
+    known = keys_of("limits")
+    values: dict[str, Any] = {}
+    for key, raw in written.items():
         if key not in known:
             raise UsageError(f"{key[:60]!r} is not a limit; {suggestion(key, known)}")
+        name = key.replace("-", "_")
         off = isinstance(raw, str) and raw.strip().lower() in OFF
-        values[key] = getattr(NO_LIMITS, key.replace("-", "_")) if off else _read(SETTINGS[key], raw, f"--{key}")
-    return _build(guest, values)
+        values[name] = getattr(NO_LIMITS, name) if off else read_flag(key, raw)
+    return replace(limits, **values)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """One line for each P2PNODE_ variable that sets nothing: likely a slip, but not ours to refuse."""
+    """One line for each P2PNODE_ variable that sets nothing. It is likely a slip, but no reason to refuse to start."""
     known = {item.variable for item in SETTINGS.values()} | {f"{PREFIX}CONFIG"}
     return [
         f"{name} is not a setting; {suggestion(name, known)}"

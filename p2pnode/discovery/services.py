@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.options import NO_LIMITS, GuestSettings
+from ..config.options import NO_LIMITS, LimitOptions
 from ..network.base import Clock, Network
 from ..runtime.calls import Calls
 from ..runtime.events import Events
@@ -58,7 +58,7 @@ class PeerObserver:
         self._reputation.fault(peer, reason, self._clock.monotonic())
 
 
-def make_services(identity: Identity, seams: Seams, network: Network, guest: GuestSettings = NO_LIMITS) -> Services:
+def make_services(identity: Identity, seams: Seams, network: Network, limits: LimitOptions = NO_LIMITS) -> Services:
     events = Events(seams.clock)
     clock = SwarmClock(seams.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
     table = PeerTable(identity.peer_id, on_arrival=arrival_reporter(events))
@@ -70,7 +70,7 @@ def make_services(identity: Identity, seams: Seams, network: Network, guest: Gue
         reputation.fault(peer, why, seams.clock.monotonic())
 
     registry = PeerRegistry(table, records, network, clock, events, seams.storage, fault)
-    limiter = Limiter(seams, events, calls.throttles, guest)
+    limiter = Limiter(seams, events, calls.throttles, limits)
     return Services(identity, seams, network, events, clock, table, reputation, calls, records, registry, limiter)
 
 

@@ -1,1 +1,6 @@
-"""TODO: what lives in merging, and where to start reading."""
+"""Merge policies: how the work of many nodes becomes one model.
+
+Start with policy.py, the contract with one round as an example, and capabilities.py, what a policy may do beyond it.
+The default policy is the delta set (deltaset/); average.py, gossip.py and diloco.py are baselines. A new policy is
+one file that subclasses `Policy` and one line in registry.py. snapshots/ takes newcomers to where a member is.
+"""

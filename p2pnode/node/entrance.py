@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from ..config.options import NO_LIMITS, GuestSettings, TaskChoice
-from ..config.until import Until
+from ..config.names import run_name
+from ..config.options import RunOptions
 from ..discovery.membership import Membership
 from ..discovery.services import Services
 from ..runtime.calls import JobCalls
@@ -137,41 +137,6 @@ MakePlan = Callable[[], Awaitable[TrainPlan | None]]
 
 
 @dataclass(frozen=True)
-class DataPart:
-    """One of `parts` equal shares of the data, split as `how` says (iid, dirichlet:0.3, labels:2)."""
-
-    how: str
-    part: int
-    parts: int
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """What the user decides about a node."""
-
-    name: str
-    role: str = "node"  # node | bootstrap | observer
-    bootstrap: tuple[Address, ...] = ()
-    access: RunAccess | None = None
-    found: bool = False
-    private: bool = False
-    run_name: str = ""
-    join_timeout: Seconds | None = None
-    task: TaskChoice | None = None  # None: a run founded here only meets
-    share: DataPart | None = None  # a fixed part of the data, for experiments
-    share_data: bool = False  # what this node brings may travel
-    visits: bool = True  # models of others may come to train on what stays here
-    reserve: bool = False  # train less on what models are sure of
-    until: Until | None = None  # None: learn until asked to leave
-    max_disk: int | None = None  # bytes that learning may use
-    leave_timeout: Seconds = 20.0  # for handing over shards that are only here
-    meet_only: bool = False  # take no part in learning, whatever the run learns
-    guest: GuestSettings = NO_LIMITS
-    circle: str = ""  # with whom the delta set is shared, for experiments; "": with all of the run
-
-
-@dataclass(frozen=True)
 class Entered:
     """A run, how the node came by it, and the membership that keeps it there."""
 
@@ -183,8 +148,8 @@ class Entered:
 class Entrance:
     """One node's way into its run. Waits for ever for somebody to answer, unless `join_timeout` is set."""
 
-    def __init__(self, settings: NodeSettings, services: Services, membership: Membership, plan: MakePlan) -> None:
-        self._settings = settings
+    def __init__(self, options: RunOptions, services: Services, membership: Membership, plan: MakePlan) -> None:
+        self._options = options
         self._make_plan = plan
         self._services = services
         self._storage = services.seams.storage
@@ -193,7 +158,7 @@ class Entrance:
     async def enter(self) -> Entered:
         """The run, saved for the next start. UsageError or LocalProblem when there is no way in."""
         try:
-            async with asyncio.timeout(self._settings.join_timeout):
+            async with asyncio.timeout(self._options.join_timeout):
                 run, how = await self._obtain()
         except TimeoutError:
             raise self._nobody_answered() from None
@@ -204,20 +169,20 @@ class Entrance:
     def _nobody_answered(self) -> LocalProblem:
         trouble = self._membership.search.trouble
         return LocalProblem(
-            f"could not join within {self._settings.join_timeout:.0f} s"
+            f"could not join within {self._options.join_timeout:.0f} s"
             + (f" ({trouble})" if trouble else "")
             + "; check the address and that the other side runs, or leave out --join-timeout to keep trying"
         )
 
     async def _obtain(self) -> tuple[Run, Literal["founded", "resumed", "joined"]]:
-        settings = self._settings
-        access = settings.access
-        saved = None if settings.found or access is not None else load_saved(self._storage)
+        options = self._options
+        access = options.access
+        saved = None if options.found or access is not None else load_saved(self._storage)
         if saved is not None and self._same_bootstrap(saved):
             access = RunAccess.parse(saved.access)
             known = tuple(parse_address(text) for text in saved.bootstrap)
-            self._membership.me = replace(self._membership.me, bootstrap=settings.bootstrap or known)
-        if access is None and (settings.found or not settings.bootstrap):
+            self._membership.me = replace(self._membership.me, bootstrap=options.bootstrap or known)
+        if access is None and (options.found or not options.bootstrap):
             return await self._found(), "founded"
         signed = None if access is None else load_manifest(self._storage, access)
         if access is not None and signed is not None:
@@ -225,16 +190,16 @@ class Entrance:
         return await self._join(access or await self._ask_bootstrap()), "joined"
 
     def _same_bootstrap(self, saved: SavedRun) -> bool:
-        return all(address.text in saved.bootstrap for address in self._settings.bootstrap)
+        return all(address.text in saved.bootstrap for address in self._options.bootstrap)
 
     async def _found(self) -> Run:
-        settings = self._settings
-        if settings.bootstrap:
+        options = self._options
+        if options.bootstrap:
             await self._meet_someone()  # their swarm's time is ours
-        name = settings.run_name or settings.name
+        name = options.name or run_name(self._membership.me.name)
         plan = await self._make_plan()
         now, rng = self._services.clock.now(), self._services.seams.rng
-        return found_run(self._services.identity, name, settings.private, now, rng, plan)
+        return found_run(self._services.identity, name, options.private, now, rng, plan)
 
     async def _ask_bootstrap(self) -> RunAccess:
         """The run that a bootstrap is in; one in a run comes before a mere meeting point."""
@@ -285,8 +250,8 @@ class Entrance:
     def _raise_if_all_wrong(self) -> None:
         """One bootstrap that answers suffices; when every one is somebody else, the addresses are wrong."""
         wrong = self._membership.search.wrong
-        if self._settings.bootstrap and all(address in wrong for address in self._settings.bootstrap):
-            address = self._settings.bootstrap[0]
+        if self._options.bootstrap and all(address in wrong for address in self._options.bootstrap):
+            address = self._options.bootstrap[0]
             raise UsageError(f"{address}: {wrong[address]}; ask for the address again")
 
     def _say_searching(self, what: str) -> None:

@@ -8,13 +8,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ..config.names import friendly_name
+from ..config.options import Options
 from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
-from ..discovery.table import Peer
-from ..network.base import Health, Network
-from ..network.cancelling import cancelled
-from ..runtime.limiter import GUEST_ORDERS
+from ..network.base import Health, Network, cancel_and_wait
+from ..runtime.limiter import LIMIT_ORDERS
 from ..runtime.routes import Routes
 from ..runtime.seams import Seams
 from ..wire.control import ControlAnswer, ControlRequest
@@ -23,11 +23,11 @@ from ..wire.ids import Identity, PeerId
 from ..wire.messages import ViewIs
 from ..wire.records import SignedRecord
 from ..wire.run import Manifest, RunAccess, TrainPlan, read_manifest
-from ..wire.status import Condition, NodeEvent, NodeStatus, PeerRow
+from ..wire.status import MAIN_JOB, Condition, NodeEvent, NodeStatus, PeerState, TrainStatus
 from ..wire.types import Seconds
-from .entrance import Entrance, NodeSettings
+from .entrance import Entrance
 from .health import HealthMonitor
-from .peer_states import StatePoller, condition_in_words, exchange_rows, invitation, peer_row, view_of
+from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, invitation, peer_state
 from .router import Router
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ def raise_unwrapped(task: asyncio.Task[None]) -> None:
     task.result()
 
 
-__all__ = ["Node", "NodeSettings"]
-
 WATCH_PERIOD: Seconds = 1.0
 MODEL = "main"
 SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end first
@@ -55,16 +53,16 @@ SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end fir
 class Node:
     """One participant. `run()` is its life; `status()` may be asked at any time."""
 
-    def __init__(self, settings: NodeSettings, seams: Seams, network: Network, identity: Identity) -> None:
-        self.name = settings.name
-        self.role = settings.role
+    def __init__(self, options: Options, seams: Seams, network: Network, identity: Identity) -> None:
+        self.name = options.name or friendly_name(identity.peer_id)
+        self.role: str = options.role
         self.access: RunAccess | None = None
         self.manifest = b""
         self.learner: TrainJob | None = None
-        self._settings = settings
+        self._options = options
         self._seams = seams
         self._network = network
-        self._services = make_services(identity, seams, network, settings.guest)
+        self._services = make_services(identity, seams, network, options.limits)
         self._events = self._services.events
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
@@ -72,7 +70,7 @@ class Node:
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
         self._events.listen(self._health_monitor.hear)
-        me = SelfDescription(self.name, self.role, "", settings.bootstrap, settings.circle)
+        me = SelfDescription(self.name, self.role, "", options.run.bootstrap, options.train.circle)
         self._membership = Membership(me, self._services)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
@@ -111,7 +109,7 @@ class Node:
         """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints=self.fingerprints(), manifest=self.manifest)
-        if request.do in GUEST_ORDERS:
+        if request.do in LIMIT_ORDERS:
             return self._services.limiter.carry_out(request, self.role == "node")
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")
@@ -126,17 +124,17 @@ class Node:
         try:
             await asyncio.wait({leaving, living}, return_when=asyncio.FIRST_COMPLETED)
             if self._leaving.is_set():
-                await cancelled(living)
+                await cancel_and_wait(living)
                 if self.learner is not None:
                     await self.learner.save(SAVE_LIMIT)
-                    await self.learner.shard_driver.hand_over_all(self._settings.leave_timeout)
+                    await self.learner.shard_driver.hand_over_all(self._options.train.leave_timeout)
                 await self._say_goodbye()
             else:
                 raise_unwrapped(living)
         finally:
-            await cancelled(leaving)
+            await cancel_and_wait(leaving)
             if not living.done():  # else it was seen to end
-                await cancelled(living)
+                await cancel_and_wait(living)
             self._services.registry.tidy()
             await self._network.close()
             self._events.say("left", "left the swarm")
@@ -160,15 +158,15 @@ class Node:
 
     async def _learn(self, manifest: Manifest) -> None:
         """Learn what the run learns, if anything. UsageError when that cannot be done with what is installed."""
-        task = self._settings.task
-        if manifest.plan is None and task is not None and "spec" in task.given:
-            raise UsageError(f"--task {task.spec} contradicts the run, which learns nothing; --found a new run")
-        if manifest.plan is None or self.access is None or self._settings.meet_only:
+        options = self._options.train
+        if manifest.plan is None and options.task is not None:
+            raise UsageError(f"--task {options.task} contradicts the run, which learns nothing; --found a new run")
+        if manifest.plan is None or self.access is None or options.meet_only:
             return
         self._health_monitor.learns()
         await self._services.limiter.free()
         learner = await self._learner_module()
-        learning: TrainJob = await learner.prepare(manifest, self._settings, self._services, self.access)
+        learning: TrainJob = await learner.prepare(manifest, options, self._services, self.access, self._membership)
         learning.meet(self._membership)
         self.learner = learning
         why = await self.learner.keep()
@@ -181,11 +179,10 @@ class Node:
 
     async def _make_plan(self) -> TrainPlan | None:
         """The plan of a run founded here."""
-        choice = self._settings.task
-        if choice is None:
+        if self._options.train.meet_only or self.role != "node":
             return None
         learner = await self._learner_module()
-        plan: TrainPlan = await learner.new_plan(choice, self._services)
+        plan: TrainPlan = await learner.new_plan(self._options.train, self._services)
         return plan
 
     async def _say_goodbye(self) -> None:
@@ -194,7 +191,7 @@ class Node:
             await self._membership.say_goodbye()
 
     async def _enter_run(self) -> None:
-        entrance = Entrance(self._settings, self._services, self._membership, self._make_plan)
+        entrance = Entrance(self._options.run, self._services, self._membership, self._make_plan)
         entered = await entrance.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
@@ -240,7 +237,7 @@ class Node:
     def _why(self, condition: Condition) -> str:
         here = self._services.table.count_present(self._tag)
         trouble = self._membership.search.trouble
-        return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.why)
+        return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.reason)
 
     def _network_changed(self, health: Health) -> None:
         if self._condition != "starting":
@@ -258,8 +255,7 @@ class Node:
 
     def status(self) -> NodeStatus:
         services = self._services
-        train_progress = None if self.learner is None else self.learner.train_progress
-        heads = {} if self.learner is None else self.learner.heads()
+        own_exchanges = () if self.learner is None else self.learner.train_progress.partners.values()
         condition = self.condition() if self._condition != "starting" else self._condition
         return NodeStatus(
             id=self.peer_id,
@@ -267,7 +263,7 @@ class Node:
             run=self.access.run if self.access is not None else "",
             role=self.role,
             condition=condition,
-            why=self._why(condition),
+            reason=self._why(condition),
             private=self.access is not None and self.access.private,
             uptime_seconds=self._seams.clock.monotonic() - self._born,
             clock_offset_seconds=services.clock.offset,
@@ -275,26 +271,31 @@ class Node:
             invite=self.invite(),
             daemon_starts=self._network.health.generation,
             traffic=services.calls.traffic.frozen(),
-            peers=tuple(self._row(peer, heads.get(peer.id)) for peer in services.table if not peer.announcement.left),
+            peers=self._peers(),
             events=self._events.latest(),
-            learning=None if self.learner is None else self.learner.status(),
+            jobs=self._jobs(),
             page=self._page,
-            exchanges=exchange_rows(self.peer_id, train_progress, self._state_poller.views),
+            exchanges=exchange_rows(own_exchanges, self._state_poller.answers),
             guest=services.limiter.status(),
             machine=services.limiter.machine,
             shards=() if self.learner is None else self.learner.shards.all(self._seams.clock.monotonic()),
             unwell=self._health_monitor.reasons(),
         )
 
-    def _row(self, peer: Peer, head: int | None) -> PeerRow:
-        published = None if self.learner is None else self.learner.told(peer.id)
-        kinship = None if self.learner is None else self.learner.likeness.kinship(peer.id)
-        return peer_row(peer, self._services, published, self._state_poller.views.get(peer.id), kinship, head)
+    def _jobs(self) -> dict[str, TrainStatus]:
+        return {} if self.learner is None else {MAIN_JOB: self.learner.status()}
+
+    def _peers(self) -> tuple[PeerState, ...]:
+        here = (peer for peer in self._services.table if not peer.announcement.left)
+        peers = tuple(peer_state(peer, self._services, self._state_poller.jobs(peer.id)) for peer in here)
+        return peers if self.learner is None else self.learner.describe(peers)
 
     def view(self) -> ViewIs:
-        """What this node says of its learning to who watches."""
-        learner = self.learner
-        return view_of(None, None) if learner is None else view_of(learner.status(), learner.train_progress)
+        """What this node answers to members of its run that ask how it gets on."""
+        if self.learner is None:
+            return ViewIs()
+        latest = list(self.learner.train_progress.partners.values())[-MAX_EXCHANGES:]
+        return ViewIs({name: status.state for name, status in self._jobs().items()}, tuple(latest))
 
     def fingerprints(self) -> dict[str, bytes]:
         """What the models of this run have learned, as their nodes announce it."""

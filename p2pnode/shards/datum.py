@@ -1,10 +1,10 @@
-"""States of data, per datum: active, reserve, retired, quarantined; the rules and their reasons.
+"""The state of each sample: active, reserve, retired or quarantined, and the rules that decide it.
 
-    active ──► reserve ──► retired      sure across different models: sampled less and less; back when forgotten
-       ▲ └──► quarantined               unlearnable for three models that have learnt the rest; back when one learns it
+    active ──► reserve ──► retired      several models are sure of it: sampled less and less; back when forgotten
+       ▲ └──► quarantined               three models that have learnt the rest fail at it; back when one learns it
 
-A quarantined datum is masked here and kept; it is never deleted and never announced as bad, for a third of what looks
-wrong is clean. All of it is arithmetic on arrays with one place per datum of a shard.
+A quarantined sample is left out of training here, but kept: it is never deleted and never announced as bad, because a
+third of the samples that look wrong are clean. All functions compute on arrays with one place for each sample.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .confidence import Shares
 from .shard import SampleNumbers
 
 ACTIVE, RESERVE, RETIRED, QUARANTINED = 0, 1, 2, 3
 NAMES = ("active", "reserve", "retired", "quarantined")
-MAX_MODELS = 32  # whose verdicts are remembered, the latest
+MAX_MODELS = 32  # whose verdicts are remembered: the latest
 RETIRED_LEVEL = 4
 LEAST_CHANCE = 0.1
-ROUNDS_APART = 4  # at least, between weights that count as different models
-PARTS_OF_PASS = 4  # or so many of them in a pass through the data, where that takes longer
-SMOOTHING = 0.3  # share of the newest word in a datum's confidence
+ROUNDS_APART = 4  # minimum between weights that count as different models
+PARTS_OF_PASS = 4  # maximum of different models in one pass through the data
+SMOOTHING = 0.3  # weight of a new value in a sample's confidence
 
+Shares = NDArray[np.float32]  # confidences in 0..1
 Bits = NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
 class StateRules:
-    """Where the lines are."""
+    """The thresholds between states."""
 
-    high: float = 0.95  # a model is sure of a datum
-    low: float = 0.12  # a model fails at it
-    forgotten: float = 0.5  # below this a datum in reserve is active again
-    learnt: float = 0.2  # a model's usual confidence from which its failures say something about the datum
+    high: float = 0.95  # from here on a model is sure of a sample
+    low: float = 0.12  # up to here a model fails at a sample
+    forgotten: float = 0.5  # below this a sample in reserve is active again
+    learnt: float = 0.2  # the median confidence from which a model's failures count
     sure_models: int = 3  # different ones, for reserve
     failing_models: int = 3  # different ones, for quarantine
 
 
 @dataclass(frozen=True)
 class DatumStates:
-    """What models made of each datum of a shard. Bit i of `sure` and `failing` is the verdict of `models[i]`."""
+    """The states of some samples. Bit i of `sure` and `failing` is the verdict of `models[i]`."""
 
-    confidence: Shares  # of all models, smoothed; NaN before the first
+    confidence: Shares  # over all models, smoothed; NaN for samples that were never seen
     sure: Bits
     failing: Bits
     level: NDArray[np.uint8]
@@ -54,7 +54,7 @@ class DatumStates:
 
 
 def untouched(count: int) -> DatumStates:
-    """All active, nothing known."""
+    """The states of samples that no model has seen: all active."""
     return DatumStates(
         np.full(count, np.nan, np.float32),
         np.zeros(count, np.uint32),
@@ -67,12 +67,12 @@ def untouched(count: int) -> DatumStates:
 def scored(
     states: DatumStates, model: str, places: SampleNumbers, shares: Shares, usual: float, rules: StateRules
 ) -> DatumStates:
-    """The states after `model` gave confidences to some of the data; call it once a round and model.
+    """The states after `model` gave confidences to the samples at `places`; call it once for each round and model.
 
-    Confidences of training serve, if they are the first word of a round on each datum: the weights have not trained on
-    it since the merge. Merged weights of another age (`age_of_round`) count as another model.
-    `usual` is the median of what the model said in that round: the failure of a model that has learnt nothing yet
-    counts for nothing, and so does one on a datum whose neighbours it fails at too.
+    Confidences from training may be used if each is the first of a round, because then the weights have not trained on
+    the sample since the merge. Merged weights of another age (`age_of_round`) count as another model.
+    `usual` is the median of the model's confidences in that round. Below `rules.learnt` its failures do not count:
+    it has learnt too little, or fails at the other samples too.
     """
     states, bit = _with_model(states, model)
     confidence, sure, failing = states.confidence.copy(), states.sure.copy(), states.failing.copy()
@@ -91,7 +91,7 @@ def scored(
 
 
 def part(states: DatumStates, places: SampleNumbers) -> DatumStates:
-    """The states of some of the data, such as a shard's."""
+    """The states of some of the samples, such as a shard's."""
     return DatumStates(
         states.confidence[places],
         states.sure[places],
@@ -103,28 +103,28 @@ def part(states: DatumStates, places: SampleNumbers) -> DatumStates:
 
 
 def age_of_round(drawn: int, samples: int) -> float:
-    """How much older merged weights are after a round that drew so many of the samples.
+    """How much older merged weights become in a round that drew `drawn` of the samples.
 
-    They count as another model once they are 1 older: four rounds of everybody's work later, or a quarter of a pass
-    through the data where that is more; so the models remembered reach over several passes of any node.
+    Weights that are 1 older count as another model: after four rounds, or after a quarter of a pass through the data
+    where that takes longer. So the models that are remembered cover several passes of any node.
     """
     return min(1 / ROUNDS_APART, PARTS_OF_PASS * drawn / max(1, samples))
 
 
 def state_codes(states: DatumStates) -> NDArray[np.uint8]:
-    """ACTIVE, RESERVE, RETIRED or QUARANTINED of each datum."""
+    """ACTIVE, RESERVE, RETIRED or QUARANTINED for each sample."""
     by_level = np.where(states.level == 0, ACTIVE, np.where(states.level < RETIRED_LEVEL, RESERVE, RETIRED))
     return np.where(states.quarantined, QUARANTINED, by_level).astype(np.uint8)
 
 
 def chances(states: DatumStates) -> Shares:
-    """How likely each datum is to be sampled: 1 when active, halved per level down to 0.1, 0 when quarantined."""
+    """How likely each sample is drawn: 1 when active, halved for each level down to 0.1, 0 when quarantined."""
     share = np.maximum(0.5 ** states.level.astype(np.float32), LEAST_CHANCE)
     return np.where(states.quarantined, 0.0, share).astype(np.float32)
 
 
 def reason(states: DatumStates, place: int) -> str:
-    """Why a datum is in its state, such as "reserve: 0.98 by 3 models"."""
+    """Why a sample is in its state, such as "reserve: 0.98 by 3 models"."""
     code = int(state_codes(states)[place])
     counted = states.failing if code == QUARANTINED else states.sure
     models = int(np.bitwise_count(counted[place]))
@@ -135,13 +135,13 @@ def reason(states: DatumStates, place: int) -> str:
 
 @dataclass(frozen=True)
 class ShardSummary:
-    """A shard's data by state, and how sure models are of those that can be learnt."""
+    """How many samples of a shard are in each state, and the mean confidence in those that can be learnt."""
 
     active: int
     reserve: int
     retired: int
     quarantined: int
-    confidence: float  # mean of what was seen and is not quarantined; NaN when nothing was
+    confidence: float  # mean over samples that were seen and are not quarantined; NaN without any
     models: int
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ def _with_bit(verdicts: Bits, bit: int, yes: NDArray[np.bool_]) -> Bits:
 
 
 def _with_model(states: DatumStates, model: str) -> tuple[DatumStates, int]:
-    """The place of a model's verdicts. When all are taken the model heard from longest ago is forgotten."""
+    """The bit of a model's verdicts. When all bits are taken, the oldest model is forgotten."""
     if model in states.models:
         return states, states.models.index(model)
     if len(states.models) < MAX_MODELS:

@@ -1,4 +1,4 @@
-"""Messages about shards of data, each request above its answer. The words in them are those of shards.handoff."""
+"""Messages between nodes about shards, each request above its answer."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import msgspec
 
 from ..wire.messages import Message, Proof
 from ..wire.types import ShardText
+from .handoff.messages import MAX_BYTES
 
-MAX_SHARD_WORDS = 100  # in one call
-MAX_SHARD_WORD_BYTES = 4096
-MAX_SHARD_MARKS_BYTES = 1 << 16
+MAX_MESSAGES = 100  # in one call
+MAX_MARKS_BYTES = 1 << 16
 
-ShardWord = Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_WORD_BYTES)]
-ShardWords = Annotated[tuple[ShardWord, ...], msgspec.Meta(max_length=MAX_SHARD_WORDS)]
-ShardMarks = Annotated[bytes, msgspec.Meta(max_length=MAX_SHARD_MARKS_BYTES)]
+HandoffBytes = Annotated[bytes, msgspec.Meta(max_length=MAX_BYTES)]  # an encoded message or certificate of handoff
+HandoffMessages = Annotated[tuple[HandoffBytes, ...], msgspec.Meta(max_length=MAX_MESSAGES)]
+ShardMarks = Annotated[bytes, msgspec.Meta(max_length=MAX_MARKS_BYTES)]
 
 
 class SyncShards(Message, frozen=True, omit_defaults=True, tag="sync"):
-    """Messages about shards; with `meet` the sender lists what it knows and asks for news."""
+    """Messages about shards. With `compare` the sender lists what it knows and asks for news."""
 
-    words: ShardWords = ()
-    meet: bool = False
+    messages: HandoffMessages = ()
+    compare: bool = False
     marks: ShardMarks = b""  # short marks of the certificates the sender knows
     prove: ShardText | None = None  # asks to prove possession of this shard's samples, by a hash over `nonce` and them
     nonce: Proof = b""
 
 
 class ShardsSynced(Message, frozen=True, tag="synced"):
-    words: ShardWords = ()
+    messages: HandoffMessages = ()
     marks: ShardMarks = b""
     possession: Proof = b""  # the hash asked for; empty: the samples are not here
 
@@ -43,12 +43,12 @@ class NeedsAre(Message, frozen=True, tag="needs"):
 
     room_bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
     counts: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)], ...], msgspec.Meta(max_length=1024)] = ()
-    visited: ShardMarks = b""  # beginnings of the ids of shards that are there and were trained on
-    waiting: ShardMarks = b""  # of those that are there and were not yet
+    visited: ShardMarks = b""  # beginnings of the ids of shards that it has and its model has visited
+    waiting: ShardMarks = b""  # beginnings of the ids of shards that it has and its model has not visited yet
 
 
 class GetShard(Message, frozen=True, tag="shard"):
     """A stream of a shard's visit history and samples; the certificate shows that the asking peer may have them."""
 
     shard: ShardText
-    certificate: ShardWord
+    certificate: HandoffBytes

@@ -1,84 +1,105 @@
-"""Passing shards on: now and then one that is held here goes to the peer it does most for, within what the link bears.
+"""Passes shards on: from time to time one that this node holds goes to the peer that can use it most.
 
-What candidates could do with is asked of a few of them when a shard is due, never told to all. It is their word: label
-counts are bounded where they are weighed, and whoever takes and never trains gets no more.
+When a shipment is due, a few peers are asked what data they need; nobody announces this to all. Peers may lie: their
+label counts are bounded where they are used (route.py), and a peer that takes shards but never reports a visit gets no
+more. How much is sent depends on the rate of the link.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..discovery.link_rate import LinkRate
 from ..discovery.services import Services
-from ..jobs.train.shard_work import ShardTraining
 from ..runtime.calls import JobCalls
 from ..similarity.driver import PeerSimilarity
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.types import Seconds
 from .driver import ShardDriver
-from .messages import MAX_SHARD_MARKS_BYTES, GetNeeds, NeedsAre
-from .route import RouteRules, ShardCandidate, Shipment, choose_shipment
+from .messages import MAX_MARKS_BYTES, GetNeeds, NeedsAre
+from .route import RouteRules, ShardCandidate, ShardView, Shipment, choose_shipment
 
 EVERY_ROUNDS = 4
-SELDOM_ROUNDS = 32  # while what comes in teaches little
-LITTLE = 0.25  # what a model does not know of a shard, up to which it learns little from it
+SELDOM_ROUNDS = 32  # while arriving shards teach little
+LITTLE = 0.25  # a model learns little from a shard of which it does not know more than this
 CANDIDATES = 4
-SHARE = 0.25  # of what the link bears since the last shipment
-FIRST_BYTES = 1 << 20  # while the link's rate is not known
+SHARE = 0.25  # of what the link could carry since the last shipment
+FIRST_BYTES = 1 << 20  # while the rate of the link is not known
 ASK_TIMEOUT: Seconds = 5.0
 MARK_BYTES = 8  # of a shard's id
-REMEMBERED = 64  # shards given to a peer
+REMEMBERED = 64  # shards given to each peer
+
+
+class ShardUse(Protocol):
+    """What must be known about training on shards, to choose which of them go to whom."""
+
+    taught: list[float]  # for the latest shards received: the share that the model did not know yet
+
+    def view(self, shard: str) -> ShardView:
+        """What training knows about a shard."""
+        ...
+
+    def visited(self) -> tuple[list[str], list[str]]:
+        """The shards here, apart by whether this node's model has visited them."""
+        ...
+
+    def label_counts(self) -> NDArray[np.float64] | None:
+        """Samples of each label that peers may be told of; None when there is nothing to tell."""
+        ...
 
 
 class Passing:
-    """One node's shipments. `soon` after every round; `keep` for as long as the node lives."""
+    """The shipments of one node. Call `soon` after every round; `run` lasts as long as the node."""
 
     def __init__(
         self,
         services: Services,
         calls: JobCalls,
         shard_driver: ShardDriver,
-        work: ShardTraining,
-        likeness: PeerSimilarity,
+        use: ShardUse,
+        similarity: PeerSimilarity,
         link: LinkRate,
     ) -> None:
         self.copies = 0
         self.moves = 0
         self.sent_bytes = 0
         self.rules = RouteRules()
+        self.reasons: dict[str, str] = {}  # why each shard was last sent
         self._services = services
         self._calls = calls
         self._shard_driver = shard_driver
-        self._work = work
-        self._likeness = likeness
+        self._use = use
+        self._similarity = similarity
         self._link = link
         self._now = asyncio.Event()
         self._next_round = EVERY_ROUNDS
         self._last: Seconds = services.seams.clock.monotonic()
-        self._given: dict[PeerId, list[str]] = {}  # to each peer, of which it has not said that it trained on them
+        self._given: dict[PeerId, list[str]] = {}  # to each peer, as far as it has not reported a visit
 
     # ---- when ----
 
     def soon(self, round: int) -> None:
-        """A round is over."""
+        """Pass a shard on if one is due after this round."""
         if round >= self._next_round:
             self._next_round = round + self.pause()
             self._now.set()
 
     def pause(self) -> int:
-        """Rounds between shipments: the more, the less the shards that come in still teach."""
-        taught = self._work.taught
+        """Rounds between shipments: more of them when arriving shards teach little."""
+        taught = self._use.taught
         return SELDOM_ROUNDS if len(taught) >= 4 and float(np.mean(taught)) < LITTLE else EVERY_ROUNDS
 
     def budget(self) -> int:
-        """Bytes that a shipment may have now, by what the link bears."""
+        """How many bytes may be sent now, by the rate of the link."""
         rate, clock = self._link.rate, self._services.seams.clock
         return FIRST_BYTES if rate is None else int(SHARE * rate * (clock.monotonic() - self._last))
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Pass shards on until cancelled."""
         while True:
             await self._now.wait()
@@ -88,15 +109,15 @@ class Passing:
     # ---- what to whom ----
 
     async def once(self) -> Shipment | None:
-        """Choose one shipment and see it through; None when nothing should travel, or nobody took it."""
+        """Choose one shipment and carry it out; None when nothing should travel or the receiver declined."""
         members = self._shard_driver.members()
         if not self._shard_driver.held() or not members:
             return None
         seams = self._services.seams
         asked = seams.rng.sample(members, min(CANDIDATES, len(members)))
         peers = [view for view in await asyncio.gather(*map(self._ask, asked)) if view is not None]
-        shards = [self._work.view(shard) for shard in self._shard_driver.held()]  # as it is after the asking
-        budget, room = self.budget(), self._shard_driver.free_bytes
+        shards = [self._use.view(shard) for shard in self._shard_driver.held()]  # some may have gone meanwhile
+        budget, room = self.budget(), self._shard_driver.room.free_bytes
         shipment = choose_shipment(shards, peers, budget, self._services.clock.now(), seams.rng, room, rules=self.rules)
         if shipment is None:
             return None
@@ -104,7 +125,7 @@ class Passing:
         return shipment if await self._give(shipment) else None
 
     async def _give(self, shipment: Shipment) -> bool:
-        self._work.shipped[shipment.shard] = shipment.why
+        self.reasons[shipment.shard] = shipment.reason
         if not await self._shard_driver.give(shipment):
             return False
         self.moves += shipment.move
@@ -113,40 +134,40 @@ class Passing:
         given = self._given.setdefault(PeerId(shipment.peer), [])
         given.append(shipment.shard)
         del given[:-REMEMBERED]
-        self._services.events.say("shipped", f"shard {shipment.shard[:8]}: {shipment.why}")
+        self._services.events.say("shipped", f"shard {shipment.shard[:8]}: {shipment.reason}")
         return True
 
     async def _ask(self, peer: PeerId) -> ShardCandidate | None:
-        """What one peer says it could do with; None when it does not."""
+        """What one peer says it needs; None when it does not answer."""
         try:
-            told = await self._calls.ask(peer, GetNeeds(), NeedsAre, ASK_TIMEOUT)
+            needs = await self._calls.ask(peer, GetNeeds(), NeedsAre, ASK_TIMEOUT)
         except (PeerError, NetworkDown):
             return None
-        return self._view(peer, told)
+        return self._candidate(peer, needs)
 
-    def _view(self, peer: PeerId, told: NeedsAre) -> ShardCandidate:
-        visited, waiting = marks_in(told.visited), marks_in(told.waiting)
+    def _candidate(self, peer: PeerId, needs: NeedsAre) -> ShardCandidate:
+        visited, waiting = marks_in(needs.visited), marks_in(needs.waiting)
         given = [shard for shard in self._given.get(peer, []) if pass_mark(shard) not in visited]
         self._given[peer] = given
         here = visited | waiting
         return ShardCandidate(
             peer,
             peer,
-            np.array(told.counts, np.float64) if told.counts else None,
-            self._likeness.kinship(peer).similarity,
+            np.array(needs.counts, np.float64) if needs.counts else None,
+            self._similarity.similarity_to(peer),
             frozenset(shard for shard in self._shard_driver.held() if pass_mark(shard) in here),
-            told.room_bytes,
+            needs.room_bytes,
             len(given),
         )
 
     # ---- for peers ----
 
     def needs(self, peer: PeerId, request: GetNeeds) -> NeedsAre:
-        """What this node could do with; PeerRefused when the peer may not ask."""
-        visited, waiting = self._work.visited()
-        counts = self._work.told_counts()
+        """What data this node needs."""
+        visited, waiting = self._use.visited()
+        counts = self._use.label_counts()
         return NeedsAre(
-            self._shard_driver.free_bytes,
+            self._shard_driver.room.free_bytes,
             () if counts is None else tuple(int(count) for count in counts),
             marks_of(visited),
             marks_of(waiting),
@@ -159,9 +180,10 @@ def pass_mark(shard: str) -> bytes:
 
 
 def marks_of(shards: list[str]) -> bytes:
-    """The latest of them, when they are too many to tell."""
-    return b"".join(map(pass_mark, shards[-(MAX_SHARD_MARKS_BYTES // MARK_BYTES) :]))
+    """Marks of some shards; of the latest, when they are too many for a message."""
+    return b"".join(map(pass_mark, shards[-(MAX_MARKS_BYTES // MARK_BYTES) :]))
 
 
 def marks_in(marks: bytes) -> set[bytes]:
+    """What `marks_of` joined."""
     return {marks[start : start + MARK_BYTES] for start in range(0, len(marks), MARK_BYTES)}

@@ -1,4 +1,4 @@
-"""A shard's samples as bytes: exact kinds and shapes, checked against what the run's samples look like and the id."""
+"""Encodes the samples of a shard as bytes, and decodes them after checking types, shapes and the shard's id."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .shard import Columns, columns_id
 MAGIC = b"p2pnode samples 1\0"
 MAX_SHARD_BYTES = 8 << 20
 MAX_HEADER_BYTES = 4096
-KINDS = "biuf"  # of numpy: truth values, whole numbers, floats
+KINDS = "biuf"  # numpy's letters for booleans, integers and floats
 _LENGTH = struct.Struct(">I")
-_Word = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-_Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARD_BYTES)]
-_Shape = Annotated[tuple[_Whole, ...], msgspec.Meta(min_length=1, max_length=8)]
-_Header = Annotated[list[tuple[_Word, _Word, _Shape]], msgspec.Meta(min_length=1, max_length=32)]
+_ShortText = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARD_BYTES)]
+_Shape = Annotated[tuple[_Size, ...], msgspec.Meta(min_length=1, max_length=8)]
+_Header = Annotated[list[tuple[_ShortText, _ShortText, _Shape]], msgspec.Meta(min_length=1, max_length=32)]
 _decoder: msgspec.msgpack.Decoder[list[tuple[str, str, tuple[int, ...]]]] = msgspec.msgpack.Decoder(_Header)
 
 
 class SampleColumn(NamedTuple):
-    """What one sample has in a column."""
+    """The type and shape of one sample in a column."""
 
     kind: str  # numpy's name of the type, little-endian
     shape: tuple[int, ...]
@@ -40,12 +40,12 @@ SampleLayout = Mapping[str, SampleColumn]
 
 
 def sample_layout(columns: Columns) -> dict[str, SampleColumn]:
-    """What samples look like, whatever they are and however many."""
+    """The type and shape of each column, whatever the number of samples."""
     return {name: SampleColumn(_kind(column), tuple(column.shape[1:])) for name, column in columns.items()}
 
 
 def encode_samples(columns: Columns) -> bytes:
-    """All rows of some columns; ValueError when a shard cannot be so large, or of such a type."""
+    """All rows of some columns as bytes; ValueError when they are too large or of a type that cannot travel."""
     parts, header = [], []
     for name in sorted(columns):
         column = columns[name]
@@ -61,7 +61,7 @@ def encode_samples(columns: Columns) -> bytes:
 
 
 def decode_samples(data: bytes, layout: SampleLayout, shard: str) -> dict[str, NDArray[Any]]:
-    """The columns in `data`, read-only and without a copy. ValueError unless they fit the run and are that shard."""
+    """The columns in `data`, read-only and not copied. ValueError unless they have this layout and are this shard."""
     header, place = _header(data)
     _check_layout(header, layout)
     columns: dict[str, NDArray[Any]] = {}
@@ -75,12 +75,12 @@ def decode_samples(data: bytes, layout: SampleLayout, shard: str) -> dict[str, N
 
 
 def count_samples(data: bytes) -> int:
-    """How many samples encoded bytes have; ValueError when they are none."""
+    """The number of samples in encoded bytes; ValueError when they are malformed."""
     return _header(data)[0][0][2][0]
 
 
 def _header(data: bytes) -> tuple[list[tuple[str, str, tuple[int, ...]]], int]:
-    """What the bytes say they are, and where the samples begin."""
+    """The header of encoded bytes, and where the samples begin; ValueError when it is malformed."""
     if len(data) > MAX_SHARD_BYTES:
         raise ValueError(f"a shard of {len(data):,} bytes; {MAX_SHARD_BYTES:,} are allowed")
     place = len(MAGIC) + _LENGTH.size
@@ -109,8 +109,8 @@ def _check_size(header: list[tuple[str, str, tuple[int, ...]]], there: int) -> N
 
 
 def _check_layout(header: list[tuple[str, str, tuple[int, ...]]], layout: SampleLayout) -> None:
-    told = {name: SampleColumn(kind, shape[1:]) for name, kind, shape in header}
-    if told != dict(layout):
+    found = {name: SampleColumn(kind, shape[1:]) for name, kind, shape in header}
+    if found != dict(layout):
         raise ValueError("samples of another shape than the run's")
 
 

@@ -1,4 +1,4 @@
-"""A data set in content-addressed pieces small enough to travel."""
+"""Cuts a data set into shards: pieces that are small enough to travel and named by the hash of their content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 ShardId = NewType("ShardId", str)
 SampleNumbers = NDArray[np.int64]  # rows of a data set, or places in a pool
-Columns = Mapping[str, NDArray[np.generic]]  # equally long; row i of all of them is sample i
+Columns = Mapping[str, NDArray[np.generic]]  # of equal length; row i of all of them is sample i
 
 SHARD_SAMPLES = 100
 ID_BYTES = 16
@@ -21,7 +21,7 @@ BLOCK = 4096  # samples hashed at a time
 
 @dataclass(frozen=True)
 class Shard:
-    """Some samples of a data set: which, and the hash of what they are. Holds no data itself."""
+    """Some samples of a data set: the hash of their content and their row numbers. Has no data itself."""
 
     id: ShardId
     indices: NDArray[np.int64]
@@ -33,20 +33,20 @@ class Shard:
 def cut_shards(samples: Columns, seed: int, size: int = SHARD_SAMPLES) -> list[Shard]:
     """The whole data set in shards of about `size` samples, each a random mixture.
 
-    Contract: equal data, seed and size give equal shards on every machine; every sample is in exactly one; the sizes
-    differ by at most one. The data are read, not copied.
+    Equal data, seed and size give equal shards on every machine. Every sample is in exactly one shard, and the sizes
+    differ by at most one. The data is not copied.
     """
     count = len(next(iter(samples.values()))) if samples else 0
     if count == 0:
         return []
-    # Raw words are the one thing numpy promises never to change; `permutation` may differ between versions.
+    # numpy promises that raw numbers of a generator never change; `permutation` may differ between versions.
     order = np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
     pieces = np.array_split(order, max(1, round(count / size)))
     return [Shard(shard_id(samples, np.sort(piece)), np.sort(piece)) for piece in pieces]
 
 
 def shard_id(samples: Columns, indices: NDArray[np.int64]) -> ShardId:
-    """BLAKE3 of the samples' layout and bytes, columns by name: the same wherever the samples lie in a data set."""
+    """BLAKE3 of the samples' layout and bytes, columns by name. It does not depend on where the samples are."""
     return columns_id({name: column[indices] for name, column in samples.items()})
 
 
@@ -62,7 +62,7 @@ def columns_id(columns: Columns) -> ShardId:
 
 
 def sample_ids(samples: Columns) -> list[bytes]:
-    """A hash of each sample's bytes, columns by name: what tells that two are the same."""
+    """A hash of each sample's bytes, columns by name: equal samples have equal ids."""
     count = len(next(iter(samples.values()))) if samples else 0
     columns = [samples[name] for name in sorted(samples)]
     found: list[bytes] = []
@@ -74,7 +74,7 @@ def sample_ids(samples: Columns) -> list[bytes]:
 
 
 def indices_of(shards: Sequence[Shard]) -> NDArray[np.int64]:
-    """All samples of some shards, in ascending order."""
+    """The row numbers of all samples of some shards, in ascending order."""
     if not shards:
         return np.empty(0, np.int64)
     return np.sort(np.concatenate([shard.indices for shard in shards]))

@@ -1,42 +1,114 @@
-"""The shards of one node: their states in memory, their files on disk, and one event at a time for each.
+"""The shards of one node: their states in memory and their files on disk.
 
-What an event leads to is written in order, each write durable before the next; then the state is adopted; only then may
-messages leave. A write that fails leaves the state as it was: nobody hears of what is not on disk.
+`ShardStore.apply` lets one event happen to a shard. Its writes are made in order, each durable before the next; then
+the new state counts; only then are messages and fetches, the effects of the event, returned to be carried out. If a
+write fails, the state stays as it was, so that nobody hears of what is not on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from ..runtime.seams import Seams
+from ..storage.files import Storage
 from ..wire.ids import Identity
-from .files import ShardFiles
 from .handoff.messages import AnyMessage
-from .handoff.state import DeleteBytes, Drop, HandoffEvent, Lost, PutBytes, Received, ShardState, Write, restarted
+from .handoff.state import (
+    NOTHING,
+    DeleteBytes,
+    HandoffEvent,
+    PutBytes,
+    Received,
+    Record,
+    ShardState,
+    Write,
+    decode_record,
+    encode_record,
+    restarted,
+)
 from .handoff.step import step
 from .samples import SampleLayout, count_samples, decode_samples
-from .visits import VisitHistory
+from .visits import VisitHistory, decode_history, encode_history
 
-Sent = tuple[tuple[str, AnyMessage], ...]
-Make = Callable[[], bytes]
-NONE = ShardState()
+SAMPLES, RECORD, VISITS = ".samples", ".record", ".visits"
+UNKNOWN = ShardState()
+
+Messages = tuple[tuple[str, AnyMessage], ...]  # each with the peer it is for
+MakeSamples = Callable[[], bytes]
+
+
+class Effects(NamedTuple):
+    """What is left to do after an event: messages to send, and whether to fetch the shard's samples."""
+
+    messages: Messages = ()
+    fetch: bool = False
+
+
+class ShardFiles:
+    """The files of one run's shards: samples, handoff record and visit history. Unreadable files count as missing."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+
+    def known(self) -> list[str]:
+        """Shards that have samples or a record on disk."""
+        return sorted(self._having(SAMPLES, RECORD))
+
+    def with_samples(self) -> set[str]:
+        """Shards that have samples on disk."""
+        return self._having(SAMPLES)
+
+    def _having(self, *kinds: str) -> set[str]:
+        return {name.partition(".")[0] for name in self._storage.names(self._folder) if name.endswith(kinds)}
+
+    def samples(self, shard: str) -> bytes | None:
+        return self._storage.read(self._name(shard, SAMPLES))
+
+    def put_samples(self, shard: str, data: bytes) -> None:
+        self._storage.write(self._name(shard, SAMPLES), data)
+
+    def delete_samples(self, shard: str) -> None:
+        self._storage.delete(self._name(shard, SAMPLES))
+
+    def record(self, shard: str) -> Record:
+        """The last record written; an empty one when it is missing or damaged, because peers know the rest."""
+        try:
+            return decode_record(self._storage.read(self._name(shard, RECORD)) or b"")
+        except ValueError:
+            return NOTHING
+
+    def put_record(self, shard: str, record: Record) -> None:
+        self._storage.write(self._name(shard, RECORD), encode_record(record))
+
+    def history(self, shard: str) -> VisitHistory:
+        try:
+            return decode_history(self._storage.read(self._name(shard, VISITS)) or b"")
+        except ValueError:
+            return VisitHistory(shard)
+
+    def put_history(self, history: VisitHistory) -> None:
+        self._storage.write(self._name(history.shard, VISITS), encode_history(history))
+
+    def _name(self, shard: str, kind: str) -> str:
+        return f"{self._folder}/{shard}{kind}"
 
 
 @dataclass
 class StoredShard:
     """One shard. `make` gives samples that need no file, because they can be made from the task's own data."""
 
-    state: ShardState = NONE
-    size_bytes: int = 0  # of the samples, and how many they are; 0 where they are not here
-    samples: int = 0
-    make: Make | None = None
-    received: bool = False  # its samples came from a peer
-    source: str = ""  # the peer this node first heard of it from
+    state: ShardState = UNKNOWN
+    size_bytes: int = 0  # of the samples; 0 when they are not here
+    samples: int = 0  # their number; 0 when they are not here
+    make: MakeSamples | None = None
+    received: bool = False  # the samples came from a peer
+    source: str = ""  # the peer from which this node first heard of the shard
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -45,62 +117,59 @@ class StoredShard:
         return self.size_bytes if self.state.have and self.make is None else 0
 
 
-async def _not_known(shard: str) -> bool:
-    return False
-
-
 class ShardStore:
-    """Contract: `add_own` before `load`, `load` before anything else. Listeners must not raise."""
+    """Call `add_own` before `load`, and `load` before anything else."""
 
     def __init__(self, identity: Identity, seams: Seams, files: ShardFiles, layout: SampleLayout) -> None:
-        self.me = identity.peer_id
-        self.layout = layout
         self.entries: dict[str, StoredShard] = {}
-        self.on_arrival: list[Callable[[str], None]] = []
-        self.on_gone: list[Callable[[str], None]] = []
         self._identity = identity
         self._seams = seams
         self._files = files
-        self.is_elsewhere: Callable[[str], Awaitable[bool]] = _not_known
-        self._looked = 0  # at files, one after the other
+        self._layout = layout
+        self._checked = 0  # files checked so far, one after the other
         self._histories: dict[str, VisitHistory] = {}  # as they are on disk
 
-    # ---- looking ----
+    # ---- what is here ----
 
     def state(self, shard: str) -> ShardState:
         entry = self.entries.get(shard)
-        return NONE if entry is None else entry.state
+        return UNKNOWN if entry is None else entry.state
+
+    def here(self) -> list[str]:
+        """Shards whose samples are here."""
+        return [shard for shard, entry in self.entries.items() if entry.state.have]
+
+    def cached(self) -> list[str]:
+        """Shards whose samples have a file here and may be dropped when room is needed, oldest first."""
+        return [shard for shard, entry in self.entries.items() if entry.file_bytes and not entry.state.record.kept]
 
     @property
     def used_bytes(self) -> int:
-        """What samples take on disk."""
+        """Disk space that samples take."""
         return sum(entry.file_bytes for entry in self.entries.values())
 
     @property
     def kept_bytes(self) -> int:
-        """What samples take that may not be dropped for want of room."""
+        """Disk space of samples that may not be dropped."""
         return sum(entry.file_bytes for entry in self.entries.values() if entry.state.record.kept)
 
-    def bytes_from(self, peer: str) -> int:
-        """What samples take that this node heard of from a peer, and may not drop."""
+    def kept_bytes_from(self, peer: str) -> int:
+        """Disk space of samples that may not be dropped, of shards this node first heard of from `peer`."""
         kept = (entry for entry in self.entries.values() if entry.state.record.kept)
         return sum(entry.file_bytes for entry in kept if entry.source == peer)
 
     def missing_from(self, peer: str) -> int:
-        """How many shards a peer told of whose samples are not here."""
+        """How many shards without samples here this node first heard of from `peer`."""
         return sum(1 for entry in self.entries.values() if entry.source == peer and not entry.state.have)
 
-    def here(self) -> list[str]:
-        return [shard for shard, entry in self.entries.items() if entry.state.have]
+    # ---- the start ----
 
-    # ---- the beginning ----
-
-    def add_own(self, shard: str, make: Make) -> None:
-        """Samples this node brings: made whenever they are needed."""
+    def add_own(self, shard: str, make: MakeSamples) -> None:
+        """A shard of this node's own data, whose samples are made whenever they are needed."""
         self.entries[shard] = StoredShard(make=make)
 
     async def load(self) -> list[str]:
-        """Take in what is on disk; returns the shards that should be there and are not, or are damaged."""
+        """Read what is on disk. Returns the shards whose samples should be here and are missing or damaged."""
         own = set(self.entries)
         known = await self._seams.disk(self._files.known)
         for shard in sorted({*known, *own}):
@@ -115,30 +184,30 @@ class ShardStore:
         if content is not None:
             entry.size_bytes, entry.samples = len(content), count_samples(content)
         entry.received = not own
-        entry.state = restarted(self.me, record, content is not None)
+        entry.state = restarted(self._identity.peer_id, record, content is not None)
 
     # ---- samples and visits ----
 
     def content(self, shard: str) -> bytes | None:
-        """The encoded samples, checked; None when they are not there or damaged. Reads the disk."""
+        """The encoded samples, checked; None when they are missing or damaged. Reads the disk."""
         entry = self.entries.get(shard)
         data = entry.make() if entry is not None and entry.make is not None else self._files.samples(shard)
         try:
             if data is not None:
-                decode_samples(data, self.layout, shard)
+                decode_samples(data, self._layout, shard)
         except ValueError:
             return None
         return data
 
     def read(self, shard: str) -> dict[str, NDArray[Any]]:
-        """The samples; KeyError when they are not here."""
+        """The samples; KeyError when they are not here. Reads the disk."""
         data = self.content(shard) if self.state(shard).have else None
         if data is None:
             raise KeyError(shard)
-        return decode_samples(data, self.layout, shard)
+        return decode_samples(data, self._layout, shard)
 
     def history(self, shard: str) -> VisitHistory:
-        """A shard's visits; read from disk once."""
+        """The visits of a shard. Reads the disk once."""
         if shard not in self._histories:
             self._histories[shard] = self._files.history(shard)
         return self._histories[shard]
@@ -147,68 +216,42 @@ class ShardStore:
         self._files.put_history(history)
         self._histories[history.shard] = history
 
-    async def look_after(self, count: int) -> list[str]:
-        """Check that all files are there and the next few whole; what is not counts as lost here, and is returned."""
-        lost = [shard for shard in await self._seams.disk(lambda: self._missing(count)) if self.state(shard).have]
-        for shard in lost:
-            await self.do(shard, Lost())
-        return lost
+    async def find_damaged(self, count: int) -> list[str]:
+        """Shards whose file is missing, and damaged ones among the next `count` files."""
+        return [shard for shard in await self._seams.disk(lambda: self._damaged(count)) if self.state(shard).have]
 
-    def _missing(self, count: int) -> list[str]:
+    def _damaged(self, count: int) -> list[str]:
         files, here = self._files.with_samples(), [shard for shard in self.here() if self.entries[shard].make is None]
-        some = [here[(self._looked + place) % len(here)] for place in range(min(count, len(here)))]
-        self._looked += count
+        some = [here[(self._checked + place) % len(here)] for place in range(min(count, len(here)))]
+        self._checked += count
         return [shard for shard in here if shard not in files or (shard in some and self.content(shard) is None)]
-
-    async def make_room(self, size_bytes: int, room_bytes: int) -> bool:
-        """Drop what is only cache, oldest first, until so much more fits; False when it does not fit."""
-        cache = [shard for shard, entry in self.entries.items() if entry.file_bytes and not entry.state.record.kept]
-        for shard in cache:
-            if self.used_bytes + size_bytes <= room_bytes:
-                break
-            await self.drop(shard)
-        return self.used_bytes + size_bytes <= room_bytes
-
-    async def drop(self, shard: str) -> None:
-        """Delete bytes that are not kept, if they are elsewhere."""
-        if not self.state(shard).record.kept and await self.is_elsewhere(shard):
-            await self.do(shard, Drop())
 
     # ---- events ----
 
-    async def do(self, shard: str, event: HandoffEvent, content: bytes = b"") -> Sent:
-        """Let something happen to a shard; the messages it leads to. LocalProblem when the disk will not have it.
+    async def apply(self, shard: str, event: HandoffEvent, content: bytes = b"") -> Effects:
+        """Let an event happen to a shard; LocalProblem when the disk fails, and then nothing has happened.
 
-        Whoever waits for it may be cancelled; what was begun is ended all the same.
+        `content` is the samples of BytesArrived. A cancelled caller does not interrupt what was begun.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._do(shard, event, content)))
+        return await asyncio.shield(asyncio.ensure_future(self._apply(shard, event, content)))
 
-    async def _do(self, shard: str, event: HandoffEvent, content: bytes) -> Sent:
+    async def _apply(self, shard: str, event: HandoffEvent, content: bytes) -> Effects:
         entry = self.entries.get(shard)
         if entry is None:
             entry = self.entries[shard] = StoredShard(source=event.sender if isinstance(event, Received) else "")
         async with entry.lock:
             before = entry.state
-            after, writes, messages = step(self._identity, before, event)
+            after, writes, messages, fetch = step(self._identity, before, event)
             if writes:
                 await self._seams.disk(lambda: self._write(shard, writes, content))
             entry.state = after
-            self._note_samples(shard, entry, before.have, content)
+            if after.have != before.have:
+                entry.size_bytes, entry.samples = len(content), count_samples(content) if content else 0
+                entry.received, entry.make = entry.received or after.have, None
         if after is not before:
             entry.changed.set()
             entry.changed = asyncio.Event()
-        return messages
-
-    def _note_samples(self, shard: str, entry: StoredShard, had: bool, content: bytes) -> None:
-        if entry.state.have == had:
-            return
-        entry.size_bytes, entry.samples = len(content), count_samples(content) if content else 0
-        if entry.state.have:
-            entry.received = True
-        else:
-            entry.make = None
-        for listener in self.on_arrival if entry.state.have else self.on_gone:
-            listener(shard)
+        return Effects(messages, fetch)
 
     def _write(self, shard: str, writes: tuple[Write, ...], content: bytes) -> None:
         for write in writes:
@@ -220,5 +263,5 @@ class ShardStore:
                 self._files.put_record(shard, write.record)
 
     async def wait_for_change(self, shard: str) -> None:
-        """Until the shard's state is another one."""
+        """Wait until the state of the shard changes."""
         await self.entries[shard].changed.wait()

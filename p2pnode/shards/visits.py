@@ -1,8 +1,8 @@
-"""Visit history: which models have trained on a shard, and how sure of it they were before and after.
+"""The visit history of a shard: which models have trained on it, and their confidence before and after.
 
-It travels with the shard. Every visit is signed by its visitor and names the hash of the one before, so nobody can
-change, leave out or reorder what others said; old visits are summarised, and the summary is signed by who made it.
-Copies of a shard travel apart, so two histories may both be true: they are compared, never merged.
+It travels with the shard. Every visit is signed by its visitor and names the hash of the visit before, so nobody can
+change, remove or reorder the visits of others. Old visits are summarised, and whoever does that signs the summary.
+Copies of a shard travel separately, so two histories may both be true: they are compared, never merged.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..wire.ids import Identity, signed_by
 from ..wire.types import Count, Hash, PeerText, ShardText, Signature, decoded
 
 MAX_VISITS = 16
-KEPT_WHEN_FULL = 12  # the others are summarised at once, so that most visits leave the summary as it is
+KEPT_WHEN_FULL = 12  # the others are summarised together, so that most visits do not change the summary
 MAX_MODELS = 16
 MAX_BYTES = 16_384
-CLOCK_SLACK = 120.0  # seconds by which swarm times of honest peers may differ
+CLOCK_SLACK = 120.0  # seconds by which the swarm times of honest peers may differ
 _VISIT, _SUMMARY = b"p2pnode visit 1\0", b"p2pnode visits 1\0"
 
 ModelText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
@@ -29,21 +29,21 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
 
 
 class Visit(msgspec.Struct, frozen=True, array_like=True):
-    """A model's stay at a shard; `number` counts from 0 along the chain."""
+    """One visit: a model trained on the shard. `number` counts from 0 along the chain."""
 
     number: Count
     previous: Hash
     peer: PeerText
     model: ModelText  # different models have different names; a peer's own weights are named after it
     round: Count
-    before: Share  # mean confidence when the model had not trained on the shard this time
+    before: Share  # mean confidence before the model trained on the shard in this visit
     after: Share
     time: Seconds  # swarm time
     signature: Signature = b""
 
 
 class EarlierVisits(msgspec.Struct, frozen=True, array_like=True):
-    """One model's summarised visits."""
+    """The summarised visits of one model."""
 
     model: ModelText
     visits: Count
@@ -53,17 +53,17 @@ class EarlierVisits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VisitSummary(msgspec.Struct, frozen=True, array_like=True):
-    """What is left of the oldest `visits` visits: a line for each of the models seen last."""
+    """What is left of the oldest `visits` visits: one line for each of the latest models."""
 
     visits: Count
-    link: Hash  # id of the last visit summarised: the next one names it
+    link: Hash  # id of the last visit that was summarised; the next visit names it
     models: Annotated[tuple[EarlierVisits, ...], msgspec.Meta(max_length=MAX_MODELS)]
     peer: PeerText
     signature: Signature = b""
 
 
 class VisitHistory(msgspec.Struct, frozen=True, array_like=True):
-    """All that is known of a shard's journey, oldest first."""
+    """All known visits of a shard, oldest first."""
 
     shard: ShardText
     visits: Annotated[tuple[Visit, ...], msgspec.Meta(max_length=MAX_VISITS)] = ()
@@ -79,7 +79,7 @@ def encode_history(history: VisitHistory) -> bytes:
 
 
 def decode_history(data: bytes) -> VisitHistory:
-    """The history in `data`, of the right types and bounds; ValueError otherwise. `check_history` looks further."""
+    """The history in `data`; ValueError when its types or bounds are wrong. `check_history` checks the rest."""
     return decoded(_decoder, data, "visit history", MAX_BYTES)
 
 
@@ -95,14 +95,14 @@ def with_visit(
 
 
 def length(history: VisitHistory) -> int:
-    """How many visits there were, the summarised ones counted."""
+    """The number of visits, including those that were summarised."""
     return (history.summary.visits if history.summary else 0) + len(history.visits)
 
 
 def check_history(history: VisitHistory, shard: str, now: float) -> None:
-    """ValueError with the reason unless every word is signed, in its place and not from the future."""
+    """ValueError with the reason unless all visits are signed, in order and not from the future."""
     if history.shard != shard:
-        raise ValueError("the visit history of another shard")
+        raise ValueError("the visit history is that of another shard")
     _check_summary(history)
     number, previous, latest = 0, _beginning(history.shard), 0.0
     if history.summary is not None:
@@ -121,14 +121,14 @@ def check_history(history: VisitHistory, shard: str, now: float) -> None:
 
 
 def check_nothing_left_out(history: VisitHistory, known: Visit) -> None:
-    """ValueError when a history that should have `known`, such as its sender's own visit, is without it."""
+    """ValueError when a history lacks a visit that it must have, such as its sender's own."""
     beginning = history.summary.visits if history.summary else 0
     if known.number >= beginning and known not in history.visits:
         raise ValueError(f"visit {known.number}, which {known.peer[-8:]} signed, was left out")
 
 
 def latest_by_model(history: VisitHistory) -> dict[str, EarlierVisits]:
-    """The last that is known of every model's stay."""
+    """The last known visit of every model."""
     found = {past.model: past for past in (history.summary.models if history.summary else ())}
     return {past.model: past for past in _joined(found, history.visits)}
 
@@ -138,7 +138,7 @@ def visit_id(shard: str, visit: Visit) -> bytes:
 
 
 def _summarised(me: Identity, history: VisitHistory) -> VisitHistory:
-    """The oldest visits as a line per model, signed by who leaves them out."""
+    """The history with its oldest visits summarised, one line for each model, signed by `me`."""
     old, rest = history.visits[:-KEPT_WHEN_FULL], history.visits[-KEPT_WHEN_FULL:]
     before = {past.model: past for past in (history.summary.models if history.summary else ())}
     lines = tuple(_joined(before, old))[-MAX_MODELS:]
@@ -148,7 +148,7 @@ def _summarised(me: Identity, history: VisitHistory) -> VisitHistory:
 
 
 def _joined(lines: dict[str, EarlierVisits], visits: Iterable[Visit]) -> list[EarlierVisits]:
-    """Lines with some more visits, by the time of the last one of each model."""
+    """Summary lines with some more visits, in the order of each model's last visit."""
     found = dict(lines)
     for visit in visits:
         count = found[visit.model].visits if visit.model in found else 0
@@ -161,7 +161,7 @@ def _check_summary(history: VisitHistory) -> None:
     if summary is None:
         return
     if not signed_by(summary.peer, _summary_content(history.shard, summary), summary.signature):
-        raise ValueError("the summary of old visits is not signed by who made it")
+        raise ValueError("the summary of old visits is not signed by its author")
     if not summary.models or sum(past.visits for past in summary.models) > summary.visits:
         raise ValueError("the summary of old visits does not add up")
     if not history.visits:
@@ -187,5 +187,5 @@ def _summary_content(shard: str, summary: VisitSummary) -> bytes:
 
 
 def _share(confidence: float) -> float:
-    """A confidence in 0..1; what is not a number counts as none."""
+    """A confidence limited to 0..1; NaN becomes 0."""
     return min(1.0, max(0.0, confidence)) if confidence == confidence else 0.0

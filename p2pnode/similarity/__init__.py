@@ -1,1 +1,6 @@
-"""TODO: what lives in similarity, and where to start reading."""
+"""Which models are alike, and whom to exchange with.
+
+Start with fingerprint.py: what a model has learned, in 260 bytes that are compared by a dot product. neighbours.py
+finds similar peers by gossip, communities.py groups them in a tree, annealing.py says how communities and bridges
+change over a run, partners.py chooses the partners of a round, with reasons. driver.py does all this for one model.
+"""

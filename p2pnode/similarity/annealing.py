@@ -16,8 +16,6 @@ from collections.abc import Mapping
 
 from ..wire.run import Aim
 
-__all__ = ["Aim", "bridge_rate", "cut_height", "progress_of"]
-
 ROUNDS_TO_ONE: Mapping[Aim, float] = {"shared": 300.0, "own": 3000.0}
 STEPS = 32  # progress goes in so many steps: nodes agree on it although their clocks differ, and communities stay calm
 BRIDGE_RATES = (0.05, 0.5)

@@ -4,10 +4,10 @@ its view, chooses partners, and remembers why."""
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from ..circles.advice import Advice, Declared, advise
+from msgspec.structs import replace
+
 from ..discovery.reputation import PartnerRecord
 from ..discovery.services import Services
 from ..discovery.table import Peer
@@ -16,9 +16,10 @@ from ..wire.bounded import keep_newest
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.records import SignedRecord
-from ..wire.status import Kinship
+from ..wire.run import Aim
+from ..wire.status import PeerState
 from ..wire.types import Seconds
-from .annealing import Aim, bridge_rate, progress_of
+from .annealing import bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
 from .fingerprint import Row, comparable, read_fingerprint, similarity
 from .messages import NeighboursAre, SwapNeighbours
@@ -49,7 +50,7 @@ class PeerSimilarity:
         self.partner_record = PartnerRecord()
         self._services = services
         self._calls = calls
-        self._aim: Aim = aim
+        self.aim: Aim = aim
         self._settings = settings
         self._growing: Seconds = math.inf  # how long the last tree took; not known yet
         self._row: Row | None = None
@@ -181,7 +182,7 @@ class PeerSimilarity:
         """See every few rounds who belongs together; beside the loop where the last look took long on this machine."""
         if round_number % REGROW and self.communities.of:
             return
-        view, progress, clock = self._view(circle), progress_of(age_rounds, self._aim), self._services.seams.clock
+        view, progress, clock = self._view(circle), progress_of(age_rounds, self.aim), self._services.seams.clock
 
         def grown() -> tuple[Communities, Seconds]:
             begun = clock.monotonic()
@@ -199,7 +200,7 @@ class PeerSimilarity:
         often: float = 1.0,
     ) -> list[PartnerChoice]:
         """Partners for this round from our circle, at times (`often` the usual) from `beyond` it, by the last look."""
-        rate = bridge_rate(progress_of(age_rounds, self._aim), often)
+        rate = bridge_rate(progress_of(age_rounds, self.aim), often)
         home = Home(self._calls.me, frozenset(circle) - {self._calls.me}, rate)
         known = {*circle, *self._outside(beyond)}
         peers = (self._services.table.get(peer) for peer in sorted(known))
@@ -219,33 +220,30 @@ class PeerSimilarity:
         strangers = self._services.seams.rng.sample(possible, min(FAR, len(possible)))
         return [peer for peer in beyond if peer in self.communities.of] + strangers
 
-    async def advise(self, circles: Mapping[PeerId, str], rounds_here: int) -> Advice:
-        """What to do about our own circle, by the last look.
+    @property
+    def tree(self) -> Dendrogram:
+        """How similar the peers of the last look are."""
+        return self.communities.dendrogram
 
-        `circles` says who is where, ourselves included ("" for nowhere yet).
-        """
-        tree = self.communities.dendrogram
-        return await self._advise(circles, rounds_here, lambda: tree)
+    def newcomer_view(self, peers: Collection[PeerId], fingerprint: bytes) -> dict[PeerId, Row]:
+        """The fingerprints of `peers` and this node's, given as `fingerprint`, which nobody else gets; {} without."""
+        if not fingerprint:
+            return {}
+        self.took(fingerprint)
+        view = self._view(peers)
+        self.withdraw()
+        return view
 
-    async def advise_newcomer(self, circles: Mapping[PeerId, str], fingerprint: bytes) -> Advice:
-        """Which circle to enter, by a fingerprint (empty: none) that nobody else is told of."""
-        view: dict[PeerId, Row] = {}
-        if fingerprint:
-            self.took(fingerprint)
-            view = self._view(circles)
-            self.withdraw()
-        return await self._advise(circles, 0, lambda: grow(view))
-
-    async def _advise(self, circles: Mapping[PeerId, str], rounds_here: int, tree: Callable[[], Dendrogram]) -> Advice:
-        """Beside the loop: many circles take a while."""
-        declared, rng = Declared(self._calls.me, circles), random.Random(self._services.seams.rng.getrandbits(64))
-        return await self._services.seams.background(lambda: advise(declared, tree(), self._aim, rounds_here, rng))
-
-    def kinship(self, peer: PeerId) -> Kinship:
-        """For people to see."""
+    def similarity_to(self, peer: PeerId) -> float | None:
+        """How similar a peer's model is to ours, 0 to 1; None while one of the two has no fingerprint."""
         sight = next(iter(self._sights([peer])), None)
-        alike = None if sight is None or self._row is None else similarity(self._row, sight.row)
-        return Kinship(self.communities.of.get(peer, ""), alike, self._whys.get(peer, ""))
+        return None if sight is None or self._row is None else similarity(self._row, sight.row)
+
+    def describe(self, state: PeerState) -> PeerState:
+        """The same peer with its community, its similarity to us, and why it was last chosen as a partner."""
+        peer = PeerId(state.id)
+        community, reason = self.communities.of.get(peer, ""), self._whys.get(peer, "")
+        return replace(state, community=community, similarity=self.similarity_to(peer), reason=reason)
 
     def _view(self, circle: Collection[PeerId]) -> dict[PeerId, Row]:
         """Ourselves, our circle and our vicinity."""
@@ -263,7 +261,7 @@ class PeerSimilarity:
             rate=peer.rate,
             faults=self._services.reputation.faults_of(peer.id),
             worth=self.partner_record.worth(peer.id),
-            similarity=self.kinship(peer.id).similarity,
+            similarity=self.similarity_to(peer.id),
             stale=not peer.here or peer.record.expiry <= self._services.clock.now(),
             banned=self._services.reputation.ignored(peer.id, self._services.seams.clock.monotonic()),
         )

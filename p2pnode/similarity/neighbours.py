@@ -75,10 +75,6 @@ class Neighbours:
         """The known peers most like this node, best first."""
         return self._order[:count]
 
-    def similarity(self, peer: PeerId) -> float | None:
-        sight = self._sights.get(peer)
-        return None if sight is None else float(similarities(self._row, sight.row[None])[0])
-
     def moved(self, row: Row) -> None:
         """This node's own fingerprint has changed."""
         self._row = row

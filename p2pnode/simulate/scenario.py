@@ -1,56 +1,87 @@
-"""What is simulated, as a value: equal plans give equal traces."""
+"""What is simulated, as a value: equal scenarios give equal traces."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..circles.advice import MAX_CIRCLE
-from ..config.options import TaskChoice
+from ..config.options import (
+    DEFAULT_POLICY,
+    DEFAULT_ROUND_SECONDS,
+    DEFAULT_TASK,
+    Options,
+    RunOptions,
+    SimOptions,
+    TrainOptions,
+)
+from ..config.split import Split, SplitPart
 from ..merging.registry import check_settings
-from ..network.sim import Fault, Links
-from ..node.entrance import DataPart
-from ..node.node import NodeSettings
-from ..shards.split import parse_split
+from ..network.sim import Fault, Links, churn_faults
 from ..similarity.partners import RANGES, partner_settings, without_partner_settings
+from ..wire.addresses import Address
 from ..wire.errors import UsageError
 from ..wire.ids import Identity, sha256
 from ..wire.types import Seconds
 
 EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
 BY_ITSELF = 0
+MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
+SPREAD: Seconds = 10.0  # within which nodes start, where that is not too many at once
+ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of those who keep the directory
+LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
+SIMULATED = TrainOptions(task="digits", device="cpu", no_model_swaps=True)  # what simulated nodes train unless told
 
 
 @dataclass(frozen=True)
 class SimTraining:
-    """What the nodes of a plan learn. Times are declared, not measured: a node of speed 1 does `mean_steps` a round."""
+    """What the nodes of a scenario train.
 
-    choice: TaskChoice = field(default_factory=lambda: TaskChoice(device="cpu"))
-    split: str = "iid"
+    Times are declared, not measured: a node of speed 1 does `mean_steps` local steps in a round.
+    """
+
+    options: TrainOptions = SIMULATED  # `split` says how the data are dealt out; iid when it is None
     rounds: int = 100  # the simulation ends when every node has done so many
+    alone: int = 0  # this many nodes, evenly chosen, are trained alone as well, for comparison
     circle: int = BY_ITSELF  # declared: nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
     speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn
     mean_steps: float = 10.0
-    share_data: bool = False  # the nodes' samples may travel
-    visits: bool = False  # and models visit those that do not
+
+    @property
+    def round_seconds(self) -> Seconds:
+        return self.options.round_seconds or DEFAULT_ROUND_SECONDS
+
+    @property
+    def split(self) -> Split:
+        return self.options.split or Split()
 
     @property
     def usual_seconds(self) -> Seconds:
         """How long the rounds take once all are there, give or take a little, when nothing goes wrong."""
-        return 10.0 + 1.05 * self.rounds * self.choice.round_seconds
+        return 10.0 + 1.05 * self.rounds * self.round_seconds
+
+    def options_of(self, index: int, peers: int, seed: int) -> TrainOptions:
+        """The training options of one node: its part of the data, and its circle if circles are declared."""
+        part, circle = SplitPart(index, peers, seed), self.circle_of(index)
+        return replace(self.options, split=self.split, part=part, circle=circle)
 
     def circle_of(self, index: int) -> str:
-        """The circle a node is declared to be in; "": its own to find."""
+        """The circle a node is declared to be in; "" when nodes find their circles themselves."""
         return f"circle {index // self.circle}" if self.circle else ""
+
+    def with_options(self, **options: Any) -> SimTraining:
+        """The same with other training options."""
+        return replace(self, options=replace(self.options, **options))
 
     def speed_of(self, seed: int, index: int) -> float:
         """Local steps a second of a node."""
         low, high = self.speeds
         drawn = random.Random(f"speed {seed} {index}").random()
         factor = low * math.exp(drawn * math.log(high / low))
-        return factor * self.mean_steps / self.choice.round_seconds
+        return factor * self.mean_steps / self.round_seconds
 
 
 @dataclass(frozen=True)
@@ -59,38 +90,60 @@ class Scenario:
 
     peers: int = 16
     seed: int = 0
-    seconds: Seconds = 120.0  # with a lesson: at most
+    seconds: Seconds = MEETING  # with training: at most
     links: Links = field(default_factory=Links)
     faults: tuple[Fault, ...] = ()
     skew: Mapping[int, Seconds] = field(default_factory=dict)  # by how much each node's clock is wrong
-    spread: Seconds = 10.0
+    spread: Seconds = SPREAD
     sample_every: Seconds = 10.0  # 0: never
     keep_trace: int = 0
-    settings: Callable[[NodeSettings, int, int], NodeSettings] = lambda usual, index, starts: usual
-    lesson: SimTraining | None = None  # None: the nodes only meet
+    adjust: Callable[[Options, int, int], Options] = lambda options, index, starts: options  # for single nodes
+    training: SimTraining | None = None  # None: the nodes only meet
 
-    def share_of(self, index: int) -> DataPart | None:
-        return None if self.lesson is None else DataPart(self.lesson.split, index, self.peers, self.seed)
+    def options_of(self, index: int, bootstrap: tuple[Address, ...], starts: int) -> Options:
+        """The options of one node at its `starts`-th start."""
+        run = RunOptions(bootstrap=bootstrap, name=f"sim {identity_of(self.seed, 0).peer_id[-4:]}")
+        train = TrainOptions(meet_only=True)
+        if self.training is not None:
+            train = self.training.options_of(index, self.peers, self.seed)
+        return self.adjust(Options(name=f"n{index}", run=run, train=train), index, starts)
 
     def facts(self) -> dict[str, object]:
         """What a recording says about the plan."""
         facts: dict[str, object] = {"peers": self.peers, "seed": self.seed, "seconds": self.seconds}
         facts |= {"latency": self.links.latency, "rate": self.links.rate if self.links.rate < math.inf else None}
         facts |= {"loss": self.links.loss, "faults": len(self.faults)}
-        lesson = self.lesson
-        if lesson is not None:
-            choice = lesson.choice
-            facts |= {"task": choice.spec, "options": dict(choice.options), "split": lesson.split}
-            facts |= {"policy": choice.policy, "settings": dict(choice.settings), "rounds": lesson.rounds}
-            facts |= {
-                "aim": choice.aim,
-                "circle": lesson.circle,
-                "speeds": lesson.speeds,
-                "mean_steps": lesson.mean_steps,
-                "share_data": lesson.share_data,
-                "visits": lesson.visits,
-            }
+        training = self.training
+        if training is not None:
+            options = training.options.with_defaults()
+            facts |= {"task": options.task, "options": dict(options.task_options), "split": str(training.split)}
+            facts |= {"policy": options.policy, "settings": dict(options.settings), "rounds": training.rounds}
+            facts |= {"aim": options.aim, "circle": training.circle, "speeds": training.speeds}
+            facts |= {"mean_steps": training.mean_steps, "share_data": options.share_data}
+            facts |= {"model_swaps": not options.no_model_swaps}
         return facts
+
+
+def training_of(task: str | TrainOptions, given: Mapping[str, Any], sim: SimOptions) -> SimTraining:
+    """What simulated nodes train: `task` with the options given beside it. UsageError when the two contradict."""
+    options = task if isinstance(task, TrainOptions) else replace(SIMULATED, task=task)
+    for name, value in given.items():
+        chosen = getattr(options, name)
+        if value != chosen and chosen not in (getattr(SIMULATED, name), getattr(TrainOptions(), name)):
+            raise UsageError(f"{name} is {value} here and {chosen} in the options of the task; give it once")
+    return SimTraining(replace(options, **given), sim.rounds, sim.alone, sim.circle, sim.speeds)
+
+
+def make_scenario(sim: SimOptions, training: SimTraining | None) -> Scenario:
+    """The scenario that simulation options describe, with its crashes drawn and its length fixed."""
+    links = Links(sim.latency, 0.4 * sim.latency, sim.rate or math.inf, sim.loss, sim.duplicate, sim.reorder)
+    spread = max(SPREAD, sim.peers / ARRIVALS)
+    usual = MEETING if training is None else spread + training.usual_seconds
+    limit = sim.seconds or (MEETING if training is None else LIMIT * usual)
+    busy = limit if training is None else usual
+    rng = random.Random(f"churn {sim.seed}")
+    crashes = churn_faults(rng, range(1, sim.peers), sim.churn, 0.2 * busy, 0.4 * busy)
+    return Scenario(sim.peers, sim.seed, limit, links, tuple(crashes), spread=spread, training=training)
 
 
 def identity_of(seed: int, index: int) -> Identity:
@@ -102,37 +155,41 @@ MAX_PEERS = 10_000
 MAX_ROUNDS = 1_000_000
 
 
-def check_plan(plan: Scenario) -> None:
-    """UsageError says what is wrong."""
-    if not 1 <= plan.peers <= MAX_PEERS:
-        raise UsageError(f"--peers {plan.peers} must lie between 1 and {MAX_PEERS:,}")
-    if plan.lesson is not None:
-        _check_lesson(plan.lesson)
-        _check_data(plan.lesson, plan.peers, plan.seed)
+def check_scenario(scenario: Scenario) -> None:
+    """Raises UsageError for a scenario that cannot be run."""
+    if not 1 <= scenario.peers <= MAX_PEERS:
+        raise UsageError(f"--peers {scenario.peers} must lie between 1 and {MAX_PEERS:,}")
+    if scenario.training is not None:
+        _check_training(scenario.training)
+        _check_data(scenario.training, scenario.peers, scenario.seed)
 
 
-def _check_lesson(lesson: SimTraining) -> None:
-    if not BY_ITSELF <= lesson.circle <= MAX_CIRCLE:
-        raise UsageError(f"--circle {lesson.circle} must lie between 1 and {MAX_CIRCLE}, or be 0: found by themselves")
-    if not 1 <= lesson.rounds <= MAX_ROUNDS:
-        raise UsageError(f"--rounds {lesson.rounds} must lie between 1 and {MAX_ROUNDS:,}")
-    parse_split(lesson.split)
+def _check_training(training: SimTraining) -> None:
+    if not BY_ITSELF <= training.circle <= MAX_CIRCLE:
+        raise UsageError(
+            f"--circle {training.circle} must lie between 1 and {MAX_CIRCLE}, or be 0: nodes find their own"
+        )
+    if not 1 <= training.rounds <= MAX_ROUNDS:
+        raise UsageError(f"--rounds {training.rounds} must lie between 1 and {MAX_ROUNDS:,}")
+    policy, settings = training.options.policy or DEFAULT_POLICY, training.options.settings
     try:
-        partner_settings(lesson.choice.settings)
+        partner_settings(settings)
     except ValueError as error:
         raise UsageError(f"--set {error}") from None
     try:
-        check_settings(lesson.choice.policy, without_partner_settings(lesson.choice.settings), besides=RANGES)
+        check_settings(policy, without_partner_settings(settings), besides=RANGES)
     except ValueError as error:
-        raise UsageError(f"--policy {lesson.choice.policy[:40]}: {error}") from None
+        raise UsageError(f"--policy {policy[:40]}: {error}") from None
 
 
-def _check_data(lesson: SimTraining, peers: int, seed: int) -> None:
+def _check_data(training: SimTraining, peers: int, seed: int) -> None:
     from ..shards.split import split_rows
     from ..tasks.find import load_task  # torch
     from ..tasks.task import length
 
-    task = load_task(lesson.choice.spec, lesson.choice.options, lesson.choice.source)
+    options = training.options
+    source = None if options.data is None else str(options.data)
+    task = load_task(options.task or DEFAULT_TASK, options.task_options, source)
     data = task.data()
     labels = task.labels(data)
-    split_rows(None if labels is None else labels.numpy(), length(data), peers, parse_split(lesson.split), seed)
+    split_rows(None if labels is None else labels.numpy(), length(data), peers, training.split, seed)

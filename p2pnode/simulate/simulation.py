@@ -1,46 +1,42 @@
-"""Runs the nodes of a plan: starts them, crashes and restarts them, samples what they see, lets them leave."""
+"""Runs the nodes of a scenario: starts them, crashes and restarts them, samples what they see, lets them leave."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 
+from ..config.options import Options
 from ..network.sim import SimSwarm
-from ..node.node import Node, NodeSettings
-from ..runtime.seams import Seams, inline, open_model_host
+from ..node.node import Node
+from ..runtime.seams import Seams, inline
 from ..storage.files import MemoryStorage
 from ..wire.addresses import Address
 from ..wire.errors import P2pnodeError
 from ..wire.status import NodeEvent, NodeStatus
 from ..wire.types import Seconds
-from .compute import SharedHosts, SimCompute
+from .compute import Memo, SimCompute
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
 from .result import NodeSummary, Sample, SimResult
 from .scenario import Scenario, identity_of
-from .watching import ALONE, LOOK_EVERY, OnProgress, Watch, ignore
+from .watching import LOOK_EVERY, OnProgress, Watch, ignore
 
 FOUNDER = 0
 LEAVE_LIMIT: Seconds = 30.0
 
 
 class Simulation:
-    """Runs the nodes of a plan (network.sim.Runner): starts them, crashes and restarts them, watches them."""
+    """Runs the nodes of a scenario (network.sim.Runner): starts them, crashes and restarts them, watches them."""
 
-    def __init__(
-        self, plan: Scenario, recording: Recording = NOWHERE, on_progress: OnProgress = ignore, alone: int = ALONE
-    ) -> None:
-        self.plan = plan
-        self.watch = None if plan.lesson is None else Watch(self, plan.lesson, recording, on_progress)
-        self.swarm = SimSwarm(plan.seed, plan.links, plan.keep_trace)
-        self.swarm.runner = self
-        self.identities = [identity_of(plan.seed, index) for index in range(plan.peers)]
+    def __init__(self, scenario: Scenario, recording: Recording = NOWHERE, on_progress: OnProgress = ignore) -> None:
+        self.scenario = scenario
+        self.watch = None if scenario.training is None else Watch(self, scenario.training, recording, on_progress)
+        self.swarm = SimSwarm(scenario.seed, scenario.links, scenario.keep_trace, runner=self)
+        self.identities = [identity_of(scenario.seed, index) for index in range(scenario.peers)]
         self.processes: dict[int, Process] = {}
         self.ended: dict[int, P2pnodeError] = {}
-        self.starts = [0] * plan.peers
-        self._alone = alone
-        self._shared_hosts = SharedHosts(open_model_host)
+        self.starts = [0] * scenario.peers
+        self._memo = Memo()
         self._disks = [MemoryStorage() for _ in self.identities]
         self._samples: list[Sample] = []
         self._complaints: list[str] = []
@@ -51,30 +47,30 @@ class Simulation:
             self.swarm.add_host(identity.peer_id)
 
     async def run(self) -> SimResult:
-        """The whole plan; raises what a node raised that no node may raise."""
+        """The whole scenario; raises what a node raised that no node may raise."""
         await self.start()
         if self.watch is None:
-            await self.go_on(self.plan.seconds)
+            await self.go_on(self.scenario.seconds)
         else:
-            await self.learn(self.watch, self.plan.seconds)
+            await self.learn(self.watch, self.scenario.seconds)
         return await self.finish()
 
     async def start(self) -> None:
         """Set the nodes to start and the faults to happen at their times."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self._complaints.append(repr(context)))
-        rng = random.Random(f"starts {self.plan.seed}")
-        for index in range(self.plan.peers):
-            loop.call_later(rng.random() * self.plan.spread if index != FOUNDER else 0.0, self.restart, index)
-        self.swarm.schedule(self.plan.faults)
+        rng = random.Random(f"starts {self.scenario.seed}")
+        for index in range(self.scenario.peers):
+            loop.call_later(rng.random() * self.scenario.spread if index != FOUNDER else 0.0, self.restart, index)
+        self.swarm.schedule(self.scenario.faults)
 
     async def go_on(self, seconds: Seconds) -> None:
         """Let virtual time pass, sampling what the nodes see."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while loop.time() < end:
-            await asyncio.sleep(min(self.plan.sample_every or seconds, end - loop.time()))
-            if self.plan.sample_every:
+            await asyncio.sleep(min(self.scenario.sample_every or seconds, end - loop.time()))
+            if self.scenario.sample_every:
                 self._sample(loop.time())
             if self._bugs:
                 raise self._bugs[0]
@@ -100,8 +96,8 @@ class Simulation:
 
     async def finish(self) -> SimResult:
         """Take the final view, then let everybody leave."""
-        statuses = tuple(self._status(index) for index in range(self.plan.peers))
-        summaries = () if self.watch is None else self.watch.summaries(self._alone)
+        statuses = tuple(self._status(index) for index in range(self.scenario.peers))
+        summaries = () if self.watch is None else self.watch.summaries()
         await self._leave()
         return self._result(statuses, summaries)
 
@@ -120,18 +116,18 @@ class Simulation:
         """Start a node, from its disk if it ran before."""
         if index in self.processes:
             return
-        plan, identity = self.plan, self.identities[index]
+        scenario, identity = self.scenario, self.identities[index]
         self.starts[index] += 1
         disk = ProcessDisk(self._disks[index])
-        speed = None if plan.lesson is None else plan.lesson.speed_of(plan.seed, index)
+        speed = None if scenario.training is None else scenario.training.speed_of(scenario.seed, index)
         compute = None if speed is None else SimCompute(speed)
         if compute is not None and self._resting:
             compute.rest()
-        rng = random.Random(f"node {plan.seed} {index} {self.starts[index]}")
-        clock = SimClock(plan.skew.get(index, 0.0))
-        seams = Seams(clock, rng, disk, compute or inline, self._shared_hosts.open, speed)
+        rng = random.Random(f"node {scenario.seed} {index} {self.starts[index]}")
+        clock = SimClock(scenario.skew.get(index, 0.0))
+        seams = Seams(clock, rng, disk, compute or inline, self._memo, speed=speed)
         network = self.swarm.network(identity.peer_id)
-        node = Node(self._settings(index), seams, network, identity)
+        node = Node(self._options(index), seams, network, identity)
         node.on_event(lambda event: self._note(index, event))
         task = asyncio.get_running_loop().create_task(self._live(index, node), name=f"node {index}")
         self.processes[index] = Process(node, network, disk, task, compute)
@@ -144,16 +140,9 @@ class Simulation:
             self._dying[process.task] = None
             process.task.add_done_callback(lambda task: self._dying.pop(task, None))
 
-    def _settings(self, index: int) -> NodeSettings:
-        founder = self.identities[FOUNDER].peer_id
+    def _options(self, index: int) -> Options:
         bootstrap = () if index == FOUNDER else (self.address(FOUNDER),)
-        usual = NodeSettings(name=f"n{index}", bootstrap=bootstrap, run_name=f"sim {founder[-4:]}")
-        plan, lesson = self.plan, self.plan.lesson
-        if lesson is not None:
-            circle = lesson.circle_of(index)
-            usual = replace(usual, task=lesson.choice, share=plan.share_of(index), circle=circle)
-            usual = replace(usual, share_data=lesson.share_data, visits=lesson.visits)
-        return plan.settings(usual, index, self.starts[index])
+        return self.scenario.options_of(index, bootstrap, self.starts[index])
 
     def address(self, index: int) -> Address:
         """Where a node listens."""

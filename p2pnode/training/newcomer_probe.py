@@ -43,8 +43,8 @@ class NewcomerProbe:
     def _take(self, taker: Fingerprinter, steps: int) -> bytes:
         """Heavy. Uses its own optimizer and order of samples, so that training is not affected."""
         clock, brake, model_host = self._services.seams.clock.monotonic, self._trainer.brake, self._trainer.model_host
-        alone, end = Trainer(model_host, self._trainer.pool.own), clock() + self._limit
-        alone.brake = lambda: brake() or clock() >= end
+        end = clock() + self._limit
+        alone = Trainer(model_host, self._trainer.pool.own, brake=lambda: brake() or clock() >= end)
         try:
             trained = alone.steps(model_host.genesis, steps)
             return taker.look(alone, trained.weights) if trained.steps >= FEWEST else b""

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..shards.confidence import Keys, Scores, restored
 from ..shards.datum import StateRules, age_of_round, chances, scored
-from ..shards.scores import Keys, Scores, restored
 from ..shards.shard import Columns, SampleNumbers, sample_ids
 from ..storage.checkpoints import Arrays
 from .batches import Batches, DrawnBatches, base_chances, sampling, seed_from

@@ -61,12 +61,13 @@ class Trainer:
         seed: int = 0,
         clock: Callable[[], float] = time.perf_counter,
         declared_speed: float | None = None,
+        brake: Callable[[], bool] = lambda: False,
     ) -> None:
         """Trains on the given rows of the host's data, or all of them. A `declared_speed` replaces measuring."""
         self.model_host = model_host
         self.steps_done = 0
         self.speed = declared_speed or 0.0  # local steps per second, smoothed; 0 before the first
-        self.brake: Callable[[], bool] = lambda: False  # called after each step; it may wait, and True ends the steps
+        self.brake = brake  # called after each step: it may wait, and True ends the steps
         self.keeps_gradient = False
         self.last_gradient: Floats | None = None  # of the last local step, if `keeps_gradient`
         self._shares = torch.empty(0)

@@ -22,9 +22,9 @@ from p2pnode.circles.advice import (
     Declared,
     advise,
 )
-from p2pnode.similarity.annealing import Aim
 from p2pnode.similarity.communities import Dendrogram, grow
 from p2pnode.wire.ids import PeerId
+from p2pnode.wire.run import Aim
 from tests.similarity.views import peer, planted, scattered
 
 TREE = grow(planted(4, 16))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,13 +13,7 @@ import pytest
 
 from p2pnode.circles.advice import HASTE_ROUNDS, MAX_CIRCLE, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
 from p2pnode.circles.driver import FOLLOW_TRIES, SPREAD_ROUNDS, CircleDriver
-from p2pnode.circles.messages import Bridge, CircleIs, GetCircle
-from p2pnode.circles.splits import ASK_TRIES
-from p2pnode.circles.transitions import split_off
-from p2pnode.discovery.services import make_services
-from p2pnode.jobs.train.job import TrainJob
-from p2pnode.merging.deltaset.entry import UNION
-from p2pnode.merging.deltaset.lineage import (
+from p2pnode.circles.founding import (
     CircleFounding,
     circle_lineage,
     circle_name,
@@ -28,6 +21,14 @@ from p2pnode.merging.deltaset.lineage import (
     read_found,
     sign_found,
 )
+from p2pnode.circles.messages import Bridge, CircleIs, GetCircle
+from p2pnode.circles.splits import ASK_TRIES
+from p2pnode.circles.transitions import split_off
+from p2pnode.discovery.announcing import SelfDescription
+from p2pnode.discovery.membership import Membership
+from p2pnode.discovery.services import make_services
+from p2pnode.jobs.train.job import TrainJob
+from p2pnode.merging.deltaset.entry import UNION
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.snapshots import decode_place, encode_place
 from p2pnode.merging.messages import Exchange
@@ -47,7 +48,8 @@ from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.messages import Announcement, Refused, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import Aim
-from tests.jobs.train.test_train_job import RUN, TERMS, Lines, policy_of
+from tests.jobs.train.setups import with_plan
+from tests.jobs.train.test_train_job import RUN, SETUP, Lines, policy_of
 from tests.similarity.views import planted
 
 GENESIS = b"g" * 32
@@ -66,8 +68,9 @@ class Member:
         self.services = make_services(self.identity, world, self.network)
         self.services.clock.established = True
         self.policy: DeltaSetPolicy = policy_of(BENCH, self.identity, GENESIS.hex())
-        terms = replace(TERMS, genesis=GENESIS, aim=aim)
-        self.learning = TrainJob(self.services, RUN, BENCH, self.policy, terms)
+        setup = with_plan(SETUP, genesis=GENESIS.hex(), aim=aim)
+        membership = Membership(SelfDescription("", "node", RUN.tag, ()), self.services)
+        self.learning = TrainJob(self.services, RUN, membership, BENCH, self.policy, setup)
         self.learning.likeness.took(PRINTS[number % len(PRINTS)])
         self.asked: list[str] = []
         self.bend: Callable[[CircleIs], CircleIs] = lambda answer: answer
@@ -84,7 +87,7 @@ class Member:
 
     @property
     def circle(self) -> str:
-        return self.circle_driver.own.name
+        return self.learning.members.circle.name
 
     def learn(self, seed: int = 0) -> None:
         begun = self.policy.start()
@@ -100,7 +103,7 @@ class Member:
         message = unseal(request, GetCircle)
         self.asked.append(message.circle)
         try:
-            return encode_message(self.bend(self.learning.circle_driver.words.answer(peer, message)))
+            return encode_message(self.bend(self.learning.circle_driver.founding.answer(peer, message)))
         except PeerRefused as refusal:
             return encode_message(Refused(refusal.code, refusal.reason))
 
@@ -157,7 +160,7 @@ class Swarm:
         """What circles do after a round of that number."""
         for member in members or self.members:
             member.learning.train_progress.rounds = number
-            await member.learning.likeness.look(member.learning.exchange_loop.circle(), 5, 0.0)
+            await member.learning.likeness.look(member.learning.members.active(), 5, 0.0)
             if member.circle_driver._going is None:
                 await member.circle_driver.once()
             await member.learning._change_circle()
@@ -201,7 +204,7 @@ def test_a_large_circle_splits_once_and_both_halves_are_whole() -> None:
             )
         name = new[0].circle
         assert new[0].policy.set.rules.lineage == circle_lineage(GENESIS, name)
-        found = read_found(new[-1].circle_driver.own.found, name)
+        found = read_found(new[-1].learning.members.circle.found, name)
         assert set(found.members) == {member.peer for member in new}
         assert not any(one.faults(other) for one in swarm.members for other in swarm.members)
         assert len({member.policy.set.steps for member in new}) == 1
@@ -303,16 +306,16 @@ def test_circles_do_not_exchange_and_that_is_nobodys_fault() -> None:
         old = next(member for member in swarm.members if member not in new)
         request = Exchange(old.policy.ask(new[0].peer), circle=old.circle)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.exchange_loop.answer(old.peer, request)
+            new[0].learning.partner_exchange.answer(old.peer, request)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.circle_driver.words.answer(old.peer, GetCircle("ab" * 20))
+            new[0].learning.circle_driver.founding.answer(old.peer, GetCircle("ab" * 20))
 
     in_swarm(SPLIT, test)
 
 
 def claims(liar: Member, found: CircleFounding) -> None:
     """The liar says to be in a circle of its own making."""
-    own = liar.circle_driver.own
+    own = liar.learning.members.circle
     own.name, own.found = circle_name(found), encode_found(found)
 
 
@@ -356,7 +359,7 @@ def test_a_circle_without_a_word_is_asked_for_a_few_times_and_then_ignored() -> 
         liar, others = swarm.members[0], swarm.members[1:]
         swarm.hear()
         await swarm.rounds(1)
-        liar.circle_driver.own.name = "ab" * 20
+        liar.learning.members.circle.name = "ab" * 20
         liar.bend = lambda answer: CircleIs(b"nothing")
         swarm.hear()
         for number in range(11, 21):
@@ -393,7 +396,7 @@ def test_one_that_splits_again_and_again_is_followed_once() -> None:
         stays = others[-1]
         changes = []
         for number in range(20, 60, 10):
-            liar.circle_driver.own.name = ""
+            liar.learning.members.circle.name = ""
             swarm.hear()
             await swarm.rounds(number, [stays])
             named = [member.peer for member in others if member is not stays]
@@ -602,7 +605,7 @@ def test_a_newcomer_enters_by_what_its_first_look_shows_and_announces_it_to_nobo
     async def test(swarm: Swarm) -> None:
         new = await swarm.split()
         newcomer = await newcomer_to(swarm)
-        newcomer.learning.likeness._aim = "own"
+        newcomer.learning.likeness.aim = "own"
         for member in swarm.members[:-1]:  # whoever split off is of one kind now, who stayed of the other
             member.learning.likeness.took(PRINTS[member.number // 2 * 2 + (member not in new)])
         swarm.hear()
@@ -612,7 +615,7 @@ def test_a_newcomer_enters_by_what_its_first_look_shows_and_announces_it_to_nobo
         assert like_the_new.asked == 1
         assert newcomer.learning.likeness.fingerprint == b""
         another = await newcomer_to(swarm)
-        another.learning.likeness._aim = "own"
+        another.learning.likeness.aim = "own"
         assert not await another.circle_driver.enter(Look(PRINTS[-1])), "the first circle is begun in as ever"
 
     in_swarm(SPLIT, test)
@@ -622,7 +625,7 @@ def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() 
     async def test(swarm: Swarm) -> None:
         small, large = await shrink(swarm, await swarm.split(), 5)
         newcomer = await newcomer_to(swarm)
-        newcomer.learning.likeness._aim = "own"
+        newcomer.learning.likeness.aim = "own"
         assert await newcomer.circle_driver.enter(Look())
         wrong = newcomer.circle
         assert wrong == small[0].circle

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2pnode.circles.founding import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.circles.transitions import elsewhere, follow_split, split_off, union_with
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.entry import UNION, decode_entry
-from p2pnode.merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.snapshots import Unsuited
 from p2pnode.merging.policy import PolicySetup, RoundFacts

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from p2pnode.circles.advice import REST_ROUNDS, SETTLE_ROUNDS, SPLIT
-from p2pnode.circles.founding import ASK_TIMEOUT
+from p2pnode.circles.founding import ASK_TIMEOUT, CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.circles.transitions import split_off
 from p2pnode.circles.trust import WRONG_ROUNDS, founded_well, is_fair, worth_a_look
 from p2pnode.compression.weights import Units, to_units
-from p2pnode.merging.deltaset.lineage import CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.merging.messages import Exchanged
 from p2pnode.network.base import Payload
@@ -183,19 +182,19 @@ def test_nobody_is_bridged_to_alone_in_a_circle_or_again_under_another_name() ->
 
         one.services.calls.call = ask  # type: ignore[method-assign, assignment]
         for member in pair:
-            member.circle_driver.own.name = "ab" * 20
+            member.learning.members.circle.name = "ab" * 20
         for number in range(4):
-            liar.circle_driver.own.name = sha256(bytes([number])).hex()[:40]
+            liar.learning.members.circle.name = sha256(bytes([number])).hex()[:40]
             swarm.hear()
-            assert one.learning.exchange_loop.bridging.beyond("") == [member.peer for member in pair]
+            assert one.learning.bridging.beyond() == [member.peer for member in pair]
         for number in range(10):
-            pair[0].circle_driver.own.name = f"declared {number}"
+            pair[0].learning.members.circle.name = f"declared {number}"
             swarm.hear()
             one.learning.train_progress.rounds = number
             partner = one.services.table.get(pair[0].peer)
             assert partner is not None
-            if partner.id in one.learning.exchange_loop.bridging.beyond(""):
-                await one.learning.exchange_loop.bridging.ask(partner, 5)
+            if partner.id in one.learning.bridging.beyond():
+                await one.learning.bridging.ask(partner, 5)
         assert len(asked) == 2, "every five rounds"
 
     in_swarm(5, test)
@@ -212,7 +211,7 @@ def test_a_mate_that_says_it_went_elsewhere_neither_blocks_a_join_nor_leads_it_t
         if how == "captures":
             elsewhere = lay_trap([liar], WRONG_SIDE)
         for number in range(40, 70):
-            liar.circle_driver.own.name = old if how == "blocks" and number % 5 == 4 else elsewhere
+            liar.learning.members.circle.name = old if how == "blocks" and number % 5 == 4 else elsewhere
             swarm.hear()
             await swarm.rounds(number, [*honest, *large])
             assert not any(member.circle == elsewhere for member in honest)
@@ -233,7 +232,7 @@ def test_mates_that_never_answer_hold_up_one_question_not_ten() -> None:
 
         for liar in liars:
             liar.answer = hang  # type: ignore[method-assign]
-            liar.circle_driver.own.name = sha256(liar.peer.encode()).hex()[:40]
+            liar.learning.members.circle.name = sha256(liar.peer.encode()).hex()[:40]
         swarm.hear()
         begun = asyncio.get_running_loop().time()
         await swarm.rounds(2, honest[:1])

@@ -59,7 +59,8 @@ def test_a_good_task_is_fit_and_its_costs_are_told():
         "model", "init", "data", "probe", "loss", "learning", "cost", "delta", "evaluate",
     ]  # fmt: skip
     assert facts["parameters"] == 58 and facts["samples"] == 200
-    assert facts["seconds_per_step"] > 0 and 0 < facts["delta_bytes"] < 200
+    seconds, size = facts["seconds_per_step"], facts["delta_bytes"]
+    assert isinstance(seconds, float) and isinstance(size, int) and seconds > 0 and 0 < size < 200
 
 
 @pytest.mark.parametrize("method", ["model", "data", "test_data", "loss", "evaluate", "optimizer", "probe"])

@@ -244,7 +244,7 @@ def test_shell_completion_knows_flags_and_commands():
         (["--max-download", "1k"], "32k"),
         (["--max-cpu", "200%"], "50%"),
         (["--schedule", "22-7"], "22:00-07:00"),
-        (["limits", "--max-upload", "-5"], "32k"),
+        (["limits", "--max-upload", "-5"], "not a rate"),
         (["limits", "--max-cpu", "half"], "50%"),
         (["limits", "--schedule", "night"], "22:00-07:00"),
         (["limits", "--idle-only", "perhaps"], "neither true nor false"),

@@ -11,8 +11,7 @@ from safetensors.numpy import load_file
 
 from p2pnode.circles.transitions import split_off
 from p2pnode.cli.orders import export_weights
-from p2pnode.config.options import TaskChoice
-from p2pnode.config.resolve import Config
+from p2pnode.config.options import Options, TrainOptions
 from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import make_plan, open_model_host
 from p2pnode.jobs.train.prepare import fresh_policy
@@ -32,9 +31,9 @@ def publish(policy: DeltaSetPolicy, seed: int) -> bytes:
 
 @pytest.mark.parametrize("split", [False, True])
 def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path: Path, split: bool) -> None:
-    choice = TaskChoice("digits", device="cpu")
-    model_host = open_model_host(choice, 1)
-    plan = make_plan(model_host, choice, 1)
+    options = TrainOptions("digits", device="cpu")
+    model_host = open_model_host(options, 1)
+    plan = make_plan(model_host, options, 1)
     data_dir = open_data_dir(tmp_path / "node")
     identity, storage = data_dir.identity(), data_dir.storage
     run = found_run(identity, "r", False, 5.0, random.Random(1), plan)
@@ -49,9 +48,9 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
     progress.save(policy.state())
     progress.note(publish(policy, 2))
     data_dir.close()
-    export_weights(Config(data_dir=tmp_path / "node"), str(tmp_path / "model.safetensors"), ema=False)
+    export_weights(Options(data_dir=tmp_path / "node"), str(tmp_path / "model.safetensors"), ema=False)
     with pytest.raises(LocalProblem, match="name another file"):
-        export_weights(Config(data_dir=tmp_path / "node"), "/proc/model.safetensors", ema=False)
+        export_weights(Options(data_dir=tmp_path / "node"), "/proc/model.safetensors", ema=False)
     written = load_file(tmp_path / "model.safetensors")
     flat = np.concatenate([written[name].reshape(-1) for name, _ in model_host.layout.parameters])
     assert np.array_equal(flat, policy.weights())

@@ -79,7 +79,7 @@ def test_an_exchange_tells_what_the_merge_after_it_did_to_the_loss() -> None:
 
 
 def test_blame_as_a_table() -> None:
-    shares = {FOX: {"in.weight": 0.25, "out.weight": 0.5}, OWL: {"in.weight": 0.75, "out.weight": 0.5}}
+    shares = {str(FOX): {"in.weight": 0.25, "out.weight": 0.5}, str(OWL): {"in.weight": 0.75, "out.weight": 0.5}}
     text = drawn(blame_table(shares, {FOX: "fox", OWL: "owl"}))
     head = next(line for line in text.splitlines() if "layer" in line)
     assert head.index("owl") < head.index("fox")

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from p2pnode.cli import app, run
-from p2pnode.config.units import read_rate, read_seconds, read_speeds
 from p2pnode.simulate.report import accuracy_over_time, can_draw, shortened
 from p2pnode.watch.text import sparkline
-from p2pnode.wire.errors import UsageError
 
 SHORT = ("sim", "--peers", "3", "--rounds", "2", "--alone", "1")
 
@@ -24,7 +22,7 @@ def test_json_recording_and_picture(capsys, tmp_path: Path) -> None:
     assert code == 0
     assert told["finished"] is True
     assert [node["node"] for node in told["nodes"]] == ["n0", "n1", "n2"]
-    assert all(node["rounds"] >= 2 for node in told["nodes"])
+    assert all(node["status"]["state"]["round"] >= 2 for node in told["nodes"])
     assert lines[0]["is"] == "plan"
     assert lines[0]["settings"] == {"density": 0.02}
     assert sum(line["is"] == "round" for line in lines) >= 6
@@ -43,7 +41,7 @@ def test_a_table_and_a_line_of_bars(capsys) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (("--split", "foo"), "--split"),
+        (("--split", "foo"), "dirichlet:0.3"),
         (("--peers", "0"), "--peers"),
         (("--peers", "2000"), "1437 samples"),
         (("--rounds", "0"), "--rounds"),
@@ -62,7 +60,7 @@ def test_a_table_and_a_line_of_bars(capsys) -> None:
         (("--policy", "average", "--set", "alpha=7"), "alpha"),
         (("--rate", "fast"), "20mbit"),
         (("--speeds", "4-1"), "1-4"),
-        (("--latency", "soon"), "50ms"),
+        (("--latency", "soon"), "not a time"),
         (("--churn", "2"), "--churn"),
         (("--loss", "1"), "--loss"),
         (("--picture", "/nowhere/p.png"), "--picture"),
@@ -80,19 +78,6 @@ def test_a_slip_is_one_line(capsys, wrong: tuple[str, ...], says: str) -> None:
 def test_a_recording_that_cannot_be_written_is_the_machines_fault(capsys) -> None:
     assert run(app, [*SHORT, "--record", "/nowhere/r"], "p2pnode") == 1
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_times_rates_and_speeds() -> None:
-    assert read_seconds("50ms") == pytest.approx(0.05)
-    assert read_seconds(0.2) == 0.2
-    assert read_rate("20mbit") == 2.5e6
-    assert read_rate("2.5MB/s") == 2.5e6
-    assert read_rate(None) == float("inf")
-    assert read_speeds("1-4") == (1.0, 4.0)
-    assert read_speeds("2") == (2.0, 2.0)
-    for wrong in ("0-4", "x", "", "-1", "4-"):
-        with pytest.raises(UsageError):
-            read_speeds(wrong)
 
 
 def test_bars() -> None:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from p2pnode.compression.selectors.magnitude import largest
-from p2pnode.compression.weights import MAX_UNITS
+from p2pnode.compression.weights import MAX_UNITS, Floats, Units
 
-Units = npt.NDArray[np.int32]
 units = hnp.arrays(np.int32, st.integers(0, 60), elements=st.integers(-MAX_UNITS, MAX_UNITS))
 few_values = hnp.arrays(np.int32, st.integers(1, 60), elements=st.integers(-3, 3))
 scores = hnp.arrays(np.float32, st.integers(1, 60), elements=st.floats(-9, 9, width=32))
@@ -24,7 +23,7 @@ def by_sorting(values: npt.NDArray[np.number], k: int) -> list[int]:
 
 
 @given(units | few_values | scores, st.integers(-1, 70))
-def test_selection_takes_the_k_largest_and_ties_by_index(values: npt.NDArray[np.number], k: int) -> None:
+def test_selection_takes_the_k_largest_and_ties_by_index(values: Units | Floats, k: int) -> None:
     chosen = largest(values, k)
     assert chosen.tolist() == by_sorting(values, k)
     assert chosen.dtype == np.uint32

@@ -42,9 +42,9 @@ def test_a_layout_has_tied_weights_once_and_no_frozen_ones_or_buffers() -> None:
 
 
 def test_weights_that_share_storage_under_two_parameters_are_tied_too() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3, bias=False))
-    model[1].weight = torch.nn.Parameter(model[0].weight.data)
-    layout = layout_of(model)
+    first, second = torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3, bias=False)
+    second.weight = torch.nn.Parameter(first.weight.data)
+    layout = layout_of(torch.nn.Sequential(first, second))
     assert [name for name, _ in layout.parameters] == ["0.weight"]
 
 

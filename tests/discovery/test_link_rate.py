@@ -22,7 +22,7 @@ def test_the_round_trip_is_no_part_of_the_rate_and_changes_are_followed() -> Non
         link.note(100_000, 0.2, 0.1)
     assert link.rate == pytest.approx(1_000_000, rel=0.01)
     link.note(100_000, 0.0, 5.0)
-    assert link.rate < float("inf")
+    assert link.rate is not None and link.rate < float("inf")
 
 
 def test_all_that_comes_in_during_a_round_stays_within_its_share() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
-from p2pnode.discovery.table import MAX_UNMET_PER_SOURCE, SILENT_AFTER, PeerTable
+from p2pnode.discovery.table import MAX_UNMET_PER_SOURCE, SILENT_AFTER, Peer, PeerTable
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import Announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record
@@ -27,6 +28,10 @@ def table_with(*people: Identity) -> PeerTable:
     for who in people:
         assert table.add(*announcement(who, 100.0), who.peer_id)
     return table
+
+
+def note_arrival(arrived: list[str], peer: Peer) -> None:
+    arrived.append(peer.id)
 
 
 def ids(table: PeerTable, tag: str | None = None) -> set[str]:
@@ -107,9 +112,15 @@ def test_newcomers_are_pinged_first() -> None:
 
 
 def test_whom_others_tell_of_counts_once_it_was_talked_with() -> None:
-    for talked in (lambda table: table.called(ALICE.peer_id), lambda table: table.heard(ALICE.peer_id, 1.0, 0.1)):
+    def called(table: PeerTable) -> None:
+        table.called(ALICE.peer_id)
+
+    def heard(table: PeerTable) -> None:
+        table.heard(ALICE.peer_id, 1.0, 0.1)
+
+    for talked in (called, heard):
         arrived: list[str] = []
-        table = PeerTable(ME.peer_id, on_arrival=lambda peer, arrived=arrived: arrived.append(peer.id))
+        table = PeerTable(ME.peer_id, on_arrival=partial(note_arrival, arrived))
         assert table.add(*announcement(ALICE, 100.0), BOB.peer_id), "somebody to try"
         assert (ids(table), arrived) == (set(), [])
         assert [peer.id for peer in table.to_try("run")] == [ALICE.peer_id]

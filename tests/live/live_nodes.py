@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from p2pnode.network.base import Payload, Server
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.network.libp2p.orphans import RECORD
 from p2pnode.wire.addresses import Address, parse_address
 from p2pnode.wire.ids import Identity, PeerId
@@ -40,7 +40,7 @@ def network(directory: Path, seed: int, listen: str = "/ip4/127.0.0.1/tcp/0") ->
     place.mkdir(exist_ok=True)
     identity = Identity(seed.to_bytes(32, "big"))
     (place / "key").write_bytes(identity.to_key_file())
-    return HivemindNetwork(identity, NetworkOptions(data_dir=place, key_file=place / "key", listen=(listen,)))
+    return HivemindNetwork(identity, HivemindOptions(data_dir=place, key_file=place / "key", listen=(listen,)))
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ def daemon_pid(each: HivemindNetwork) -> int:
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:
-    """Wait until something holds; fails when it does not within the limit."""
-    async with asyncio.timeout(limit):
+    """Wait until something holds; fails when it does not within five times the limit (the machine may be busy)."""
+    async with asyncio.timeout(5 * limit):
         while not condition():  # noqa: ASYNC110 (conditions outside this process send no event)
             await asyncio.sleep(0.05)

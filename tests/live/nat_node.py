@@ -1,6 +1,6 @@
 """A node's network as a process for the NAT tests: prints JSON lines, obeys JSON lines on stdin, ends with them.
 
-python nat_node.py OPTIONS      OPTIONS: a JSON object, the fields of NetworkOptions and `seed`
+python nat_node.py OPTIONS      OPTIONS: a JSON object, the fields of HivemindOptions and `seed`
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pnode.network.base import MemorySink, Payload, StreamLimits
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.errors import P2pnodeError, PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
@@ -79,8 +79,8 @@ async def main(options: dict[str, Any]) -> None:
     data_dir = Path(options.pop("data_dir"))
     data_dir.mkdir(parents=True, exist_ok=True)
     (data_dir / "key").write_bytes(identity.to_key_file())
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    network = HivemindNetwork(identity, NetworkOptions(data_dir=data_dir, key_file=data_dir / "key", **given))
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    network = HivemindNetwork(identity, HivemindOptions(data_dir=data_dir, key_file=data_dir / "key", **given))
     await network.start(Echo())
     say({"peer": identity.peer_id})
     commands = asyncio.StreamReader()

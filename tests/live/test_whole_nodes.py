@@ -10,21 +10,28 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from p2pnode.config.options import Options, Role, RunOptions, TrainOptions
 from p2pnode.discovery import membership
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
-from p2pnode.node.node import Node, NodeSettings
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
+from p2pnode.node.node import Node
 from p2pnode.runtime.seams import real_world
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import Address, parse_address
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.run import RunAccess
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.live
 LIMIT = 90.0
+
+
+def node_options(name: str, role: Role = "node", **run: Any) -> Options:
+    """A node that only meets others."""
+    return Options(name=name, role=role, run=RunOptions(**run), train=TrainOptions(meet_only=True))
 
 
 class Swarm:
@@ -34,21 +41,19 @@ class Swarm:
         self.root = root
         self._lives: dict[Node, asyncio.Task[None]] = {}
 
-    async def start(
-        self, name: str, listen: str = "/ip4/127.0.0.1/tcp/0", skew: float = 0.0, **settings: object
-    ) -> Node:
+    async def start(self, name: str, listen: str = "/ip4/127.0.0.1/tcp/0", skew: float = 0.0, **options: Any) -> Node:
         """A node that has come as far as having a run (or being a meeting point)."""
-        node = self.begin(name, listen, skew, **settings)
+        node = self.begin(name, listen, skew, **options)
         await self.until(lambda: node.role == "bootstrap" or node.access is not None, node)
         await self.until(lambda: bool(node.status().addresses), node)
         return node
 
-    def begin(self, name: str, listen: str = "/ip4/127.0.0.1/tcp/0", skew: float = 0.0, **settings: object) -> Node:
+    def begin(self, name: str, listen: str = "/ip4/127.0.0.1/tcp/0", skew: float = 0.0, **options: Any) -> Node:
         data_dir = open_data_dir(self.root / name)
         identity = data_dir.identity()
-        options = NetworkOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=(listen,))
+        options = HivemindOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=(listen,))
         network = HivemindNetwork(identity, options)
-        node = Node(NodeSettings(name, **settings), real_world(data_dir.storage, skew), network, identity)  # type: ignore[arg-type]
+        node = Node(node_options(name, **options), real_world(data_dir.storage, skew), network, identity)
         self._lives[node] = asyncio.create_task(node.run())
         self._lives[node].add_done_callback(lambda _: data_dir.close())
         return node

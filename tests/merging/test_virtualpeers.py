@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.frontier import SCHEMES, labels_of, run_scheme
 from benchmarks.virtualpeers import Plan
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.config.split import parse_split
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.training.host import ModelHost
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import uvloop
 
 from p2pnode.network.base import Network, Server
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.wire.addresses import Address, parse_address
 from p2pnode.wire.ids import Identity
 
@@ -58,7 +58,7 @@ class HivemindBackend:
         who = identity(seed)
         key_file = directory / "key"
         key_file.write_bytes(who.to_key_file())
-        network = HivemindNetwork(who, NetworkOptions(data_dir=directory, key_file=key_file))
+        network = HivemindNetwork(who, HivemindOptions(data_dir=directory, key_file=key_file))
         self._networks.append(network)
         await network.start(server)
         return network

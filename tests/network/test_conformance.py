@@ -225,7 +225,7 @@ async def test_a_broken_stream_resumes_where_it_was(swarm: Backend) -> None:
     def read(offset: int, length: int) -> bytes:
         if offset > 1_000_000 and not intact:
             raise ConnectionError("the disk went away")
-        return whole.read(offset, length)
+        return bytes(whole.read(offset, length))
 
     server.payloads[b"x"] = Payload(whole.size, whole.digest, read)
     sink = MemorySink()

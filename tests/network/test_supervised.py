@@ -50,7 +50,7 @@ class FakeLink:
     async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None:
         self.connected.append((peer, transports))
 
-    async def meet(self, peer: PeerId) -> None:
+    async def join_routing(self, peer: PeerId) -> None:
         self.met.append(peer)
 
     async def call(self, peer: PeerId, request: bytes) -> bytes:
@@ -172,7 +172,7 @@ def test_reopening_backs_off_and_never_gives_up() -> None:
         links.made[0].dead.set()
         await asyncio.sleep(2)
         assert network.health.state == "down"
-        assert network.health.why.startswith("reason")
+        assert network.health.reason.startswith("reason")
         with pytest.raises(NetworkDown):
             await network.call(OTHER, b"", 5)
         await asyncio.sleep(100)

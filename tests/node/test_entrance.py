@@ -6,10 +6,11 @@ import random
 
 import pytest
 
+from p2pnode.config.options import Options
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.node.entrance import Run, save_run
-from p2pnode.node.node import Node, NodeSettings
+from p2pnode.node.node import Node
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
@@ -28,7 +29,7 @@ def test_a_saved_run_of_another_protocol_is_refused_in_one_line() -> None:
 
     async def main() -> None:
         world = Seams(SimClock(0.0), random.Random(1), storage, inline)
-        node = Node(NodeSettings("me"), world, SimSwarm(seed=1).network(ME.peer_id), ME)
+        node = Node(Options(name="me"), world, SimSwarm(seed=1).network(ME.peer_id), ME)
         with pytest.raises(UsageError, match=rf"'old run' was founded for protocol {PROTOCOL - 1}.*--found"):
             await node.run()
 

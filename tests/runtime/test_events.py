@@ -27,7 +27,7 @@ def said() -> set[str]:
     calls = (node for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
     named = (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in ("say", "_warn"))
     firsts = (call.args[0] for call in named if call.args)
-    return {first.value for first in firsts if isinstance(first, ast.Constant)}
+    return {first.value for first in firsts if isinstance(first, ast.Constant) and isinstance(first.value, str)}
 
 
 def test_the_type_and_the_table_have_the_same_kinds() -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from p2pnode.config.options import NO_LIMITS, GuestSettings
+from p2pnode.config.options import NO_LIMITS, LimitOptions
+from p2pnode.config.schedule import parse_schedule
 from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.runtime.limiter import PAUSED_FILE, Limiter, limits_in_words
-from p2pnode.runtime.limits import parse_schedule
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
@@ -46,7 +46,7 @@ class Guesthouse:
     """A restraint with what it is made of. To be made inside a running loop."""
 
     def __init__(
-        self, settings: GuestSettings = NO_LIMITS, host: FakeHost | None = None, storage: MemoryStorage | None = None
+        self, settings: LimitOptions = NO_LIMITS, host: FakeHost | None = None, storage: MemoryStorage | None = None
     ) -> None:
         self.storage = storage or MemoryStorage()
         world = Seams(SimClock(0.0), random.Random(1), self.storage, inline, host=host)
@@ -61,7 +61,7 @@ def test_a_pause_holds_at_once_and_over_restarts_until_resumed() -> None:
         first = Guesthouse()
         await first.limiter.free()
         assert "until `resume`" in first.limiter.pause()
-        assert first.limiter.why == first.limiter.status().paused == "paused by you"
+        assert first.limiter.resting == first.limiter.status().paused == "paused by you"
         assert first.limiter.brake()
         again = Guesthouse(storage=first.storage)
         await again.limiter.keep()
@@ -84,7 +84,7 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
     async def main() -> None:
         house = Guesthouse(storage=Full())
         house.limiter.pause()
-        assert house.limiter.why
+        assert house.limiter.resting
         assert [event.kind for event in house.events if event.warning] == ["disk"]
 
     run_virtual(main())
@@ -93,19 +93,19 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
 @pytest.mark.parametrize(
     ("settings", "host", "why"),
     [
-        (GuestSettings(pause_on_battery=True), FakeHost(load=ON_BATTERY), "on battery"),
-        (GuestSettings(idle_only=True), FakeHost(load=BUSY), "the machine is in use"),
-        (GuestSettings(schedule=parse_schedule("22:00-07:00")), FakeHost(at=600), "outside 22:00-07:00"),
+        (LimitOptions(pause_on_battery=True), FakeHost(load=ON_BATTERY), "on battery"),
+        (LimitOptions(idle_only=True), FakeHost(load=BUSY), "the machine is in use"),
+        (LimitOptions(schedule=parse_schedule("22:00-07:00")), FakeHost(at=600), "outside 22:00-07:00"),
         (NO_LIMITS, FakeHost(load=ON_BATTERY, at=600), ""),
     ],
 )
-def test_each_rule_makes_it_rest_and_work_again(settings: GuestSettings, host: FakeHost, why: str) -> None:
+def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: FakeHost, why: str) -> None:
     async def main() -> None:
         house = Guesthouse(settings, host)
         keeping = asyncio.create_task(house.limiter.keep())
-        await until(lambda: house.limiter.why == why and house.limiter.machine is not None)
+        await until(lambda: house.limiter.resting == why and house.limiter.machine is not None)
         host.load, host.at = QUIET, 60
-        await until(lambda: house.limiter.why == "")
+        await until(lambda: house.limiter.resting == "")
         keeping.cancel()
         assert [event.kind for event in house.events] == (["paused", "working"] if why else [])
 
@@ -114,30 +114,30 @@ def test_each_rule_makes_it_rest_and_work_again(settings: GuestSettings, host: F
 
 def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
     async def main() -> None:
-        house = Guesthouse(GuestSettings(schedule=parse_schedule("01:00-02:00"), idle_only=True))
+        house = Guesthouse(LimitOptions(schedule=parse_schedule("01:00-02:00"), idle_only=True))
         await house.limiter.keep()
-        assert house.limiter.why == ""
+        assert house.limiter.resting == ""
 
     run_virtual(main())
 
 
 def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
     async def main() -> None:
-        house = Guesthouse(GuestSettings(max_upload=64_000.0), FakeHost(at=600))
+        house = Guesthouse(LimitOptions(max_upload=64_000.0), FakeHost(at=600))
         said = house.limiter.carry_out(
             ControlRequest("limits", limits={"max-download": "1M", "max-cpu": 0.5}), True
         ).said
         assert said.endswith("upload 64 kB/s, download 1000 kB/s, cpu 50%")
         house.limiter.limit({"max-upload": "off", "schedule": "22:00-07:00"})
-        assert house.limiter.why == "outside 22:00-07:00"
-        before = house.limiter.settings
+        assert house.limiter.resting == "outside 22:00-07:00"
+        before = house.limiter.limits
         for wrong in ({"max-upload": "lots"}, {"max-disk": "1GB"}, {"idle-only": 3}, {"max-upload": "1M", "x": "y"}):
             with pytest.raises(UsageError):
                 house.limiter.limit(wrong)
-        assert house.limiter.settings is before
+        assert house.limiter.limits is before
         house.limiter.limit(dict.fromkeys(("schedule", "max-cpu", "max-download"), "off"))
-        assert house.limiter.settings == NO_LIMITS
-        assert house.limiter.why == ""
+        assert house.limiter.limits == NO_LIMITS
+        assert house.limiter.resting == ""
 
     run_virtual(main())
 
@@ -154,7 +154,7 @@ def test_who_learns_nothing_has_limits_and_nothing_to_pause() -> None:
 
 def test_the_brake_holds_training_to_its_part_of_the_time() -> None:
     async def main() -> None:
-        house = Guesthouse(GuestSettings(max_cpu=0.125), FakeHost(cores=2))
+        house = Guesthouse(LimitOptions(max_cpu=0.125), FakeHost(cores=2))
         house.limiter.brake()
         worked, begun = time.thread_time(), time.perf_counter()
         while time.thread_time() - worked < 0.05:
@@ -168,8 +168,8 @@ def test_the_brake_holds_training_to_its_part_of_the_time() -> None:
 def test_fewer_threads_are_tried_where_less_of_the_machine_is_allowed() -> None:
     async def main() -> None:
         assert Guesthouse(host=FakeHost(cores=8)).limiter.cores is None
-        assert Guesthouse(GuestSettings(max_cpu=0.5), FakeHost(cores=8)).limiter.cores == 5
-        assert Guesthouse(GuestSettings(max_cpu=0.01), FakeHost(cores=8)).limiter.cores == 2
+        assert Guesthouse(LimitOptions(max_cpu=0.5), FakeHost(cores=8)).limiter.cores == 5
+        assert Guesthouse(LimitOptions(max_cpu=0.01), FakeHost(cores=8)).limiter.cores == 2
 
     run_virtual(main())
 

@@ -6,20 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pnode.config.options import LimitOptions
+from p2pnode.config.schedule import DAY, Schedule, parse_schedule
 from p2pnode.runtime.limits import (
     BUSY_AFTER,
     BUSY_SHARE,
-    DAY,
     LEAST_DUTY,
     QUIET_AFTER,
     MachineSituation,
-    Rules,
-    Schedule,
     Use,
     first_duty,
     next_duty,
     noticed,
-    parse_schedule,
     pause_after,
     resting,
 )
@@ -61,7 +59,7 @@ def test_a_slip_in_a_schedule_is_one_clear_line(text: str) -> None:
 
 @given(st.builds(MachineSituation, MINUTES, st.booleans(), st.booleans(), st.booleans()))
 def test_without_rules_only_the_user_makes_it_rest(now: MachineSituation) -> None:
-    assert resting(now, Rules()) == ("paused by you" if now.paused else "")
+    assert resting(now, LimitOptions()) == ("paused by you" if now.paused else "")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ def test_without_rules_only_the_user_makes_it_rest(now: MachineSituation) -> Non
     ],
 )
 def test_each_rule_says_why(now: MachineSituation, why: str) -> None:
-    rules = Rules(pause_on_battery=True, idle_only=True, schedule=parse_schedule("22:00-07:00"))
+    rules = LimitOptions(pause_on_battery=True, idle_only=True, schedule=parse_schedule("22:00-07:00"))
     assert resting(now, rules) == why
 
 

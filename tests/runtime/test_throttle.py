@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
+from p2pnode.config.options import LimitOptions
 from p2pnode.discovery.reputation import Reputation
 from p2pnode.discovery.services import PeerObserver
 from p2pnode.discovery.table import PeerTable
 from p2pnode.merging.messages import Exchange
+from p2pnode.merging.snapshots.messages import SnapshotRequest
 from p2pnode.network.base import MemorySink, Payload, StreamLimits
 from p2pnode.network.sim import Links
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.runtime.calls import Calls
-from p2pnode.runtime.limits import Rules
 from p2pnode.runtime.throttle import PATIENCE, STREAM_RATE, Throttle, Throttles
 from p2pnode.simulate import SimClock
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
@@ -26,6 +28,14 @@ from tests.node.test_router import ALICE, PUBLIC, SIGNED, Answering
 
 FAST = Links(latency=0.01, jitter=0.0, rate=1e9)
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
+
+
+def limited(direction: str, rate: float) -> LimitOptions:
+    return LimitOptions(max_upload=rate) if direction == "max_upload" else LimitOptions(max_download=rate)
+
+
+def throttled(up: Throttle, request: SnapshotRequest, payload: Payload) -> Payload:
+    return Payload(payload.size, payload.digest, payload.read, up)
 
 
 def throttle(rate: float | None) -> Throttle:
@@ -75,12 +85,12 @@ def test_a_limited_node_feeds_so_many_streams_as_it_can_and_tells_the_others_to_
 def test_a_limit_that_is_lifted_lets_go_what_waits() -> None:
     async def main() -> float:
         throttles = Throttles(SimClock(0.0))
-        throttles.follow(Rules(max_upload=1000.0))
+        throttles.follow(LimitOptions(max_upload=1000.0))
         throttles.up.charge(1_000_000)
         waiting = asyncio.create_task(throttles.ready())
         await asyncio.sleep(5.0)
         assert not waiting.done()
-        throttles.follow(Rules())
+        throttles.follow(LimitOptions())
         await waiting
         return asyncio.get_running_loop().time()
 
@@ -105,11 +115,11 @@ def test_a_newcomer_gets_its_snapshot_from_limited_members_and_over_a_limited_li
         for member in swarm.members[:-1]:
             member.publish()
         swarm.meet((0, 1))
-        rules = Rules(**{direction: 64_000.0})
+        rules = limited(direction, 64_000.0)
         for member in swarm.members if direction == "max_upload" else [swarm.newcomer]:
             member.services.calls.throttles.follow(rules)
             up = member.services.calls.throttles.up
-            member.bend = lambda request, payload, up=up: Payload(payload.size, payload.digest, payload.read, up)
+            member.bend = partial(throttled, up)
         begun = asyncio.get_running_loop().time()
         assert await swarm.join(0, 1)
         assert (swarm.newcomer.policy.weights() == swarm.members[0].policy.weights()).all()
@@ -121,13 +131,13 @@ def test_a_newcomer_gets_its_snapshot_from_limited_members_and_over_a_limited_li
 
 def test_a_node_over_its_limit_says_later_and_still_shows_that_it_lives() -> None:
     node = Answering()
-    node.services.calls.throttles.follow(Rules(max_upload=32_000.0))
+    node.services.calls.throttles.follow(LimitOptions(max_upload=32_000.0))
     node.services.calls.throttles.up.charge(10_000_000)
     with pytest.raises(PeerRefused, match="later"):
         node.ask(ALICE.peer_id, GetManifest(), ManifestIs, PUBLIC.tag)
     assert isinstance(node.ask(ALICE.peer_id, Ping(), Pong), Pong)
     assert node.services.reputation.faults_of(ALICE.peer_id) == 0
-    node.services.calls.throttles.follow(Rules())
+    node.services.calls.throttles.follow(LimitOptions())
     assert node.ask(ALICE.peer_id, GetManifest(), ManifestIs, PUBLIC.tag) == ManifestIs(SIGNED)
 
 
@@ -138,7 +148,7 @@ def test_own_calls_wait_for_the_limit_and_their_time_is_not_the_peers_fault(dire
         table, reputation = PeerTable(world.peer(1)), Reputation()
         observer = PeerObserver(table, reputation, clock)
         calls = Calls(world.networks[1], clock, observer)
-        calls.throttles.follow(Rules(**{direction: 32_000.0}))
+        calls.throttles.follow(limited(direction, 32_000.0))
         begun = asyncio.get_running_loop().time()
         request = Exchange(bytes(100_000))
         for _ in range(4):

@@ -51,7 +51,7 @@ class Liar:
         tag = self._tag()
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
-            for index in range(self._simulation.plan.peers):
+            for index in range(self._simulation.scenario.peers):
                 with contextlib.suppress(PeerError, NetworkDown):
                     await self._pester(self._simulation.address(index), tag)
             await asyncio.sleep(1.0)
@@ -59,8 +59,8 @@ class Liar:
 
     def _circle(self) -> str:
         """That of the first node."""
-        lesson = self._simulation.plan.lesson
-        return "" if lesson is None else lesson.circle_of(0)
+        training = self._simulation.scenario.training
+        return "" if training is None else training.circle_of(0)
 
     async def _pester(self, address: Address, tag: str) -> None:
         await self._greet(address, tag)

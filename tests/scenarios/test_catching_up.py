@@ -8,15 +8,15 @@ import pytest
 
 from p2pnode.merging.deltaset.log import KEPT
 from p2pnode.network.sim import Fault
-from tests.scenarios.test_training import LESSON, PLAN, check_one_set, run_then_rest
+from tests.scenarios.test_training import PLAN, TRAINING, check_one_set, run_then_rest
 
 pytestmark = pytest.mark.slow
-AWAY = 2.0 * KEPT * LESSON.choice.round_seconds
+AWAY = 2.0 * KEPT * TRAINING.round_seconds
 
 
 def test_behind_what_is_kept_a_snapshot_is_taken() -> None:
-    lesson = replace(LESSON, rounds=2 * KEPT + 40)
-    plan = replace(PLAN, peers=4, lesson=lesson, seconds=1500.0, faults=(Fault(30.0, "crash", (2,), seconds=AWAY),))
+    training = replace(TRAINING, rounds=2 * KEPT + 40)
+    plan = replace(PLAN, peers=4, training=training, seconds=1500.0, faults=(Fault(30.0, "crash", (2,), seconds=AWAY),))
     result, found = run_then_rest(plan)
     check_one_set(found, 4)
     assert result.summaries[2].starts == 2

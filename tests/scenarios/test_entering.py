@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 
 from p2pnode.circles.advice import SPLIT
-from p2pnode.config.options import TaskChoice
-from p2pnode.node.entrance import DataPart, NodeSettings
-from p2pnode.simulate import Scenario, SimTraining, run_sim
+from p2pnode.config.options import Options
+from p2pnode.config.split import SplitPart, parse_split
+from p2pnode.simulate import SIMULATED, Scenario, SimTraining, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.status import NodeEvent
 from tests.scenarios.test_forming_circles import FOREVER, Watched
@@ -30,9 +30,11 @@ class Latecomer(Watched):
     def kind_of(self, index: int) -> int:
         return self.kind if index == LATE else index % 2
 
-    def _settings(self, index: int) -> NodeSettings:
-        usual = replace(super()._settings(index), share=DataPart("labels:5", self.kind_of(index), 2, 1))
-        return replace(usual, bootstrap=(self.address(self.door),)) if index == LATE else usual
+    def _options(self, index: int) -> Options:
+        options = super()._options(index)
+        train = replace(options.train, split=parse_split("labels:5"), part=SplitPart(self.kind_of(index), 2, 1))
+        run = replace(options.run, bootstrap=(self.address(self.door),)) if index == LATE else options.run
+        return replace(options, run=run, train=train)
 
     def _note(self, index: int, event: NodeEvent) -> None:
         super()._note(index, event)
@@ -41,10 +43,10 @@ class Latecomer(Watched):
 
 
 def test_a_newcomer_enters_by_what_its_data_teach() -> None:
-    lesson = SimTraining(TaskChoice("digits", device="cpu", aim="own"), rounds=FOREVER, mean_steps=60.0)
+    training = SimTraining(replace(SIMULATED, aim="own"), rounds=FOREVER, mean_steps=60.0)
 
     async def main() -> None:
-        simulation = Latecomer(Scenario(peers=SPLIT + 1, seed=4, sample_every=0.0, lesson=lesson), alone=0)
+        simulation = Latecomer(Scenario(peers=SPLIT + 1, seed=4, sample_every=0.0, training=training))
         await simulation.start()
         await simulation.go_on_until(60.0, circles=2)
         circles = simulation.circles()
@@ -58,7 +60,7 @@ def test_a_newcomer_enters_by_what_its_data_teach() -> None:
         simulation.door = like[0]
         simulation.restart(LATE)
         await simulation.go_on(6.0)
-        assert simulation.learning()[LATE].status().circle == name
+        assert simulation.learning()[LATE].status().state.circle == name
         assert simulation.said == (f"in circle {name[:8]} now: {len(like)} members, most like this node",)
         await simulation.finish()
 

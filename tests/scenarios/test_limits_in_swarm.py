@@ -8,14 +8,14 @@ from dataclasses import replace
 from p2pnode.simulate import Simulation
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.status import TrainStatus
-from tests.scenarios.test_training import LESSON, PLAN, check_one_set, run_then_rest
+from tests.scenarios.test_training import PLAN, TRAINING, check_one_set, run_then_rest
 
-SMALL = replace(PLAN, peers=3, lesson=replace(LESSON, rounds=10))
+SMALL = replace(PLAN, peers=3, training=replace(TRAINING, rounds=10))
 RESTS = 1
 
 
 def learning(simulation: Simulation, index: int) -> TrainStatus:
-    found = simulation.processes[index].node.status().learning
+    found = simulation.processes[index].node.status().jobs.get("main")
     assert found is not None
     return found
 

@@ -8,12 +8,12 @@ import pytest
 
 from p2pnode.simulate import Scenario, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
-from tests.scenarios.test_training import LESSON, PLAN
+from tests.scenarios.test_training import PLAN, TRAINING
 
 
 def learned(plan: Scenario) -> Simulation:
     async def main() -> Simulation:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, plan.seconds)
@@ -25,28 +25,28 @@ def learned(plan: Scenario) -> Simulation:
 
 
 def test_everybody_is_known_by_a_fingerprint_and_chosen_for_a_reason() -> None:
-    result = learned(replace(PLAN, lesson=replace(LESSON, rounds=20))).finished  # type: ignore[attr-defined]
+    result = learned(replace(PLAN, training=replace(TRAINING, rounds=20))).finished  # type: ignore[attr-defined]
     for status in result.statuses:
         assert status is not None
         rows = [row for row in status.peers if row.present]
         assert len(rows) == 7
         assert all(row.similarity is not None and 0.0 < row.similarity <= 1.05 for row in rows)
-        assert all(row.chosen for row in rows), "in twenty rounds everybody of eight was a partner"
+        assert all(row.reason for row in rows), "in twenty rounds everybody of eight was a partner"
         assert all(row.community for row in rows)
 
 
 def test_two_circles_choose_inside_and_bridge_with_a_reason() -> None:
-    lesson = replace(LESSON, rounds=25, circle=4)
-    result = learned(replace(PLAN, lesson=lesson)).finished  # type: ignore[attr-defined]
-    whys = [row.chosen for status in result.statuses for row in status.peers if row.chosen]
+    training = replace(TRAINING, rounds=25, circle=4)
+    result = learned(replace(PLAN, training=training)).finished  # type: ignore[attr-defined]
+    whys = [row.reason for status in result.statuses for row in status.peers if row.reason]
     assert any("bridge to" in why or "by lot" in why for why in whys)
     assert any("in the circle" in why for why in whys)
-    assert sum(status.learning.bridges for status in result.statuses) > 0
+    assert sum(status.jobs["main"].bridges for status in result.statuses) > 0
 
 
 @pytest.mark.parametrize("policy", ["deltaset", "gossip"])
 def test_the_run_says_how_partners_are_weighed(policy: str) -> None:
-    choice = replace(LESSON.choice, policy=policy, settings={"explore": 1.0})
-    result = learned(replace(PLAN, peers=5, lesson=replace(LESSON, choice=choice, rounds=4))).finished  # type: ignore[attr-defined]
+    training = replace(TRAINING.with_options(policy=policy, settings={"explore": 1.0}), rounds=4)
+    result = learned(replace(PLAN, peers=5, training=training)).finished  # type: ignore[attr-defined]
     for status in result.statuses:
-        assert any("by lot" in row.chosen for row in status.peers), "one in every round"
+        assert any("by lot" in row.reason for row in status.peers), "one in every round"

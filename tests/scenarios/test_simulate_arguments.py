@@ -1,4 +1,4 @@
-"""What is said to `simulate` is done or refused: nothing is overridden or passed over in silence."""
+"""What `simulate` is given is used or refused: nothing is overridden or ignored in silence."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from p2pnode import simulate as module
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import TrainOptions
+from p2pnode.config.split import Split
 from p2pnode.simulate import Scenario, SimTraining, simulate
 from p2pnode.wire.errors import UsageError
 
-SAID: dict[str, Any] = {
+GIVEN: dict[str, Any] = {
     "split": "iid",
     "rounds": 3,
     "circle": 2,
@@ -24,52 +25,51 @@ SAID: dict[str, Any] = {
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
-    """The plans that would be run."""
-    plans: list[Scenario] = []
-    monkeypatch.setattr(module, "run_plan", lambda plan, *rest: plans.append(plan))
-    return plans
+def scenarios(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
+    """The scenarios that would be run."""
+    found: list[Scenario] = []
+    monkeypatch.setattr(module, "run_scenario", lambda scenario, *rest: found.append(scenario))
+    return found
 
 
-def lesson_of(plans: list[Scenario]) -> SimTraining:
-    (plan,) = plans
-    assert plan.lesson is not None
-    return plan.lesson
+def training_of(scenarios: list[Scenario]) -> SimTraining:
+    (scenario,) = scenarios
+    assert scenario.training is not None
+    return scenario.training
 
 
-def test_a_task_that_was_chosen_stays_as_it_was_chosen(planned: list[Scenario]) -> None:
-    chosen = TaskChoice("digits", device="cpu", policy="average", aim="own", given=frozenset({"policy"}))
-    simulate(4, task=chosen, rounds=3)
-    choice = lesson_of(planned).choice
-    assert (choice.policy, choice.aim, choice.given) == ("average", "own", {"policy", "spec"})
-    assert (lesson_of(planned).rounds, lesson_of(planned).split) == (3, "iid")
+def test_training_options_stay_as_they_were_given(scenarios: list[Scenario]) -> None:
+    simulate(4, task=TrainOptions("digits", device="cpu", policy="average", aim="own"), rounds=3)
+    training = training_of(scenarios)
+    assert (training.options.policy, training.options.aim) == ("average", "own")
+    assert (training.rounds, training.split) == (3, Split("iid"))
 
 
-def test_what_a_chosen_task_leaves_open_can_be_said_beside_it(planned: list[Scenario]) -> None:
-    chosen = TaskChoice("digits", device="cpu", settings={"density": 0.1}, round_seconds=1.0)
-    simulate(4, task=chosen, aim="own", settings={"density": 0.1})
-    choice = lesson_of(planned).choice
-    assert (choice.aim, choice.settings, choice.round_seconds) == ("own", {"density": 0.1}, 1.0)
+def test_what_training_options_leave_open_can_be_given_beside_them(scenarios: list[Scenario]) -> None:
+    given = TrainOptions("digits", device="cpu", settings={"density": 0.1}, round_seconds=1.0)
+    simulate(4, task=given, aim="own", settings={"density": 0.1})
+    options = training_of(scenarios).options
+    assert (options.aim, options.settings, options.round_seconds) == ("own", {"density": 0.1}, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "said"),
+    ("options", "given"),
     [
-        (TaskChoice(policy="average"), {"policy": "gossip"}),
-        (TaskChoice(given=frozenset({"aim"})), {"aim": "own"}),
-        (TaskChoice(settings={"density": 0.1}), {"settings": {"density": 0.2}}),
+        (TrainOptions(policy="average"), {"policy": "gossip"}),
+        (TrainOptions(aim="shared"), {"aim": "own"}),
+        (TrainOptions(settings={"density": 0.1}), {"settings": {"density": 0.2}}),
     ],
 )
-def test_two_words_about_one_thing_are_refused(
-    chosen: TaskChoice, said: dict[str, Any], planned: list[Scenario]
+def test_two_values_for_one_option_are_refused(
+    options: TrainOptions, given: dict[str, Any], scenarios: list[Scenario]
 ) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(said))}.*say it once"):
-        simulate(4, task=chosen, **said)
-    assert not planned
+    with pytest.raises(UsageError, match=f"{next(iter(given))}.*once"):
+        simulate(4, task=options, **given)
+    assert not scenarios
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_without_a_task_nothing_is_said_of_learning(name: str, planned: list[Scenario]) -> None:
+@pytest.mark.parametrize("name", GIVEN)
+def test_without_a_task_options_of_training_are_refused(name: str, scenarios: list[Scenario]) -> None:
     with pytest.raises(UsageError, match=f"{name} .*task="):
-        simulate(2, seconds=5, **{name: SAID[name]})
-    assert not planned
+        simulate(2, seconds=5, **{name: GIVEN[name]})
+    assert not scenarios

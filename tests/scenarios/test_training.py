@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import pytest
 
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.split import parse_split
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.network.sim import Fault, Links
-from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_plan, run_sim, simulate
+from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_scenario, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 from tests.scenarios.hostile import Liar
 
-LESSON = SimTraining(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=15)
-PLAN = Scenario(peers=8, seed=3, seconds=300.0, sample_every=0.0, lesson=LESSON)
+TRAINING = SimTraining(replace(SIMULATED, split=parse_split("dirichlet:0.3")), rounds=15)
+PLAN = Scenario(peers=8, seed=3, seconds=300.0, sample_every=0.0, training=TRAINING)
 QUIET = 40.0  # virtual seconds in which nobody trains
 
 
@@ -38,7 +38,7 @@ def run_then_rest(
     """Let a swarm learn; then let it exchange without learning. Returns the policies as they are then."""
 
     async def main() -> tuple[SimResult, dict[int, DeltaSetPolicy]]:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         extra = None if beside is None else asyncio.ensure_future(beside(simulation))
@@ -70,7 +70,7 @@ def mean(values: list[float]) -> float:
 
 
 def test_together_is_better_than_alone() -> None:
-    result = run_plan(replace(PLAN, lesson=replace(LESSON, rounds=25)), alone=8)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25, alone=8)))
     assert result.finished
     assert result.left_over == ()
     alone = mean([alone for alone, _ in result.compared()])
@@ -90,8 +90,8 @@ def test_equal_heads_are_equal_weights() -> None:
 
 def hash_checks(result: SimResult) -> list[tuple[int, int]]:
     """How often each node compared its weights with others', and how often they differed."""
-    learning = [status.learning for status in result.statuses if status is not None]
-    return [(one.hash_checks, one.hash_mismatches) for one in learning if one is not None]
+    learning = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
+    return [(one.hash_checks, one.hash_mismatches) for one in learning]
 
 
 def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
@@ -99,26 +99,26 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
         await asyncio.sleep(30.0)
         policies(simulation)[5].set.units[1234] ^= 1 << 18
 
-    result, found = run_then_rest(replace(PLAN, lesson=replace(LESSON, rounds=40)), damage)
+    result, found = run_then_rest(replace(PLAN, training=replace(TRAINING, rounds=40)), damage)
     check_one_set(found, 8)
     status = result.statuses[5]
     assert status is not None
     said = [event.text for event in status.events if event.kind in ("snapshot", "caught up")]
     assert any("not what its entries make" in text for text in said)
     assert any("those of the others again" in text for text in said)
-    told = found[0].told  # what every author published of its latest round is known to each
-    assert len(told) == 8
-    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in told.values())
+    reported = [found[0].latest(author) for author in found[0].heads()]
+    assert len(reported) == 8, "what every author published of its latest round is known to each"
+    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in reported)
 
 
 def test_time_is_charged() -> None:
     """Rounds take as long as their steps; what is sent and received is what travelled."""
-    result = run_plan(replace(PLAN, lesson=replace(LESSON, speeds=(1.0, 4.0), rounds=30)), alone=0)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)))
     for one in result.summaries:
-        training = one.steps / one.speed  # the round under way is in it
-        longest = result.seconds + 2 * LESSON.choice.round_seconds
+        training = one.status.steps / one.status.state.steps_per_second  # the round under way is in it
+        longest = result.seconds + 2 * TRAINING.round_seconds
         assert 0.6 * result.seconds < training < longest, "nodes train nearly all the time, and no more"
-    assert max(one.steps for one in result.summaries) > 1.5 * min(one.steps for one in result.summaries)
+    assert max(one.status.steps for one in result.summaries) > 1.5 * min(one.status.steps for one in result.summaries)
     sent = sum(one.mb_sent for one in result.summaries)
     assert sent == pytest.approx(sum(one.mb_received for one in result.summaries), rel=0.02)
 
@@ -130,7 +130,7 @@ def test_crashes_and_restarts_cost_nobody_its_log() -> None:
         Fault(24.1, "crash", (2,), seconds=8.0),
         Fault(31.0, "crash", (0,), seconds=5.0),
     )
-    result, found = run_then_rest(replace(PLAN, faults=crashes, lesson=replace(LESSON, rounds=20)))
+    result, found = run_then_rest(replace(PLAN, faults=crashes, training=replace(TRAINING, rounds=20)))
     check_one_set(found, 8)
     assert [one.starts for one in result.summaries] == [2, 1, 3, 1, 1, 2, 2, 1]
     assert min(result.accuracies()) > 0.75
@@ -175,7 +175,7 @@ def test_nonsense_does_no_harm() -> None:
 
 
 def test_circles_keep_to_themselves() -> None:
-    _, found = run_then_rest(replace(PLAN, lesson=replace(LESSON, rounds=6, circle=4)))
+    _, found = run_then_rest(replace(PLAN, training=replace(TRAINING, rounds=6, circle=4)))
     halves = [[found[index] for index in range(start, start + 4)] for start in (0, 4)]
     for half in halves:
         assert len({policy.set.hash() for policy in half}) == 1
@@ -186,7 +186,7 @@ def test_circles_keep_to_themselves() -> None:
 PROGRAM = """
 from p2pnode.simulate import simulate
 result = simulate(4, task="digits", split="dirichlet:0.3", rounds=5, seed=5, churn=0.3, speeds=(1, 4), loss=0.02)
-print(result.digest, [one.accuracy for one in result.summaries], hash("x"))
+print(result.digest, result.accuracies(), hash("x"))
 """
 
 
@@ -221,7 +221,7 @@ def test_churn_everywhere(seed: int) -> None:
             PLAN,
             seed=seed,
             links=Links(loss=0.02, duplicate=0.05, reorder=0.1),
-            lesson=replace(LESSON, rounds=30, speeds=(1.0, 4.0)),
+            training=replace(TRAINING, rounds=30, speeds=(1.0, 4.0)),
             faults=tuple(
                 Fault(13.0 + 7.3 * place, "crash", (1 + place % 7,), seconds=0.3 + place) for place in range(8)
             ),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.split import parse_split
 from p2pnode.network.sim import Fault
-from p2pnode.simulate import Scenario, SimResult, SimTraining, Simulation, run_sim
+from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES, Digits
 
-LESSON = SimTraining(TaskChoice("digits", device="cpu", policy="gossip"), "labels:2", rounds=10, share_data=True)
-PLAN = Scenario(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, lesson=LESSON)
+TRAINING = SimTraining(replace(SIMULATED, split=parse_split("labels:2"), policy="gossip", share_data=True), rounds=10)
+PLAN = Scenario(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, training=TRAINING)
 QUIET = 20.0  # virtual seconds in which nobody trains
 
 
@@ -23,7 +23,7 @@ def play(plan: Scenario, look: Callable[[Simulation], None] = lambda simulation:
     """Let a swarm learn, then let what is on its way arrive; `look` at it in the end."""
 
     async def main() -> SimResult:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, plan.seconds)
@@ -52,7 +52,7 @@ def check_nothing_is_lost(result: SimResult) -> None:
 
 
 def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> None:
-    still = play(replace(PLAN, lesson=replace(LESSON, share_data=False)))
+    still = play(replace(PLAN, training=TRAINING.with_options(share_data=False)))
     result = play(PLAN)
     assert min(result.accuracies()) > min(still.accuracies()) + 0.15
     check_nothing_is_lost(result)
@@ -70,9 +70,9 @@ def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> N
 
 
 def test_a_node_that_crashes_comes_back_to_its_shards() -> None:
-    lesson = replace(LESSON, choice=replace(LESSON.choice, policy="deltaset"), rounds=12)
+    training = replace(TRAINING.with_options(policy="deltaset"), rounds=12)
     crash = Fault(12.0, "crash", (2,), seconds=4.0)
-    result = play(replace(PLAN, faults=(crash,), lesson=lesson))
+    result = play(replace(PLAN, faults=(crash,), training=training))
     check_nothing_is_lost(result)
     status = result.statuses[2]
     assert status is not None and any(row.received for row in status.shards)
@@ -80,8 +80,9 @@ def test_a_node_that_crashes_comes_back_to_its_shards() -> None:
 
 
 def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> None:
-    task = TaskChoice(str(Path(__file__).with_name("noisy_task.py")), device="cpu", given=frozenset({"spec"}))
-    plan = replace(PLAN, peers=4, lesson=replace(LESSON, choice=task, split="labels:5", rounds=40))
+    task = str(Path(__file__).with_name("noisy_task.py"))
+    training = TRAINING.with_options(task=task, split=parse_split("labels:5"), policy=None)
+    plan = replace(PLAN, peers=4, training=replace(training, rounds=40))
     right = Digits().data()["y"].numpy()
     counts = np.zeros(3)  # wrong ones left out, all left out, all wrong
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.split import parse_split
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.simulate import Scenario, SimTraining, Simulation, run_sim
+from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.ids import Identity, PeerId, sha256
 from tests.scenarios.hostile import Liar, Silent, Teller, Useless
 
-LESSON = SimTraining(TaskChoice("digits", device="cpu"), "dirichlet:0.3", rounds=1000)
-PLAN = Scenario(peers=4, seed=3, seconds=300.0, sample_every=0.0, lesson=LESSON)
+TRAINING = SimTraining(replace(SIMULATED, split=parse_split("dirichlet:0.3")), rounds=1000)
+PLAN = Scenario(peers=4, seed=3, seconds=300.0, sample_every=0.0, training=TRAINING)
 BEFORE, SETTLING, WATCHED = 15.0, 8.0, 20.0  # virtual seconds
 FEWEST = 15  # exchanges of a node in that time; without liars it has about thirty
 
@@ -40,7 +41,7 @@ def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[i
     """How many exchanges each honest node has with others of them, and whom they count as members."""
 
     async def main() -> tuple[list[int], set[PeerId]]:
-        simulation = Simulation(PLAN, alone=0)
+        simulation = Simulation(PLAN)
         await simulation.start()
         await simulation.go_on(BEFORE)
         honest = {process.node.peer_id for process in simulation.processes.values()}
@@ -55,7 +56,7 @@ def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[i
         before = exchanges()
         await simulation.go_on(WATCHED)
         counts = [after - earlier for after, earlier in zip(exchanges(), before, strict=True)]
-        members = {peer for learning in learning_of(simulation) for peer in learning.exchange_loop.run_members()}
+        members = {peer for learning in learning_of(simulation) for peer in learning.members.in_run()}
         await asyncio.gather(*lives)
         await simulation.finish()
         return counts, members - honest

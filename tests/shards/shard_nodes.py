@@ -16,12 +16,11 @@ from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.shards.driver import ShardDriver
-from p2pnode.shards.files import ShardFiles
-from p2pnode.shards.maintenance import CareRules
+from p2pnode.shards.maintenance import MaintenanceRules
 from p2pnode.shards.messages import GetShard, SyncShards
 from p2pnode.shards.samples import encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id
-from p2pnode.shards.store import StoredShard
+from p2pnode.shards.store import ShardFiles, StoredShard
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.wire.envelope import unseal
@@ -33,7 +32,7 @@ from p2pnode.wire.status import NodeEvent
 from p2pnode.wire.types import Seconds
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
-IMPATIENT = CareRules(period=1.0, meet_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)
+IMPATIENT = MaintenanceRules(period=1.0, sync_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)
 STILL = Links(latency=0.02, jitter=0.0)
 T = TypeVar("T")
 
@@ -156,7 +155,7 @@ class ShardNode:
     async def _live(self) -> None:
         self._bring()
         await self.shard_driver.start()
-        await self.shard_driver.keep()
+        await self.shard_driver.run()
 
     def _bring(self) -> None:
         """What is this node's own has files here, unless it was given away: more can happen to files."""
@@ -165,7 +164,7 @@ class ShardNode:
             record = files.record(id)
             if (record.kept or record.highest is None) and files.samples(id) is None:
                 files.put_samples(id, content)
-            self.shard_driver._shard_store.entries[id] = StoredShard()
+            self.shard_driver._store.entries[id] = StoredShard()
 
     def members(self) -> list[PeerId]:
         return [node.peer for node in self.world.nodes if node is not self and node.alive]
@@ -198,14 +197,14 @@ class ShardNode:
         self.fate.pass_by()
         return self.bend(await self.shard_driver.payload(peer, unseal(request, GetShard)))
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self._blame(peer, why, 0.0)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self._blame(peer, reason, 0.0)
 
-    def _blame(self, peer: str, why: str, now: float) -> None:
-        self.blamed.append((peer, why))
+    def _blame(self, peer: str, reason: str, now: float) -> None:
+        self.blamed.append((peer, reason))
 
     def faults(self, other: ShardNode) -> list[str]:
-        return [why for peer, why in self.blamed if peer == other.peer]
+        return [reason for peer, reason in self.blamed if peer == other.peer]
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
@@ -214,7 +213,7 @@ class ShardNode:
 class Shards:
     """Some such nodes."""
 
-    def __init__(self, count: int, rules: CareRules = IMPATIENT, links: Links = STILL) -> None:
+    def __init__(self, count: int, rules: MaintenanceRules = IMPATIENT, links: Links = STILL) -> None:
         self.rules = rules
         self.swarm = SimSwarm(1, links)
         self.nodes = [ShardNode(self, number) for number in range(count)]

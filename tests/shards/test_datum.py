@@ -31,7 +31,7 @@ from p2pnode.shards.datum import (
 RULES = StateRules()
 
 
-def told(states: DatumStates, models: str, shares: list[float], usual: float = 0.8) -> DatumStates:
+def judged(states: DatumStates, models: str, shares: list[float], usual: float = 0.8) -> DatumStates:
     """All data scored by one model after another."""
     places = np.arange(len(shares))
     for model in models:
@@ -44,50 +44,50 @@ def codes(states: DatumStates) -> list[int]:
 
 
 def test_reserve_needs_different_models_not_one_model_often():
-    assert codes(told(untouched(1), "aaaaaa", [0.98])) == [ACTIVE]
-    assert codes(told(untouched(1), "ab", [0.98])) == [ACTIVE]
-    in_reserve = told(untouched(1), "abc", [0.98])
+    assert codes(judged(untouched(1), "aaaaaa", [0.98])) == [ACTIVE]
+    assert codes(judged(untouched(1), "ab", [0.98])) == [ACTIVE]
+    in_reserve = judged(untouched(1), "abc", [0.98])
     assert codes(in_reserve) == [RESERVE]
     assert reason(in_reserve, 0) == "reserve: 0.98 by 3 models"
 
 
 def test_more_trust_samples_less_until_retired_and_forgetting_brings_back():
-    states, seen = told(untouched(1), "ab", [0.99]), []
+    states, seen = judged(untouched(1), "ab", [0.99]), []
     for model in "cabc":
-        states = told(states, model, [0.99])
+        states = judged(states, model, [0.99])
         seen.append(float(chances(states)[0]))
     assert seen == pytest.approx([0.5, 0.25, 0.125, LEAST_CHANCE])
     assert codes(states) == [RETIRED]
-    assert codes(told(states, "a", [0.8])) == [RETIRED], "a little less sure is not forgotten"
-    forgotten = told(states, "a", [0.3])
+    assert codes(judged(states, "a", [0.8])) == [RETIRED], "a little less sure is not forgotten"
+    forgotten = judged(states, "a", [0.3])
     assert codes(forgotten) == [ACTIVE] and chances(forgotten)[0] == 1
 
 
 def test_quarantine_needs_three_models_that_have_learnt_the_rest():
-    assert codes(told(untouched(2), "ab", [0.02, 0.9])) == [ACTIVE, ACTIVE]
-    assert codes(told(untouched(2), "abc", [0.02, 0.9], usual=0.15)) == [ACTIVE, ACTIVE], "they learnt nothing yet"
-    background = told(untouched(2), "abc", [0.02, 0.9])
+    assert codes(judged(untouched(2), "ab", [0.02, 0.9])) == [ACTIVE, ACTIVE]
+    assert codes(judged(untouched(2), "abc", [0.02, 0.9], usual=0.15)) == [ACTIVE, ACTIVE], "they learnt nothing yet"
+    background = judged(untouched(2), "abc", [0.02, 0.9])
     assert codes(background) == [QUARANTINED, ACTIVE]
     assert reason(background, 0) == "quarantined: 0.02 by 3 models"
     assert chances(background).tolist() == [0, 1]
 
 
 def test_failures_among_successes_are_not_enough():
-    mixed = told(told(untouched(1), "abcdef", [0.6]), "xyz", [0.1])
+    mixed = judged(judged(untouched(1), "abcdef", [0.6]), "xyz", [0.1])
     assert np.bitwise_count(mixed.failing[0]) == 3 and codes(mixed) == [ACTIVE]
-    assert codes(told(mixed, "uvw", [0.02])) == [QUARANTINED]
+    assert codes(judged(mixed, "uvw", [0.02])) == [QUARANTINED]
 
 
 def test_one_model_that_learns_it_brings_a_datum_back():
-    background = told(untouched(1), "abc", [0.02])
-    assert codes(told(background, "d", [0.3])) == [QUARANTINED]
-    back = told(background, "d", [0.97])
+    background = judged(untouched(1), "abc", [0.02])
+    assert codes(judged(background, "d", [0.3])) == [QUARANTINED]
+    back = judged(background, "d", [0.97])
     assert codes(back) == [ACTIVE]
-    assert codes(told(back, "a", [0.02])) == [ACTIVE], "d still knows it"
+    assert codes(judged(back, "a", [0.02])) == [ACTIVE], "d still knows it"
 
 
 def test_what_one_model_is_sure_of_is_never_put_aside():
-    assert codes(told(told(untouched(1), "d", [0.97]), "abc", [0.02])) == [ACTIVE]
+    assert codes(judged(judged(untouched(1), "d", [0.97]), "abc", [0.02])) == [ACTIVE]
 
 
 def test_only_the_data_scored_change():
@@ -97,7 +97,7 @@ def test_only_the_data_scored_change():
 
 
 def test_summaries_count_every_datum_once():
-    states = told(untouched(4), "abc", [0.99, 0.02, 0.6, 0.99])
+    states = judged(untouched(4), "abc", [0.99, 0.02, 0.6, 0.99])
     summary = summarise(states)
     assert (summary.active, summary.reserve, summary.retired, summary.quarantined) == (1, 2, 0, 1)
     assert summary.confidence == pytest.approx((0.99 + 0.6 + 0.99) / 3, abs=1e-6)
@@ -113,7 +113,7 @@ def test_weights_that_count_as_different_models_are_rounds_and_parts_of_a_pass_a
 
 
 def test_more_models_than_places_forget_the_earliest():
-    states = told(untouched(1), "xyz", [0.02])
+    states = judged(untouched(1), "xyz", [0.02])
     for number in range(MAX_MODELS):
         states = scored(states, f"m{number}", np.array([0]), np.array([0.3], np.float32), 0.8, RULES)
     assert len(states.models) == MAX_MODELS and states.failing[0] == 0 and "x" not in states.models

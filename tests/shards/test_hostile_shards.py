@@ -1,4 +1,4 @@
-"""What peers may try with shards: wrong bytes, words and histories, offers without end, taking what is not theirs."""
+"""What peers may try with shards: wrong bytes, messages and histories, endless offers, taking what is not theirs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from p2pnode.network.base import Payload
-from p2pnode.shards import protocol as talk
+from p2pnode.shards import driver
 from p2pnode.shards.handoff.certificate import Certificate, claim, countersign, following, offer, sign_release
 from p2pnode.shards.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode_handoff
 from p2pnode.shards.messages import GetShard, SyncShards
@@ -41,8 +41,8 @@ async def given(giver: ShardNode, receiver: ShardNode, id: str = ID) -> bool:
     return await giver.shard_driver.give(Shipment(id, receiver.peer, "", 100))
 
 
-async def told(sender: ShardNode, receiver: ShardNode, *words: bytes) -> None:
-    await receiver.shard_driver.answer(sender.peer, SyncShards(words))
+async def send(sender: ShardNode, receiver: ShardNode, *messages: bytes) -> None:
+    await receiver.shard_driver.answer(sender.peer, SyncShards(messages))
 
 
 # ---- wrong bytes ----
@@ -53,7 +53,7 @@ FORGED = msgspec.structs.replace(FUTURE, visits=(msgspec.structs.replace(FUTURE.
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (packed(OTHER_CONTENT), "not that of the shard"),
         (packed(encode_samples({"x": np.zeros((5, 4, 4), np.float32), "y": np.zeros(5)})), "another shape"),
@@ -67,18 +67,18 @@ FORGED = msgspec.structs.replace(FUTURE, visits=(msgspec.structs.replace(FUTURE.
     ],
     ids=["content", "shape", "oversize", "cut", "nothing", "future", "forged", "another's history", "junk history"],
 )
-def test_wrong_bytes_are_refused_cost_standing_and_the_giver_keeps(data, why) -> None:
+def test_wrong_bytes_are_refused_cost_reputation_and_the_giver_keeps(data, reason) -> None:
     async def act(shards: Shards) -> None:
         giver, receiver = await begun(shards)
         giver.bend = lambda payload: Payload.of(data)
         assert not await given(giver, receiver)
         assert shards.holders(ID) == [0] and shards.having(ID) == [0]
-        assert any(why in fault for fault in receiver.faults(giver)), receiver.faults(giver)
+        assert any(reason in fault for fault in receiver.faults(giver)), receiver.faults(giver)
 
     play(2, act)
 
 
-def test_a_sender_that_leaves_out_its_own_visit_loses_standing() -> None:
+def test_a_sender_that_leaves_out_its_own_visit_loses_reputation() -> None:
     async def act(shards: Shards) -> None:
         giver, receiver = await begun(shards)
         giver.shard_driver.set_history(
@@ -96,7 +96,7 @@ def test_a_sender_that_leaves_out_its_own_visit_loses_standing() -> None:
     play(2, act)
 
 
-# ---- wrong words ----
+# ---- wrong messages ----
 
 
 def certificates(me: ShardNode, other: ShardNode) -> dict[str, bytes]:
@@ -120,11 +120,11 @@ def certificates(me: ShardNode, other: ShardNode) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("what", certificates(*Shards(2).nodes))
-def test_wrong_words_are_refused(what) -> None:
+def test_wrong_messages_are_refused(what) -> None:
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
         with pytest.raises(PeerMisbehaved, match="shards: "):
-            await told(one, other, certificates(one, other)[what])
+            await send(one, other, certificates(one, other)[what])
         assert shards.having(OTHER_ID) == []
 
     play(2, act)
@@ -135,6 +135,16 @@ def test_marks_that_are_cut_off_are_refused() -> None:
         one, other = await begun(shards)
         with pytest.raises(PeerMisbehaved, match="cut off"):
             await other.shard_driver.answer(one.peer, SyncShards((), True, b"123"))
+
+    play(2, act)
+
+
+def test_marks_that_are_cut_off_in_an_answer_cost_reputation_and_the_node_goes_on(monkeypatch) -> None:
+    async def act(shards: Shards) -> None:
+        one, liar = await begun(shards)
+        monkeypatch.setattr(liar.shard_driver, "_marks", lambda: b"123")
+        await asyncio.sleep(20.0)
+        assert any("cut off" in fault for fault in one.faults(liar)) and not one.task.done()
 
     play(2, act)
 
@@ -151,25 +161,25 @@ def test_one_peer_cannot_fill_the_room_with_offers() -> None:
         giver, receiver = shards.nodes
         taken = [await given(giver, receiver, id) for id, _ in giver.own]
         assert sum(taken) == 5, "half of the room, and the one that goes beyond it"
-        assert receiver.shard_driver.free_bytes == 3 * len(CONTENT)
+        assert receiver.shard_driver.room.free_bytes == 3 * len(CONTENT)
 
     play(2, act)
 
 
-def test_words_without_end_are_refused() -> None:
+def test_messages_without_end_are_refused() -> None:
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
-        word = encode_handoff(Kept(RUN.tag, ID, bytes(32)))
+        message = encode_handoff(Kept(RUN.tag, ID, bytes(32)))
         for _ in range(15):
-            await told(one, other, *[word] * 100)
+            await send(one, other, *[message] * 100)
         with pytest.raises(PeerRefused, match="slow down"):
-            await asyncio.gather(*(told(one, other, *[word] * 100) for _ in range(10)))
+            await asyncio.gather(*(send(one, other, *[message] * 100) for _ in range(10)))
 
     play(2, act)
 
 
-def test_words_about_shards_that_do_not_concern_us_leave_nothing_behind(monkeypatch) -> None:
-    monkeypatch.setattr(talk, "MAX_MISSING", 5)
+def test_messages_about_shards_that_do_not_concern_us_leave_nothing_behind(monkeypatch) -> None:
+    monkeypatch.setattr(driver, "MAX_MISSING", 5)
 
     async def act(shards: Shards) -> None:
         one, other = await begun(shards)
@@ -178,9 +188,9 @@ def test_words_about_shards_that_do_not_concern_us_leave_nothing_behind(monkeypa
             id = f"{number:032x}"
             strange = claim(one.identity, RUN.tag, id, (one.peer,))
             ours = claim(one.identity, RUN.tag, f"{number + 100:032x}", (one.peer, other.peer))
-            words = [Certified(strange), MayDrop(strange), Kept(RUN.tag, id, bytes(32)), Certified(ours)]
-            await told(one, other, *map(encode_handoff, words))
-        assert len(other.shard_driver._shard_store.entries) == 5
+            messages = [Certified(strange), MayDrop(strange), Kept(RUN.tag, id, bytes(32)), Certified(ours)]
+            await send(one, other, *map(encode_handoff, messages))
+        assert len(other.shard_driver._store.entries) == 5
         assert len(other.disk.names(f"runs/{RUN.run}/shards")) == 5
 
     play(2, act)
@@ -222,14 +232,15 @@ def test_who_is_neither_named_nor_offered_a_shard_does_not_get_it(what) -> None:
 
 def test_who_signs_itself_a_shard_and_releases_the_others_cannot_make_them_delete_it() -> None:
     async def act(shards: Shards) -> None:
+        shards.nodes[0].room = len(CONTENT)
         one, liar = await begun(shards)
-        before = one.shard_driver._shard_store.state(ID).record.highest
+        before = one.shard_driver._store.state(ID).record.highest
         assert before is not None
         lie = countersign(liar.identity, offer(liar.identity, following(before, 50, liar.peer, (liar.peer,))))
         release = Release(lie, one.peer, sign_release(liar.identity, lie, one.peer))
-        await told(liar, one, encode_handoff(Certified(lie)), encode_handoff(release))
-        assert one.shard_driver.held() == [] and not one.shard_driver._shard_store.state(ID).record.kept
-        assert not await one.shard_driver._shard_store.make_room(1, len(CONTENT))
+        await send(liar, one, encode_handoff(Certified(lie)), encode_handoff(release))
+        assert one.shard_driver.held() == [] and not one.shard_driver._store.state(ID).record.kept
+        assert not await one.shard_driver._make_room(1)
         assert one.shard_driver.ids() == [ID]
 
     play(2, act)
@@ -238,7 +249,7 @@ def test_who_signs_itself_a_shard_and_releases_the_others_cannot_make_them_delet
 def test_who_shows_a_newer_certificate_is_believed_and_served() -> None:
     async def act(shards: Shards) -> None:
         giver, taker = await begun(shards)
-        before = giver.shard_driver._shard_store.state(ID).record.highest
+        before = giver.shard_driver._store.state(ID).record.highest
         assert before is not None
         offered = offer(giver.identity, following(before, 1, taker.peer, (taker.peer,)))
         request = GetShard(ID, msgspec.msgpack.encode(countersign(taker.identity, offered)))

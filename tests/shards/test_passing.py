@@ -1,4 +1,4 @@
-"""Passing shards on, one node's side: when, how much, to whom; and what it says of itself. Peers may lie."""
+"""Passing shards on: when, how much and to whom, and what a node tells about itself. Peers may lie."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from p2pnode.discovery.link_rate import LinkRate
+from p2pnode.shards.maintenance import Room
 from p2pnode.shards.messages import GetNeeds, NeedsAre
 from p2pnode.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Passing, marks_in, marks_of, pass_mark
 from p2pnode.shards.route import ShardView, Shipment
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.run import RunAccess
-from p2pnode.wire.status import Kinship
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 ME, FOX, OWL = (PeerId(name) for name in ("me", "fox", "owl"))
@@ -23,10 +23,10 @@ SHARDS = [f"{number:02x}" * 16 for number in range(1, 30)]
 
 
 class Held:
-    """Holdings that give at once."""
+    """A shard driver whose peers accept at once."""
 
     def __init__(self, shards: list[str]) -> None:
-        self.shards, self.given, self.free_bytes, self.takes = shards, [], 1 << 30, True
+        self.shards, self.given, self.room, self.takes = shards, [], Room(1 << 30, 0), True
 
     def held(self) -> list[str]:
         return self.shards
@@ -41,10 +41,11 @@ class Held:
         return self.takes
 
 
-class Work:
+class Use:
+    """A shards.passing.ShardUse."""
+
     def __init__(self) -> None:
         self.taught: list[float] = []
-        self.shipped: dict[str, str] = {}
         self.labels = np.array([90.0, 10.0])
 
     def view(self, shard: str) -> ShardView:
@@ -53,7 +54,7 @@ class Work:
     def visited(self) -> tuple[list[str], list[str]]:
         return SHARDS[:2], SHARDS[2:3]
 
-    def told_counts(self) -> np.ndarray | None:
+    def label_counts(self) -> np.ndarray | None:
         return self.labels
 
 
@@ -64,15 +65,15 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
         return answers[peer]
 
     clock = SimpleNamespace(monotonic=lambda: 100.0, time=lambda: 100.0)
-    parts = SimpleNamespace(
+    services = SimpleNamespace(
         seams=SimpleNamespace(clock=clock, rng=random.Random(1)),
         clock=SimpleNamespace(now=lambda: 100.0),
-        events=SimpleNamespace(say=lambda *words, **more: None),
+        events=SimpleNamespace(say=lambda *texts, **more: None),
     )
     calls = SimpleNamespace(ask=ask)
-    likeness = SimpleNamespace(kinship=lambda peer: Kinship())
+    similarity = SimpleNamespace(similarity_to=lambda peer: None)
     held = Held(list(SHARDS if shards is None else shards))
-    made = Passing(parts, calls, held, Work(), likeness, LinkRate())  # type: ignore[arg-type]
+    made = Passing(services, calls, held, Use(), similarity, LinkRate())  # type: ignore[arg-type]
     made.held = held  # type: ignore[attr-defined]
     return made
 
@@ -88,16 +89,16 @@ def once(one: Passing) -> Shipment | None:
 def test_a_shard_goes_to_who_needs_it_and_is_counted() -> None:
     one = passing({FOX: needs((100, 0)), OWL: needs((0, 100))})
     shipment = once(one)
-    assert shipment is not None and shipment.peer == OWL and "it needs label 0" in shipment.why
+    assert shipment is not None and shipment.peer == OWL and "it needs label 0" in shipment.reason
     assert (one.copies, one.moves, one.sent_bytes) == (1, 0, 1000)
-    assert one._work.shipped[shipment.shard] == shipment.why
+    assert one.reasons[shipment.shard] == shipment.reason
 
 
 def test_without_room_here_it_moves() -> None:
     one = passing({FOX: needs(), OWL: needs()})
-    one.held.free_bytes = 10
+    one.held.room = Room(10, 0)
     shipment = once(one)
-    assert shipment is not None and shipment.move and shipment.why.startswith("move to ")
+    assert shipment is not None and shipment.move and shipment.reason.startswith("move to ")
     assert (one.copies, one.moves) == (0, 1)
 
 
@@ -128,15 +129,15 @@ def test_who_takes_and_never_trains_gets_no_more() -> None:
     one = passing({FOX: needs(), OWL: needs(room=0)})
     for _ in range(29):
         once(one)
-    assert len(one.held.given) == one.rules.most_unvisited
+    assert len(one.held.given) == one.rules.max_unvisited
 
 
 def test_who_trains_on_what_it_gets_gets_more() -> None:
     one = passing({})
 
     async def ask(peer, request, expected, timeout):
-        told = {pass_mark(shipment.shard) for shipment in one.held.given}
-        return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in told]) if peer == FOX else needs(room=0)
+        given = {pass_mark(shipment.shard) for shipment in one.held.given}
+        return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in given]) if peer == FOX else needs(room=0)
 
     one._calls.ask = ask
     for _ in range(29):
@@ -165,15 +166,15 @@ def test_the_budget_follows_the_link() -> None:
 def test_the_less_shards_teach_the_seldomer_they_go() -> None:
     one = passing({})
     assert one.pause() == EVERY_ROUNDS
-    one._work.taught = [0.1] * 8
+    one._use.taught = [0.1] * 8
     assert one.pause() == SELDOM_ROUNDS
-    one._work.taught = [0.6] * 8
+    one._use.taught = [0.6] * 8
     assert one.pause() == EVERY_ROUNDS
 
 
-def test_what_this_node_says_of_itself() -> None:
+def test_what_a_node_tells_about_itself() -> None:
     one = passing({})
-    told = one.needs(FOX, GetNeeds())
-    assert told.counts == (90, 10) and told.room_bytes == 1 << 30
-    assert marks_in(told.visited) == {pass_mark(shard) for shard in SHARDS[:2]}
-    assert marks_in(told.waiting) == {pass_mark(SHARDS[2])}
+    answer = one.needs(FOX, GetNeeds())
+    assert answer.counts == (90, 10) and answer.room_bytes == 1 << 30
+    assert marks_in(answer.visited) == {pass_mark(shard) for shard in SHARDS[:2]}
+    assert marks_in(answer.waiting) == {pass_mark(SHARDS[2])}

@@ -80,7 +80,7 @@ def test_what_no_rule_ever_does(rule, shards, peers, budget, seed):
         assert to.similarity != max(known)
     afters = [line.after for line in what.visits.values()]
     assert len(afters) < 3 or max(afters) > RouteRules().failed
-    assert shipment.why and shipment.size_bytes == what.size_bytes
+    assert shipment.reason and shipment.size_bytes == what.size_bytes
 
 
 class TestNeed:
@@ -92,7 +92,7 @@ class TestNeed:
         peers = [peer("has ones", counts=counts(0, 500)), peer("has zeros", counts=counts(500, 0))]
         shipment = chosen(shards, peers, "need")
         assert (shipment.shard, shipment.peer) == ("ones", "has zeros")
-        assert "needs label 1" in shipment.why
+        assert "needs label 1" in shipment.reason
 
     @pytest.mark.parametrize("forged", [counts(0, 1e300), counts(0, math.inf), counts(-5, 1e9), counts(math.nan, 1)])
     def test_forged_counts_are_worth_no_more_than_large_ones(self, forged):
@@ -107,7 +107,7 @@ class TestNeed:
 class TestConfidence:
     def test_the_least_sure_shard_travels(self):
         shipment = chosen([shard("easy", 0.9), shard("hard", 0.2)], [peer("p")], "confidence")
-        assert shipment.shard == "hard" and "confidence 0.20 here, its model has not seen it" in shipment.why
+        assert shipment.shard == "hard" and "confidence 0.20 here, its model has not seen it" in shipment.reason
 
     def test_low_here_and_better_elsewhere_travels_first(self):
         shards = [shard("low", 0.2), shard("learnable", 0.2, past("other", 0.9))]
@@ -162,8 +162,8 @@ class TestCombined:
 def test_a_copy_while_there_is_room_a_move_when_not():
     copy = chosen([shard("s")], [peer("p")], room_bytes=1000)
     move = chosen([shard("s")], [peer("p")], room_bytes=999)
-    assert not copy.move and copy.why.startswith("copy to")
-    assert move.move and move.why.startswith("move to")
+    assert not copy.move and copy.reason.startswith("copy to")
+    assert move.move and move.reason.startswith("move to")
 
 
 def test_a_single_peer_is_not_the_most_similar():
@@ -173,7 +173,7 @@ def test_a_single_peer_is_not_the_most_similar():
 
 
 def test_who_takes_and_never_trains_gets_no_more():
-    most = RouteRules().most_unvisited
+    most = RouteRules().max_unvisited
     assert chosen([shard("s")], [peer("p", unvisited=most - 1)]) is not None
     assert chosen([shard("s")], [peer("p", unvisited=most)]) is None
 

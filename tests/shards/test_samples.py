@@ -53,7 +53,7 @@ def header(*columns: tuple[str, str, tuple[int, ...]], content: bytes = b"") -> 
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (b"", "not the samples"),
         (MAGIC, "not the samples"),
@@ -75,8 +75,8 @@ def header(*columns: tuple[str, str, tuple[int, ...]], content: bytes = b"") -> 
         (encode_samples({"x": COLUMNS["x"]}), "another shape"),
     ],
 )
-def test_hostile_bytes_are_refused_with_a_reason(data, why):
-    with pytest.raises(ValueError, match=why):
+def test_hostile_bytes_are_refused_with_a_reason(data, reason):
+    with pytest.raises(ValueError, match=reason):
         decode_samples(data, LAYOUT, ID)
 
 

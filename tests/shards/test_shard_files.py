@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.shards.files import ShardFiles
 from p2pnode.shards.handoff.certificate import claim
 from p2pnode.shards.handoff.state import NOTHING, Record
+from p2pnode.shards.store import ShardFiles
 from p2pnode.shards.visits import VisitHistory, with_visit
 from p2pnode.storage.files import DiskStorage, MemoryStorage, Storage
 from p2pnode.wire.ids import Identity

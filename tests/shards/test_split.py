@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from p2pnode.config.split import Split, parse_split
 from p2pnode.shards.shard import Shard, ShardId
-from p2pnode.shards.split import Split, claimed, owner, parse_split, split_rows
+from p2pnode.shards.split import claimed, owner, split_rows
 from p2pnode.wire.errors import UsageError
 
 SHARDS = [Shard(ShardId(f"shard{number}"), np.arange(3)) for number in range(400)]
@@ -93,14 +94,14 @@ class TestWords:
         ("text", "said"),
         [
             ("even", "one of iid, parts, dirichlet:ALPHA, labels:K"),
-            ("iid:3", "is not known"),
-            ("dirichlet", "as in dirichlet:0.3"),
-            ("dirichlet:x", "as in dirichlet:0.3"),
-            ("dirichlet:-1", "above zero"),
-            ("dirichlet:nan", "above zero"),
-            ("dirichlet:inf", "above zero"),
+            ("iid:3", "'iid:3' is not a split"),
+            ("dirichlet", "for example dirichlet:0.3"),
+            ("dirichlet:x", "for example dirichlet:0.3"),
+            ("dirichlet:-1", "not a number"),
+            ("dirichlet:nan", "not a number"),
+            ("dirichlet:0", "above zero"),
             ("labels:2.5", "a whole number"),
-            ("labels:0", "above zero"),
+            ("labels:0", "from 1 to"),
         ],
     )
     def test_a_slip_is_named(self, text, said):

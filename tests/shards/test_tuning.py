@@ -1,4 +1,4 @@
-"""The bandit of the routes: it tries all, prefers what pays, and stays within its bounds whatever it is told."""
+"""The bandit of the routes: it tries all, prefers what pays, and stays within its bounds whatever is reported."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(MIXTURES) - 1), anything, anything, st.integers(0, 1 << 40)), max_size=40))
-def test_whatever_receivers_say_a_mixture_is_a_safe_one(told):
+def test_whatever_receivers_say_a_mixture_is_a_safe_one(reports):
     tuning = RouteTuning()
-    for mixture, before, after, size in told:
+    for mixture, before, after, size in reports:
         tuning = learnt(tuning, mixture, before, after, size)
     assert all(math.isfinite(number) and number >= 0 for number in (*tuning.paid, *tuning.tried))
     assert all(paid <= tried for paid, tried in zip(tuning.paid, tuning.tried, strict=True)), "a gain is at most 1"

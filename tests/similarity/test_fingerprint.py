@@ -56,7 +56,7 @@ def test_similarity_is_symmetric_within_bounds_and_one_with_itself(a: int, b: in
     assert similarity(one, one) == 1.0
 
 
-@given(seeds, st.floats(-1e6, 1e6).filter(lambda factor: abs(factor) > 1e-6))
+@given(seeds, st.floats(-1e6, 1e6).filter(lambda factor: abs(factor) > 1e-4))  # beside the offset, less is rounding
 @settings(max_examples=30, deadline=None)
 def test_rotating_and_scaling_activations_changes_nothing(seed: int, factor: float) -> None:
     before = activations(seed)

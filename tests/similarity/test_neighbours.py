@@ -111,8 +111,6 @@ def test_a_changed_model_changes_who_is_near() -> None:
     assert all(int(member[-5:]) % 2 == 0 for member in known.nearest(5))
     known.moved(view[peer(1)])
     assert all(int(member[-5:]) % 2 == 1 for member in known.nearest(6))
-    assert known.similarity(peer(1)) == 1.0
-    assert known.similarity(PeerId("unknown")) is None
 
 
 def test_rounds_of_telling_find_the_nearest() -> None:

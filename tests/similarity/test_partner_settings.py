@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import TrainOptions
 from p2pnode.jobs.train.plan import make_plan
 from p2pnode.jobs.train.prepare import fresh_policy
-from p2pnode.merging.deltaset.state import DeltaSetOptions
+from p2pnode.merging.deltaset.options import DeltaSetOptions
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import POLICIES
 from p2pnode.similarity.partners import RANGES, PartnerSettings
@@ -22,8 +22,8 @@ BENCH = ModelHost(Lines(), "cpu", seed=1)
 
 
 def founded(policy: str, **settings: float) -> Policy:
-    choice = TaskChoice("lines", policy=policy, settings=settings)
-    return fresh_policy(make_plan(BENCH, choice, 1), BENCH, Identity(b"1" * 32))
+    options = TrainOptions("lines", policy=policy, settings=settings)
+    return fresh_policy(make_plan(BENCH, options, 1), BENCH, Identity(b"1" * 32))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -69,7 +69,8 @@ def test_state_and_what_was_noted_since():
 def test_a_kill_before_any_change_loses_nothing_that_was_durable():
     for at in range(40):
         storage = Cut(at)
-        saved, noted = 0, []
+        saved = 0
+        noted: list[bytes] = []
         try:
             progress = CheckpointStore(storage, "model")
             for number in range(1, 8):

@@ -49,7 +49,7 @@ def test_files_are_read_plain_or_gzipped(tmp_path, packed, separator):
 def test_plain_files_stay_on_disk(tmp_path):
     write(tmp_path)
     found = read_idx(tmp_path / "train-images-idx3-ubyte")
-    base = found
+    base: np.ndarray | None = found
     while base is not None and not isinstance(base, np.memmap):
         base = base.base
     assert isinstance(base, np.memmap)

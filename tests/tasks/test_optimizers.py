@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
 from p2pnode.tasks.optimizers import AdamW, Sgd
 
-CASES = {
+CASES: dict[str, tuple[Sgd | AdamW, Callable[[list[nn.Parameter]], torch.optim.Optimizer]]] = {
     "sgd": (Sgd(0.05, momentum=0.0), lambda p: torch.optim.SGD(p, lr=0.05)),
     "momentum": (Sgd(0.05), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
     "nesterov": (Sgd(0.05, nesterov=True), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True)),
@@ -26,7 +28,8 @@ def test_the_same_bits_as_torch(name):
     own, make = CASES[name]
     chance = torch.Generator().manual_seed(1)
     start = torch.randn(1000, generator=chance)
-    weights, moments, parameter = start.clone(), {}, nn.Parameter(start.clone())
+    moments: dict[str, torch.Tensor] = {}
+    weights, parameter = start.clone(), nn.Parameter(start.clone())
     theirs = make([parameter])
     for _ in range(50):
         gradient = torch.randn(1000, generator=chance)

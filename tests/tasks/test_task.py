@@ -13,6 +13,7 @@ from torch import nn
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.find import BUILT_IN, installed_task, load_task
 from p2pnode.tasks.task import Task, length, option_defaults, rows
+from p2pnode.tasks.text import Text
 from p2pnode.wire.errors import TaskProblem, UsageError
 
 TASK = """
@@ -156,8 +157,9 @@ class TestFinding:
         assert isinstance(installed_task("fancy"), Digits)
 
     def test_options_and_source_reach_the_task(self):
-        assert load_task("digits", {"hidden": "16"}).hidden == 16
-        assert load_task("text", source="book.txt").source == "book.txt"
+        digits, text = load_task("digits", {"hidden": "16"}), load_task("text", source="book.txt")
+        assert isinstance(digits, Digits) and digits.hidden == 16
+        assert isinstance(text, Text) and text.source == "book.txt"
 
     @pytest.mark.parametrize(
         ("spec", "said"),

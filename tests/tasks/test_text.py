@@ -12,6 +12,7 @@ import torch
 
 from p2pnode.tasks.corpus import read_corpus
 from p2pnode.tasks.find import load_task
+from p2pnode.tasks.text import Text
 from p2pnode.training.host import ModelHost, build_model
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
@@ -38,7 +39,7 @@ class TestCorpus:
         assert np.array_equal(both[:-1, -1], both[1:, 0])
 
     def test_one_plain_file_stays_on_disk(self, tmp_path):
-        base = read_corpus(str(book(tmp_path)), 16).train
+        base: np.ndarray | None = read_corpus(str(book(tmp_path)), 16).train
         while base is not None and not isinstance(base, np.memmap):
             base = base.base
         assert isinstance(base, np.memmap)
@@ -107,6 +108,7 @@ class TestText:
 
     def test_it_learns_and_speaks(self, tmp_path):
         task = load_task("text", TINY, str(book(tmp_path)))
+        assert isinstance(task, Text)
         model_host = ModelHost(task)
         one = Trainer(model_host)
         before = one.evaluate(model_host.genesis)
@@ -131,4 +133,5 @@ class TestText:
         for name in ("a.txt", "b.txt"):
             book(tmp_path / "two", name=name)
         double = load_task("text", TINY, str(tmp_path / "two"))
-        assert double.labels(double.data()).unique().tolist() == [0, 1]
+        labels = double.labels(double.data())
+        assert labels is not None and labels.unique().tolist() == [0, 1]

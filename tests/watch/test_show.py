@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from p2pnode.config.options import OutputSettings
+from p2pnode.config.options import OutputOptions
 from p2pnode.watch.show import shown, view_kind
 from p2pnode.wire.status import NodeEvent, NodeStatus, Traffic
 
@@ -35,7 +35,7 @@ class FakeNode:
 
     def status(self) -> NodeStatus:
         return NodeStatus(
-            id="me", name="otter", run="r", role=self.role, condition="alone", why="", private=False,
+            id="me", name="otter", run="r", role=self.role, condition="alone", reason="", private=False,
             uptime_seconds=1.0,
             clock_offset_seconds=0.0, addresses=("/ip4/1.2.3.4/tcp/5",), invite="python -m p2pnode --run r",
             daemon_starts=1, traffic=Traffic(), peers=(), events=(),
@@ -67,17 +67,17 @@ def _usual_logging(monkeypatch):
     ],
 )
 def test_the_view_fits_the_place(log_format, terminal, quiet, kind):
-    assert view_kind(OutputSettings(log_format, quiet), Stream(terminal)) == kind
+    assert view_kind(OutputOptions(log_format, quiet), Stream(terminal)) == kind
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
-    assert view_kind(OutputSettings(), Stream(True)) == "plain"
+    assert view_kind(OutputOptions(), Stream(True)) == "plain"
 
 
 async def test_lines_have_events_invite_and_log():
     stream, node = Stream(False), FakeNode()
-    async with shown(node, OutputSettings(), stream):
+    async with shown(node, OutputOptions(), stream):
         await asyncio.sleep(0.1)
         node.say(NodeEvent(0.0, "joined", "fox is here"))
         logging.getLogger("hivemind.x").warning("something\nodd")
@@ -91,14 +91,14 @@ async def test_lines_have_events_invite_and_log():
 
 async def test_a_meeting_point_says_its_address():
     stream = Stream(False)
-    async with shown(FakeNode("bootstrap"), OutputSettings(), stream):
+    async with shown(FakeNode("bootstrap"), OutputOptions(), stream):
         await asyncio.sleep(0.1)
     assert stream.getvalue().splitlines()[1] == "/ip4/1.2.3.4/tcp/5"
 
 
 async def test_the_live_view_is_drawn_and_says_goodbye():
     stream = Stream(True)
-    async with shown(FakeNode(), OutputSettings(), stream):
+    async with shown(FakeNode(), OutputOptions(), stream):
         await asyncio.sleep(0.4)
         logging.getLogger("hivemind.x").warning("something odd")
     assert "otter" in stream.getvalue()

@@ -1,4 +1,4 @@
-"""Signed records in a closed world: the attacks of docs/design.md, one test each, and the store's laws."""
+"""Signed records in a closed world: the attacks of docs/architecture.md, one test each, and the store's laws."""
 
 from __future__ import annotations
 
@@ -127,7 +127,8 @@ def test_expired_records_make_room() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50), st.integers(0, 3)), max_size=40))
 def test_the_store_keeps_each_peers_longest_lived_record(script: list[tuple[str, int, int]]) -> None:
     """Whatever order records come in and time passes, find() = the best unexpired record per peer."""
-    store, now, best = RecordStore(), NOW, {}
+    store, now = RecordStore(), NOW
+    best: dict[str, SignedRecord] = {}
     for letter, ttl, passed in script:
         now += passed
         who = Identity(letter.encode() * 32)

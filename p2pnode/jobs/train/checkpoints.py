@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...circles.current import CurrentCircle
+from ...circles.members import CurrentCircle
 from ...merging.policy import Policy
 from ...storage.checkpoints import Arrays, CheckpointStore
 from ...training.evaluation import Cadence

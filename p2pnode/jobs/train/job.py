@@ -7,20 +7,22 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import numpy as np
 
 from ...circles.bridging import Bridging
-from ...circles.current import CurrentCircle
-from ...circles.driver import CircleDriver
+from ...circles.driver import CircleContext, CircleDriver
+from ...circles.members import CurrentCircle, Members
 from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
-from ...config.until import THRESHOLD, Monitor, reached
+from ...config.until import THRESHOLD
 from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
 from ...merging.messages import Exchange
 from ...merging.policy import Policy, RoundFacts
+from ...merging.snapshots.driver import Snapshots
 from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
 from ...runtime.calls import JobCalls
 from ...runtime.events import Kind
@@ -29,6 +31,7 @@ from ...shards.driver import ShardDriver
 from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.passing import Passing
 from ...shards.samples import sample_layout
+from ...similarity.driver import PeerSimilarity
 from ...similarity.messages import SwapNeighbours
 from ...storage.checkpoints import CheckpointStore
 from ...tasks.task import Evaluation
@@ -36,22 +39,22 @@ from ...training.evaluation import PeriodicEvaluation
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost
 from ...training.newcomer_probe import NewcomerProbe
-from ...training.progress import TrainProgress
+from ...training.progress import Monitor, TrainProgress, reached
 from ...training.rounds import local_steps, mean_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
-from ...wire.status import TrainStatus
+from ...wire.status import PeerState, TrainStatus
 from ...wire.types import Seconds
 from .checkpoints import Checkpoints
-from .exchange import MODEL, ExchangeLoop
+from .exchange import MODEL, ExchangeLoop, PartnerExchange
 from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
-from .options import Terms, own_seed
+from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
 from .shard_work import ShardTraining
-from .status import learning_status
+from .status import describe_peers, train_status
 from .steps import RoundSteps
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
@@ -65,9 +68,17 @@ class TrainJob:
     """One model of one run at one node."""
 
     def __init__(
-        self, services: Services, access: RunAccess, model_host: ModelHost, policy: Policy, terms: Terms
+        self,
+        services: Services,
+        access: RunAccess,
+        membership: Membership,
+        model_host: ModelHost,
+        policy: Policy,
+        setup: TrainSetup,
+        fingerprinter: Fingerprinter | None = None,
     ) -> None:
-        until = terms.until
+        options, round_seconds = setup.options, setup.plan.round_seconds
+        until = options.until
         threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
         self.model_host = model_host
@@ -75,47 +86,73 @@ class TrainJob:
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
         calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
-        bridging = Bridging(services, calls, policy, terms.genesis, self.train_progress)
-        own = CurrentCircle(terms.circle)
-        self.exchange_loop = ExchangeLoop(services, access, policy, self.train_progress, own, bridging, terms)
-        self.exchange_loop.age = self._age
-        self.likeness = self.exchange_loop.likeness
+        circle, announcer = CurrentCircle(options.circle), membership.announcer
+        self.members = Members(services.table, access.tag, circle, shares_all=policy.can.entries is not None)
+        self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
+        self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
+        self.likeness = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
+        self.partner_exchange = PartnerExchange(
+            services, calls, policy, self.train_progress, circle, self.likeness.partner_record
+        )
+        self.exchange_loop = ExchangeLoop(
+            services,
+            self.members,
+            self.likeness,
+            self.partner_exchange,
+            self.bridging,
+            self.snapshots,
+            self.train_progress,
+            run_age=lambda: (services.clock.now() - setup.created) / round_seconds,
+            own_record=lambda: announcer.hello().announcement,
+        )
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
-        room = None if terms.max_disk is None else terms.max_disk // 2
-        self.shard_driver = ShardDriver(services, calls, layout, self.exchange_loop.run_members, room)
-        self.fingerprints: Fingerprinter | None = None
+        room = None if options.max_disk is None else options.max_disk // 2
+        self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
+        self.fingerprinter = fingerprinter
         self.trainer = Trainer(
-            model_host, np.empty(0, np.int64), own_seed(services, access), declared_speed=services.seams.speed
+            model_host,
+            np.empty(0, np.int64),
+            own_seed(services, access),
+            declared_speed=services.seams.speed,
+            brake=services.limiter.brake,
         )
-        self.trainer.brake = services.limiter.brake
         self._services = services
-        self._terms = terms
-        self.work = ShardTraining(services, self.shard_driver, self.trainer, terms)
-        self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.exchange_loop.link)
-        at_home = SwapRules(terms.visits, terms.stays_home, terms.rows is not None)
+        self._setup = setup
+        self.work = ShardTraining(services, self.shard_driver, self.trainer, setup)
+        self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.partner_exchange.link)
+        at_home = SwapRules(not options.no_model_swaps, setup.stays_home, setup.rows is not None)
         self.model_swap = ModelSwap(
-            services, calls, policy, self.trainer, self.likeness, self.exchange_loop.elsewhere, at_home
+            services, calls, policy, self.trainer, self.likeness, self.members.elsewhere, at_home
         )
-        self.shards = ShardRows(self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id)
+        self.shards = ShardRows(
+            self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
+        )
         now = services.seams.clock.monotonic()
-        progress = CheckpointStore(services.seams.storage, f"runs/{access.run}/{MODEL}", terms.max_disk)
-        self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, own, now)
+        store = CheckpointStore(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
+        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, circle, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
-        if policy.can.circles is not None and not terms.circle:
+        if policy.can.circles is not None and not options.circle:
             self.circle_driver = CircleDriver(
-                services,
-                self.exchange_loop,
-                policy.can.circles,
-                terms.genesis,
-                self.train_progress,
-                self.trainer,
-                self._checkpoints,
+                CircleContext(
+                    services,
+                    calls,
+                    self.members,
+                    policy.can.circles,
+                    setup.genesis,
+                    self.train_progress,
+                    self.trainer,
+                    self.likeness,
+                    self.snapshots,
+                    self.bridging,
+                    begin_log=self._checkpoints.begin_log,
+                    greet=membership.tell,
+                )
             )
         self.routes = self._routes()
-        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * terms.round_seconds, now)
+        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
-        self._round_steps = RoundSteps(services.seams, policy, self.trainer, terms.round_seconds)
+        self._round_steps = RoundSteps(services.seams, policy, self.trainer, round_seconds)
 
     # ---- life ----
 
@@ -132,7 +169,7 @@ class TrainJob:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.keep(), self.shard_driver.keep(), self.passing.keep(), self.model_swap.keep())
+            lasting = (self.exchange_loop.keep(), self.shard_driver.run(), self.passing.run(), self.model_swap.keep())
             beside = [group.create_task(one) for one in lasting]
             if self.circle_driver is not None:
                 beside.append(group.create_task(self.circle_driver.keep()))
@@ -165,7 +202,7 @@ class TrainJob:
 
     async def _keep_training(self) -> str:
         """Round after round; returns why when the user's goal is reached."""
-        clock, until = self._services.seams.clock, self._terms.until
+        clock, until = self._services.seams.clock, self._setup.options.until
         while True:
             await self._services.limiter.free()
             begun = clock.monotonic()
@@ -177,7 +214,7 @@ class TrainJob:
                 await self._change_circle()
                 shortest = SHORTEST_ROUND
             else:
-                shortest = self._terms.round_seconds  # others hold all shards; one falls to us when they leave
+                shortest = self._setup.plan.round_seconds  # others hold all shards; one falls to us when they leave
             why = "" if until is None else reached(until, self.train_progress.reached(clock.monotonic()))
             if why:
                 return why
@@ -194,19 +231,19 @@ class TrainJob:
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
 
     async def _round(self) -> None:
-        seams, most = self._services.seams, self._terms.max_steps
-        lam = mean_steps(self.trainer.speed, self._terms.round_seconds, most) if self.trainer.speed else FIRST_STEPS
-        peers = len(self.exchange_loop.circle()) + 1
+        seams, plan, speed = self._services.seams, self._setup.plan, self.trainer.speed
+        mean = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
+        peers = len(self.members.active()) + 1
         pace = self.policy.pace(peers)
-        steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
+        steps = local_steps(shortened(mean, pace.steps), seams.rng, plan.max_steps)
         begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
-        budget = self.exchange_loop.link.budget(self._terms.round_seconds, peers)
+        budget = self.partner_exchange.link.budget(self._setup.plan.round_seconds, peers)
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.come_home(result.weights)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
         self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
-        bridge = await self.exchange_loop.bridging.draft()
+        bridge = await self.bridging.draft()
         self.train_progress.bridges += bridge is not None and self._publish(bridge)
         merged = await seams.compute(self.policy.merge)
         self.train_progress.note(result.loss, merged, seams.clock.time(), result.steps)
@@ -229,7 +266,7 @@ class TrainJob:
 
     async def _take_fingerprint(self, weights: Floats) -> None:
         """Of the model as training left it, before it merges: so that it shows what this node's data did."""
-        taker, seams = self.fingerprints, self._services.seams
+        taker, seams = self.fingerprinter, self._services.seams
         if taker is None or not taker.due(seams.clock.monotonic()):
             return
         try:
@@ -240,11 +277,7 @@ class TrainJob:
 
     def newcomer_probe(self) -> NewcomerProbe:
         """For a newcomer that must choose a circle."""
-        return NewcomerProbe(self._services, self.trainer, self.fingerprints, self._terms.round_seconds)
-
-    def _age(self) -> float:
-        """Of the run, in rounds."""
-        return (self._services.clock.now() - self._terms.created) / self._terms.round_seconds
+        return NewcomerProbe(self._services, self.trainer, self.fingerprinter, self._setup.plan.round_seconds)
 
     def _publish(self, draft: object) -> bool:
         """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
@@ -260,7 +293,7 @@ class TrainJob:
         return bool(journal)
 
     def _choose_rows(self) -> None:
-        self.trainer.use(self.work.rows(self.exchange_loop.circle()))
+        self.trainer.use(self.work.rows(self.members.active()))
 
     async def _now_and_then(self) -> None:
         clock = self._services.seams.clock
@@ -283,11 +316,11 @@ class TrainJob:
 
     def _routes(self) -> Routes:
         """What peers may ask of this job, and who answers."""
-        snapshots, swap = self.exchange_loop.snapshots.payload, self.model_swap
+        snapshots, swap = self.snapshots.payload, self.model_swap
         return Routes(
             {
-                Exchange: self.exchange_loop.answer,
-                Bridge: self.exchange_loop.bridging.answer,
+                Exchange: self.partner_exchange.answer,
+                Bridge: self.bridging.answer,
                 SwapNeighbours: self.likeness.answer,
                 GetCircle: self._circle,
                 SyncShards: self.shard_driver.answer,
@@ -307,16 +340,13 @@ class TrainJob:
     def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
         if self.circle_driver is None:
             raise PeerRefused("circle", "this node's circle is declared")
-        return self.circle_driver.words.answer(peer, request)
+        return self.circle_driver.founding.answer(peer, request)
 
     def meet(self, membership: Membership) -> None:
         """Say what is learned here to the others, and where."""
         announcer = membership.announcer
         announcer.fingerprint = lambda: self.likeness.fingerprint
-        announcer.circle = lambda: self.exchange_loop.own.name
-        self.exchange_loop.own_record = lambda: announcer.hello().announcement
-        if self.circle_driver is not None:
-            self.circle_driver.tell = membership.tell
+        announcer.circle = lambda: self.members.circle.name
 
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""
@@ -326,5 +356,9 @@ class TrainJob:
         """The seq of the newest entry known of each author, in its newest incarnation."""
         return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
+    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+        """The same peers with what this job knows of them."""
+        return describe_peers(self, peers)
+
     def status(self) -> TrainStatus:
-        return learning_status(self, self.exchange_loop.own.name, self._terms.aim, self._services.identity.peer_id)
+        return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)

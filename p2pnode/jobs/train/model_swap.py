@@ -141,7 +141,7 @@ class ModelSwap:
         able = [peer for peer in self._elsewhere() if self._not_before.get(peer, 0) <= self._round]
         self._not_before = {peer: when for peer, when in self._not_before.items() if when > self._round}
         asked = self._services.seams.rng.sample(able, min(CANDIDATES, len(able)))
-        return min(asked, key=lambda peer: self._likeness.kinship(peer).similarity or 0.0, default=None)
+        return min(asked, key=lambda peer: self._likeness.similarity_to(peer) or 0.0, default=None)
 
     def _steps(self) -> int:
         """What a visit takes of both: a small share of all local steps."""
@@ -197,7 +197,7 @@ class ModelSwap:
             raise PeerRefused("no visits", "there are no data here that others have not")
         if peer not in self._elsewhere():
             raise PeerRefused("no visits", "what is learned here gets to you anyway")
-        if self._busy or self._guest is not None or self._round < self._next_round or self._services.limiter.why:
+        if self._busy or self._guest is not None or self._round < self._next_round or self._services.limiter.resting:
             raise PeerRefused("busy", "not now")
         self._next_round = self._round + EVERY_ROUNDS
         self._host, self._sent, self._guest = peer, False, (peer, min(request.steps, self._steps()))
@@ -233,8 +233,7 @@ class ModelSwap:
         """Heavy. With an optimizer and an order of its own; what the visitor first makes of the samples is heard."""
         pool, model_host = self._trainer.pool, self._trainer.model_host
         seed = int.from_bytes(blake3(f"{peer} {self._round}".encode()).digest(4)) >> 1
-        visitor = Trainer(model_host, pool.own, seed)
-        visitor.brake = self._trainer.brake
+        visitor = Trainer(model_host, pool.own, seed, brake=self._trainer.brake)
         after = visitor.steps(weights, steps, at=self._trainer.steps_done).weights
         seen = np.flatnonzero(~np.isnan(visitor.pool.scores.first))
         pool.hear(f"visit {short(peer)}", pool.own[seen], visitor.pool.scores.first[seen])

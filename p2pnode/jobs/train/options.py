@@ -1,4 +1,4 @@
-"""How a run's plan and this node's user want the learning to go."""
+"""What a training job is set up with: the run's plan, this node's options, and its own rows of the data."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from ...config.until import Until
+from ...config.options import TrainOptions
 from ...discovery.services import Services
-from ...merging.deltaset.entry import NO_HASH
-from ...similarity.partners import PartnerSettings
-from ...wire.run import Aim, RunAccess
-from ...wire.types import Seconds
+from ...similarity.partners import PartnerSettings, partner_settings
+from ...wire.run import RunAccess, TrainPlan
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How a run's plan and this node's user want the learning to go."""
+class TrainSetup:
+    """What a training job works by. `plan` is what all members agreed on, `options` what this node's user wants."""
 
-    round_seconds: Seconds
-    max_steps: int
-    rows: NDArray[np.int64] | None = None  # of the data; None: this node's shards among those present
-    circle: str = ""
-    genesis: bytes = NO_HASH  # the run's lineage
-    until: Until | None = None
-    max_disk: int | None = None
-    created: float = 0.0  # swarm time the run was founded
-    aim: Aim = "shared"
-    partners: PartnerSettings = PartnerSettings()  # noqa: RUF009  (frozen)
-    share_data: bool = False  # this node's samples may travel
-    stays_home: bool = False  # or are neither offered nor described
-    reserve: bool = False  # what models are sure of is drawn less often
-    visits: bool = True  # models of others may come to them
+    plan: TrainPlan
+    options: TrainOptions = TrainOptions()  # noqa: RUF009  (frozen)
+    created: float = 0.0  # swarm time at which the run was founded
+    rows: NDArray[np.int64] | None = None  # of the data; None: this node's part of what every node has
+
+    @property
+    def genesis(self) -> bytes:
+        """The hash of the run's first weights, which names its lineage."""
+        return bytes.fromhex(self.plan.genesis)
+
+    @property
+    def partners(self) -> PartnerSettings:
+        return partner_settings(self.plan.settings)
+
+    @property
+    def stays_home(self) -> bool:
+        """Whether this node brought data that are neither offered nor described to others."""
+        return not self.options.share_data and self.rows is not None
 
 
 def own_seed(services: Services, access: RunAccess) -> int:

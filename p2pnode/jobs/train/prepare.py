@@ -7,16 +7,16 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from ...circles.founding import circle_lineage
 from ...compression.selector import Background, run_now
 from ...compression.weights import to_units
-from ...config.options import TaskChoice
+from ...config.options import TrainOptions
+from ...config.split import Split, SplitPart
+from ...discovery.membership import Membership
 from ...discovery.services import Services
-from ...merging.deltaset.lineage import circle_lineage
 from ...merging.policy import Policy, PolicySetup
-from ...node.entrance import DataPart, NodeSettings
 from ...runtime.events import Events
-from ...runtime.seams import ThreadCompute
-from ...shards.split import parse_split, split_rows
+from ...shards.split import split_rows
 from ...similarity.partners import partner_settings, without_partner_settings
 from ...training.background import BackgroundWorker
 from ...training.fingerprinter import Fingerprinter
@@ -28,55 +28,42 @@ from ...wire.run import Manifest, RunAccess, TrainPlan
 from ...wire.types import Seconds
 from .exchange import MODEL
 from .job import TrainJob
-from .options import Terms
-from .plan import data_hash, follow_plan, has_genesis, known_policy, make_plan, probe_hash
+from .options import TrainSetup
+from .plan import data_hash, follow_plan, has_genesis, known_policy, make_plan, open_model_host, probe_hash
 
 ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
 
 
-async def new_plan(choice: TaskChoice, services: Services) -> TrainPlan:
+async def new_plan(options: TrainOptions, services: Services) -> TrainPlan:
     """The plan of a run founded for a task."""
     seed = services.seams.rng.getrandbits(60)
-    return await services.seams.compute(lambda: _checked_plan(choice, seed, services))
+    return await services.seams.compute(lambda: _checked_plan(options, seed, services))
 
 
-def _checked_plan(choice: TaskChoice, seed: int, services: Services) -> TrainPlan:
-    model_host = services.seams.open_model_host(choice, seed)
-    plan = make_plan(model_host, choice, seed)
+def _checked_plan(options: TrainOptions, seed: int, services: Services) -> TrainPlan:
+    model_host = open_model_host(options, seed, shared=services.seams.shared)
+    plan = make_plan(model_host, options, seed)
     fresh_policy(plan, model_host, services.identity)  # a slip in a setting shows here, not at those who join
     return plan
 
 
-async def prepare(manifest: Manifest, settings: NodeSettings, services: Services, access: RunAccess) -> TrainJob:
+async def prepare(
+    manifest: Manifest, options: TrainOptions, services: Services, access: RunAccess, membership: Membership
+) -> TrainJob:
     """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     plan = manifest.plan
     assert plan is not None
-    seams, choice = services.seams, settings.task or TaskChoice()
-    model_host = await seams.compute(lambda: follow_plan(plan, choice, seams.open_model_host))
-    if isinstance(seams.compute, ThreadCompute):
+    seams = services.seams
+    model_host = await seams.compute(lambda: follow_plan(plan, options, seams.shared))
+    if seams.threaded:
         await seams.compute(lambda: choose_threads(model_host, services.limiter.cores))
-    rows = await seams.compute(lambda: own_rows(model_host, settings, manifest, services.identity.peer_id))
-    background = BackgroundWorker() if isinstance(seams.compute, ThreadCompute) else run_now
-    policy = fresh_policy(plan, model_host, services.identity, settings.circle, background)
-    terms = Terms(
-        round_seconds=plan.round_seconds,
-        max_steps=plan.max_steps,
-        rows=rows,
-        circle=settings.circle,
-        genesis=bytes.fromhex(plan.genesis),
-        until=settings.until,
-        max_disk=settings.max_disk,
-        created=manifest.created,
-        aim=plan.aim,
-        partners=partner_settings(plan.settings),
-        share_data=settings.share_data,
-        stays_home=not settings.share_data and rows is not None,
-        reserve=settings.reserve,
-        visits=settings.visits,
-    )
-    learning = TrainJob(services, access, model_host, policy, terms)
-    learning.fingerprints = await comparing(model_host, plan, services)
+    rows = await seams.compute(lambda: own_rows(model_host, options, manifest, services.identity.peer_id))
+    background = BackgroundWorker() if seams.threaded else run_now
+    policy = fresh_policy(plan, model_host, services.identity, options.circle, background)
+    setup = TrainSetup(plan, options, manifest.created, rows)
+    fingerprinter = await comparing(model_host, plan, services)
+    learning = TrainJob(services, access, membership, model_host, policy, setup, fingerprinter)
     await _find_start(learning, plan, services)
     return learning
 
@@ -142,19 +129,14 @@ async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
-    asked, exchange_loop, circle_driver, look = (
-        0,
-        learning.exchange_loop,
-        learning.circle_driver,
-        learning.newcomer_probe(),
-    )
+    asked, circle_driver, look = 0, learning.circle_driver, learning.newcomer_probe()
     while True:
         if circle_driver is not None and await circle_driver.enter(look):
             return True
-        members = exchange_loop.members()
-        if genesis and members and await exchange_loop.catch_up_by_entries(members):
+        members = learning.members.in_circle()
+        if genesis and members and await learning.partner_exchange.catch_up_by_entries(members):
             return True
-        if members and await exchange_loop.snapshots.adopt_from(members):
+        if members and await learning.snapshots.adopt_from(members):
             return True
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):
@@ -167,19 +149,18 @@ async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
         await asyncio.sleep(ASK_PAUSE)
 
 
-def own_rows(model_host: ModelHost, settings: NodeSettings, manifest: Manifest, me: str) -> NDArray[np.int64] | None:
+def own_rows(model_host: ModelHost, options: TrainOptions, manifest: Manifest, me: str) -> NDArray[np.int64] | None:
     """What an experiment deals, all that the user brought; None where others have the same, and each takes a part."""
     assert manifest.plan is not None
-    if settings.share is not None:
-        return fixed_rows(model_host, settings.share)
-    brought = settings.task is not None and settings.task.source is not None
-    if not brought or (manifest.founder != me and data_hash(model_host) == manifest.plan.data):
+    if options.split is not None and options.part is not None:
+        return fixed_rows(model_host, options.split, options.part)
+    if options.data is None or (manifest.founder != me and data_hash(model_host) == manifest.plan.data):
         return None
     return np.arange(model_host.samples)
 
 
-def fixed_rows(model_host: ModelHost, share: DataPart) -> NDArray[np.int64]:
+def fixed_rows(model_host: ModelHost, split: Split, part: SplitPart) -> NDArray[np.int64]:
     """One part of the data, as an experiment deals it."""
     labels = model_host.task.labels(model_host.data)
     classes = None if labels is None else labels.numpy()
-    return split_rows(classes, model_host.samples, share.parts, parse_split(share.how), share.seed)[share.part]
+    return split_rows(classes, model_host.samples, part.count, split, part.seed)[part.index]

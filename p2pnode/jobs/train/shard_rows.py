@@ -1,7 +1,8 @@
-"""Rows for the views: the shards a node has, what models make of them, and the journey of one."""
+"""Rows that status and views show of shards: what is here, the states of its samples, and the journey of one shard."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,13 +18,16 @@ from ...wire.status import ShardRow, VisitRow
 from ...wire.types import Seconds
 from .shard_work import ShardTraining
 
-FRESH: Seconds = 4.0  # for so long rows are shown as they were
+FRESH: Seconds = 4.0  # rows are computed again after this time
 
 
 class ShardRows:
-    """What is shown of one node's shards."""
+    """The rows of one node. `shipped` has the reason for which each shard was last sent."""
 
-    def __init__(self, work: ShardTraining, shard_driver: ShardDriver, pool: SamplePool, me: str) -> None:
+    def __init__(
+        self, work: ShardTraining, shard_driver: ShardDriver, pool: SamplePool, me: str, shipped: Mapping[str, str]
+    ) -> None:
+        self._shipped = shipped
         self._work = work
         self._shard_driver = shard_driver
         self._pool = pool
@@ -32,7 +36,7 @@ class ShardRows:
         self._until: Seconds = float("-inf")
 
     def all(self, now: Seconds) -> tuple[ShardRow, ...]:
-        """Every shard here, without its journey: those that travel, or those dealt from what every node can make."""
+        """Every shard here, without its journey: those that travel, or this node's part of the data all nodes have."""
         if now >= self._until:
             with self._pool.lock:
                 here = [self._row(shard) for shard in self._shard_driver.ids()]
@@ -40,12 +44,12 @@ class ShardRows:
             self._until = now + FRESH
         return self._rows
 
-    def one(self, words: str, now: Seconds) -> ShardRow:
-        """The shard whose id begins so, with its journey. UsageError when there is none, or several are."""
-        found = [row.id for row in self.all(now) if words and row.id.startswith(words.lower())]
+    def one(self, prefix: str, now: Seconds) -> ShardRow:
+        """The shard whose id begins with `prefix`, with its journey. UsageError when none or several do."""
+        found = [row.id for row in self.all(now) if prefix and row.id.startswith(prefix.lower())]
         if len(found) != 1:
             kind = "several shards begin" if found else "no shard here begins"
-            raise UsageError(f"{kind} with {words[:40]!r}; `p2pnode shards` lists them")
+            raise UsageError(f"{kind} with {prefix[:40]!r}; `p2pnode shards` lists them")
         row = next(row for row in self.all(now) if row.id == found[0])
         return msgspec.structs.replace(row, journey=journey_of(self._shard_driver.history(row.id)))
 
@@ -59,18 +63,18 @@ class ShardRows:
         )
 
     def _judged(self, shard: str, places: SampleNumbers) -> dict[str, Any]:
-        """What models make of the samples, and why: the last of the reasons is the one shown."""
+        """The states and confidence of the samples, and the most important reason to show."""
         states, seen = part(self._pool.scores.states, places), self._pool.scores.confidence.mean(places)
         summary = summarise(states)
         counts = {name: getattr(summary, name) for name in NAMES if getattr(summary, name)}
-        masked = np.flatnonzero(state_codes(states) == QUARANTINED)
-        why = self._work.unusable.get(shard) or self._work.shipped.get(shard, "")
-        why = why or (reason(states, int(masked[0])) if len(masked) else "")
-        return {"states": counts, "confidence": None if np.isnan(seen) else seen, "why": why}
+        quarantined = np.flatnonzero(state_codes(states) == QUARANTINED)
+        text = self._work.unusable.get(shard) or self._shipped.get(shard, "")
+        text = text or (reason(states, int(quarantined[0])) if len(quarantined) else "")
+        return {"states": counts, "confidence": None if np.isnan(seen) else seen, "reason": text}
 
 
 def journey_of(history: VisitHistory) -> tuple[VisitRow, ...]:
-    """The visits, oldest first; of summarised ones the last of each model."""
+    """The visits, oldest first; of those that were summarised, the last of each model."""
     old = () if history.summary is None else history.summary.models
     past = [VisitRow(one.model, one.model, 0, one.before, one.after, one.time) for one in old]
     latest = [VisitRow(v.peer, v.model, v.round, v.before, v.after, v.time) for v in history.visits]

@@ -1,7 +1,7 @@
 """Peers whose entries this node leaves out of its own weights.
 
 A private offset on what the node trains and exports; the set itself, its hash and its snapshots stay as they are
-(docs/design.md, rules of the set). It reaches as far back as entries are kept.
+(docs/architecture.md). It reaches as far back as entries are kept.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from ...compression.weights import Floats, Units, WeightLayout, from_units
 from ...storage.checkpoints import Arrays
-from .accumulate import apply, unapply
 from .entry import Entry, SetRules, delta_of
 from .exchange import bytes_array
 from .log import Change
-from .set import DeltaSet
+from .set import DeltaSet, apply, unapply
 
 
 def added_by(deltas: DeltaSet, peer: str) -> Units:

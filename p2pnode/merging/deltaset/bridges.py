@@ -22,11 +22,10 @@ from ...compression.residual import weighted, within
 from ...compression.selectors.magnitude import largest
 from ...compression.weights import MAX_UNITS, Units
 from ...wire.types import Hash, decoded
-from .accumulate import apply
 from .entry import BRIDGE, UNION, Entry, delta_of
 from .heads import Span
 from .log import KEPT, EntrySet
-from .set import DeltaSet
+from .set import DeltaSet, apply
 
 SHARE = 0.02  # of the coordinates
 LEAST, MOST = 256, 131_072  # below, a message is mostly envelope; above, an answer would not fit into a call

@@ -3,7 +3,7 @@
 Each round the node's progress goes into a residual e ← β·e + (x − s); its k largest entries, quantised and weighted
 by γ/G, become an entry of the node's own log. Partners compare heads and pass on what is missing, whoever wrote it.
 Training never waits: the next round starts from whatever A is by then, and progress that was not sent lives on in e
-alone (docs/design.md).
+alone (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ..capabilities import Capabilities
 from ..policy import MergeResult, Pace, Policy, PolicySetup, RoundFacts
 from ..readout import move_readout
 from ..snapshots.outline import Snapshot
-from .accumulate import in_range
 from .agreement import Agreement, Behind
 from .attribution import ExcludedAuthors, shares
 from .author import Author, Draft
@@ -40,7 +39,7 @@ from .heads import merge as merge_heads
 from .log import Change, droppable
 from .options import DeltaSetOptions, read_options
 from .pace import pace_for
-from .set import DeltaSet
+from .set import DeltaSet, in_range
 from .snapshots import SnapshotReader, adopted, first_free_incarnation
 from .state import set_arrays, set_from
 

@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...circles.current import CurrentCircle
 from ...discovery.services import Services
 from ...network.base import Payload
 from ...runtime.calls import JobCalls
-from ...wire.errors import NetworkDown, PeerError
+from ...wire.errors import NetworkDown, PeerError, PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.types import MAX_PLACE_BYTES, Seconds
 from ..capabilities import SharesEntries
@@ -57,10 +56,11 @@ class _Found:
 class Snapshots:
     """One model's snapshots, both ways."""
 
-    def __init__(self, services: Services, calls: JobCalls, policy: Policy, own: CurrentCircle) -> None:
+    def __init__(self, services: Services, calls: JobCalls, policy: Policy, circle: Callable[[], str]) -> None:
+        """`circle` gives the name of the circle this node is in now."""
         self._services = services
         self._policy = policy
-        self._own = own
+        self._circle = circle
         self.offers = Offers(policy, services.seams)
         self._fetching = Fetching(calls, services.fault)
         self._max_size = 8 * len(policy.readout()) + _OVERHEAD
@@ -71,8 +71,8 @@ class Snapshots:
 
     async def payload(self, peer: PeerId, request: SnapshotRequest) -> Payload:
         """What a newcomer asked for."""
-        if isinstance(request, GetSnapshot):
-            self._own.check(request.circle)
+        if isinstance(request, GetSnapshot) and request.circle != self._circle():
+            raise PeerRefused("circle", "this node is in another circle")
         return await self.offers.payload(request)
 
     # ---- taking ----
@@ -97,10 +97,10 @@ class Snapshots:
 
     async def adopt_from(self, members: list[PeerId]) -> bool:
         """Start where a member of our circle is; False when that cannot be."""
-        circle = self._own.name
+        circle = self._circle()
 
         def adopt(snapshot: Snapshot) -> None:
-            if self._own.name != circle:
+            if self._circle() != circle:
                 raise Unsuited("this node has gone to another circle meanwhile")
             self._policy.adopt(snapshot)
 

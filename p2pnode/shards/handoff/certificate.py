@@ -1,9 +1,10 @@
 """Certificates: who holds a shard, since which term, and who keeps its bytes.
 
-A certificate names the holder (`to`) and the keepers, the holder among them. Giver and receiver sign the same content,
-each in its own role. Rank is (term, hash); whoever sees a higher one believes it. Four kinds have the same form:
-a *claim* (term 0, giver = receiver), a *transfer*, a *renewal* (a transfer to oneself: takes back an offer or names new
-keepers) and a *takeover* by a keeper, which alone has one signature and therefore never licenses dropping bytes.
+A certificate names the holder (`to`) and the keepers, one of whom is the holder. Giver and receiver sign the same
+content, each in its own role. Certificates are ranked by (term, hash), and every node believes the highest it has seen.
+There are four kinds of the same form: a *claim* (term 0, giver = receiver), a *transfer*, a *renewal* (a transfer to
+oneself, which takes back an offer or names new keepers) and a *takeover* by a keeper. A takeover alone has only one
+signature, and therefore never licenses dropping bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Rank = tuple[int, bytes]
 
 
 class Signer(Protocol):
-    """Who signs: an Identity, or a stand-in where signatures are not the question."""
+    """Whoever signs: an Identity, or a substitute in tests of the rules."""
 
     @property
     def peer_id(self) -> str: ...
@@ -37,7 +38,7 @@ class Signer(Protocol):
 
 
 class Certificate(msgspec.Struct, frozen=True, array_like=True):
-    """Whose a shard is. Without the receiver's signature a transfer is only an offer."""
+    """Who holds and who keeps a shard. Without the receiver's signature a transfer is only an offer."""
 
     run: RunText
     shard: ShardText
@@ -52,7 +53,7 @@ class Certificate(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def licenses_dropping(self) -> bool:
-        """Whether bytes may be dropped against it, once its holder releases them."""
+        """Whether its holder may release others from keeping the bytes."""
         return bool(self.receiver_signature)
 
 
@@ -60,93 +61,97 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def is_offer(certificate: Certificate) -> bool:
-    """Whether the receiver has yet to sign."""
+    """Whether the receiver has not signed yet."""
     return not certificate.receiver_signature and not certificate.takeover
 
 
 def certificate_id(certificate: Certificate) -> bytes:
-    """The hash of what both sign: an offer and the certificate it becomes have the same id."""
+    """The hash of what both sign. An offer and the certificate it becomes have the same id."""
     return blake3(_content(certificate)).digest()
 
 
 def rank(certificate: Certificate | None) -> Rank:
-    """Its place in the order all nodes agree on; nothing ranks below everything."""
+    """Its place in the order that all nodes agree on; None ranks lowest."""
     return (-1, b"") if certificate is None else (certificate.term, certificate_id(certificate))
 
 
 def claim(me: Signer, run: str, shard: str, keepers: tuple[str, ...]) -> Certificate:
-    """The first word about a shard: I have it, and nobody is known to hold it."""
+    """The first certificate of a shard: this node has it and knows of no holder."""
     return countersign(me, offer(me, Certificate(run, shard, 0, "", me.peer_id, keepers)))
 
 
 def offer(me: Signer, unsigned: Certificate) -> Certificate:
-    """`unsigned` as its giver's offer."""
+    """`unsigned` as an offer signed by `me`, the giver."""
     given = msgspec.structs.replace(unsigned, giver=me.peer_id, giver_signature=b"", receiver_signature=b"")
     return msgspec.structs.replace(given, giver_signature=me.sign(_GIVER + _content(given)))
 
 
 def countersign(me: Signer, offered: Certificate) -> Certificate:
-    """An offer as a full certificate. Only who has the bytes on disk may do this."""
+    """An offer as a full certificate. Only a node that has the bytes on disk may do this."""
     return msgspec.structs.replace(offered, receiver_signature=me.sign(_RECEIVER + _content(offered)))
 
 
 def following(before: Certificate, term: int, to: str, keepers: tuple[str, ...], takeover: bool = False) -> Certificate:
-    """The next certificate of a shard, as yet unsigned."""
+    """The next certificate of a shard, not yet signed."""
     return Certificate(before.run, before.shard, term, "", to, keepers, certificate_id(before), takeover)
 
 
 def sign_release(me: Signer, certificate: Certificate, peer: str) -> bytes:
+    """The holder's signature under the statement that `peer` need not keep the bytes."""
     return me.sign(_release_content(certificate, peer))
 
 
 def check_release(certificate: Certificate, peer: str, signature: bytes) -> None:
     """ValueError unless the certificate's holder signed that `peer` may drop the bytes."""
     if not certificate.licenses_dropping:
-        raise ValueError("a takeover releases nobody")
+        raise ValueError("a takeover cannot release anybody")
     if not signed_by(certificate.to, _release_content(certificate, peer), signature):
         raise ValueError("the release is not signed by the holder")
 
 
 def check_offer(certificate: Certificate, giver: str, me: str) -> None:
-    """ValueError with the reason unless it is a proper offer by `giver` to `me`."""
-    _check_words(certificate)
+    """ValueError with the reason unless it is a valid offer by `giver` to `me`."""
+    _check_fields(certificate)
     if certificate.giver != giver or certificate.to != me or giver == me:
-        raise ValueError("the offer is not between the two who talk")
+        raise ValueError("the offer is not from the sender to this node")
     if certificate.receiver_signature or certificate.takeover or certificate.term == 0:
         raise ValueError("not an offer")
     _check_signature(certificate, certificate.giver, _GIVER, certificate.giver_signature)
 
 
 def check_certificate(certificate: Certificate) -> None:
-    """ValueError with the reason unless all signatures it needs are there and fit."""
-    _check_words(certificate)
+    """ValueError with the reason unless it has all signatures it needs and they are valid."""
+    _check_fields(certificate)
     _check_signature(certificate, certificate.giver, _GIVER, certificate.giver_signature)
     if not certificate.takeover:
         _check_signature(certificate, certificate.to, _RECEIVER, certificate.receiver_signature)
 
 
-def _check_words(certificate: Certificate) -> None:
+def _check_fields(certificate: Certificate) -> None:
     own = certificate.giver == certificate.to
     broken = (
         (certificate.to not in certificate.keepers, "the holder is not among the keepers"),
         (len(set(certificate.keepers)) < len(certificate.keepers), "a keeper is named twice"),
-        ((certificate.term == 0) != (certificate.previous == b""), "only a claim follows nothing"),
-        (len(certificate.previous) not in (0, HASH_BYTES), "the id before it has the wrong length"),
+        (
+            (certificate.term == 0) != (certificate.previous == b""),
+            "only a claim has no previous certificate",
+        ),
+        (len(certificate.previous) not in (0, HASH_BYTES), "the id of the previous certificate has the wrong length"),
         (certificate.term == 0 and (not own or certificate.takeover), "term 0 is for claims"),
-        (certificate.takeover and not own, "a takeover is for oneself"),
+        (certificate.takeover and not own, "a takeover must name its own signer as the holder"),
         (certificate.takeover and certificate.receiver_signature != b"", "a takeover has one signature"),
     )
-    why = next((why for wrong, why in broken if wrong), "")
-    if why:
-        raise ValueError(why)
+    for wrong, reason in broken:
+        if wrong:
+            raise ValueError(reason)
 
 
 def _check_signature(certificate: Certificate, peer: str, role: bytes, signature: bytes) -> None:
     if not signed_by(peer, role + _content(certificate), signature):
-        raise ValueError(f"the {role[:-1].decode()}'s signature does not fit")
+        raise ValueError(f"the {role[:-1].decode()}'s signature is invalid")
 
 
-@lru_cache(maxsize=8192)  # compared at every step, and the same few are
+@lru_cache(maxsize=8192)  # certificates are compared at every step, the same few again and again
 def _content(certificate: Certificate) -> bytes:
     return _DOMAIN + _encoder.encode(msgspec.structs.replace(certificate, giver_signature=b"", receiver_signature=b""))
 
@@ -156,5 +161,5 @@ def _release_content(certificate: Certificate, peer: str) -> bytes:
 
 
 def copies_wanted(peers: int) -> int:
-    """How many keepers a certificate names in a swarm of `peers` nodes, the holder counted."""
+    """How many keepers, the holder included, a certificate should name in a swarm of `peers` nodes."""
     return 1 if peers < 3 else 2 if peers < 8 else 3

@@ -1,4 +1,4 @@
-"""What nodes say about a shard, and the checks every such word passes before the state machine sees it."""
+"""Messages about a shard, and the checks each of them passes before the state machine sees it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Reason = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class HandoffMessage(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
-    """Base of all messages about a shard. All may be lost, doubled, late or reordered."""
+    """Base of all messages about a shard. Each may be lost, duplicated, delayed or reordered."""
 
 
 class Offer(HandoffMessage, frozen=True, tag="offer"):
-    """Take this shard: the giver's signature, the receiver's missing."""
+    """Asks the receiver to take over this shard. The giver has signed, the receiver has not yet."""
 
     certificate: Certificate
 
 
 class Refusal(HandoffMessage, frozen=True, tag="refusal"):
-    """No, thank you. The giver stays holder."""
+    """Declines an offer. The giver stays the holder."""
 
     run: RunText
     shard: ShardText
@@ -34,13 +34,13 @@ class Refusal(HandoffMessage, frozen=True, tag="refusal"):
 
 
 class Certified(HandoffMessage, frozen=True, tag="certified"):
-    """The highest certificate I know: receipt to a giver, request to a keeper, news to anybody else."""
+    """The highest certificate the sender knows: a receipt to a giver, a request to a keeper, news to anybody else."""
 
     certificate: Certificate
 
 
 class Kept(HandoffMessage, frozen=True, tag="kept"):
-    """To the holder: the bytes are on my disk, and stay there until you release me."""
+    """Tells the holder that the bytes are on the sender's disk and stay there until the holder releases it."""
 
     run: RunText
     shard: ShardText
@@ -48,13 +48,13 @@ class Kept(HandoffMessage, frozen=True, tag="kept"):
 
 
 class MayDrop(HandoffMessage, frozen=True, tag="may drop"):
-    """To the holder: I have the bytes and am no longer named; may I drop them?"""
+    """Asks the holder whether the sender, who has the bytes and is no longer a keeper, may drop them."""
 
     certificate: Certificate
 
 
 class Release(HandoffMessage, frozen=True, tag="release"):
-    """The holder's word that every keeper named has the bytes, so `peer` need not."""
+    """The holder's statement that every keeper has the bytes, so that `peer` need not keep them."""
 
     certificate: Certificate
     peer: PeerText
@@ -72,7 +72,7 @@ def encode_handoff(message: AnyMessage) -> bytes:
 
 
 def decode_handoff(data: bytes) -> AnyMessage:
-    """The message in `data`, of the right types and bounds; ValueError otherwise."""
+    """The message in `data`; ValueError when its types or bounds are wrong."""
     return decoded(_decoder, data, "message", MAX_BYTES)
 
 
@@ -84,9 +84,9 @@ def about(message: AnyMessage) -> tuple[str, str]:
 
 
 def check_handoff(message: AnyMessage, sender: str, me: str, known: Certificate | None) -> None:
-    """ValueError with the reason unless `sender`, whom the connection vouches for, may say this to `me`.
+    """ValueError with the reason unless `sender` may send this message to `me`.
 
-    `known` is the highest certificate of the shard on this node.
+    The connection has authenticated `sender`. `known` is the highest certificate of the shard on this node.
     """
     if isinstance(message, Refusal | Kept):
         return
@@ -94,7 +94,7 @@ def check_handoff(message: AnyMessage, sender: str, me: str, known: Certificate 
     if certificate.term > (known.term if known else 0) + MAX_LEAP:
         raise ValueError(f"term {certificate.term} is too far ahead")
     for keeper in certificate.keepers:
-        key_of_peer(keeper)  # or somebody would be called who cannot be
+        key_of_peer(keeper)  # ValueError for what is no peer id: such a keeper could never be reached
     if isinstance(message, Offer):
         check_offer(certificate, sender, me)
         return

@@ -1,4 +1,4 @@
-"""What a node knows about one shard, and what may happen to it."""
+"""What a node knows about one shard, what may happen to it, and the effects that follow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .messages import AnyMessage
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """What is on disk besides the bytes."""
+    """What is on disk about a shard besides its bytes."""
 
     highest: Certificate | None = None
-    next_term: Annotated[int, msgspec.Meta(ge=0, le=MAX_TERM)] = 0  # every term below was used or seen
-    kept: bool = False  # the bytes may not go without a release; bytes that are not kept are cache
+    next_term: Annotated[int, msgspec.Meta(ge=0, le=MAX_TERM)] = 0  # every lower term was used or seen
+    kept: bool = False  # the bytes may not be deleted without a release; bytes that are not kept are cache
 
 
 NOTHING = Record()
@@ -25,28 +25,30 @@ NOTHING = Record()
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """One shard on one node. The first two are on disk; the others are forgotten in a crash, and that does no harm."""
+    """One shard on one node. `record` and `have` are on disk; a crash forgets the rest, which does no harm."""
 
     record: Record = NOTHING
     have: bool = False  # the bytes are on disk, whole and of the right hash
-    offer: Certificate | None = None  # sent, not answered yet
-    wanted: Certificate | None = None  # the bytes are being fetched for it: an offer to us, or one that names us keeper
-    confirmed: frozenset[str] = frozenset()  # keepers that said Kept about our certificate
+    offer: Certificate | None = None  # sent by this node, not answered yet
+    wanted: Certificate | None = None  # the bytes are fetched for it: an offer to us, or one that names us keeper
+    confirmed: frozenset[str] = frozenset()  # keepers that answered our certificate with Kept
 
 
 # ---- writes, in this order, each durable before the next and before any message ----
 
 
 class PutBytes(NamedTuple):
-    """Make the fetched bytes, whose hash was checked, a durable file."""
+    """Write the fetched bytes, whose hash was checked, to a durable file."""
 
 
 class PutRecord(NamedTuple):
+    """Write the record to a durable file."""
+
     record: Record
 
 
 class DeleteBytes(NamedTuple):
-    """Remove the file; only ever of bytes that are not kept."""
+    """Delete the file. Only follows from Drop, and never for bytes that are kept."""
 
 
 Write = PutBytes | PutRecord | DeleteBytes
@@ -56,7 +58,7 @@ Write = PutBytes | PutRecord | DeleteBytes
 
 
 class ClaimShard(NamedTuple):
-    """Nobody is known to hold the shard whose bytes are here: it is ours."""
+    """This node has the bytes and knows of no holder, so it becomes the holder."""
 
     run: str
     shard: str
@@ -64,51 +66,51 @@ class ClaimShard(NamedTuple):
 
 
 class Give(NamedTuple):
-    """Offer the shard to a peer."""
+    """Offer to hand the shard over to a peer."""
 
     to: str
     keepers: tuple[str, ...]
 
 
 class Renew(NamedTuple):
-    """Take back an offer, or name other keepers."""
+    """The holder takes back an offer, or names other keepers."""
 
     keepers: tuple[str, ...]
 
 
 class TakeOver(NamedTuple):
-    """The holder has been silent for long."""
+    """A keeper becomes the holder, because the holder has been silent for long."""
 
     keepers: tuple[str, ...]
 
 
 class Received(NamedTuple):
-    """A message that passed `messages.check`."""
+    """A message that passed `messages.check_handoff`."""
 
     sender: str
     message: AnyMessage
 
 
 class BytesArrived(NamedTuple):
-    """The bytes are here, from a peer or made from the task's own data, and have the hash that is the shard's name."""
+    """A peer sent the bytes, and they have the hash that is the shard's id."""
 
 
 class NotFetched(NamedTuple):
-    """Nobody gave the wanted bytes, or this node does not want them (no room, a stranger's offer)."""
+    """The wanted bytes could not be fetched or stored."""
 
-    why: str
+    reason: str
 
 
 class Lost(NamedTuple):
-    """The file is gone or damaged."""
+    """The file is missing or damaged."""
 
 
 class Drop(NamedTuple):
-    """Room is needed; nothing happens to bytes that are kept."""
+    """Delete the bytes, because room is needed. Bytes that are kept stay."""
 
 
 class Meet(NamedTuple):
-    """A peer is there: tell it again what it should know."""
+    """A peer is in contact: repeat what it should know."""
 
     peer: str
 
@@ -117,41 +119,43 @@ HandoffEvent = ClaimShard | Give | Renew | TakeOver | Received | BytesArrived | 
 
 
 class Step(NamedTuple):
-    """What an event leads to: the state after, writes to do first, messages to send then."""
+    """What an event leads to: the new state, writes to do first, then messages to send and whether to fetch bytes."""
 
     state: ShardState
     writes: tuple[Write, ...] = ()
     messages: tuple[tuple[str, AnyMessage], ...] = ()
+    fetch: bool = False  # the bytes are wanted and not here
 
 
 # ---- questions ----
 
 
 def holder(state: ShardState) -> str:
-    """Who holds the shard as far as is known; "" when nobody is known."""
+    """The holder as far as this node knows; "" when it knows of none."""
     return state.record.highest.to if state.record.highest else ""
 
 
 def is_mine(state: ShardState, me: str) -> bool:
+    """Whether this node is the holder, as far as it knows."""
     return holder(state) == me
 
 
 def is_sole_keeper(state: ShardState, me: str) -> bool:
-    """Whether the shard may be nowhere else: this node must hand it over before it leaves."""
+    """Whether the shard may exist only here, so that this node should hand it over before it leaves."""
     return state.record.kept and state.have and is_mine(state, me) and not state.confirmed
 
 
 def unconfirmed(state: ShardState, me: str) -> tuple[str, ...]:
-    """Keepers the holder has not heard from since it began to ask."""
+    """Keepers that have not confirmed the highest certificate to its holder."""
     if state.record.highest is None:
         return ()
     return tuple(peer for peer in state.record.highest.keepers if peer != me and peer not in state.confirmed)
 
 
 def sources(state: ShardState, me: str, others: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Whom to fetch the wanted bytes from, likeliest first; empty when none are wanted.
+    """Peers to fetch the wanted bytes from, likeliest first; empty when none are wanted.
 
-    `others` come last: an earlier keeper whom nobody has released yet may be the only one left, and no longer named.
+    `others` come last: an earlier keeper that was never released may be the only one left, though no longer named.
     """
     if state.wanted is None or state.have:
         return ()
@@ -161,9 +165,9 @@ def sources(state: ShardState, me: str, others: tuple[str, ...] = ()) -> tuple[s
 
 
 def may_have(state: ShardState, peer: str, shown: Certificate) -> bool:
-    """Whether a peer may have the bytes: it is named, or shows an offer to it by whom we know as the holder.
+    """Whether a peer may have the bytes: it is a keeper, or shows an offer that the holder made to it.
 
-    `shown` has passed the checks of its signatures.
+    The signatures of `shown` were checked before.
     """
     highest = state.record.highest
     if highest is None:
@@ -181,12 +185,12 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """A record from disk; ValueError when it is none."""
+    """The record in `data`; ValueError when it is malformed."""
     return decoded(_decoder, data, "handoff record")
 
 
 def restarted(me: str, record: Record, have: bool) -> ShardState:
-    """The state after a crash: what is on disk, and nothing else. A keeper whose bytes are gone wants them again."""
+    """The state after a restart, from what is on disk. A keeper whose bytes are gone wants them again."""
     highest = record.highest
     owed = record.kept and not have and highest is not None and me in highest.keepers
     return ShardState(record, have, wanted=highest if owed else None)

@@ -1,13 +1,13 @@
-"""The handoff of one shard as a pure state machine: from a state and an event to the state after, writes and messages.
+"""The handoff of one shard as a pure state machine: a state and an event give the new state, writes and effects.
 
-The rules that make it lose nothing:
-- a term is on disk as used before the offer that uses it is sent;
-- a receiver has the bytes on disk before it writes the countersigned certificate: that write is the commit point;
-- whoever sees a higher certificate believes it;
-- bytes that are kept become cache only by a release for the highest certificate known, which its holder signs after all
-  keepers it names said they have them;
-- nothing here looks at a clock, and every message may come twice, late or never.
-The node, the simulator and the model checker run this same code.
+These rules make sure that no shard is lost:
+- A term is on disk as used before the offer that uses it is sent.
+- A receiver has the bytes on disk before it writes the countersigned certificate. That write is the commit point.
+- Every node believes the highest certificate it has seen.
+- Kept bytes become cache only by a release for the highest known certificate (`_on_release`). Its holder signs the
+  release after all keepers named in the certificate confirmed that they have the bytes.
+- Only cache is ever deleted (`_drop`).
+- Nothing depends on a clock, and every message may come twice, late or never.
 """
 
 from __future__ import annotations
@@ -58,8 +58,12 @@ from .state import (
 def step(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """What `event` leads to. An event that does not fit the state leads to nothing."""
     if isinstance(event, Received):
-        return _HEARD[type(event.message)](me, state, event.sender, event.message)
-    return _LOCAL[type(event)](me, state, event)
+        made = _ON_MESSAGE[type(event.message)](me, state, event.sender, event.message)
+    else:
+        made = _ON_EVENT[type(event)](me, state, event)
+    # A keeper goes on wanting what it could not fetch, but maintenance says when to try again.
+    fetch = made.state.wanted is not None and not made.state.have and not isinstance(event, NotFetched)
+    return made._replace(fetch=fetch)
 
 
 # ---- local events ----
@@ -99,18 +103,18 @@ def _take_over(me: Signer, state: ShardState, event: TakeOver) -> Step:
     return _tell_keepers(me, _certify(state, taken))
 
 
-def _fetched(me: Signer, state: ShardState, event: BytesArrived) -> Step:
+def _bytes_arrived(me: Signer, state: ShardState, event: BytesArrived) -> Step:
     if state.have:
         return Step(state)
     return _after_bytes(me, replace(state, have=True), (PutBytes(),))
 
 
 def _not_fetched(me: Signer, state: ShardState, event: NotFetched) -> Step:
-    """An offer is declined; a keeper goes on wanting what it must keep."""
+    """Decline an offer; a keeper goes on wanting what it must keep."""
     wanted = state.wanted
     if wanted is None or not is_offer(wanted):
         return Step(state)
-    refusal = Refusal(wanted.run, wanted.shard, wanted.term, event.why)
+    refusal = Refusal(wanted.run, wanted.shard, wanted.term, event.reason)
     return Step(restarted(me.peer_id, state.record, state.have), (), ((wanted.giver, refusal),))
 
 
@@ -119,6 +123,7 @@ def _lost(me: Signer, state: ShardState, event: Lost) -> Step:
 
 
 def _drop(me: Signer, state: ShardState, event: Drop) -> Step:
+    """The one place where bytes are deleted: only those that are not kept."""
     if not state.have or state.record.kept:
         return Step(state)
     return Step(replace(state, have=False), (DeleteBytes(),))
@@ -134,7 +139,7 @@ def _meet(me: Signer, state: ShardState, event: Meet) -> Step:
 
 
 def _news(me: Signer, state: ShardState, highest: Certificate, peer: str) -> AnyMessage:
-    """A certificate as news, or with the question that goes with it."""
+    """Our highest certificate, or the question to its holder whether we may drop the bytes."""
     free = state.have and state.record.kept and me.peer_id not in highest.keepers
     return MayDrop(highest) if free and peer == highest.to else Certified(highest)
 
@@ -163,7 +168,7 @@ def _on_certified(me: Signer, state: ShardState, sender: str, message: Certified
 
 
 def _hear(me: Signer, state: ShardState, sender: str, certificate: Certificate) -> Step:
-    """Believe a higher certificate, and do what it asks of us; answer a lower one with what we know."""
+    """Believe a higher certificate and do what it asks of us; answer a lower one with the one we know."""
     if rank(certificate) < rank(state.record.highest):
         return _answer_news(state, sender)
     if me.peer_id in certificate.keepers:
@@ -205,18 +210,18 @@ def _on_release(me: Signer, state: ShardState, sender: str, message: Release) ->
     return Step(after, (PutRecord(after.record),))
 
 
-# ---- what they share ----
+# ---- shared by several events ----
 
 
 def _own(me: Signer, state: ShardState) -> Certificate | None:
-    """The certificate this node holds the shard by, when it can act on it: it has the bytes, and terms are left."""
+    """The certificate that makes this node the holder, if it can act: it has the bytes, and terms are left."""
     highest = state.record.highest
     mine = highest is not None and highest.to == me.peer_id
     return highest if mine and state.have and state.record.next_term < MAX_TERM else None
 
 
 def _believe(state: ShardState, certificate: Certificate, kept: bool | None = None) -> ShardState:
-    """The state under a certificate at least as high as the known one; what was said and asked before is void."""
+    """The state under a certificate at least as high as the known one. A higher one voids offers and confirmations."""
     if rank(certificate) > rank(state.record.highest):
         wanted = state.wanted if rank(state.wanted) > rank(certificate) else None
         record = Record(certificate, max(state.record.next_term, certificate.term + 1), state.record.kept)
@@ -227,7 +232,7 @@ def _believe(state: ShardState, certificate: Certificate, kept: bool | None = No
 
 
 def _certify(state: ShardState, certificate: Certificate) -> Step:
-    """Become holder by a certificate of our own making; the bytes are here."""
+    """Become the holder by a certificate this node signed; the bytes are here."""
     after = replace(_believe(state, certificate, kept=True), wanted=None)
     return Step(after, (PutRecord(after.record),))
 
@@ -236,12 +241,12 @@ def _tell_keepers(me: Signer, made: Step) -> Step:
     certificate = made.state.record.highest
     if certificate is None:
         return made
-    told = tuple((peer, Certified(certificate)) for peer in certificate.keepers if peer != me.peer_id)
-    return made._replace(messages=told)
+    keepers = [peer for peer in certificate.keepers if peer != me.peer_id]
+    return made._replace(messages=tuple((peer, Certified(certificate)) for peer in keepers))
 
 
 def _after_bytes(me: Signer, state: ShardState, writes: tuple[PutBytes, ...]) -> Step:
-    """The bytes are here: do what they were wanted for."""
+    """The bytes have arrived: do what they were wanted for."""
     wanted = state.wanted
     if wanted is None or rank(wanted) < rank(state.record.highest):
         return Step(replace(state, wanted=None), writes)
@@ -251,16 +256,16 @@ def _after_bytes(me: Signer, state: ShardState, writes: tuple[PutBytes, ...]) ->
 
 
 def _commit(me: Signer, state: ShardState, offered: Certificate, writes: tuple[PutBytes, ...]) -> Step:
-    """The bytes are on disk, so sign for them; then tell the giver and the keepers."""
+    """Countersign an offer, because the bytes are on disk; then tell the giver and the keepers."""
     certificate = countersign(me, offered)
     made = _certify(state, certificate)
-    told = dict.fromkeys((offered.giver, *certificate.keepers))
-    messages = tuple((peer, Certified(certificate)) for peer in told if peer != me.peer_id)
+    others = dict.fromkeys(peer for peer in (offered.giver, *certificate.keepers) if peer != me.peer_id)
+    messages = tuple((peer, Certified(certificate)) for peer in others)
     return Step(made.state, (*writes, *made.writes), messages)
 
 
 def _keep(me: Signer, state: ShardState, certificate: Certificate, writes: tuple[PutBytes, ...]) -> Step:
-    """We are named: fetch the bytes, or put on disk that we keep them, then say so to the holder."""
+    """The certificate names us keeper: want the bytes, or write that we keep them and confirm it to the holder."""
     after = _believe(state, certificate, kept=True if state.have else None)
     changed = () if after.record == state.record else (PutRecord(after.record),)
     if not state.have:
@@ -272,22 +277,23 @@ def _keep(me: Signer, state: ShardState, certificate: Certificate, writes: tuple
 
 
 def _answer_news(state: ShardState, sender: str) -> Step:
+    """Tell the sender our highest certificate."""
     highest = state.record.highest
     return Step(state, (), ((sender, Certified(highest)),) if highest is not None else ())
 
 
-_LOCAL: dict[type, Callable[[Signer, ShardState, Any], Step]] = {
+_ON_EVENT: dict[type, Callable[[Signer, ShardState, Any], Step]] = {
     ClaimShard: _claim,
     Give: _give,
     Renew: _renew,
     TakeOver: _take_over,
-    BytesArrived: _fetched,
+    BytesArrived: _bytes_arrived,
     NotFetched: _not_fetched,
     Lost: _lost,
     Drop: _drop,
     Meet: _meet,
 }
-_HEARD: dict[type, Callable[[Signer, ShardState, str, Any], Step]] = {
+_ON_MESSAGE: dict[type, Callable[[Signer, ShardState, str, Any], Step]] = {
     Offer: _on_offer,
     Refusal: _on_refusal,
     Certified: _on_certified,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -11,10 +10,8 @@ import pytest
 from torch import nn
 
 from p2pnode.compression.weights import Floats
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import TrainOptions
 from p2pnode.config.until import Until
-from p2pnode.discovery.announcing import SelfDescription
-from p2pnode.discovery.membership import Membership
 from p2pnode.jobs.train.plan import make_plan
 from p2pnode.jobs.train.prepare import comparing
 from p2pnode.jobs.train.steps import RoundSteps
@@ -26,7 +23,8 @@ from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.messages import Announcement
-from tests.jobs.train.test_train_job import RUN, TERMS, Lines, Setup, learned
+from tests.jobs.train.setups import with_options
+from tests.jobs.train.test_train_job import SETUP, Lines, Setup, learned
 
 ROUNDS = 6
 
@@ -60,9 +58,8 @@ class Noting:
 
 def announced(setup: Setup) -> bytes:
     """The fingerprint in what this node would say of itself now."""
-    membership = Membership(SelfDescription("me", "node", RUN.tag, ()), setup.services)
-    setup.learning.meet(membership)
-    record = membership.announcer.hello().announcement
+    setup.learning.meet(setup.membership)
+    record = setup.membership.announcer.hello().announcement
     assert record is not None
     return msgspec.msgpack.decode(record.value, type=Announcement).fingerprint
 
@@ -85,7 +82,7 @@ def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkey
 
     def setup() -> Setup:
         made = Setup()
-        made.learning.fingerprints = Noting(Fingerprinter(made.learning.model_host, 1), note)  # type: ignore[assignment]
+        made.learning.fingerprinter = Noting(Fingerprinter(made.learning.model_host, 1), note)  # type: ignore[assignment]
         policy = made.policy
         record, merge = policy.record, policy.merge
         policy.record = lambda begun, weights, facts: note("record", weights) or record(begun, weights, facts)
@@ -100,8 +97,8 @@ def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkey
 
 def test_a_model_that_shows_nothing_is_warned_of_and_learns_on_without_a_fingerprint() -> None:
     def setup() -> Setup:
-        made = Setup(Speechless(), replace(TERMS, until=Until("rounds", ROUNDS)))
-        made.learning.fingerprints = Fingerprinter(made.learning.model_host, 1)
+        made = Setup(Speechless(), with_options(SETUP, until=Until("rounds", ROUNDS)))
+        made.learning.fingerprinter = Fingerprinter(made.learning.model_host, 1)
         return made
 
     made, why = learned(setup)
@@ -116,7 +113,7 @@ def test_the_last_good_one_is_withdrawn_until_there_is_another(fails: tuple[int,
     def setup() -> Setup:
         made = Setup()
         true = Fingerprinter(made.learning.model_host, 1)
-        made.learning.fingerprints = Noting(true, lambda what, weights: None, fails)  # type: ignore[assignment]
+        made.learning.fingerprinter = Noting(true, lambda what, weights: None, fails)  # type: ignore[assignment]
         return made
 
     made, _ = learned(setup)
@@ -144,7 +141,7 @@ class Lonely(Lines):
 def test_a_node_that_cannot_be_compared_with_others_is_told(task: Lines, words: str) -> None:
     async def main() -> tuple[Setup, Fingerprinter | None]:
         made = Setup(task)
-        plan = make_plan(ModelHost(Lines(), "cpu", seed=1), TaskChoice(), seed=1)
+        plan = make_plan(ModelHost(Lines(), "cpu", seed=1), TrainOptions(), seed=1)
         return made, await comparing(made.learning.model_host, plan, made.services)
 
     made, found = run_virtual(main())

@@ -12,15 +12,16 @@ from p2pnode.jobs.train.messages import GetWeights, SwapAccepted, SwapModels, Sw
 from p2pnode.jobs.train.model_swap_rules import to_bring
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
-from tests.jobs.train.test_train_job import OTHER, TERMS, Lines, Setup
+from tests.jobs.train.setups import with_options
+from tests.jobs.train.test_train_job import OTHER, SETUP, Lines, Setup
 
 ASK = SwapModels(5)
 FETCH = GetWeights()
 
 
 def made(private: bool = True, visits: bool = True) -> TrainJob:
-    terms = replace(TERMS, rows=TERMS.rows if private else None, stays_home=private, visits=visits)
-    learning = Setup(Lines(), terms=terms).learning
+    setup = with_options(SETUP if private else replace(SETUP, rows=None), no_model_swaps=not visits)
+    learning = Setup(Lines(), setup).learning
     learning.trainer.use(np.arange(64))
     learning.model_swap._elsewhere = lambda: [OTHER.peer_id]
     learning.model_swap.soon(50)

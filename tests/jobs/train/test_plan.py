@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from p2pnode.config.options import TaskChoice
+from p2pnode.config.options import TrainOptions
 from p2pnode.jobs.train.plan import follow_plan
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.run import TrainPlan
@@ -27,13 +27,13 @@ PLAN = TrainPlan("digits", "1", {}, 1, HASH, HASH, HASH, 0, settings={"density":
 )
 def test_what_contradicts_the_run_is_refused_in_the_words_it_was_said_in(said: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        follow_plan(PLAN, TaskChoice(**said, given=frozenset(said)), never_opened)
+        follow_plan(PLAN, TrainOptions(**said), never_opened)
 
 
 def test_what_was_not_said_contradicts_nothing() -> None:
     with pytest.raises(AssertionError, match="opened"):
-        follow_plan(PLAN, TaskChoice(policy="gossip", aim="own", settings={"density": 0.5}), never_opened)
+        follow_plan(PLAN, TrainOptions(meet_only=True, share_data=True), never_opened)
 
 
-def never_opened(choice: TaskChoice, seed: int) -> Any:
+def never_opened(options: TrainOptions, seed: int, installed_only: bool = False) -> Any:
     raise AssertionError("opened")

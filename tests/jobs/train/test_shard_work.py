@@ -1,4 +1,4 @@
-"""A node's shards in training: which rows, what comes and goes, visits told, and samples that cannot be trained on."""
+"""Training on shards: which rows, what arrives and goes, visits, and samples that cannot be trained on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.shard_rows import ShardRows
 from p2pnode.jobs.train.shard_work import VISIT_ROUNDS, ShardTraining
 from p2pnode.runtime.events import Events
@@ -25,26 +24,20 @@ from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.status import ShardRow
+from tests.jobs.train.setups import train_setup
 
 ME = Identity(bytes(31) + b"\1")
 ROWS = np.arange(400, 700)
 CLOCK = SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: 1000.0)
 
 
-class Shelves:
-    """Holdings in memory, without peers."""
+class MemoryShards:
+    """A shard driver in memory, without peers."""
 
     def __init__(self) -> None:
         self.content: dict[str, dict[str, np.ndarray]] = {}
         self.own: dict[str, object] = {}
         self.histories: dict[str, VisitHistory] = {}
-        self.arrival, self.gone = [], []
-
-    def on_arrival(self, listener) -> None:
-        self.arrival.append(listener)
-
-    def on_gone(self, listener) -> None:
-        self.gone.append(listener)
 
     def add_own(self, shard: str, make) -> None:
         self.own[shard] = make
@@ -70,22 +63,18 @@ class Shelves:
     def arrive(self, columns: dict[str, np.ndarray]) -> str:
         shard = columns_id(columns)
         self.content[shard] = columns
-        for listener in self.arrival:
-            listener(shard)
         return shard
 
     def go(self, shard: str) -> None:
         self.own.pop(shard, None)
         self.content.pop(shard, None)
-        for listener in self.gone:
-            listener(shard)
 
 
 def work(**more) -> ShardTraining:
-    world = Seams(CLOCK, random.Random(1), MemoryStorage(), inline)
-    parts = SimpleNamespace(identity=ME, seams=world, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
+    seams = Seams(CLOCK, random.Random(1), MemoryStorage(), inline)
+    services = SimpleNamespace(identity=ME, seams=seams, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
     trainer = Trainer(ModelHost(Digits()), np.empty(0, np.int64))
-    return ShardTraining(parts, Shelves(), trainer, Terms(1.0, 100, **more))  # type: ignore[arg-type]
+    return ShardTraining(services, MemoryShards(), trainer, train_setup(1.0, 100, **more))  # type: ignore[arg-type]
 
 
 def columns(which: np.ndarray) -> dict[str, np.ndarray]:
@@ -117,7 +106,7 @@ def test_what_a_node_brings_is_cut_into_shards_and_trained_on() -> None:
     assert len(one.rows([])) == 200
 
 
-def test_numbers_that_cannot_travel_are_told_in_one_line() -> None:
+def test_data_that_cannot_travel_is_refused_in_one_line() -> None:
     one = work(rows=ROWS, share_data=True)
     one._trainer.model_host.data = {**one._trainer.model_host.data, "x": torch.zeros(1437, 8, 8, dtype=torch.complex64)}
     with pytest.raises(UsageError, match=r"--share-data.*complex64"):
@@ -138,7 +127,7 @@ def test_what_comes_is_trained_on_and_looked_at_first() -> None:
 
 
 @pytest.mark.parametrize("label", [99, -1, 1 << 40])
-def test_samples_that_would_break_training_are_left_alone_and_told(label: int) -> None:
+def test_samples_that_would_break_training_are_left_out_and_reported(label: int) -> None:
     one = brought()
     shard = one._shard_driver.arrive({**columns(np.arange(100)), "y": np.full(100, label)})
     take_in(one)
@@ -147,7 +136,7 @@ def test_samples_that_would_break_training_are_left_alone_and_told(label: int) -
     one._trainer.steps(one._trainer.model_host.genesis, 20)
 
 
-def test_a_stay_is_told_as_a_visit_that_others_can_check() -> None:
+def test_training_on_a_shard_is_signed_as_a_visit_that_others_can_check() -> None:
     one = brought()
     shard = one._shard_driver.arrive(columns(np.arange(100)))
     take_in(one)
@@ -164,34 +153,34 @@ def test_a_stay_is_told_as_a_visit_that_others_can_check() -> None:
     assert one.visited()[0] and shard in one.visited()[0]
 
 
-def test_labels_of_what_stays_home_are_not_told() -> None:
-    open, closed = work(), work(stays_home=True)
+def test_labels_of_data_that_stays_home_are_not_told_to_peers() -> None:
+    open, closed = work(), work(rows=np.arange(64))
     for one in (open, closed):
         one._trainer.use(ROWS)
-    assert open.told_counts() is not None and open.told_counts().sum() == 300
-    assert closed.told_counts() is None
+    assert open.label_counts() is not None and open.label_counts().sum() == 300
+    assert closed.label_counts() is None
     closed._shard_driver.arrive(columns(np.arange(100)))
     take_in(closed)
-    assert closed.told_counts().sum() == 100
+    assert closed.label_counts().sum() == 100
 
 
 def test_rows_for_people() -> None:
     one = brought()
-    shows = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id)  # type: ignore[arg-type]
     shard = next(iter(one._own))
+    shipped = {shard: "copy to owl: by lot"}
+    shows = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id, shipped)  # type: ignore[arg-type]
     one._trainer.steps(one._trainer.model_host.genesis, 20)
-    one.shipped[shard] = "copy to owl: by lot"
     row = shows.one(shard[:6].upper(), 0.0)
     assert row.states == {"active": 100} and 0 < (row.confidence or 0) < 1 and row.why == "copy to owl: by lot"
     assert shows.all(1.0) is shows.all(2.0)
-    for words, problem in (("", "no shard"), ("zz", "no shard")):
-        with pytest.raises(UsageError, match=problem):
-            shows.one(words, 0.0)
+    for prefix in ("", "zz"):
+        with pytest.raises(UsageError, match="no shard"):
+            shows.one(prefix, 0.0)
 
 
 def test_shards_dealt_from_what_all_can_make_are_shown_too() -> None:
     one = work()
     one._trainer.use(one.rows([]))
-    found = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id).all(0.0)  # type: ignore[arg-type]
+    found = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id, {}).all(0.0)  # type: ignore[arg-type]
     assert len(found) == 14 and sum(row.samples for row in found) == 1437
     assert all(row.holder == ME.peer_id and row.size_bytes == row.samples * 72 for row in found)

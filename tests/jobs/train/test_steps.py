@@ -13,17 +13,18 @@ import pytest
 import torch
 from torch import nn
 
+from p2pnode.circles.founding import circle_lineage
 from p2pnode.circles.messages import Bridge
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.config.until import Until
+from p2pnode.discovery.announcing import SelfDescription
+from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.discovery.table import Peer
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.jobs.train.options import Terms
 from p2pnode.jobs.train.steps import MOST, RoundSteps, split_steps
 from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
-from p2pnode.merging.deltaset.lineage import circle_lineage
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.messages import Exchanged
 from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
@@ -42,6 +43,7 @@ from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import Announcement, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import RunAccess
+from tests.jobs.train.setups import train_setup
 
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -220,8 +222,9 @@ class Node:
             {"bridge": 1.0} if policy == "deltaset" else {},
             1,
         )
-        terms = Terms(2.0, 8, rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
-        self.learning = TrainJob(self.services, RUN, self.model_host, policy_named(policy)(origin), terms)
+        setup = train_setup(rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
+        membership = Membership(SelfDescription("me", "node", RUN.tag, ()), self.services)
+        self.learning = TrainJob(self.services, RUN, membership, self.model_host, policy_named(policy)(origin), setup)
         self.other = policy_of(self.model_host, OTHER, "there")
 
     def meet(self, circle: str = "there") -> Peer:
@@ -240,14 +243,15 @@ async def inline_compute(work: Callable[[], T], steps: int = 0) -> T:
 def test_only_peers_of_other_circles_are_beyond_and_only_for_delta_sets_that_bridge() -> None:
     async def main() -> None:
         node = Node()
-        bridging = node.learning.exchange_loop.bridging
-        assert bridging.beyond("here") == []
+        bridging = node.learning.bridging
+        assert bridging.beyond() == []
         there = node.meet()
-        assert bridging.beyond("here") == [there.id]
-        assert bridging.beyond("there") == []
+        assert bridging.beyond() == [there.id]
+        node.learning.members.circle.name = "there"
+        assert bridging.beyond() == []
         average = Node("average")
         average.meet()
-        assert average.learning.exchange_loop.bridging.beyond("here") == []
+        assert average.learning.bridging.beyond() == []
 
     run_virtual(main())
 
@@ -264,7 +268,7 @@ def test_a_bridge_is_asked_drafted_published_and_on_disk() -> None:
 
         node.services.calls.call = answers  # type: ignore[method-assign, assignment]
         await node.learning.save()
-        await node.learning.exchange_loop.bridging.ask(node.meet(), 1)
+        await node.learning.bridging.ask(node.meet(), 1)
         await node.learning.keep()
         policy = node.learning.policy
         assert isinstance(policy, DeltaSetPolicy)
@@ -287,7 +291,7 @@ def test_an_answer_that_is_nonsense_costs_standing() -> None:
             return Exchanged(b"\xff" * 50)
 
         node.services.calls.call = answers  # type: ignore[method-assign, assignment]
-        bridging = node.learning.exchange_loop.bridging
+        bridging = node.learning.bridging
         await bridging.ask(node.meet(), 1)
         assert await bridging.draft() is None
         assert node.services.reputation.faults_of(OTHER.peer_id) == 1
@@ -299,9 +303,9 @@ def test_who_asks_nonsense_is_refused() -> None:
     async def main() -> None:
         node = Node()
         with pytest.raises(PeerMisbehaved, match="malformed bridge"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(b"?"))
+            await node.learning.bridging.answer(OTHER.peer_id, Bridge(b"?"))
         with pytest.raises(PeerRefused, match="no bridges"):
-            await Node("gossip").learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(b"?"))
+            await Node("gossip").learning.bridging.answer(OTHER.peer_id, Bridge(b"?"))
 
     run_virtual(main())
 
@@ -317,10 +321,10 @@ def test_one_bridge_is_answered_at_a_time() -> None:
             return work()
 
         object.__setattr__(node.services.seams, "background", background)
-        first = asyncio.ensure_future(node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(asked)))
+        first = asyncio.ensure_future(node.learning.bridging.answer(OTHER.peer_id, Bridge(asked)))
         await asyncio.sleep(0)
         with pytest.raises(PeerRefused, match="one bridge at a time"):
-            await node.learning.exchange_loop.bridging.answer(OTHER.peer_id, Bridge(asked))
+            await node.learning.bridging.answer(OTHER.peer_id, Bridge(asked))
         gate.set()
         assert (await first).body
 

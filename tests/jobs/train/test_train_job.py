@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 from p2pnode.compression.weights import MAX_UNITS, to_units
 from p2pnode.config.until import Until
+from p2pnode.discovery.announcing import SelfDescription
+from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.jobs.train.options import Terms
+from p2pnode.jobs.train.options import TrainSetup
 from p2pnode.merging.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
@@ -36,11 +38,12 @@ from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, TaskProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import KEY_BYTES, RunAccess
 from p2pnode.wire.status import NodeEvent
+from tests.jobs.train.setups import train_setup, with_options, with_plan
 
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 PRIVATE = replace(RUN, key=b"k" * KEY_BYTES)
-TERMS = Terms(round_seconds=0.5, max_steps=8, rows=np.arange(64), until=Until("rounds", 6))
+SETUP = train_setup(round_seconds=0.5, rows=np.arange(64), until=Until("rounds", 6))
 
 
 class Lines(Task):
@@ -100,7 +103,7 @@ class Setup:
     def __init__(
         self,
         task: Task | None = None,
-        terms: Terms = TERMS,
+        train_setup: TrainSetup = SETUP,
         storage: MemoryStorage | None = None,
         access: RunAccess = RUN,
     ) -> None:
@@ -112,7 +115,8 @@ class Setup:
         self.services.events.listen(self.events.append)
         model_host = ModelHost(task or Lines(), "cpu", seed=1)
         self.policy = policy_of(model_host, ME)
-        self.learning = TrainJob(self.services, access, model_host, self.policy, terms)
+        self.membership = Membership(SelfDescription("me", "node", access.tag, ()), self.services)
+        self.learning = TrainJob(self.services, access, self.membership, model_host, self.policy, train_setup)
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
@@ -141,9 +145,9 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     setup, why = learned(Setup)
     status = setup.learning.status()
     assert why == "6 rounds are done"
-    assert status.rounds == 6
+    assert status.state.round == 6
     assert status.steps > 6
-    assert status.accuracy is not None
+    assert status.state.accuracy is not None
     assert setup.said("progress")[0].startswith("round 1: loss ")
 
 
@@ -156,13 +160,13 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     ],
 )
 def test_other_goals(until: Until, words: str) -> None:
-    _, why = learned(lambda: Setup(terms=replace(TERMS, until=until)))
+    _, why = learned(lambda: Setup(train_setup=with_options(SETUP, until=until)))
     assert why.startswith(words)
 
 
 def test_a_loss_that_is_no_number_costs_the_round_and_is_said() -> None:
     Spoiled.calls = 0
-    setup, why = learned(lambda: Setup(Spoiled(), replace(TERMS, until=Until("rounds", 30))))
+    setup, why = learned(lambda: Setup(Spoiled(), with_options(SETUP, until=Until("rounds", 30))))
     assert why == "30 rounds are done"
     assert len(setup.said("diverged")) == 1  # said once, not at every batch
     assert "back to the last good weights" in setup.said("diverged")[0]
@@ -200,13 +204,13 @@ def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
     first, _ = learned(fills_up)
     assert "could not be noted: No space left" in first.said("disk")[0]
     disk.full = False
-    again, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 12))))
+    again, _ = learned(lambda: Setup(storage=disk, train_setup=with_options(SETUP, until=Until("rounds", 12))))
     assert "going on under a new log" in again.said("state")[0]
     signed: dict[tuple[int, int], Entry] = {}
     for entry in (*first.policy.set.log, *again.policy.set.log):
         assert signed.setdefault((entry.incarnation, entry.seq), entry) == entry
     assert {incarnation for incarnation, _ in signed} == {0, 1}
-    third, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 14))))
+    third, _ = learned(lambda: Setup(storage=disk, train_setup=with_options(SETUP, until=Until("rounds", 14))))
     assert third.said("state") == []
 
 
@@ -251,7 +255,7 @@ def test_large_states_are_saved_more_seldom() -> None:
 
 
 def test_max_disk_is_kept() -> None:
-    setup, why = learned(lambda: Setup(terms=replace(TERMS, max_disk=100)))
+    setup, why = learned(lambda: Setup(train_setup=with_options(SETUP, max_disk=100)))
     assert why == "6 rounds are done"
     assert "exceed --max-disk" in setup.said("disk")[0]
     assert not [name for name in setup.storage._files if "state" in name]
@@ -261,7 +265,7 @@ def test_a_crash_loses_nothing_that_was_published() -> None:
     """All that is on disk is the state of the beginning and the journal."""
     disk = MemoryStorage()
     first, _ = learned(lambda: Setup(storage=disk))
-    again, _ = learned(lambda: Setup(storage=disk, terms=replace(TERMS, until=Until("rounds", 12))))
+    again, _ = learned(lambda: Setup(storage=disk, train_setup=with_options(SETUP, until=Until("rounds", 12))))
     before, after = list(first.policy.set.log), list(again.policy.set.log)
     assert after[: len(before)] == before
     assert [entry.seq for entry in after] == list(range(1, len(after) + 1))
@@ -297,7 +301,7 @@ def test_a_lost_state_begins_a_new_log() -> None:
 def test_a_fork_of_ones_own_is_survived() -> None:
     """Another process with the same key published something else: that chain is left out, and a new one begins."""
     setup, _ = learned(Setup)
-    other, _ = learned(lambda: Setup(terms=replace(TERMS, max_steps=3)))
+    other, _ = learned(lambda: Setup(train_setup=with_plan(SETUP, max_steps=3)))
     setup.policy.take(
         OTHER.peer_id, encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, other.policy.set.log))))
     )
@@ -346,7 +350,7 @@ def test_a_bad_entry_is_refused_costs_standing_and_changes_nothing(what: str) ->
         before = setup.policy.set.hash()
         body = encode_deltas(EntryBatch(b"x" * 16, entries=(entry,)))
         with pytest.raises(PeerMisbehaved):
-            setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(body, push=True))
+            setup.learning.partner_exchange.answer(OTHER.peer_id, Exchange(body, push=True))
         assert setup.policy.set.hash() == before
         assert setup.policy.set.log.heads == {}
 
@@ -364,7 +368,7 @@ def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
 
         def push(*told: Entry) -> None:
             body = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, told))))
-            setup.learning.exchange_loop.answer(OTHER.peer_id, Exchange(body, push=True))
+            setup.learning.partner_exchange.answer(OTHER.peer_id, Exchange(body, push=True))
 
         push(entries[2], entries[0])
         assert list(setup.policy.set.heads.values()) == [1]
@@ -408,7 +412,7 @@ def test_anyone_of_a_large_circle_may_be_a_partner_but_who_is_ignored() -> None:
     async def main() -> None:
         exchange_loop = Setup().learning.exchange_loop
         members = [Identity(bytes([number]) * 32).peer_id for number in range(10, 50)]
-        exchange_loop.members = lambda: members  # type: ignore[method-assign]
+        exchange_loop._members.in_circle = lambda: members  # type: ignore[method-assign]
         for _ in range(30):
             exchange_loop._services.fault(members[0], "nonsense")
         met = [peer for _ in range(30) for peer in exchange_loop._possible()]

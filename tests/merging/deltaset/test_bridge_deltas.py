@@ -8,7 +8,6 @@ from chains import entry, set_of
 
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import MAX_UNITS, Units
-from p2pnode.merging.deltaset.accumulate import apply
 from p2pnode.merging.deltaset.bridges import (
     COARSE,
     bridge_delta,
@@ -21,6 +20,7 @@ from p2pnode.merging.deltaset.bridges import (
 )
 from p2pnode.merging.deltaset.entry import BRIDGE
 from p2pnode.merging.deltaset.log import KEPT
+from p2pnode.merging.deltaset.set import apply
 
 RNG = np.random.default_rng(8)
 THEN = RNG.integers(-(1 << 20), 1 << 20, 10_000).astype(np.int32)

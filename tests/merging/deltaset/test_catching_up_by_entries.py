@@ -7,11 +7,10 @@ import random
 
 import numpy as np
 
-from p2pnode.circles.bridging import Bridging
-from p2pnode.circles.current import CurrentCircle
+from p2pnode.circles.members import CurrentCircle
+from p2pnode.discovery.reputation import PartnerRecord
 from p2pnode.discovery.services import make_services
-from p2pnode.jobs.train.exchange import ExchangeLoop
-from p2pnode.jobs.train.options import Terms
+from p2pnode.jobs.train.exchange import PartnerExchange
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
@@ -48,7 +47,7 @@ def publish(policy: DeltaSetPolicy, rounds: int) -> None:
         policy.publish(policy.record(begun, begun + progress, RoundFacts(5, 1.0, 160, 4)))
 
 
-class Arriving(ExchangeLoop):
+class Arriving(PartnerExchange):
     """Asks members directly; those that are not there are silent."""
 
     def __init__(self, policy: DeltaSetPolicy, members: list[DeltaSetPolicy]) -> None:
@@ -56,9 +55,7 @@ class Arriving(ExchangeLoop):
         self.services = make_services(NEWCOMER, world, SimSwarm(1).network(NEWCOMER.peer_id))
         world.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
         calls = JobCalls(self.services.calls, RUN, NEWCOMER.peer_id, "main")
-        train_progress = TrainProgress()
-        bridging = Bridging(self.services, calls, policy, bytes(32), train_progress)
-        super().__init__(self.services, RUN, policy, train_progress, CurrentCircle(), bridging, Terms(2.0, 8))
+        super().__init__(self.services, calls, policy, TrainProgress(), CurrentCircle(), PartnerRecord())
         self.members_by_id = {one.author.identity.peer_id: one for one in members}
         self.received: list[int] = []
 

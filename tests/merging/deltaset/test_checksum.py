@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.merging.deltaset import checksum
-from p2pnode.merging.deltaset.accumulate import apply, unapply
+from p2pnode.merging.deltaset.set import apply, unapply
 from tests.compression.dense import dense_delta
 
 FEW = settings(max_examples=60, deadline=None)

@@ -8,10 +8,11 @@ import pytest
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.compression.selectors.granularity import COARSE, HYBRID, LEARNED, RULE
 from p2pnode.compression.selectors.scored import Scored
+from p2pnode.config.split import parse_split
 from p2pnode.merging.deltaset.author import Draft
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import RoundFacts
-from p2pnode.shards.split import parse_split, split_rows
+from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.training.host import ModelHost
 

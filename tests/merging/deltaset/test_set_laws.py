@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import MAX_UNITS, WeightLayout
-from p2pnode.merging.deltaset.accumulate import apply, in_range, unapply, weights_hash
 from p2pnode.merging.deltaset.attribution import added_by, attribute
 from p2pnode.merging.deltaset.entry import Entry
 from p2pnode.merging.deltaset.heads import Span, missing
-from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.merging.deltaset.set import DeltaSet, apply, in_range, unapply, weights_hash
 from tests.compression.dense import dense_delta
 
 HONEST = [one for author in range(4) for one in chain(author, 5)] + chain(0, 3, seed=7, incarnation=1)

@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from p2pnode.circles.current import CurrentCircle
 from p2pnode.compression.weights import Units
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.prepare import catch_up
@@ -61,7 +60,7 @@ class Member:
         self.events: list[NodeEvent] = []
         self.services.events.listen(self.events.append)
         calls = JobCalls(self.services.calls, RUN, self.peer, "main")
-        self.snapshots = Snapshots(self.services, calls, self.policy, CurrentCircle())
+        self.snapshots = Snapshots(self.services, calls, self.policy, lambda: "")
         self.served: list[SnapshotRequest] = []
         self.bend: Callable[[SnapshotRequest, Payload], Payload] = lambda request, payload: payload
 
@@ -326,11 +325,11 @@ class Alone:
     def __init__(self, after: int) -> None:
         self.asked = 0
         self._after = after
-        self.exchange_loop = self.snapshots = self
+        self.members = self.partner_exchange = self.snapshots = self
 
     def newcomer_probe(self) -> None: ...
 
-    def members(self) -> list[str]:
+    def in_circle(self) -> list[str]:
         self.asked += 1
         return ["somebody"] if self.asked > self._after else []
 

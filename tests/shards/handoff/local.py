@@ -17,14 +17,14 @@ SILENCE: Sent = (0, 0, 0)
 
 @dataclass
 class Local:
-    """One state of one node, with all that is asked of it often; events are tried when it is first visited."""
+    """One state of one node, with all that is asked of it often; events are tried when it is first explored."""
 
     state: ShardState
     rank: Rank
     holder: int  # index of the node its highest certificate names, or -1
     keeps: bool
     fetches_from: tuple[int, ...]
-    visited: bool = False
+    explored: bool = False
     moves: tuple[Outcome, ...] = ()  # by events of its own
     says: Sent = SILENCE  # what it can say at any time without changing
     fetched: tuple[Outcome, ...] = ()

@@ -131,7 +131,7 @@ class Checker:
         """What waits at a node without what has no effect there."""
         if number == DEAD:
             return 0
-        local = self._visited(node, number)
+        local = self._explored(node, number)
         unheard = waiting & ~local.heard
         if unheard:
             for bit in bits(unheard):
@@ -177,7 +177,7 @@ class Checker:
 
     def _outcomes(self, node: int, state: ShardState, event: HandoffEvent) -> tuple[Outcome, ...]:
         """All an event can lead to: done as a whole, or cut short by a crash after some of its writes."""
-        after, writes, messages = self.stepper(SIGNERS[node], state, event)
+        after, writes, messages, _ = self.stepper(SIGNERS[node], state, event)
         sent = [0, 0, 0]
         for peer, message in messages:
             to = NODES.index(peer)
@@ -222,10 +222,10 @@ class Checker:
         )
         return number
 
-    def _visited(self, node: int, number: int) -> Local:
+    def _explored(self, node: int, number: int) -> Local:
         local = self._locals[node][number]
-        if not local.visited:
-            local.visited = True
+        if not local.explored:
+            local.explored = True
             tried = [
                 outcome
                 for event in self._events(node, local.state)
@@ -267,9 +267,9 @@ class Checker:
         highest = max(alive, key=lambda local: local.rank)
         faultless = swarm[6] == self.scope.faults
         if faultless and highest.holder >= 0 and not self._locals[highest.holder][swarm[highest.holder]].keeps:
-            raise Violation(f"the holder does not keep the bytes\n{self._told(swarm)}")
+            raise Violation(f"the holder does not keep the bytes\n{self._described(swarm)}")
         if highest.holder >= 0 and not any(local.keeps for local in alive):
-            raise Violation(f"nobody keeps the bytes\n{self._told(swarm)}")
+            raise Violation(f"nobody keeps the bytes\n{self._described(swarm)}")
         if swarm[:3] not in self._settled_locals:
             self._settled_locals.add(swarm[:3])
             self._settle(swarm)
@@ -284,9 +284,9 @@ class Checker:
         try:
             settled.run()
         except Violation as broken:
-            raise Violation(f"{broken}\nfrom {self._told(swarm)}") from None
+            raise Violation(f"{broken}\nfrom {self._described(swarm)}") from None
 
-    def _told(self, swarm: Swarm) -> str:
+    def _described(self, swarm: Swarm) -> str:
         lines = [
             f"{name}: {'gone for good' if n == DEAD else self._locals[node][n].state}"
             for node, (name, n) in enumerate(zip(NODES, swarm[:3], strict=True))

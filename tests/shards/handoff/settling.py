@@ -89,7 +89,7 @@ class Settling:
                 )
 
     def _do(self, name: str, event: HandoffEvent) -> None:
-        after, _, messages = self.stepper(Stamp(name), self.states[name], event)
+        after, _, messages, _ = self.stepper(Stamp(name), self.states[name], event)
         self.states[name] = after
         for peer, message in messages:
             if peer in self.alive:

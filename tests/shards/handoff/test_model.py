@@ -38,18 +38,17 @@ def test_nothing_is_lost_and_one_holds_the_shard_in_the_end(scope: Scope) -> Non
 
 
 def signing_before_fsync(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
-    after, writes, messages = step(me, state, event)
-    order = sorted(writes, key=lambda write: isinstance(write, PutBytes))
-    return Step(after, tuple(order), messages)
+    made = step(me, state, event)
+    return made._replace(writes=tuple(sorted(made.writes, key=lambda write: isinstance(write, PutBytes))))
 
 
 def deleting_at_offer_time(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
-    after, writes, messages = step(me, state, event)
-    if not (isinstance(event, Give) and writes):
-        return Step(after, writes, messages)
-    record = msgspec.structs.replace(after.record, kept=False)
-    gone = dataclasses.replace(after, record=record, have=False)
-    return Step(gone, (PutRecord(record), DeleteBytes()), messages)
+    made = step(me, state, event)
+    if not (isinstance(event, Give) and made.writes):
+        return made
+    record = msgspec.structs.replace(made.state.record, kept=False)
+    gone = dataclasses.replace(made.state, record=record, have=False)
+    return Step(gone, (PutRecord(record), DeleteBytes()), made.messages)
 
 
 class Latest:
@@ -90,9 +89,9 @@ def announcing_before_the_write(me: Signer, state: ShardState, event: HandoffEve
     if isinstance(event, Received) and getattr(event.message, "certificate", None) is not None:
         offered = event.message.certificate
         if is_offer(offered) and not state.have:
-            after, writes, messages = step(me, state, event)
+            made = step(me, state, event)
             receipt = stepping.Certified(countersign(me, offered))
-            return Step(after, writes, (*messages, (offered.giver, receipt)))
+            return made._replace(messages=(*made.messages, (offered.giver, receipt)))
     return step(me, state, event)
 
 
@@ -113,11 +112,12 @@ def believing_an_old_release(me: Signer, state: ShardState, event: HandoffEvent)
 
 def forgetting_to_keep(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """A keeper says it keeps the bytes, and does not write it down."""
-    after, writes, messages = step(me, state, event)
-    if isinstance(event, BytesArrived) and after.record.highest and after.record.highest.to != me.peer_id:
-        record = msgspec.structs.replace(after.record, kept=False)
-        return Step(dataclasses.replace(after, record=record), (PutBytes(),), messages)
-    return Step(after, writes, messages)
+    made = step(me, state, event)
+    highest = made.state.record.highest
+    if isinstance(event, BytesArrived) and highest and highest.to != me.peer_id:
+        record = msgspec.structs.replace(made.state.record, kept=False)
+        return Step(dataclasses.replace(made.state, record=record), (PutBytes(),), made.messages)
+    return made
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Walk:
 
     def do(self, name: str, event: HandoffEvent, safe: bool = False) -> None:
         before = self.states[name]
-        after, writes, messages = step(Stamp(name), before, event)
+        after, writes, messages, _ = step(Stamp(name), before, event)
         done = self.rng.randint(0, len(writes)) if not safe and self.rng.random() < 0.15 else -1
         if done >= 0:
             self.crashes += 1

@@ -1,6 +1,6 @@
 """What a node asks of a swarm larger than its table: Membership and Directory as they are, over the simulated network.
 
-    python -m benchmarks.reading [--peers 100,500,2000,5000] [--json] [--quick]
+    python -m benchmarks.directory_load [--peers 100,500,2000,5000] [--json] [--quick]
 
 A swarm fills the directory and goes on announcing itself. Then some nodes join whose tables hold 500 peers, and when
 they have settled, all they ask for is counted, a node and minute: reads of the directory, records in the answers,
@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from statistics import mean
 
 from benchmarks.common import Figures, progress, read_sizes, run
-from benchmarks.members import TAG, Member
+from benchmarks.directory_members import TAG, Member
 from p2pnode.discovery.announcing import ANNOUNCE_TTL, SelfDescription
 from p2pnode.discovery.membership import ANNOUNCE_PERIOD, Membership
 from p2pnode.discovery.services import make_services
@@ -182,7 +182,7 @@ class Watched(Membership):
 
     async def live(self) -> None:
         await self.network.start(self._server)
-        await self.keep()
+        await self.run()
 
     async def read_directory(self, thorough: bool = True) -> bool:
         self.counts["reads"] += 1
@@ -230,9 +230,9 @@ def measure(arguments: argparse.Namespace) -> Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reading")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--peers", type=read_sizes, default=(), help="sizes, with commas between")
-    run("reading", measure, parser)
+    run("directory_load", measure, parser)
 
 
 if __name__ == "__main__":

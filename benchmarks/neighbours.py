@@ -1,6 +1,6 @@
 """Finding the peers whose models are most alike, at any size: how many of the true ten nearest are known, at what cost.
 
-    python -m benchmarks.nearest [--peers 100,1000,10000] [--kinds churn,keys,mixed,noise] [--rounds 20] [--json]
+    python -m benchmarks.neighbours [--peers 100,1000,10000] [--kinds churn,keys,mixed,noise] [--rounds 20] [--json]
 
 Every node runs the package's own Vicinity and swaps sights with one peer a round, a newcomer with three; the directory
 gives a random sample at the beginning and every ten rounds. Fingerprints are drawn in three ways: `planted`
@@ -11,7 +11,7 @@ from a key made of the fingerprint's own signs under random projections, as a di
 are planted only. Recall is also told after 5 and 10 rounds.
 
 The samples are this benchmark's own assumption, and so are the lookups told here: what a node really reads of the
-directory is counted by benchmarks/reading.py.
+directory is counted by benchmarks/directory_load.py.
 
 Per node and round: lookups, bytes (sent and received), records that come in, cpu_ms. The last is measured on some of
 the exchanges, done once more with fresh copies of both nodes' tables: among thousands of tables in one process most of
@@ -36,7 +36,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.common import Figures, progress, read_sizes, run
-from benchmarks.nearest_views import choosing, drawn, moved
+from benchmarks.neighbours_views import choosing, drawn, moved
 from p2pnode.similarity.communities import MAX_VIEW
 from p2pnode.similarity.driver import SAMPLE_EVERY
 from p2pnode.similarity.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
@@ -278,11 +278,11 @@ def read_kinds(text: str) -> tuple[str, ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.nearest")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--peers", type=read_sizes, default=(), help="sizes, with commas between")
     parser.add_argument("--kinds", type=read_kinds, default=KINDS, help="besides planted, with commas between")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    run("nearest", measure, parser)
+    run("neighbours", measure, parser)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from p2pnode.discovery.directory_tree import MAX_DEPTH, key_at, path_of
 from p2pnode.discovery.records import Records
 from p2pnode.network.base import Network, Payload, Server
-from p2pnode.network.libp2p.hivemind import HivemindNetwork, NetworkOptions
+from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.runtime.seams import SystemClock
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.addresses import parse_address
@@ -64,7 +65,7 @@ async def open_network(server: Server) -> tuple[HivemindNetwork, Identity]:
     """A network on loopback with a fresh identity in a temporary directory."""
     data_dir = open_data_dir(Path(tempfile.mkdtemp(prefix="p2pnode-bench-")))
     identity = data_dir.identity()
-    options = NetworkOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=LOOPBACK)
+    options = HivemindOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=LOOPBACK)
     network = HivemindNetwork(identity, options)
     await network.start(server)
     return network, identity
@@ -95,7 +96,7 @@ async def contact_all(network: Network, addresses: Iterable[str]) -> None:
         await network.contact(parse_address(address), 10.0)
 
 
-async def serve_raw() -> tuple[object, str]:
+async def serve_raw() -> tuple[Any, str]:
     """hivemind's own raw stream and unary call, from a daemon of its own: the baseline."""
     from google.protobuf.wrappers_pb2 import BytesValue
     from hivemind.p2p import P2P
@@ -147,7 +148,7 @@ async def main(storers: int, peers: int) -> None:
     print(json.dumps({"ours": addresses, "raw": raw_address, "tcp": await serve_tcp()}), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await asyncio.gather(*(network.close() for network, _ in nodes))
-    await raw.shutdown()  # type: ignore[attr-defined]
+    await raw.shutdown()
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from chains import AUTHORS, GENESIS, LINEAGE, RULES
 
-from p2pnode.merging.deltaset.accumulate import weights_hash
-from p2pnode.merging.deltaset.lineage import (
+from p2pnode.circles.founding import (
     CircleFounding,
     circle_lineage,
     circle_name,
@@ -22,7 +21,7 @@ from p2pnode.merging.deltaset.lineage import (
     sign_found,
     splits,
 )
-from p2pnode.merging.deltaset.set import DeltaSet
+from p2pnode.merging.deltaset.set import DeltaSet, weights_hash
 from p2pnode.merging.deltaset.snapshots import encode_place, log_position
 from p2pnode.wire.messages import MAX_NAME_CHARS
 

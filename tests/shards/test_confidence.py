@@ -1,4 +1,4 @@
-"""Scores of samples: they follow their samples, and tell what a stay did."""
+"""Scores of samples: they follow their samples and tell what a visit changed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pnode.shards.confidence import Scores, restored
 from p2pnode.shards.datum import StateRules
-from p2pnode.shards.scores import Scores, restored
 
 KEYS = st.lists(st.integers(0, 40), unique=True, max_size=30)
 
@@ -45,14 +45,14 @@ def test_incomplete_ones_are_refused(missing):
         restored(arrays)
 
 
-def test_a_stay_is_told_once_enough_was_seen_and_then_begins_anew():
+def test_a_visit_ends_once_enough_was_seen_and_then_the_next_begins():
     one, places = Scores(10), np.arange(5)
     one.note(np.array([0, 1]), np.array([0.2, 0.4], np.float32))
-    assert one.stay(places, 0.8) is None
+    assert one.end_visit(places, 0.8) is None
     one.note(places, np.array([0.6, 0.6, 0.6, 0.6, 0.6], np.float32))
-    before, after = one.stay(places, 0.8) or (0.0, 0.0)
+    before, after = one.end_visit(places, 0.8) or (0.0, 0.0)
     assert before == pytest.approx((0.2 + 0.4 + 3 * 0.6) / 5) and after == pytest.approx((0.4 + 0.5 + 3 * 0.6) / 5)
-    assert one.stay(places, 0.8) is None
+    assert one.end_visit(places, 0.8) is None
 
 
 def test_the_first_word_of_a_round_counts_for_the_model_it_began_with():

@@ -1,0 +1,88 @@
+"""The figures of all benchmarks as Markdown: docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.catalogue import BENCHMARKS, Benchmark
+from benchmarks.common import columns, rounded
+
+Records = Mapping[str, dict[str, Any]]
+LONG = 24  # figures from which on the rest is folded away
+HEAD = """# Benchmarks
+
+`make bench` wrote this file; `make bench QUICK=1` runs shorter versions. Each benchmark runs by itself with the command
+above its tables, and its module's documentation (`benchmarks/NAME.py`) explains every figure. Baselines are measured in
+the same run on the same machine: where the machine was busy (a load above its number of cores), trust the ratios and
+not the absolute figures. What was tried and did not work is in [log.md](log.md).
+"""
+
+
+def machine() -> str:
+    """The machine in one line: processor, cores, memory, system."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    memory = psutil.virtual_memory().total / 2**30
+    processor = model or platform.processor() or platform.machine()
+    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+
+
+def report(quick: Records, full: Records) -> str:
+    """All benchmarks that have run, in the order of the catalogue: the full run, or else the quick one."""
+    chosen = {each.name: best(quick.get(each.name), full.get(each.name)) for each in BENCHMARKS}
+    machines = sorted({record["machine"] for record in chosen.values() if record is not None})
+    parts = [HEAD, *(f"Machine: {machine}.\n" for machine in machines)]
+    parts += [section(each, record) for each in BENCHMARKS if (record := chosen[each.name]) is not None]
+    missing = [f"`{each.name}`" for each in BENCHMARKS if chosen[each.name] is None and not each.part_of]
+    parts += [f"Not run yet: {', '.join(missing)}.\n"] if missing else []
+    return "\n".join(parts)
+
+
+def best(quick: dict[str, Any] | None, full: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A full run that ended, else a quick one that did, else whichever there is."""
+    ended = [record for record in (full, quick) if record is not None and record["code"] == 0]
+    return ended[0] if ended else full or quick
+
+
+def section(benchmark: Benchmark, record: dict[str, Any]) -> str:
+    date, load = record["date"].replace("T", " ")[:16], f"load {record['load_before']} to {record['load_after']}"
+    lines = [f"## {benchmark.name}", benchmark.question, "", f"`{record['command']}`"]
+    lines += ["", f"{date}, {record['seconds']:.0f} s, {load}.", ""]
+    if record["code"]:
+        return "\n".join([*lines, f"It did not run to its end: {record['error']}", ""])
+    output = {name: value for name, value in record["output"].items() if name not in ("benchmark", "quick")}
+    rows = output.pop("rows", [])
+    pairs = {ours: theirs for ours, theirs in benchmark.baselines.items() if ours in output and theirs in output}
+    single = [name for name in output if name not in pairs and name not in pairs.values()]
+    if pairs:
+        cells = [[f"`{ours}`", shown(output[ours]), shown(output[base]), f"`{base}`"] for ours, base in pairs.items()]
+        lines += markdown(["figure", "p2pnode", "baseline", ""], cells)
+    if rows:
+        same = [name for name in columns(rows) if len(rows) > 1 and len({shown(row.get(name)) for row in rows}) == 1]
+        names = [name for name in columns(rows) if name not in same]
+        lines += [f"In all rows: {', '.join(f'{name} {shown(rows[0][name])}' for name in same)}.", ""] if same else []
+        lines += markdown(names, [[shown(row.get(name)) for name in names] for row in rows])
+    if single:
+        figures = markdown(["figure", ""], [[f"`{name}`", shown(output[name])] for name in single])
+        folded = ["<details><summary>all figures</summary>", "", *figures, "</details>", ""]
+        lines += folded if len(single) > LONG else figures
+    return "\n".join(lines)
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, dict):  # for example bytes per parameter of each array
+        return ", ".join(f"{name} {shown(item)}" for name, item in value.items())
+    return rounded(value).replace("|", "\\|")
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A table, with an empty line after it."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [*(f"| {' | '.join(line)} |" for line in lines), ""]

@@ -1,0 +1,37 @@
+"""Makes the setup of a training job from the few values a test cares about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from p2pnode.config.options import TrainOptions
+from p2pnode.jobs.train.options import TrainSetup
+from p2pnode.wire.run import TrainPlan
+
+HASH = "ab" * 32
+
+
+def train_setup(
+    round_seconds: float = 2.0,
+    max_steps: int = 8,
+    rows: NDArray[np.int64] | None = None,
+    genesis: bytes = bytes(32),
+    **options: Any,
+) -> TrainSetup:
+    plan = TrainPlan(
+        "lines", "1", {}, 1, HASH, genesis.hex(), HASH, 0, round_seconds=round_seconds, max_steps=max_steps
+    )
+    return TrainSetup(plan, TrainOptions(**options), rows=rows)
+
+
+def with_options(setup: TrainSetup, **options: Any) -> TrainSetup:
+    return replace(setup, options=replace(setup.options, **options))
+
+
+def with_plan(setup: TrainSetup, **plan: Any) -> TrainSetup:
+    return replace(setup, plan=msgspec.structs.replace(setup.plan, **plan))
