@@ -109,7 +109,7 @@ class Stopwatch:
     def watch_peer(self, peer: Peer) -> None:
         assert isinstance(peer.policy, DeltaSetPolicy)
         self.watch(peer.trainer, "steps", "train")
-        self.watch(peer.trainer, "slopes", "look")
+        self.watch(peer.trainer, "gradients_at", "look")
         self.watch(peer.policy, "record", "record")
         selector = peer.policy.author.selector
         if selector.gradients is not None:
