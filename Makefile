@@ -1,28 +1,35 @@
 # Two commands do everything on a fresh machine with Python 3.11, make and the package registries:
-#   make demo   a local swarm of four nodes, four processes, each with its own libp2p daemon
-#   make test   the tests; the longest simulations are `make slow`
+#   make demo     a local swarm of four nodes, four processes, each with its own libp2p daemon
+#   make test     the tests; the longest simulations are `make slow`
+# Also: make fast (no daemons), lint, types, bench (all benchmarks into docs/benchmarks.md; QUICK=1 for short ones),
+# stress (the tests beside busy processes, under nohup, in random order, in four processes), page, clean
 PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
 # Installed once; a change of the project's requirements installs again.
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test slow browser page fast lint types setup clean
+.PHONY: demo test slow fast lint types bench stress page system setup clean
 
 demo: $(STAMP)
 	$(PY) -m examples.demo
 
-test: $(STAMP) browser
+test: $(STAMP) system
 	$(PY) -m pytest -n 2 --dist loadgroup -m "not slow"
 
 slow: $(STAMP)
 	$(PY) -m pytest -n 2 --dist loadgroup -m slow
 
-# The page is tested in a real browser.
-browser:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
-	|| (apt-get update -q && apt-get install -q -y chromium) >/dev/null 2>&1 \
-	|| echo "no Chromium here, and it cannot be installed: the tests of the page are skipped"
+# Interrupted or failed, it goes on where it stopped: build/bench keeps what has ended.
+bench: $(STAMP) system
+	$(PY) -m benchmarks $(if $(QUICK),--quick)
+
+stress: $(STAMP) system
+	PYTHON=$(PY) .ci/stress
+
+# Chromium, iptables, iproute2 and Fashion-MNIST, where packages may be installed.
+system:
+	@.ci/packages
 
 # What every node serves: page/src bundled into p2pnode/watch/dashboard/static, which is committed.
 page:
@@ -47,4 +54,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -42,7 +42,7 @@ from p2pnode.merging.snapshots.fetch import Fetching
 from p2pnode.merging.snapshots.outline import Assembly, Snapshot
 from p2pnode.runtime.calls import JobCalls
 from p2pnode.runtime.seams import real_world
-from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.envelope import seal
@@ -157,7 +157,7 @@ def measure_disk(rounds: int) -> Figures:
     start = genesis(SIZE)
     nodes = [policy(SIZE, number + 1, start) for number in range(CIRCLE)]
     disk, moments = CountingStorage(), {f"moment/{name}": np.zeros(SIZE, np.float32) for name in ("first", "second")}
-    saved = Progress(disk, "runs/bench/main")
+    saved = CheckpointStore(disk, "runs/bench/main")
     held: list[int] = []
     journal = saves = 0
     next_save = 0.0

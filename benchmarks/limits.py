@@ -51,7 +51,7 @@ def pause_and_resume(place: Path) -> tuple[float, float]:
     paused = last - begun
     begun = time.perf_counter()
     ask(place, ControlRequest("resume"))
-    wait_for(place, "a step after resuming", lambda now: now.learning is not None and now.learning.steps != before)
+    wait_for(place, "a step after resuming", lambda now: any(job.steps != before for job in now.jobs.values()))
     return 1000 * paused, 1000 * (time.perf_counter() - begun)
 
 

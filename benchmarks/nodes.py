@@ -72,4 +72,4 @@ def log_tail(place: Path) -> str:
 def local_steps(place: Path) -> int:
     """How many training steps the node has done."""
     now = status(place)
-    return 0 if now is None or now.learning is None else now.learning.steps
+    return 0 if now is None else sum(job.steps for job in now.jobs.values())

@@ -20,14 +20,16 @@ from p2pnode.watch.dashboard.server import PageAddress, served
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import (
+    MAIN_JOB,
     Condition,
     ExchangeRow,
     Guest,
+    JobState,
     Machine,
     MergeRow,
     NodeEvent,
     NodeStatus,
-    PeerRow,
+    PeerState,
     ShardRow,
     Traffic,
     TrainStatus,
@@ -37,7 +39,7 @@ from p2pnode.wire.status import (
 ME = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 RUN = "abcdefghijklmnopqrstuvwxyz"
 INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ME} --run {RUN}"
-WHY = ("most similar not met for 5 rounds", "bridge to another circle", "by lot", "has shards of labels 3 and 7")
+REASONS = ("most similar not met for 5 rounds", "bridge to another circle", "by lot", "has shards of labels 3 and 7")
 LAYERS = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "head.weight", "head.bias")
 CIRCLE = 16
 BRIDGES = 0.04  # of the exchanges
@@ -52,7 +54,13 @@ class PretendNode:
     """A swarm of `peers` in `communities`, of circles of at most 16, `past` seconds old; `turn()` adds a second."""
 
     def __init__(
-        self, peers: int = 24, communities: int = 3, shards: int = 120, names: tuple[str, ...] = (), past: int = 150
+        self,
+        peers: int = 24,
+        communities: int = 3,
+        shards: int = 120,
+        names: tuple[str, ...] = (),
+        past: int = 150,
+        jobs: tuple[str, ...] = (MAIN_JOB,),
     ) -> None:
         self._rng = random.Random(peers)
         self._start = time.time() - past
@@ -61,9 +69,10 @@ class PretendNode:
         self.guest = Guest()
         self.events = [NodeEvent(self._start, "joined", "joined run 'run of quiet-otter-07'")]
         self.condition: Condition = "connected"
-        self.why = f"connected: {peers} peers here"
+        self.reason = f"connected: {peers} peers here"
         self.asked: list[str] = []
         self._given = names
+        self.jobs = jobs
         self._groups = max(1, communities)
         self.present = dict.fromkeys(range(1, peers + 1), True)
         self._bytes: dict[tuple[int, int], list[float]] = {}
@@ -75,11 +84,13 @@ class PretendNode:
 
     def status(self) -> NodeStatus:
         return NodeStatus(
-            id=ME, name="quiet-otter-07", run=RUN, role="node", condition=self.condition, why=self.why, private=False,
-            uptime_seconds=float(self.seconds), clock_offset_seconds=0.0, addresses=(), invite=INVITE, daemon_starts=1,
+            id=ME, name="quiet-otter-07", run=RUN, role="node", condition=self.condition, reason=self.reason,
+            private=False, uptime_seconds=float(self.seconds), clock_offset_seconds=0.0, addresses=(),
+            invite=INVITE, daemon_starts=1,
             traffic=Traffic(41_000 * self.seconds, 130_000 * self.seconds, 4 * self.seconds, 5 * self.seconds, 2),
             peers=tuple(self._peer(number) for number in self.present), events=tuple(self.events[-40:]),
-            learning=self._learning(), exchanges=self._exchanges(), shards=tuple(self._shards), guest=self.guest,
+            jobs={name: self._training(name) for name in self.jobs},
+            exchanges=self._exchanges(), shards=tuple(self._shards), guest=self.guest,
             machine=Machine(0.62, 0.48, 412_000_000, 6_100_000_000),
         )  # fmt: skip
 
@@ -146,27 +157,35 @@ class PretendNode:
         spread = 1 + 0.25 * math.sin(7 * number)
         return spread * (0.08 + 2.2 * math.exp(-second / 60)) * (1 + 0.03 * math.sin(second * 1.7 + number))
 
-    def _peer(self, number: int) -> PeerRow:
-        loss, far = self._loss(number, self.seconds), abs(self._community(number) - self._community(0))
-        name = self._given[number - 1] if number <= len(self._given) else f"{_animal(number)}-{number:02d}"
-        return PeerRow(
-            id=peer_id(number), name=name, role="node", addresses=("/ip4/203.0.113.9/tcp/31337",),
-            present=self.present[number], heard_seconds_ago=float(number % 9), latency_ms=12.0 + number % 70,
-            faults=3 if number % 11 == 5 else 0, community=self._id(self._community(number) or self._groups),
-            similarity=min(0.99, max(0.2, 0.9 - 0.25 * far + 0.05 * math.sin(number + self.seconds / 20))),
-            chosen=WHY[number % 4] if number % 3 == 0 else "", round=self.seconds, loss=loss,
-            update_norm=0.2 * loss, accuracy=max(0.1, 1 - loss / 2.4), steps_per_second=200.0 + 40 * (number % 7),
-            circle=self._circle(number),
+    def _state(self, number: int, job: str) -> JobState:
+        """Later jobs are behind the first."""
+        done = self.seconds // (1 + self.jobs.index(job))
+        loss = self._loss(number, done)
+        return JobState(
+            circle=self._circle(number), round=done, loss=loss, accuracy=max(0.1, 1 - loss / 2.4),
+            update_norm=0.2 * loss, steps_per_second=200.0 + 40 * (number % 7) if number else 412.0,
         )  # fmt: skip
 
-    def _learning(self) -> TrainStatus:
-        loss = self._loss(0, self.seconds)
+    def _peer(self, number: int) -> PeerState:
+        far = abs(self._community(number) - self._community(0))
+        name = self._given[number - 1] if number <= len(self._given) else f"{_animal(number)}-{number:02d}"
+        return PeerState(
+            id=peer_id(number), name=name, role="node", present=self.present[number], reached="directly",
+            heard_seconds_ago=float(number % 9), latency_ms=12.0 + number % 70, faults=3 if number % 11 == 5 else 0,
+            community=self._id(self._community(number) or self._groups),
+            similarity=min(0.99, max(0.2, 0.9 - 0.25 * far + 0.05 * math.sin(number + self.seconds / 20))),
+            reason=REASONS[number % 4] if number % 3 == 0 else "",
+            jobs={job: self._state(number, job) for job in self.jobs},
+        )  # fmt: skip
+
+    def _training(self, job: str) -> TrainStatus:
+        state = self._state(0, job)
+        done = state.round or 0
         return TrainStatus(
-            task="fashion-mnist", parameters=61_706, rounds=self.seconds, steps=38 * self.seconds, samples=4_096,
-            steps_per_second=412.0, loss=loss, test_loss=1.08 * loss, accuracy=max(0.1, 1 - loss / 2.4),
-            update_norm=0.2 * loss, exchanges=3 * self.seconds, entries=11 * self.seconds,
-            merged="11 entries of others", hash_checks=2 * self.seconds, circle=self._circle(0),
-            community=self._id(self._groups),
+            state=state, task="fashion-mnist" if job == self.jobs[0] else "digits", parameters=61_706, steps=38 * done,
+            samples=4_096, test_loss=1.08 * (state.loss or 0.0), exchanges=3 * done, entries=11 * done,
+            merged="11 entries of others", hash_checks=2 * done, community=self._id(self._groups),
+            compute_share=1 / len(self.jobs),
         )  # fmt: skip
 
     def _exchanges(self) -> tuple[ExchangeRow, ...]:
@@ -193,7 +212,7 @@ class PretendNode:
             id=f"{self._rng.getrandbits(64):016x}", samples=64, size_bytes=50_432,
             holder=ME if number % 3 == 0 else peer_id(1 + number % 6), keepers=(peer_id(2),), here=number % 3 != 2,
             received=number % 3 == 1, states={"active": 64 - left[chosen], chosen: left[chosen] or 64},
-            confidence=confidence, why="low confidence here, high where it came from", visits=number % 7,
+            confidence=confidence, reason="low confidence here, high where it came from", visits=number % 7,
         )  # fmt: skip
 
     def _journey(self, shard: str) -> tuple[VisitRow, ...]:

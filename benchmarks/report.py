@@ -65,7 +65,9 @@ def section(benchmark: Benchmark, record: dict[str, Any]) -> str:
         cells = [[f"`{ours}`", shown(output[ours]), shown(output[base]), f"`{base}`"] for ours, base in pairs.items()]
         lines += markdown(["figure", "p2pnode", "baseline", ""], cells)
     if rows:
-        names = columns(rows)
+        same = [name for name in columns(rows) if len(rows) > 1 and len({shown(row.get(name)) for row in rows}) == 1]
+        names = [name for name in columns(rows) if name not in same]
+        lines += [f"In all rows: {', '.join(f'{name} {shown(rows[0][name])}' for name in same)}.", ""] if same else []
         lines += markdown(names, [[shown(row.get(name)) for name in names] for row in rows])
     if single:
         figures = markdown(["figure", ""], [[f"`{name}`", shown(output[name])] for name in single])

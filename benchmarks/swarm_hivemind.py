@@ -93,9 +93,9 @@ def main(words: dict[str, Any]) -> None:
             with torch.no_grad():
                 found = task.evaluate(model, spread(model_host.test, count))
             told = {"loss": found.loss, "accuracy": found.accuracy, "epoch": averaged.local_epoch}
-            part = Path(words["status"] + ".part")
-            part.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
-            part.replace(words["status"])
+            unfinished = Path(words["status"] + ".part")
+            unfinished.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
+            unfinished.replace(words["status"])
             now = time.monotonic()
             every, took = words["evaluate_every"], now - looked
             evaluate_at = now + max(every, took / SHARE)  # as a node paces itself

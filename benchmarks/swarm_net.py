@@ -109,9 +109,7 @@ class Links:
 @contextmanager
 def links(count: int, mbit: float, round_trip_ms: float) -> Iterator[Links]:
     """Build them, and take them down whatever happens; NoNamespaces where the system forbids it."""
-    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
-    if os.geteuid() != 0 or missing:
-        raise NoNamespaces(f"needs {' and '.join(missing)}" if missing else "needs root, to make network namespaces")
+    check_namespaces("ip", "tc")
     made = Links(count, mbit, round_trip_ms)
     try:
         made.build()
@@ -120,7 +118,21 @@ def links(count: int, mbit: float, round_trip_ms: float) -> Iterator[Links]:
         made.remove()
 
 
+PACKAGES = {"ip": "iproute2", "tc": "iproute2", "iptables": "iptables"}
+
+
+def check_namespaces(*tools: str) -> None:
+    """Raise NoNamespaces unless we are root and these programs are installed."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(sorted({PACKAGES[tool] for tool in missing}))
+        raise NoNamespaces(f"this needs {' and '.join(missing)}; install with `apt-get install {packages}`")
+    if os.geteuid() != 0:
+        raise NoNamespaces("this needs root, to make network namespaces")
+
+
 def run(*command: str) -> str:
+    """What a command prints; NoNamespaces with its complaint when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode:
         raise NoNamespaces(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.returncode}")

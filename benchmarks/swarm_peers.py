@@ -106,7 +106,7 @@ class NodePeer(Started):
 
     def _learning(self) -> TrainStatus | None:
         status = self._status()
-        return None if status is None else status.learning
+        return None if status is None else next(iter(status.jobs.values()), None)
 
     def entrance(self, deadline: float) -> tuple[str, ...]:
         """What others paste after `python -m p2pnode`."""
@@ -118,17 +118,17 @@ class NodePeer(Started):
         raise AssertionError("the first node has no invite")
 
     def look(self) -> Seen | None:
-        told = self._learning()
-        if told is None or told.test_loss is None:
+        status = self._learning()
+        if status is None or status.test_loss is None:
             return None
-        if told.steps_per_second:
-            self._busy += max(0, told.steps - self._steps) / told.steps_per_second
-        self._steps = told.steps
-        return Seen(told.test_loss, told.accuracy, told.steps, self._busy)
+        if status.state.steps_per_second:
+            self._busy += max(0, status.steps - self._steps) / status.state.steps_per_second
+        self._steps = status.steps
+        return Seen(status.test_loss, status.state.accuracy, status.steps, self._busy)
 
     def rounds(self) -> int:
-        told = self._learning()
-        return 0 if told is None else told.rounds
+        status = self._learning()
+        return 0 if status is None else status.state.round or 0
 
     def wait_for_rounds(self, rounds: int, begun: float, limit: float) -> float:
         """Seconds from `begun` until it has published so many; NaN when it does not."""

@@ -73,7 +73,7 @@ COUNT_EVENTS = """seconds => new Promise((resolve) => {
   p2pnode.store.addEventListener("change", count);
   setTimeout(() => {
     p2pnode.store.removeEventListener("change", count);
-    resolve([events / seconds, 1000 * (Date.now() / 1000 - p2pnode.store.newest.time)]);
+    resolve([events / seconds, 1000 * (Date.now() / 1000 - p2pnode.store.latest.time)]);
   }, 1000 * seconds);
 })"""
 
@@ -188,7 +188,7 @@ def rss_growth_mb(quick: bool) -> Figures:
 
 def page_address(place: Path) -> str:
     """The address of the page of a node that trains, from its output."""
-    wait_for(place, "training", lambda now: now.learning is not None and now.learning.steps > 0)
+    wait_for(place, "training", lambda now: any(job.steps for job in now.jobs.values()))
     found = re.search(r"http://127\.0\.0\.1:\d+/#token=\S+", log_of(place).read_text())
     if found is None:
         raise LocalProblem(f"the node does not name its page: {log_tail(place)}")

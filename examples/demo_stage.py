@@ -21,7 +21,7 @@ from rich.text import Text
 from p2pnode.node.control import ask
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import NodeStatus, TrainStatus
+from p2pnode.wire.status import MAIN_JOB, NodeStatus, TrainStatus
 
 NAMES = ("alice", "bob", "carol", "dave")
 SPLIT = "dirichlet:0.3"
@@ -88,17 +88,17 @@ class DemoNode:
             self.status = None  # not up yet, or gone
         if self.status is not None:
             self.peer_id = self.status.id
-            self.learned = self.status.learning or self.learned
+            self.learned = self.status.jobs.get(MAIN_JOB, self.learned)
         if self.learning:
             _step_back(self.process.pid)
 
     @property
     def learning(self) -> bool:
-        return self.status is not None and self.status.learning is not None and self.status.learning.rounds > 0
+        return self.status is not None and MAIN_JOB in self.status.jobs and self.rounds > 0
 
     @property
     def rounds(self) -> int:
-        return self.learned.rounds if self.learned is not None else 0
+        return self.learned.state.round or 0 if self.learned is not None else 0
 
     @property
     def steps(self) -> int:
@@ -171,7 +171,7 @@ class Stage:
         for node in self.nodes:
             node.look()
             if node.learned is not None:
-                node.samples.append(Sample(self.seconds, node.learned.accuracy, node.alone))
+                node.samples.append(Sample(self.seconds, node.learned.state.accuracy, node.alone))
         self.watch()
         self._draw()
 
@@ -202,7 +202,7 @@ def _row(node: DemoNode) -> list[str]:
         state = "starting" if node.process.poll() is None else "killed" if node.process.returncode < 0 else "left"
     return [
         node.name, state, str(node.rounds), str(node.steps), "" if learned is None else str(learned.samples),
-        percent(node.alone), percent(None if learned is None else learned.accuracy),
+        percent(node.alone), percent(None if learned is None else learned.state.accuracy),
         str(node.peers), f"{node.received / 1000:.0f} kB",
     ]  # fmt: skip
 

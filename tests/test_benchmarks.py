@@ -89,6 +89,13 @@ def test_a_report_prefers_full_runs_and_puts_figures_beside_baselines():
     assert "Not run yet: `swarm`" in text
 
 
+def test_columns_that_are_the_same_in_all_rows_become_a_sentence():
+    rows = [{"scheme": scheme, "peers": 8, "steps": 400} for scheme in ("dense", "deltaset")]
+    text = report({"frontier": record("frontier", rows=rows)}, {})
+    assert "In all rows: peers 8, steps 400." in text
+    assert "| scheme |\n| --- |\n| dense |\n| deltaset |" in text
+
+
 def test_a_report_says_which_benchmark_did_not_end():
     assert "It did not run to its end: no disk" in report({}, {"codec": record("codec", code=1)})
 

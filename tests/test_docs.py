@@ -22,6 +22,7 @@ MAX_LINE = 120
 COMMANDS = re.compile(r"python -m p2pnode ([a-z]+)")
 FLAGS = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 OUTSIDE = {"pytest", "venv"}  # modules in commands that are not ours
+CODE = ("p2pnode", "tests", "benchmarks", "examples", "bootstrap")
 FOR_USERS = ("README.md", "docs/tutorial.md", "docs/operating.md", "docs/tasks.md", "bootstrap/README.md")
 OTHERS_FLAGS = {"--build", "--restart", "--scale", "--now"}  # of docker and systemctl
 BENCHMARK_FLAGS = {"--case", "--kinds", "--limit", "--only", "--quick", "--seeds"}
@@ -43,6 +44,13 @@ def test_every_path_that_is_named_exists(document: Path) -> None:
     paths = [path for path in PATHS.findall(document.read_text()) if "NAME" not in path]  # NAME stands for any
     missing = [path for path in paths if not (ROOT / path).exists()]
     assert not missing, f"{name_of(document)} names what does not exist: {missing}"
+
+
+def test_every_document_that_code_names_exists() -> None:
+    files = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
+    named = {(name_of(path), found) for path in files for found in re.findall(r"docs/\w+\.md", path.read_text())}
+    missing = sorted((path, found) for path, found in named if not (ROOT / found).exists())
+    assert not missing, f"these files name documents that do not exist: {missing}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..config.settings import SETTINGS, Setting, keys_of
+from ..config.settings import SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
@@ -17,6 +18,18 @@ WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "
 SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
 
 LIMITS = keys_of("limits")
+
+SIM: Mapping[str, Setting] = {
+    **SIM_SETTINGS,
+    **{
+        key: SETTINGS[key]
+        for key in ("task", "task-option", "data", "policy", "set", "aim", "round-seconds", "reserve")
+    },
+    "split": replace(
+        SETTINGS["split"], help="Deal out the data as iid (the default), parts, dirichlet:0.3 or labels:2."
+    ),
+    "share-data": replace(SETTINGS["share-data"], help="Samples may travel between nodes."),
+}
 
 _CONFIG = Setting(
     "config", "", str, "Read settings from this TOML file, not from config.toml in the data directory.", "FILE"
@@ -29,10 +42,11 @@ _PANELS = {
 }
 
 
-def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
+def takes(keys: Iterable[str], texts: Iterable[str] = (), table: Mapping[str, Setting] = SETTINGS) -> Callable[[F], F]:
     """Give a command `f(ctx, flags, …)` one flag per key in place of `flags`, which it gets as a dict of those given.
 
-    Flags before the subcommand count too; those after it win. Those of `texts` take any text, switches too.
+    Flags before the subcommand count too; those after it win. Those of `texts` take any text, switches too. `table`
+    says how each key is written.
     """
 
     def decorate(command: F) -> F:
@@ -45,7 +59,7 @@ def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
             return command(ctx, ctx.obj, **{name: values[name] for name in own})
 
         signature = inspect.signature(command, eval_str=True)
-        parameters = [signature.parameters["ctx"], *(_parameter(key, key in texts) for key in options.values())]
+        parameters = [signature.parameters["ctx"], *(_parameter(key, key in texts, table) for key in options.values())]
         parameters += [signature.parameters[name] for name in own]
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -56,8 +70,8 @@ def takes(keys: Iterable[str], texts: Iterable[str] = ()) -> Callable[[F], F]:
     return decorate
 
 
-def _parameter(key: str, text: bool) -> inspect.Parameter:
-    item = _CONFIG if key == "config" else SETTINGS[key]
+def _parameter(key: str, text: bool, table: Mapping[str, Setting]) -> inspect.Parameter:
+    item = _CONFIG if key == "config" else table[key]
     switch = item.switch and not text
     kind: Any = bool if switch else list[str] if item.many else str
     metavar = " " if switch else "on|off" if item.switch else item.metavar or "|".join(item.choices)

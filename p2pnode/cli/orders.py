@@ -44,7 +44,7 @@ def _export_saved(options: Options, target: Path, ema: bool) -> str:
     from ..jobs.train.export import as_safetensors, exported, write_export
     from ..jobs.train.plan import follow_plan, open_model_host
     from ..jobs.train.prepare import fresh_policy
-    from ..storage.checkpoints import Progress
+    from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
 
     plan, run = _saved_plan(options.data_dir)
@@ -52,7 +52,7 @@ def _export_saved(options: Options, target: Path, ema: bool) -> str:
     data_dir = open_data_dir(options.data_dir)
     try:
         policy = fresh_policy(plan, model_host, data_dir.identity())
-        saved = Progress(data_dir.storage, f"runs/{run}/{MODEL}").load()
+        saved = CheckpointStore(data_dir.storage, f"runs/{run}/{MODEL}").load()
         if saved is None:
             raise LocalProblem(f"nothing that was learned is saved in {options.data_dir}; run the node first")
         policy.restore(*saved)

@@ -21,13 +21,13 @@ from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
 from ..watch.terminal.tables import peers_table
-from ..watch.text import clean, duration, learning_words, machine_words, partner_words, shard_words, size, why
+from ..watch.text import clean, duration, job_lines, machine_phrases, partner_phrase, reason, shard_phrase, size
 from ..wire.addresses import Address
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.ids import short
 from ..wire.run import RunAccess
-from ..wire.status import MergeRow, NodeStatus, PeerRow, ShardRow
+from ..wire.status import MergeRow, NodeStatus, PeerState, ShardRow
 
 LEAVE_LIMIT = 10.0
 ANY_WIDTH = 10_000  # columns
@@ -82,13 +82,13 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
         _print_peers(peers)
 
 
-def _print_peers(peers: Sequence[PeerRow]) -> None:
+def _print_peers(peers: Sequence[PeerState]) -> None:
     """As wide as the terminal; in a pipe a line for each, however long."""
     shown = console(in_pipe=ANY_WIDTH)
     shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None))
 
 
-def _stored_peers(data_dir: Path) -> tuple[PeerRow, ...]:
+def _stored_peers(data_dir: Path) -> tuple[PeerState, ...]:
     storage = DiskStorage(data_dir)
     if storage.read(IDENTITY_FILE) is None:
         raise NotRunning(f"no node has run on {data_dir}; start one with `python -m p2pnode`, or give its --data-dir")
@@ -97,7 +97,7 @@ def _stored_peers(data_dir: Path) -> tuple[PeerRow, ...]:
         raise LocalProblem(f"{data_dir / BOOK_FILE} is damaged; the node starts a new one when it runs")
     now = time.time()
     return tuple(
-        PeerRow(entry.peer, "", "", entry.addresses, False, max(0.0, now - entry.met), None, 0)
+        PeerState(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
         for entry in book.entries()
     )
 
@@ -118,21 +118,23 @@ def show_status(data_dir: Path, as_json: bool) -> None:
 def status_lines(status: NodeStatus) -> list[str]:
     """The status as `word: value` lines, for pipes; the invite on one line."""
     here = sum(row.present for row in status.peers)
-    traffic, reason = status.traffic, why(status)
+    traffic, because = status.traffic, reason(status)
+    jobs = [f"{name}: {', '.join(phrases)}" if name else ", ".join(phrases) for name, phrases in job_lines(status.jobs)]
+    aims = [_AIMS.get(job.aim, "not known") for job in status.jobs.values()]
     facts = {
         "name": clean(status.name),
         "id": status.id,
         "run": (status.run or "none") + (" (private)" if status.private else ""),
         "resting": clean(status.guest.paused, 100) or "no",
         "trouble": clean("; ".join(status.unwell), 300) or "none",
-        "state": f"{status.condition}{f' ({reason})' if reason else ''}",
+        "state": f"{status.condition}{f' ({because})' if because else ''}",
         "up": duration(status.uptime_seconds),
         "peers": f"{here} here, {len(status.peers)} known",
-        "learning": "nothing" if status.learning is None else ", ".join(learning_words(status.learning)),
-        "aim": "none" if status.learning is None else _AIMS.get(status.learning.aim, "not known"),
-        "machine": "not known" if status.machine is None else ", ".join(machine_words(status.machine, status.guest)),
-        "partner": partner_words(status).removeprefix("partner ") or "none yet",
-        "shards": shard_words(status) or "none",
+        "learning": "; ".join(jobs) or "nothing",
+        "aim": ", ".join(aims) or "none",
+        "machine": "not known" if status.machine is None else ", ".join(machine_phrases(status.machine, status.guest)),
+        "partner": partner_phrase(status).removeprefix("partner ") or "none yet",
+        "shards": shard_phrase(status) or "none",
         "traffic": f"{size(traffic.sent_bytes)} sent, {size(traffic.received_bytes)} received",
         "addresses": " ".join(clean(address, 300) for address in status.addresses) or "none",
         "invite": clean(status.invite, 4000) or "none yet",
@@ -143,7 +145,7 @@ def status_lines(status: NodeStatus) -> list[str]:
 def _ask_status(data_dir: Path) -> NodeStatus:
     status = ask(data_dir, ControlRequest("status")).status
     if status is None:
-        raise LocalProblem(f"the node on {data_dir} told nothing about itself; is it another version?")
+        raise LocalProblem(f"the node on {data_dir} sent no status; is it another version?")
     return status
 
 
@@ -273,7 +275,7 @@ def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in ("shard", "samples", "size", "confidence", "visits"):
         table.add_column(column, justify="right", no_wrap=True)
-    for column in ("holder", "from", "states", "why"):
+    for column in ("holder", "from", "states", "reason"):
         table.add_column(column)
     ranked = sorted(rows, key=lambda row: (2.0 if row.confidence is None else row.confidence, row.id))
     for row in ranked[:MAX_SHARDS_SHOWN]:
@@ -286,7 +288,7 @@ def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
             Text(name_of(row.holder, names)),
             "others" if row.received else "here",
             Text(_states(row)),
-            Text(clean(row.why, 80)),
+            Text(clean(row.reason, 80)),
         )
     return table
 
@@ -314,7 +316,7 @@ def _show_journey(row: ShardRow, names: Mapping[str, str]) -> None:
     lines = [
         f"shard {row.id}: {row.samples} samples, {size(row.size_bytes)}, {sure}",
         f"held by {name_of(row.holder, names) or 'nobody yet'}, kept by {keepers}; its samples are {where}",
-        f"{_states(row)}{f'; {clean(row.why, 120)}' if row.why else ''}",
+        f"{_states(row)}{f'; {clean(row.reason, 120)}' if row.reason else ''}",
     ]
     print("\n".join(line for line in lines if line))
     if row.journey:

@@ -1,6 +1,9 @@
-"""From a residual to a few bytes, and back: which coordinates are sent, with which values, in which code. All pure.
+"""What is sent of a node's progress, and how it becomes bytes.
 
-Start with residual.py (what leaves a residual) and selector.py (the contract of the rule that chooses coordinates; the
-rules are in selectors/). quantise.py finds few levels for many values, codec.py writes and reads deltas, weights.py is
-the grid of integers on which nodes add.
+Weights are one float32 vector, and what nodes exchange are integers on a fixed grid (weights.py). A round's progress
+goes into a residual (residual.py); a selector chooses coordinates of it (selector.py is the contract, selectors/ has
+the rules); their values become few levels (quantise.py); the result is a sparse delta (delta.py), and codec.py writes
+and reads it. Everything here is pure.
+
+Start with residual.py and selector.py for what is sent, with codec.py for the wire format.
 """

@@ -1,4 +1,4 @@
-"""Many small numbers in few bytes: whole bytes as planes, the rest of the bits eight numbers at a time. And quickly."""
+"""Packs many small numbers into few bytes, quickly: whole bytes as planes, remaining bits eight numbers at a time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def packed_bytes(count: int, width: int) -> int:
-    """How many bytes `count` numbers of `width` bits take."""
+    """The number of bytes that `count` numbers of `width` bits take."""
     return (count * width + 7) // 8
 
 
 def pack_bits(numbers: Numbers, width: int) -> bytes:
-    """The low `width` bits (0 to 32) of each number: a plane of their lowest bytes, of the next, …, then the rest."""
+    """The low `width` bits (0 to 32) of each number: planes of whole bytes, lowest first, then the remaining bits."""
     whole, rest = divmod(width, 8)
     planes = [(numbers >> np.uint32(8 * place)).astype(np.uint8).tobytes() for place in range(whole)]
     return b"".join([*planes, _pack_rest(numbers >> np.uint32(8 * whole), rest)]) if rest else b"".join(planes)
 
 
 def unpack_bits(data: bytes, count: int, width: int) -> Numbers:
-    """What `pack` packed; ValueError when `data` is not exactly that long."""
+    """The numbers that `pack_bits` packed; ValueError when `data` has another length."""
     if len(data) != packed_bytes(count, width):
         raise ValueError(f"{len(data)} bytes for {count} numbers of {width} bits")
     whole, rest = divmod(width, 8)
@@ -38,7 +38,7 @@ def unpack_bits(data: bytes, count: int, width: int) -> Numbers:
 
 
 def _pack_rest(numbers: Numbers, width: int) -> bytes:
-    """Eight numbers of `width` < 8 bits in `width` bytes, the first lowest: joined to twos, fours, eights."""
+    """Puts eight numbers of `width` < 8 bits into `width` bytes, the first one lowest: joins pairs, fours, eights."""
     cells = np.zeros(-(-len(numbers) // 8) * 8, np.uint32)
     np.bitwise_and(numbers, np.uint32((1 << width) - 1), out=cells[: len(numbers)])
     twos = cells[::2] | cells[1::2] << np.uint32(width)
@@ -62,7 +62,7 @@ def _unpack_rest(raw: Bytes, count: int, width: int) -> Bytes:
 
 
 def running_sum(numbers: Numbers) -> Numbers:
-    """Sums up to each number, modulo 2³². numpy adds one after the other; pairs first take less time."""
+    """The sums up to each number, modulo 2³². Adding pairs first takes less time than numpy's cumsum."""
     if len(numbers) < _SHORT or len(numbers) % 2:
         return np.cumsum(numbers, dtype=np.uint32)
     sums = np.empty_like(numbers)
@@ -71,10 +71,10 @@ def running_sum(numbers: Numbers) -> Numbers:
     return sums
 
 
-def true_places(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Where a mask of whole eights is true; where few are, looking at eight at a time halves the time."""
+def true_indices(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """The indices at which a mask of 8·n values is true. Testing eight at once halves the time when few are."""
     eights = mask.view(np.uint64)
     some = np.flatnonzero(eights != 0)
     which = np.flatnonzero(eights[some].view(bool))
-    places: npt.NDArray[np.int64] = (some[which >> 3] << 3) + (which & 7)
-    return places
+    indices: npt.NDArray[np.int64] = (some[which >> 3] << 3) + (which & 7)
+    return indices

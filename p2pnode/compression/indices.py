@@ -1,12 +1,12 @@
-"""Which coordinates a delta changes, as bytes: the gaps between them, in the shorter of two codes.
+"""The indices of a delta as bytes: the gaps between them, in one of two codes.
 
     rice    widths (u8 per group of 512) · low bits of the gaps, groups of one width together, the last group by
             itself · length of the following (varint) · high parts of the gaps in unary
-    bytes   a byte per gap · where there are bytes of 255: a width (u8) · what these gaps are beyond 255
+    bytes   a byte per gap · if there are bytes of 255: a width (u8) · by how much these gaps exceed 255
 
-Rice code (Golomb 1966; Rice 1979) comes within 0.1 bits of the entropy of indices without pattern, also when there are
-few. Bytes through zstandard's Huffman coder find the pattern that trained layers have: rows, columns, dead inputs.
-Readers trust nothing: every length is known or bounded before it is allocated.
+Rice code (Golomb 1966; Rice 1979) comes within 0.1 bits of the entropy of random indices, even of few. Bytes through
+zstandard's Huffman coder are shorter where indices have a pattern, as in trained layers: rows, columns, dead inputs.
+The readers do not trust their input: every length is known or bounded before memory is allocated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .bits import Numbers, pack_bits, packed_bytes, running_sum, true_places, unpack_bits
+from .bits import Numbers, pack_bits, packed_bytes, running_sum, true_indices, unpack_bits
 from .delta import Indices
 from .sections import SectionReader, part, varint
 
@@ -26,14 +26,14 @@ Gaps = npt.NDArray[np.int64]
 
 
 def gaps_of(indices: Indices) -> Numbers:
-    """How many coordinates are left out before each one."""
+    """The number of coordinates that are skipped before each index."""
     gaps = indices.copy()
     gaps[1:] -= indices[:-1] + np.uint32(1)
     return gaps
 
 
 def _indices(gaps: Numbers, size: int) -> Indices:
-    """The indices that gaps stand for; they are used up."""
+    """The indices that the gaps describe. `gaps` is overwritten."""
     if int(gaps.sum(dtype=np.int64)) + len(gaps) > size:
         raise ValueError("an index beyond the model")
     gaps[1:] += 1
@@ -44,21 +44,21 @@ def _indices(gaps: Numbers, size: int) -> Indices:
 
 
 def _in_groups(gaps: Numbers) -> Numbers:
-    """As rows of a group each, filled up with zeros."""
+    """The gaps in rows of one group each, padded with zeros."""
     rows = np.zeros((-(-len(gaps) // _GROUP), _GROUP), np.uint32)
     rows.reshape(-1)[: len(gaps)] = gaps
     return rows
 
 
 def _widths(rows: Numbers, count: int) -> Numbers:
-    """Per group the whole logarithm of the mean gap: then unary parts take under three bits a gap."""
+    """For each group the integer logarithm of the mean gap, so that the unary parts take under three bits per gap."""
     lengths = np.minimum(count - np.arange(len(rows)) * _GROUP, _GROUP)
     means = rows.sum(axis=1) / lengths
     return np.where(means >= 1, np.frexp(means)[1] - 1, 0).astype(np.uint32)
 
 
 class Rice:
-    """Gaps in Rice code, of which the length is known before they are written."""
+    """Gaps in Rice code. Their length is known before they are written."""
 
     def __init__(self, gaps: Numbers) -> None:
         self._count = len(gaps)
@@ -69,6 +69,7 @@ class Rice:
 
     @property
     def about_bytes(self) -> int:
+        """The length of what `write` gives, without the few bytes of its lengths."""
         missing = len(self._widths) * _GROUP - self._count
         low_bits = int(self._widths.sum()) * _GROUP - int(self._widths[-1]) * missing
         return (low_bits + self._unary_bits) // 8 + len(self._widths)
@@ -148,7 +149,7 @@ def read_byte_gaps(reader: SectionReader, count: int, size: int) -> Indices:
     gaps = short.astype(np.uint32)
     long = np.zeros(-(-count // 8) * 8, bool)
     np.equal(short, _LONG, out=long[:count])
-    at = true_places(long)
+    at = true_indices(long)
     if len(at):
         width = reader.take(1)[0]
         if width > _MAX_WIDTH:

@@ -1,12 +1,11 @@
-"""Few levels for many values: symmetric levels per chunk, on the grid.
+"""Replaces many different values by few levels: symmetric levels for each chunk of values, on the grid.
 
-Law: level + what is left = what was there, exactly, in units. The level table follows the predicted density f of the
-magnitudes, taken from points of their order: the best levels lie about as dense as the cube root of f
-(Panter and Dite 1951), so cells of equal ∫ f^⅓ are drawn first, a few for each level. These are joined into levels by
-dynamic programming, which finds the best way to join them; so the error is within a few per cent of the best levels
-(Lloyd 1982; Max 1960). Lloyd's iteration instead, from evenly filled cells, got caught by single large values: up to
-15 times the error on residuals of real training. There is one sign bit, and a level for zero only if the data put it
-there.
+Level + remainder = value, exactly, in units. The best levels lie about as dense as the cube root of the density f of
+the magnitudes (Panter and Dite 1951). So the magnitudes are first divided into cells of equal ∫ f^⅓, a few for each
+level, with f taken from points of the sorted magnitudes. Dynamic programming then finds the best way to join cells into
+levels. The error is within a few per cent of that of the best levels (Lloyd 1982; Max 1960). Lloyd's iteration from
+evenly filled cells was caught by single large values: up to 15 times the error on residuals of real training. There is
+one sign bit, and a level for zero only if the data have one.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .values import CHUNK, WIDE_CHUNK
-from .weights import Units
+from .weights import Doubles, Units
 
 BITS = (2, 3, 4, 8)
 _FEW = 8  # levels that are joined from cells
 _CELLS = 32
-_POINTS = 32  # a cell, between which the density is taken as even
-_TAIL = 64  # and the largest values, each a point by itself
-_CELLS_A_LEVEL, _WIDEST = 3, 12  # where there are many levels: how many cells for each, and how many one may take
-_EVENINGS = 4  # rounds of taking cells from lone values that cannot fill them
-_AT_ONCE = 1 << 18  # values
+_POINTS = 32  # for each cell; the density counts as constant between them
+_TAIL = 64  # the largest values are a point each
+_CELLS_A_LEVEL, _WIDEST = 3, 12  # with many levels: cells for each on average, and at most
+_EVENINGS = 4  # passes that take cells away from lone values, which cannot fill them
+_AT_ONCE = 1 << 18  # values handled at a time
 
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
+Borders = npt.NDArray[np.int64]  # of cells: positions in the sorted magnitudes, a row for each chunk
 
 
 def quantise(values: Units, bits: int) -> Units:
@@ -47,7 +45,7 @@ def quantise(values: Units, bits: int) -> Units:
 
 
 def _quantised(values: Units, count: int) -> Units:
-    """Rows of values, each a chunk."""
+    """The same for rows of values, each a chunk with its own levels."""
     magnitudes = np.abs(values)
     ordered = np.sort(magnitudes, axis=1)
     levels = np.rint(_fitted(ordered, count)).astype(np.int32)
@@ -60,7 +58,7 @@ def _quantised(values: Units, count: int) -> Units:
 
 
 def _above(magnitudes: Units, borders: Units) -> npt.NDArray[np.uint8]:
-    """How many of its row's borders a magnitude is above."""
+    """For each magnitude, the number of its row's borders that it exceeds."""
     codes = np.zeros(magnitudes.shape, np.uint8)
     if borders.shape[1] < _FEW:
         for border in borders.T:
@@ -71,11 +69,11 @@ def _above(magnitudes: Units, borders: Units) -> npt.NDArray[np.uint8]:
     return codes
 
 
-# ---- levels from ordered magnitudes, a chunk a row ----
+# ---- levels from sorted magnitudes; every row is a chunk ----
 
 
-def _fitted(ordered: Units, count: int) -> Floats:
-    """`count` levels for each row."""
+def _fitted(ordered: Units, count: int) -> Doubles:
+    """The `count` levels of each row."""
     few = count <= _FEW
     cells = _cells(ordered, _CELLS if few else _CELLS_A_LEVEL * count)
     excess = _flat_excess(ordered)
@@ -84,14 +82,14 @@ def _fitted(ordered: Units, count: int) -> Floats:
     return _means(ordered, *_joined(cells, sums, _cell_sums(excess, cells), count, _CELLS if few else _WIDEST))
 
 
-def _flat_excess(ordered: Units) -> Floats:
-    """All rows one after the other, each as what is above its smallest; and a zero at the end."""
+def _flat_excess(ordered: Units) -> Doubles:
+    """All rows in one vector, each less its smallest value, with a zero at the end."""
     flat = np.zeros(ordered.size + 1)
     np.subtract(ordered, ordered[:, :1], out=flat[:-1].reshape(ordered.shape), dtype=np.float64)
     return flat
 
 
-def _cell_sums(flat: Floats, borders: Places) -> Floats:
+def _cell_sums(flat: Doubles, borders: Borders) -> Doubles:
     """The sum of each cell of each row."""
     length = (len(flat) - 1) // len(borders)
     starts = borders[:, :-1] + length * np.arange(len(borders))[:, None]
@@ -99,17 +97,17 @@ def _cell_sums(flat: Floats, borders: Places) -> Floats:
     return np.where(borders[:, 1:] > borders[:, :-1], sums, 0.0)
 
 
-def _running(numbers: Floats) -> Floats:
-    """Sums of the first 0, 1, 2, … numbers of each row."""
+def _running(numbers: Doubles) -> Doubles:
+    """The sums of the first 0, 1, 2, … numbers of each row."""
     sums = np.zeros((numbers.shape[0], numbers.shape[1] + 1))
     np.cumsum(numbers, axis=1, out=sums[:, 1:])
     return sums
 
 
-def _cells(ordered: Units, count: int) -> Places:
-    """Borders of `count` cells of equal ∫ f^⅓: of as many values n as lie a width w apart, n^⅓·w^⅔.
+def _cells(ordered: Units, count: int) -> Borders:
+    """Borders of `count` cells of equal ∫ f^⅓, which is n^⅓·w^⅔ for n values over a width w.
 
-    Values far from all others would get many cells that stay empty; n values get n at most.
+    Values far from all others would get many empty cells, so n values get at most n cells.
     """
     length = ordered.shape[1]
     tail = max(0, length - _TAIL)
@@ -124,22 +122,22 @@ def _cells(ordered: Units, count: int) -> Places:
     return _with_ends(np.array(borders), length)
 
 
-def _with_ends(borders: Places, length: int) -> Places:
+def _with_ends(borders: Borders, length: int) -> Borders:
     rows = len(borders)
     return np.concatenate((np.zeros((rows, 1), np.int64), borders, np.full((rows, 1), length)), axis=1)
 
 
-def _means(ordered: Units, borders: Places, sums: Floats) -> Floats:
-    """The mean of each cell; of an empty one the value it would begin with."""
+def _means(ordered: Units, borders: Borders, sums: Doubles) -> Doubles:
+    """The mean of each cell; for an empty one the value at which it would begin."""
     filled = np.diff(borders, axis=1)
     first = np.take_along_axis(ordered, np.minimum(borders[:, :-1], ordered.shape[1] - 1), axis=1)
     return np.where(filled > 0, sums / np.maximum(filled, 1) + ordered[:, :1], first)
 
 
-def _joined(cells: Places, sums: Floats, squares: Floats, count: int, widest: int) -> tuple[Places, Floats]:
-    """Cells joined into `count`, of at most `widest` each, of least squared error; and their sums.
+def _joined(cells: Borders, sums: Doubles, squares: Doubles, count: int, widest: int) -> tuple[Borders, Doubles]:
+    """The cells joined into `count` groups of at most `widest` with the least squared error, and the groups' sums.
 
-    The best way to a border in n steps is the best way to an earlier one in n − 1, and a step.
+    The best way to a border in n steps is the best way to an earlier border in n − 1 steps, and one step more.
     """
     rows, ends = cells.shape
     total = _running(sums)
@@ -163,8 +161,8 @@ def _joined(cells: Places, sums: Floats, squares: Floats, count: int, widest: in
     return np.take_along_axis(cells, borders, axis=1), np.diff(np.take_along_axis(total, borders, axis=1), axis=1)
 
 
-def _step_errors(cells: Places, total: Floats, squares: Floats, widest: int) -> Floats:
-    """The squared error of joining 1 to `widest` cells that end at each border."""
+def _step_errors(cells: Borders, total: Doubles, squares: Doubles, widest: int) -> Doubles:
+    """The squared error of joining the 1 to `widest` cells before each border."""
     start = np.arange(cells.shape[1]) - np.arange(1, widest + 1)[:, None]
     from_start = np.maximum(start, 0)
     number = np.maximum(cells[:, None, :] - cells[:, from_start], 1)

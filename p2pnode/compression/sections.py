@@ -1,4 +1,4 @@
-"""Length-prefixed parts of a payload, compressed with zstandard where that helps, and read without trust."""
+"""Length-prefixed parts of a payload, compressed with zstandard where that helps; their reader trusts no length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_VARINT_BYTES = 5
 
 
 def varint(number: int) -> bytes:
-    """An unsigned number, seven bits a byte, little end first."""
+    """An unsigned number in seven bits per byte, lowest bits first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -20,7 +20,7 @@ def varint(number: int) -> bytes:
 
 
 def section(raw: bytes) -> bytes:
-    """Raw length, stored length, stored bytes; equal lengths mean stored as it is."""
+    """A part whose length the reader does not know: raw length, stored length, bytes. Equal lengths: not compressed."""
     stored = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False).compress(raw) if len(raw) > _SMALL else raw
     if len(stored) >= len(raw):
         stored = raw
@@ -28,19 +28,19 @@ def section(raw: bytes) -> bytes:
 
 
 def part(raw: bytes) -> bytes:
-    """Bytes whose length the reader knows: stored length, or 0 for as it is; stored bytes."""
+    """A part whose length the reader knows: stored length, or 0 where it is not compressed, and the bytes."""
     stored = squeezed(raw)
     return varint(len(stored)) + stored if len(stored) < len(raw) else b"\0" + raw
 
 
 def squeezed(raw: bytes) -> bytes:
-    """Compressed quickly; for numbers as good as with more search."""
+    """Compresses quickly. For numbers, a longer search gains nothing."""
     return zstandard.ZstdCompressor(level=1, write_checksum=False).compress(raw) if len(raw) > _SMALL else raw
 
 
 def entropy_coded(raw: bytes) -> bytes:
-    """Compressed by zstandard's Huffman coder, with hardly any search: in symbols without pattern matches cost more
-    than they save."""
+    """Compresses with zstandard's Huffman coder and hardly any search: in random symbols, matches cost more than
+    they save."""
     hardly = zstandard.ZstdCompressionParameters.from_level(
         1, strategy=zstandard.STRATEGY_FAST, min_match=7, hash_log=6, chain_log=6, window_log=17, write_checksum=False
     )
@@ -48,7 +48,7 @@ def entropy_coded(raw: bytes) -> bytes:
 
 
 def inflate(stored: bytes, raw_bytes: int) -> bytes:
-    """Decompress to exactly `raw_bytes`, which the caller has bounded; ValueError before allocating anything else."""
+    """Decompresses to exactly `raw_bytes`, which the caller has bounded; otherwise ValueError before it allocates."""
     try:
         if zstandard.frame_content_size(stored) != raw_bytes:
             raise ValueError("a compressed part does not declare the length it should have")
@@ -58,13 +58,14 @@ def inflate(stored: bytes, raw_bytes: int) -> bytes:
 
 
 class SectionReader:
-    """Takes numbers and sections off a payload; ValueError whenever it does not hold what it must."""
+    """Reads numbers and parts from a payload; ValueError whenever the payload does not have them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def varint(self) -> int:
+        """The next number."""
         number = 0
         for place in range(_MAX_VARINT_BYTES):
             byte = self.take(1)[0]
@@ -74,6 +75,7 @@ class SectionReader:
         raise ValueError("a number is too long")
 
     def take(self, count: int) -> bytes:
+        """The next `count` bytes."""
         if count > len(self._data) - self._at:
             raise ValueError("truncated")
         self._at += count
@@ -88,14 +90,15 @@ class SectionReader:
         return data if stored == raw else inflate(data, raw)
 
     def part(self, count: int) -> bytes:
-        """What `part` wrote of `count` bytes, which the caller has bounded."""
+        """The `count` bytes that `part` wrote. The caller has bounded `count`."""
         stored = self.varint()
         return self.take(count) if stored == 0 else inflate(self.take(stored), count)
 
     def compressed(self, count: int) -> bytes:
-        """A stored length, and bytes that decompress to `count`, which the caller has bounded."""
+        """A stored length, and bytes that decompress to `count`. The caller has bounded `count`."""
         return inflate(self.take(self.varint()), count)
 
     def end(self) -> None:
+        """ValueError when bytes are left over."""
         if self._at != len(self._data):
             raise ValueError(f"{len(self._data) - self._at} bytes too many")

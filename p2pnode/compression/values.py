@@ -1,12 +1,12 @@
-"""The values of a delta, as bytes: symbols for levels where there are few of them, or every value by itself.
+"""The values of a delta as bytes: symbols for levels where a chunk has few of them, else every value by itself.
 
     levels   level width u8 · increment width u8 · levels per chunk, each as its increment over the one before ·
              symbols to a byte u8 · symbols: code and sign; 0 to a byte means packed without gaps
     plain    all values in four byte planes
 
-Symbols go through zstandard for its Huffman coder: with several to a byte it comes within 1 % of their entropy; with
-one its table is smaller, which counts when they are few.
-A chunk is 8192 values while 32 levels suffice, 65536 beyond.
+Symbols are compressed by zstandard's Huffman coder. With several symbols to a byte it comes within 1 % of their
+entropy; with one its table is smaller, which matters for few symbols. A chunk has 8192 values where 32 levels are
+enough, else 65536.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .sections import SectionReader, entropy_coded, part, varint
 from .weights import MAX_UNITS, Units
 
 CHUNK, WIDE_CHUNK = 1 << 13, 1 << 16
-_FEW, _MOST = 5, 7  # level widths, in bits, of the two
+_FEW, _MOST = 5, 7  # the largest level widths, in bits, of the two
 _FEW_SYMBOLS = 1 << 15
 _MAX_VARINT_BYTES = 5
 
@@ -31,7 +31,7 @@ def _chunk(width: int) -> int:
 
 
 def write_levels(values: Units) -> bytes | None:
-    """None when some chunk has too many different magnitudes."""
+    """The values as levels; None when a chunk has too many different magnitudes."""
     magnitudes = np.abs(values)
     books = _books(magnitudes, CHUNK, 1 << _FEW) or _books(magnitudes, WIDE_CHUNK, 1 << _MOST)
     if books is None:
@@ -46,20 +46,20 @@ def write_levels(values: Units) -> bytes | None:
     return bytes([width]) + _table(books, width) + _symbols(symbols, width + 1)
 
 
-def _books(magnitudes: Units, chunk: int, most: int) -> Books | None:
-    """The different magnitudes of each chunk, increasing; None when there are more than `most`."""
+def _books(magnitudes: Units, chunk: int, maximum: int) -> Books | None:
+    """The different magnitudes of each chunk, increasing; None when a chunk has more than `maximum`."""
     books = []
     for start in range(0, len(magnitudes), chunk):
         ordered = np.sort(magnitudes[start : start + chunk])
         book = ordered[np.flatnonzero(np.diff(ordered, prepend=-1))]
-        if len(book) > most:
+        if len(book) > maximum:
             return None
         books.append(book)
     return books
 
 
 def _codes(magnitudes: Units, book: Units) -> npt.NDArray[np.integer]:
-    """Each magnitude's place in its book."""
+    """The index of each magnitude in its book."""
     if len(book) > 1 << _FEW:
         return np.searchsorted(book, magnitudes)
     codes = np.zeros(len(magnitudes), np.uint8)
@@ -78,9 +78,9 @@ def _table(books: Books, width: int) -> bytes:
 
 
 def _symbols(symbols: Bytes, bits: int) -> bytes:
-    """The shortest of: as many to a byte as fit, or one, compressed; all packed without gaps."""
-    most = 8 // bits
-    lanes = [number for number in (8, 4, 2, 1) if number <= most] if len(symbols) < _FEW_SYMBOLS else [most]
+    """The shortest of several ways: some symbols to a byte, compressed, or all of them packed without gaps."""
+    fitting = 8 // bits
+    lanes = [number for number in (8, 4, 2, 1) if number <= fitting] if len(symbols) < _FEW_SYMBOLS else [fitting]
     ways = [(number, entropy_coded(_joined(symbols, bits, number).tobytes())) for number in lanes]
     number, stored = min(ways, key=lambda way: len(way[1]))
     if len(stored) < packed_bytes(len(symbols), bits) - _MAX_VARINT_BYTES:
@@ -112,7 +112,7 @@ def read_levels(reader: SectionReader, count: int) -> Units:
 
 
 def _by_byte(levels: Units, bits: int, lanes: int) -> Units:
-    """Per chunk the values that each byte stands for."""
+    """For each chunk the values that each byte stands for."""
     by_symbol = np.stack([levels, -levels], axis=2).reshape(len(levels), -1)
     symbols = np.arange(1 << bits * lanes)[:, None] >> (bits * np.arange(lanes)) & ((1 << bits) - 1)
     return by_symbol[:, symbols]
@@ -131,7 +131,7 @@ def _read_table(reader: SectionReader, chunks: int, width: int) -> Units:
 
 
 def _read_symbols(reader: SectionReader, count: int, bits: int) -> tuple[Bytes, int]:
-    """Bytes, and how many symbols each holds."""
+    """The bytes, and how many symbols each of them holds."""
     lanes = reader.take(1)[0]
     if lanes * bits > 8:
         raise ValueError(f"{lanes} symbols of {bits} bits to a byte")

@@ -1,7 +1,7 @@
-"""Weights as one vector: where each parameter lies in it, and the fixed-point grid on which nodes add.
+"""Weights as one vector: where each parameter is in it, and the fixed-point grid on which nodes add.
 
-A node's model becomes a float32 vector (`read_weights`). What nodes share lives on a grid of int32 multiples of `UNIT`,
-so that sums are exact and equal sets of deltas give bit-equal weights on every machine (docs/concepts.md).
+A node's model becomes a float32 vector (`read_weights`). What nodes share is on a grid of int32 multiples of `UNIT`, so
+that sums are exact and equal sets of deltas give bit-equal weights on every machine.
 """
 
 from __future__ import annotations
@@ -23,46 +23,47 @@ if TYPE_CHECKING:
 UNIT = 2.0**-24
 MAX_UNITS = 1 << 30  # the largest magnitude of a weight, a level or a residual, in units: 64.0
 MAX_SIZE = 1 << 31  # parameters; indices fit 32 bits with room to spare
-BLOCK = 1 << 18  # coordinates handled at a time where temporary copies of a whole vector would cost too much
+BLOCK = 1 << 18  # coordinates handled at a time, where a temporary copy of a whole vector would take too much memory
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32]  # weights, gradients, scores
 Doubles = npt.NDArray[np.float64]
-Units = npt.NDArray[np.int32]
+Units = npt.NDArray[np.int32]  # multiples of UNIT
 
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """Which trainable parameters there are, in order: (name, shape) each. Another layout is another lineage."""
+    """The trainable parameters in order, each as (name, shape). Another layout means another lineage."""
 
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
 
     @cached_property
     def size(self) -> int:
+        """The number of coordinates."""
         return sum(prod(shape) for _, shape in self.parameters)
 
     @cached_property
     def hash(self) -> str:
-        """Hex blake3 of the canonical description; what a manifest names."""
+        """Hex blake3 of the canonical description. Manifests contain it."""
         return blake3(msgspec.msgpack.encode(("p2pnode layout 1", self.parameters))).hexdigest()
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
-        """How many coordinates each parameter has."""
+        """The number of coordinates of each parameter."""
         return tuple(prod(shape) for _, shape in self.parameters)
 
     def layers(self) -> dict[str, slice]:
-        """Each parameter's place in the vector."""
-        places, start = {}, 0
+        """Each parameter's slice of the vector."""
+        slices, start = {}, 0
         for name, shape in self.parameters:
-            places[name] = slice(start, start + prod(shape))
+            slices[name] = slice(start, start + prod(shape))
             start += prod(shape)
-        return places
+        return slices
 
 
 def layout_of(model: torch.nn.Module) -> WeightLayout:
-    """The layout of a model's trainable parameters: tied weights once, frozen parameters and buffers left out.
+    """The layout of a model's trainable parameters: tied weights once, without frozen parameters and buffers.
 
-    ValueError when two parameters overlap without being the same weights, or when there is nothing to train.
+    ValueError when two parameters overlap but differ in size, or when there is nothing to train.
     """
     seen: dict[tuple[str, int], tuple[str, int]] = {}
     found = []
@@ -100,14 +101,14 @@ def _parameters(model: torch.nn.Module, layout: WeightLayout) -> Iterator[tuple[
 
 
 def blocks(size: int) -> Iterator[slice]:
-    """A vector's parts, one after the other."""
+    """The slices of BLOCK coordinates that make up a vector."""
     return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
 
 
 def to_units(values: npt.NDArray[np.floating]) -> Units:
-    """Nearest grid points, clipped to ±MAX_UNITS; ValueError where a value is not a number.
+    """The nearest grid points, clipped to ±MAX_UNITS; ValueError when a value is not finite.
 
-    Scaling by a power of two is exact, so the only rounding is the one to the grid.
+    Scaling by a power of two is exact, so values are rounded only once, to the grid.
     """
     if not np.isfinite(values).all():
         raise ValueError(f"{np.count_nonzero(~np.isfinite(values))} of {values.size} values are not finite numbers")
@@ -120,14 +121,14 @@ def to_units(values: npt.NDArray[np.floating]) -> Units:
 
 
 def from_units(units: Units) -> Floats:
-    """The float32 nearest to each grid value: the same on every machine."""
+    """The float32 nearest to each grid value, the same on every machine."""
     values = units.astype(np.float32)
     values *= np.float32(UNIT)
     return values
 
 
 def norm_squared(units: Units) -> int:
-    """The exact sum of squares, in units squared: a bound compared with it decides alike on every machine."""
+    """The exact sum of squares, in units squared, so that a bound on it decides alike on every machine."""
     magnitudes = np.abs(units.astype(np.int64))
     high, low = magnitudes >> 16, magnitudes & 0xFFFF
     return (int(high @ high) << 32) + (int(high @ low) << 17) + int(low @ low)

@@ -112,6 +112,25 @@ class OutputOptions:
 
 
 @dataclass(frozen=True)
+class SimOptions:
+    """How a swarm is simulated, besides what its nodes train. Shares are from 0 to 1."""
+
+    peers: int = 16
+    seed: int = 0  # equal options with equal seeds give equal simulations
+    rounds: int = 50  # the simulation ends when every node has done this many
+    seconds: Seconds | None = None  # of virtual time, at most; without a task, exactly
+    latency: Seconds = 0.05  # of each message
+    rate: float | None = None  # bytes a second that one node can send; None: no limit
+    loss: float = 0.0  # share of messages that are lost,
+    duplicate: float = 0.0  # that arrive twice,
+    reorder: float = 0.0  # that are overtaken by later ones
+    churn: float = 0.0  # share of nodes that crash and come back
+    speeds: tuple[float, float] = (1.0, 1.0)  # between which the speed of each node is drawn
+    circle: int = 0  # declare circles of this many nodes; 0: nodes find their circles themselves
+    alone: int = 4  # this many nodes are trained alone as well, for comparison
+
+
+@dataclass(frozen=True)
 class Options:
     """All options of one node. `name` None: the node is named after its identity."""
 

@@ -44,9 +44,9 @@ def read_name(raw: object) -> str:
 
 
 def read_path(raw: object) -> Path:
-    text = _text(raw).strip()
+    text = str(raw) if isinstance(raw, Path) else _text(raw).strip()
     if not text or "\0" in text:
-        raise UsageError("a directory's path is needed")
+        raise UsageError("a path is needed")
     return Path(text)
 
 

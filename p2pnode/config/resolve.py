@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..wire.errors import UsageError, suggestion
-from .options import NO_LIMITS, LimitOptions, Options
-from .settings import PREFIX, SETTINGS, Setting, keys_of
+from .options import NO_LIMITS, LimitOptions, Options, SimOptions
+from .settings import PREFIX, SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 OFF = ("off", "none", "")
 NOT_ABOUT_TRAINING = {"meet-only", "device", "max-disk", "leave-timeout"}  # these do not contradict --meet-only
@@ -85,6 +85,21 @@ def read_value(item: Setting, raw: object, label: str) -> Any:
 def read_flag(key: str, raw: object) -> Any:
     """One setting as a flag gives it, for commands that need no other; UsageError in one line."""
     return read_value(SETTINGS[key], raw, f"--{key}")
+
+
+def read_simulation(given: Mapping[str, object], label: Callable[[Setting], str]) -> tuple[SimOptions, dict[str, Any]]:
+    """Simulation options and training options from raw values by field name; UsageError in one line.
+
+    The training options come as a dict of those given, to be put over whatever the simulated nodes train.
+    """
+    known = {item.field.rpartition(".")[2]: item for item in (*SIM_SETTINGS.values(), *SETTINGS.values())}
+    known = {name: item for name, item in known.items() if item.field.startswith(("sim.", "train."))}
+    values: dict[str, dict[str, Any]] = {"sim": {}, "train": {}}
+    for name, raw in given.items():
+        if name not in known:
+            raise UsageError(f"{name[:60]!r} is not an option of a simulation; {suggestion(name, known)}")
+        values[known[name].field.partition(".")[0]][name] = read_value(known[name], raw, label(known[name]))
+    return SimOptions(**values["sim"]), values["train"]
 
 
 def value_of(options: Options, field: str) -> Any:

@@ -29,7 +29,7 @@ from .readers import (
     read_until,
     read_word,
 )
-from .units import read_positive_time, read_rate, read_share, read_size
+from .units import read_positive_time, read_rate, read_share, read_size, read_speeds, read_time, read_whole
 
 PREFIX = "P2PNODE_"
 LEAST_RATE = 32_000  # bytes a second: twice the rate below which a stream is given up (network.base)
@@ -165,6 +165,40 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting(
             "tensorboard", "output.tensorboard", read_path, "Write curves for TensorBoard into this directory.", "DIR"
         ),
+    ]
+)  # fmt: skip
+
+_MOST_LOST = 0.99  # of the messages: with more nothing ever arrives
+
+SIM_SETTINGS: Mapping[str, Setting] = table(
+    [
+        Setting("peers", "sim.peers", partial(read_whole, least=1, most=10_000), "How many nodes.", "N"),
+        Setting(
+            "rounds", "sim.rounds", partial(read_whole, least=1, most=1_000_000), "Rounds that every node does.", "N"
+        ),
+        Setting("seed", "sim.seed", read_whole, "Equal seeds give equal simulations.", "N"),
+        Setting("seconds", "sim.seconds", read_positive_time, "End after this much virtual time.", "TIME"),
+        Setting("latency", "sim.latency", read_time, "How long a message takes, such as 50ms.", "TIME"),
+        Setting("rate", "sim.rate", read_rate, "How fast a node can send, such as 20mbit.", "RATE"),
+        Setting("loss", "sim.loss", partial(read_share, most=_MOST_LOST), "Share of messages that are lost.", "SHARE"),
+        Setting(
+            "duplicate", "sim.duplicate", partial(read_share, most=_MOST_LOST), "Share of messages that arrive twice.",
+            "SHARE",
+        ),
+        Setting(
+            "reorder", "sim.reorder", partial(read_share, most=_MOST_LOST),
+            "Share of messages that are overtaken by later ones.", "SHARE",
+        ),
+        Setting("churn", "sim.churn", read_share, "Share of nodes that crash and come back.", "SHARE"),
+        Setting(
+            "speeds", "sim.speeds", read_speeds, "The slowest and the fastest node, as multiples of a usual one: 1-4.",
+            "LOW-HIGH",
+        ),
+        Setting(
+            "circle", "sim.circle", read_whole, "Declare circles of this many nodes; without it, nodes find their own.",
+            "N",
+        ),
+        Setting("alone", "sim.alone", read_whole, "Nodes to train alone as well, for comparison.", "N"),
     ]
 )  # fmt: skip
 

@@ -36,7 +36,7 @@ class Quantity:
 
 TIME = Quantity(
     "a time", {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
-    "500ms, 30s, 5m, 2h or 1d",
+    "50ms, 30s, 5m, 2h or 1d",
 )  # fmt: skip
 SIZE = Quantity("a size", _SIZES, "500MB or 20GB")
 RATE = Quantity("a rate", _RATES | {f"{unit}/s": factor for unit, factor in _RATES.items()}, "500k, 2MB/s or 20mbit")

@@ -13,7 +13,6 @@ from ..config.options import Options
 from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
-from ..discovery.table import Peer
 from ..network.base import Health, Network, cancel_and_wait
 from ..runtime.limiter import GUEST_ORDERS
 from ..runtime.routes import Routes
@@ -24,11 +23,11 @@ from ..wire.ids import Identity, PeerId
 from ..wire.messages import ViewIs
 from ..wire.records import SignedRecord
 from ..wire.run import Manifest, RunAccess, TrainPlan, read_manifest
-from ..wire.status import Condition, NodeEvent, NodeStatus, PeerRow
+from ..wire.status import MAIN_JOB, Condition, NodeEvent, NodeStatus, PeerState, TrainStatus
 from ..wire.types import Seconds
 from .entrance import Entrance
 from .health import HealthMonitor
-from .peer_states import StatePoller, condition_in_words, exchange_rows, invitation, peer_row, view_of
+from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, invitation, peer_state
 from .router import Router
 
 if TYPE_CHECKING:
@@ -256,8 +255,7 @@ class Node:
 
     def status(self) -> NodeStatus:
         services = self._services
-        train_progress = None if self.learner is None else self.learner.train_progress
-        heads = {} if self.learner is None else self.learner.heads()
+        own_exchanges = () if self.learner is None else self.learner.train_progress.partners.values()
         condition = self.condition() if self._condition != "starting" else self._condition
         return NodeStatus(
             id=self.peer_id,
@@ -265,7 +263,7 @@ class Node:
             run=self.access.run if self.access is not None else "",
             role=self.role,
             condition=condition,
-            why=self._why(condition),
+            reason=self._why(condition),
             private=self.access is not None and self.access.private,
             uptime_seconds=self._seams.clock.monotonic() - self._born,
             clock_offset_seconds=services.clock.offset,
@@ -273,26 +271,31 @@ class Node:
             invite=self.invite(),
             daemon_starts=self._network.health.generation,
             traffic=services.calls.traffic.frozen(),
-            peers=tuple(self._row(peer, heads.get(peer.id)) for peer in services.table if not peer.announcement.left),
+            peers=self._peers(),
             events=self._events.latest(),
-            learning=None if self.learner is None else self.learner.status(),
+            jobs=self._jobs(),
             page=self._page,
-            exchanges=exchange_rows(self.peer_id, train_progress, self._state_poller.views),
+            exchanges=exchange_rows(own_exchanges, self._state_poller.answers),
             guest=services.limiter.status(),
             machine=services.limiter.machine,
             shards=() if self.learner is None else self.learner.shards.all(self._seams.clock.monotonic()),
             unwell=self._health_monitor.reasons(),
         )
 
-    def _row(self, peer: Peer, head: int | None) -> PeerRow:
-        published = None if self.learner is None else self.learner.told(peer.id)
-        kinship = None if self.learner is None else self.learner.likeness.kinship(peer.id)
-        return peer_row(peer, self._services, published, self._state_poller.views.get(peer.id), kinship, head)
+    def _jobs(self) -> dict[str, TrainStatus]:
+        return {} if self.learner is None else {MAIN_JOB: self.learner.status()}
+
+    def _peers(self) -> tuple[PeerState, ...]:
+        here = (peer for peer in self._services.table if not peer.announcement.left)
+        peers = tuple(peer_state(peer, self._services, self._state_poller.jobs(peer.id)) for peer in here)
+        return peers if self.learner is None else self.learner.describe(peers)
 
     def view(self) -> ViewIs:
-        """What this node says of its learning to who watches."""
-        learner = self.learner
-        return view_of(None, None) if learner is None else view_of(learner.status(), learner.train_progress)
+        """What this node answers to members of its run that ask how it gets on."""
+        if self.learner is None:
+            return ViewIs()
+        latest = list(self.learner.train_progress.partners.values())[-MAX_EXCHANGES:]
+        return ViewIs({name: status.state for name, status in self._jobs().items()}, tuple(latest))
 
     def fingerprints(self) -> dict[str, bytes]:
         """What the models of this run have learned, as their nodes announce it."""

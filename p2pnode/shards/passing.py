@@ -154,7 +154,7 @@ class Passing:
             peer,
             peer,
             np.array(needs.counts, np.float64) if needs.counts else None,
-            self._similarity.kinship(peer).similarity,
+            self._similarity.similarity_to(peer),
             frozenset(shard for shard in self._shard_driver.held() if pass_mark(shard) in here),
             needs.room_bytes,
             len(given),

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from ..discovery.reputation import PartnerRecord
 from ..discovery.services import Services
 from ..discovery.table import Peer
@@ -15,7 +17,7 @@ from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.records import SignedRecord
 from ..wire.run import Aim
-from ..wire.status import Kinship
+from ..wire.status import PeerState
 from ..wire.types import Seconds
 from .annealing import bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
@@ -232,11 +234,16 @@ class PeerSimilarity:
         self.withdraw()
         return view
 
-    def kinship(self, peer: PeerId) -> Kinship:
-        """For people to see."""
+    def similarity_to(self, peer: PeerId) -> float | None:
+        """How similar a peer's model is to ours, 0 to 1; None while one of the two has no fingerprint."""
         sight = next(iter(self._sights([peer])), None)
-        alike = None if sight is None or self._row is None else similarity(self._row, sight.row)
-        return Kinship(self.communities.of.get(peer, ""), alike, self._whys.get(peer, ""))
+        return None if sight is None or self._row is None else similarity(self._row, sight.row)
+
+    def describe(self, state: PeerState) -> PeerState:
+        """The same peer with its community, its similarity to us, and why it was last chosen as a partner."""
+        peer = PeerId(state.id)
+        community, reason = self.communities.of.get(peer, ""), self._whys.get(peer, "")
+        return replace(state, community=community, similarity=self.similarity_to(peer), reason=reason)
 
     def _view(self, circle: Collection[PeerId]) -> dict[PeerId, Row]:
         """Ourselves, our circle and our vicinity."""
@@ -254,7 +261,7 @@ class PeerSimilarity:
             rate=peer.rate,
             faults=self._services.reputation.faults_of(peer.id),
             worth=self.partner_record.worth(peer.id),
-            similarity=self.kinship(peer.id).similarity,
+            similarity=self.similarity_to(peer.id),
             stale=not peer.here or peer.record.expiry <= self._services.clock.now(),
             banned=self._services.reputation.ignored(peer.id, self._services.seams.clock.monotonic()),
         )

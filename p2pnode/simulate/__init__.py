@@ -1,42 +1,39 @@
 """A whole swarm in one process, on virtual time: the unmodified node over a simulated network, clock and disk.
 
-    result = p2pnode.simulate(16, seconds=300, seed=7, loss=0.05, churn=0.2)      # meeting only
-    result = p2pnode.simulate(64, task="digits", split="dirichlet:0.3", rounds=100, seed=7, rate="20mbit")
+    result = p2pnode.simulate(16, task="digits")
+    result = p2pnode.simulate(64, task="digits", split="dirichlet:0.3", rounds=100, seed=7, rate="20mbit", churn=0.2)
+    result = p2pnode.simulate(16, seconds=300)      # without a task the nodes only meet
     result.rows()        # a row for each round of each node (who saw how many peers when, without a task), for a plot
     result.digest        # equal for equal arguments, in every process
 
-Everything is drawn from `seed`; a failing seed can be run again, and its faults shrunk (network.sim.shrink).
+Everything is drawn from `seed`, so a failing simulation can be run again, and its faults shrunk (network.sim.shrink).
+Start reading with `scenario.py` (what is simulated, as a value), then `simulation.py` (runs it), `watching.py`
+(collects curves and pictures) and `result.py` (what comes out).
 """
 
 from __future__ import annotations
 
 import gc
-import random
 import sys
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from ..config.options import TrainOptions
-from ..config.split import parse_split
-from ..config.units import read_rate, read_speeds, read_time
-from ..network.sim import Fault, Links, churn_faults
+from ..config.resolve import read_simulation
 from ..network.sim.virtual_time import run_virtual
 from ..wire.errors import UsageError
-from ..wire.run import Aim
-from ..wire.types import Seconds
 from .compute import one_thread
 from .process import SimClock
 from .recording import Recording
 from .result import NodeSummary, RoundRow, Sample, SimResult
-from .scenario import EPOCH, SIMULATED, Scenario, SimTraining, check_scenario, identity_of
+from .scenario import EPOCH, SIMULATED, Scenario, SimTraining, check_scenario, identity_of, make_scenario, training_of
 from .simulation import Simulation
-from .watching import ALONE, OnProgress, ignore
+from .watching import OnProgress, ignore
 
 __all__ = [
     "EPOCH",
@@ -50,15 +47,11 @@ __all__ = [
     "SimTraining",
     "Simulation",
     "identity_of",
+    "make_scenario",
     "run_scenario",
     "run_sim",
     "simulate",
 ]
-
-MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
-SPREAD: Seconds = 10.0  # within which nodes start, where that is not too many at once
-ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of those who keep the directory
-LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
 
 T = TypeVar("T")
 
@@ -67,89 +60,37 @@ def simulate(
     peers: int = 16,
     *,
     task: str | TrainOptions | None = None,
-    split: str | None = None,
-    rounds: int | None = None,
-    seed: int = 0,
-    seconds: Seconds | None = None,
-    latency: Seconds | str = 0.05,
-    rate: float | str | None = None,
-    loss: float = 0.0,
-    duplicate: float = 0.0,
-    reorder: float = 0.0,
-    churn: float = 0.0,
-    faults: Iterable[Fault] = (),
-    skew: Mapping[int, Seconds] | None = None,
-    speeds: str | tuple[float, float] | None = None,
-    circle: int | None = None,
-    aim: Aim | None = None,
-    policy: str | None = None,
-    settings: Mapping[str, float] | None = None,
-    share_data: bool | None = None,
     record: str | Path | None = None,
-    alone: int = ALONE,
     progress: OnProgress = ignore,
+    **options: Any,
 ) -> SimResult:
-    """Run a swarm: with a task until every node has done `rounds` (at most `seconds` of virtual time), else `seconds`.
+    """Simulate `peers` nodes that train `task` (without one they only meet), and return what came of it.
 
-    `latency` (seconds or "50ms") and `rate` (bytes a second or "20mbit"; what one node can send) are charged for every
-    message by its size. `speeds`: each node's number of local steps a second is drawn between so many times a slow
-    one's. `churn` is the share of nodes that crash and come back on the way. Nodes find their circles
-    by themselves, as the run's `aim` wants them, or are declared to be in circles of `circle`. `settings` are the merge
-    policy's. With `share_data` samples travel as well. `record` names a file to write (see recording.py). `alone` nodes
-    are trained by themselves too, for comparison. `progress` is told the share done and the virtual time.
+    `options` are the fields of `SimOptions`: rounds, seed, seconds, latency, rate, loss, duplicate, reorder, churn,
+    speeds, circle, alone; with a task also those of `TrainOptions`: split, policy, aim, settings, share_data,
+    task_options and so on. Values may be written as on the command line (rate="20mbit", split="labels:2").
+    `task` may be a whole `TrainOptions`. `record` names a file to write (see recording.py); `progress` is called with
+    the share of the rounds done and the virtual time. For faults, wrong clocks and options of single nodes make a
+    `Scenario` and call `run_scenario`.
 
-    What is left out is as `Lesson` and `TaskChoice` have it: 100 rounds of the delta set on equal shares of the data.
-    UsageError when something is said of learning without a task, or otherwise than the task was chosen.
+    UsageError names the wrong argument; also one that has another value in `task`, or is about training without one.
     """
-    dealt = None if split is None else parse_split(split)
-    how = _said(policy=policy, settings=settings, aim=aim, split=dealt, share_data=share_data)
-    drawn = None if speeds is None else read_speeds(speeds)
-    where = _said(rounds=rounds, circle=circle, speeds=drawn)
-    lesson = _lesson(task, how, where)
-    delay = read_time(latency)
-    links = Links(delay, 0.4 * delay, inf if rate is None else read_rate(rate), loss, duplicate, reorder)
-    spread = max(SPREAD, peers / ARRIVALS)
-    usual = MEETING if lesson is None else spread + lesson.usual_seconds
-    limit = seconds or (MEETING if lesson is None else LIMIT * usual)
-    crashes = _crashes(peers, seed, churn, usual if lesson is not None else limit)
-    plan = Scenario(peers, seed, limit, links, (*faults, *crashes), skew or {}, spread, training=lesson)
-    check_scenario(plan)
-    return run_scenario(plan, record, alone, progress)
+    sim, train = read_simulation({"peers": peers, **options}, lambda item: item.field.rpartition(".")[2])
+    if task is None and (
+        wrong := [name for name in options if name in (*train, "rounds", "circle", "speeds", "alone")]
+    ):
+        raise UsageError(f"{wrong[0]} is about training; name what is trained, as in task='digits', or leave it out")
+    training = None if task is None else training_of(task, train, sim)
+    return run_scenario(make_scenario(sim, training), record, progress)
 
 
-def _said(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _lesson(task: str | TrainOptions | None, how: Mapping[str, Any], where: Mapping[str, Any]) -> SimTraining | None:
-    """`how` goes into the training options, `where` beside them."""
-    said = (*how, *where)
-    if task is None and said:
-        raise UsageError(f"{said[0]} is about learning; name what is learned, as in task='digits', or leave it out")
-    if task is None:
-        return None
-    options = task if isinstance(task, TrainOptions) else replace(SIMULATED, task=task)
-    for name, value in how.items():
-        given = getattr(options, name)
-        if value != given and given != getattr(TrainOptions(), name):
-            raise UsageError(f"{name} is {value} here and {given} where the task was chosen; say it once")
-    return SimTraining(replace(options, **how), **where)
-
-
-def _crashes(peers: int, seed: int, churn: float, seconds: Seconds) -> list[Fault]:
-    if not 0.0 <= churn <= 1.0:
-        raise UsageError(f"--churn {churn:g} is no share of the nodes; it lies between 0 and 1")
-    return churn_faults(random.Random(f"churn {seed}"), range(1, peers), churn, 0.2 * seconds, 0.4 * seconds)
-
-
-def run_scenario(
-    scenario: Scenario, record: str | Path | None = None, alone: int = ALONE, progress: OnProgress = ignore
-) -> SimResult:
-    """Run a plan to its end; raises what a node raised that no node may raise."""
+def run_scenario(scenario: Scenario, record: str | Path | None = None, progress: OnProgress = ignore) -> SimResult:
+    """Run a scenario to its end; raises UsageError when it cannot be run, and what a node raised that no node may."""
+    check_scenario(scenario)
     begun = time.perf_counter()
     with closing(Recording(record)) as recording, nullcontext() if scenario.training is None else one_thread():
         recording.plan(scenario.facts())
-        result = run_sim(Simulation(scenario, recording, progress, alone).run())
+        result = run_sim(Simulation(scenario, recording, progress).run())
         result = replace(result, real_seconds=time.perf_counter() - begun)
         recording.end(result.summaries, result.facts())
         return result

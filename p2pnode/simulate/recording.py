@@ -1,16 +1,15 @@
 """A simulation on disk: one JSON object a line, written as it happens, so that a broken-off one can be read too.
 
 {"is": "plan", …}      what was simulated
-{"is": "round", …}     a node after a round (curves.Row)
+{"is": "round", …}     a node after a round (result.RoundRow)
 {"is": "view", …}      the peer graph at a moment (watch.graph.PeerGraph)
-{"is": "node", …}      a node at the end (curves.Summary)
+{"is": "node", …}      a node at the end (result.NodeSummary)
 {"is": "end", …}       digest, virtual and real time
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -42,7 +41,7 @@ class Recording:
 
     def end(self, summaries: tuple[NodeSummary, ...], facts: Mapping[str, object]) -> None:
         for summary in summaries:
-            self._write("node", asdict(summary))
+            self._write("node", msgspec.structs.asdict(summary))
         self._write("end", facts)
 
     def close(self) -> None:

@@ -1,91 +1,81 @@
-"""What came of a simulation: final views, samples over time, counts, and the digest of all that happened."""
+"""The result of a simulation: final states, curves, counts, and a digest of everything that happened."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
-from ..wire.status import NodeStatus
+from ..wire.status import NodeStatus, TrainStatus
 from ..wire.types import Seconds
-
-if TYPE_CHECKING:
-    from ..jobs.train.job import TrainJob
 
 MB = 1e6
 
 
 class RoundRow(NamedTuple):
-    """A node after a round. Losses and accuracy are those of the read-out, as the node last evaluated it."""
+    """A node's status in a job after a round. `test_loss` and accuracy are those of its latest evaluation."""
 
     time: Seconds
     node: str
-    round: int
-    steps: int
-    loss: float | None  # of the round's local steps
-    test_loss: float | None
-    accuracy: float | None
+    job: str
+    status: TrainStatus
     mb_received: float
     mb_sent: float
 
+    def flat(self) -> dict[str, float | str | int | None]:
+        """The row of a table."""
+        state = self.status.state
+        return {
+            "time": self.time,
+            "node": self.node,
+            "round": state.round,
+            "steps": self.status.steps,
+            "loss": state.loss,
+            "test_loss": self.status.test_loss,
+            "accuracy": state.accuracy,
+            "mb_received": self.mb_received,
+            "mb_sent": self.mb_sent,
+        }
 
-@dataclass(frozen=True)
-class NodeSummary:
-    """A node at the end; `accuracy` and `test_loss` are those of its read-out then, on the task's test data."""
+
+class NodeSummary(Struct, frozen=True):
+    """A node at the end. `status` has the accuracy and test loss of its read-out then, on the task's test data."""
 
     node: str
-    circle: str
-    rounds: int
-    steps: int
-    samples: int
-    speed: float  # local steps a second
-    test_loss: float
-    accuracy: float | None
+    status: TrainStatus
     alone: float | None  # accuracy after as many steps on the same samples without anybody; None: not tried
     mb_received: float
     mb_sent: float
     starts: int
-    shards: int = 0  # that travel and are there at the end
-    copied: int = 0  # passed on and kept
-    moved: int = 0  # passed on for want of room
-    mb_data: float = 0.0  # received as samples, to be kept too
 
 
 class CurveCollector:
-    """Collects rows."""
+    """Collects a row for each round of each node."""
 
     def __init__(self) -> None:
         self.rows: list[RoundRow] = []
-        self._seen: dict[str, int] = {}
+        self._seen: dict[tuple[str, str], int] = {}
 
-    def look(self, now: Seconds, name: str, learning: TrainJob, host: SimHost) -> RoundRow | None:
-        """The node's newest round, when it is new."""
-        status = learning.status()
-        if status.rounds == self._seen.get(name, 0):
+    def look(self, now: Seconds, node: str, job: str, status: TrainStatus, host: SimHost) -> RoundRow | None:
+        """Add the node's latest round; returns its row where the round is new."""
+        done = status.state.round or 0
+        if done == self._seen.get((node, job), 0):
             return None
-        self._seen[name] = status.rounds
-        row = RoundRow(
-            time=now,
-            node=name,
-            round=status.rounds,
-            steps=status.steps,
-            loss=status.loss,
-            test_loss=status.test_loss,
-            accuracy=status.accuracy,
-            mb_received=host.received_bytes / MB,
-            mb_sent=host.sent_bytes / MB,
-        )
+        self._seen[node, job] = done
+        row = RoundRow(now, node, job, status, host.received_bytes / MB, host.sent_bytes / MB)
         self.rows.append(row)
         return row
 
 
 class Sample(NamedTuple):
-    """What one node saw at one time."""
+    """How many peers one node saw at one time."""
 
     time: Seconds
     node: str
@@ -95,7 +85,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class SimResult:
-    """What came of it. `statuses` are final, None for a node that was down; `ended` has those that gave up, and why."""
+    """The result. `statuses` are final, None for a node that was down; `ended` has the errors of nodes that gave up."""
 
     digest: str
     seconds: Seconds
@@ -104,34 +94,42 @@ class SimResult:
     messages: Mapping[str, int]
     ended: Mapping[int, P2pnodeError]
     left_over: tuple[str, ...]  # tasks, operations and complaints that should not be there when all have left
-    curves: tuple[RoundRow, ...] = ()  # what was learned, a row for each round of each node
-    summaries: tuple[NodeSummary, ...] = ()  # and what came of it
-    finished: bool = True  # False: the time ran out before all had done their rounds
+    curves: tuple[RoundRow, ...] = ()  # a row for each round of each node
+    summaries: tuple[NodeSummary, ...] = ()  # the nodes at the end
+    finished: bool = True  # False: the time ran out before all nodes had done their rounds
     real_seconds: float = 0.0
-    pictures: tuple[PeerGraph, ...] = ()  # the peer graph over time, where something was learned
+    pictures: tuple[PeerGraph, ...] = ()  # the peer graph over time, where something was trained
 
     def rows(self) -> list[dict[str, float | str | int | None]]:
-        """The curves, or the samples where nothing was learned: a table for a notebook, as in DataFrame(rows())."""
-        return [row._asdict() for row in self.curves or self.samples]
+        """The curves, or the samples where nothing was trained: a table for a notebook, as in DataFrame(rows()).
+
+        Where a run has several jobs there is a column `job`.
+        """
+        if not self.curves:
+            return [row._asdict() for row in self.samples]
+        several = len({row.job for row in self.curves}) > 1
+        return [{**row.flat(), **({"job": row.job} if several else {})} for row in self.curves]
 
     def view(self) -> SwarmView:
         """The swarm to look at: peers, graphs and figures of any moment (watch.view)."""
         return SwarmView(lambda: self.pictures)
 
     def accuracies(self) -> list[float]:
-        """Of every node at the end, where the task has any."""
-        return [one.accuracy for one in self.summaries if one.accuracy is not None]
+        """The accuracy of every node at the end, where the task has one."""
+        found = [one.status.state.accuracy for one in self.summaries]
+        return [accuracy for accuracy in found if accuracy is not None]
 
     def circles(self) -> dict[str, int]:
         """How many nodes each circle has at the end."""
-        return dict(Counter(one.circle for one in self.summaries))
+        return dict(Counter(one.status.state.circle for one in self.summaries))
 
     def compared(self) -> list[tuple[float, float]]:
         """(alone, together) of the nodes that were trained alone too."""
-        return [(one.alone, one.accuracy) for one in self.summaries if None not in (one.alone, one.accuracy)]  # type: ignore[misc]
+        pairs = [(one.alone, one.status.state.accuracy) for one in self.summaries]
+        return [(alone, together) for alone, together in pairs if alone is not None and together is not None]
 
     def facts(self) -> dict[str, object]:
-        """The figures of the whole."""
+        """The figures of the whole simulation."""
         right = self.accuracies()
         alone, together = [a for a, _ in self.compared()], [b for _, b in self.compared()]
         return {
@@ -146,9 +144,9 @@ class SimResult:
             "same_nodes_together": _mean(together),
             "mb_received_per_node": _mean([one.mb_received for one in self.summaries]),
             "mb_sent_per_node": _mean([one.mb_sent for one in self.summaries]),
-            "mb_data_per_node": _mean([one.mb_data for one in self.summaries]),
-            "shards_copied": sum(one.copied for one in self.summaries),
-            "shards_moved": sum(one.moved for one in self.summaries),
+            "mb_data_per_node": _mean([one.status.data_received_bytes / MB for one in self.summaries]),
+            "shards_copied": sum(one.status.copied for one in self.summaries),
+            "shards_moved": sum(one.status.moved for one in self.summaries),
             "ended": {str(index): str(error) for index, error in sorted(self.ended.items())},
         }
 

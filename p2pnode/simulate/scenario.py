@@ -9,10 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..circles.advice import MAX_CIRCLE
-from ..config.options import DEFAULT_POLICY, DEFAULT_ROUND_SECONDS, DEFAULT_TASK, Options, RunOptions, TrainOptions
+from ..config.options import (
+    DEFAULT_POLICY,
+    DEFAULT_ROUND_SECONDS,
+    DEFAULT_TASK,
+    Options,
+    RunOptions,
+    SimOptions,
+    TrainOptions,
+)
 from ..config.split import Split, SplitPart
 from ..merging.registry import check_settings
-from ..network.sim import Fault, Links
+from ..network.sim import Fault, Links, churn_faults
 from ..similarity.partners import RANGES, partner_settings, without_partner_settings
 from ..wire.addresses import Address
 from ..wire.errors import UsageError
@@ -21,6 +29,10 @@ from ..wire.types import Seconds
 
 EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
 BY_ITSELF = 0
+MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
+SPREAD: Seconds = 10.0  # within which nodes start, where that is not too many at once
+ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of those who keep the directory
+LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
 SIMULATED = TrainOptions(task="digits", device="cpu", no_model_swaps=True)  # what simulated nodes train unless told
 
 
@@ -33,6 +45,7 @@ class SimTraining:
 
     options: TrainOptions = SIMULATED  # `split` says how the data are dealt out; iid when it is None
     rounds: int = 100  # the simulation ends when every node has done so many
+    alone: int = 0  # this many nodes, evenly chosen, are trained alone as well, for comparison
     circle: int = BY_ITSELF  # declared: nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
     speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn
     mean_steps: float = 10.0
@@ -77,11 +90,11 @@ class Scenario:
 
     peers: int = 16
     seed: int = 0
-    seconds: Seconds = 120.0  # with a lesson: at most
+    seconds: Seconds = MEETING  # with training: at most
     links: Links = field(default_factory=Links)
     faults: tuple[Fault, ...] = ()
     skew: Mapping[int, Seconds] = field(default_factory=dict)  # by how much each node's clock is wrong
-    spread: Seconds = 10.0
+    spread: Seconds = SPREAD
     sample_every: Seconds = 10.0  # 0: never
     keep_trace: int = 0
     adjust: Callable[[Options, int, int], Options] = lambda options, index, starts: options  # for single nodes
@@ -111,6 +124,28 @@ class Scenario:
         return facts
 
 
+def training_of(task: str | TrainOptions, given: Mapping[str, Any], sim: SimOptions) -> SimTraining:
+    """What simulated nodes train: `task` with the options given beside it. UsageError when the two contradict."""
+    options = task if isinstance(task, TrainOptions) else replace(SIMULATED, task=task)
+    for name, value in given.items():
+        chosen = getattr(options, name)
+        if value != chosen and chosen not in (getattr(SIMULATED, name), getattr(TrainOptions(), name)):
+            raise UsageError(f"{name} is {value} here and {chosen} in the options of the task; give it once")
+    return SimTraining(replace(options, **given), sim.rounds, sim.alone, sim.circle, sim.speeds)
+
+
+def make_scenario(sim: SimOptions, training: SimTraining | None) -> Scenario:
+    """The scenario that simulation options describe, with its crashes drawn and its length fixed."""
+    links = Links(sim.latency, 0.4 * sim.latency, sim.rate or math.inf, sim.loss, sim.duplicate, sim.reorder)
+    spread = max(SPREAD, sim.peers / ARRIVALS)
+    usual = MEETING if training is None else spread + training.usual_seconds
+    limit = sim.seconds or (MEETING if training is None else LIMIT * usual)
+    busy = limit if training is None else usual
+    rng = random.Random(f"churn {sim.seed}")
+    crashes = churn_faults(rng, range(1, sim.peers), sim.churn, 0.2 * busy, 0.4 * busy)
+    return Scenario(sim.peers, sim.seed, limit, links, tuple(crashes), spread=spread, training=training)
+
+
 def identity_of(seed: int, index: int) -> Identity:
     """The identity of a node of a simulated swarm."""
     return Identity(sha256(f"p2pnode simulation {seed} node {index}".encode()))
@@ -132,7 +167,7 @@ def check_scenario(scenario: Scenario) -> None:
 def _check_training(training: SimTraining) -> None:
     if not BY_ITSELF <= training.circle <= MAX_CIRCLE:
         raise UsageError(
-            f"--circle {training.circle} must lie between 1 and {MAX_CIRCLE}, or be 0: found by themselves"
+            f"--circle {training.circle} must lie between 1 and {MAX_CIRCLE}, or be 0: nodes find their own"
         )
     if not 1 <= training.rounds <= MAX_ROUNDS:
         raise UsageError(f"--rounds {training.rounds} must lie between 1 and {MAX_ROUNDS:,}")

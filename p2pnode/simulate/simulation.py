@@ -19,7 +19,7 @@ from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
 from .result import NodeSummary, Sample, SimResult
 from .scenario import Scenario, identity_of
-from .watching import ALONE, LOOK_EVERY, OnProgress, Watch, ignore
+from .watching import LOOK_EVERY, OnProgress, Watch, ignore
 
 FOUNDER = 0
 LEAVE_LIMIT: Seconds = 30.0
@@ -28,9 +28,7 @@ LEAVE_LIMIT: Seconds = 30.0
 class Simulation:
     """Runs the nodes of a scenario (network.sim.Runner): starts them, crashes and restarts them, watches them."""
 
-    def __init__(
-        self, scenario: Scenario, recording: Recording = NOWHERE, on_progress: OnProgress = ignore, alone: int = ALONE
-    ) -> None:
+    def __init__(self, scenario: Scenario, recording: Recording = NOWHERE, on_progress: OnProgress = ignore) -> None:
         self.scenario = scenario
         self.watch = None if scenario.training is None else Watch(self, scenario.training, recording, on_progress)
         self.swarm = SimSwarm(scenario.seed, scenario.links, scenario.keep_trace, runner=self)
@@ -38,7 +36,6 @@ class Simulation:
         self.processes: dict[int, Process] = {}
         self.ended: dict[int, P2pnodeError] = {}
         self.starts = [0] * scenario.peers
-        self._alone = alone
         self._shared_hosts = SharedHosts(open_model_host)
         self._disks = [MemoryStorage() for _ in self.identities]
         self._samples: list[Sample] = []
@@ -100,7 +97,7 @@ class Simulation:
     async def finish(self) -> SimResult:
         """Take the final view, then let everybody leave."""
         statuses = tuple(self._status(index) for index in range(self.scenario.peers))
-        summaries = () if self.watch is None else self.watch.summaries(self._alone)
+        summaries = () if self.watch is None else self.watch.summaries()
         await self._leave()
         return self._result(statuses, summaries)
 

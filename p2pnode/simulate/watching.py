@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..watch.graph import PeerGraph, edges, in_circles, peer_of
+from msgspec.structs import replace
+
+from ..watch.graph import PeerGraph, edges, with_first_circle
 from ..watch.history import PictureHistory
-from ..watch.similarity import annealed, with_likeness
+from ..watch.similarity import annealed, with_similarity
 from ..wire.run import read_manifest
-from ..wire.status import ShardRow
+from ..wire.status import MAIN_JOB, ShardRow, own_state
 from ..wire.types import Seconds
 from .recording import Recording
 from .result import MB, CurveCollector, NodeSummary
@@ -35,10 +37,9 @@ def accuracy_alone(model_host: ModelHost, options: TrainOptions, steps: int, see
 
 
 LOOK_EVERY: Seconds = 0.5  # below the length of a round
-ALONE = 4  # nodes that are trained alone too, for comparison
 
 VIEWS = 120  # pictures of the whole swarm, over the usual length of a simulation
-MOST_ROWS = 1_000_000  # in all of them: 250 MB; above, the older ones are thinned out
+MAX_ROWS = 1_000_000  # in all of them: 250 MB; above, the older ones are thinned out
 OnProgress = Callable[[float, Seconds], None]  # share of the rounds done by all, virtual time
 
 
@@ -53,7 +54,7 @@ class Watch:
         self, simulation: Simulation, training: SimTraining, recording: Recording, on_progress: OnProgress
     ) -> None:
         self.curves = CurveCollector()
-        self.pictures = PictureHistory(most_rows=MOST_ROWS)
+        self.pictures = PictureHistory(max_rows=MAX_ROWS)
         self.finished = False  # all nodes that can have done their rounds
         self._simulation = simulation
         self._training = training
@@ -65,7 +66,7 @@ class Watch:
         """Take down what is new."""
         for index, learning in self._learning():
             host = self._simulation.swarm.hosts[index]
-            row = self.curves.look(now, f"n{index}", learning, host)
+            row = self.curves.look(now, f"n{index}", MAIN_JOB, learning.status(), host)
             if row is not None:
                 self._recording.round(row)
         if now >= self._next_picture:
@@ -80,12 +81,16 @@ class Watch:
         nodes = [(self._simulation.processes[index].node, learning) for index, learning in self._learning()]
         manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
         fingerprints: dict[str, bytes] = {node.peer_id: learning.likeness.fingerprint for node, learning in nodes}
-        peers = in_circles(peer_of(node.peer_id, node.name, node.role, learning.status()) for node, learning in nodes)
+        peers = with_first_circle(
+            own_state(node.peer_id, node.name, node.role, {MAIN_JOB: learning.status()}) for node, learning in nodes
+        )
         rows = [row for _, learning in nodes for row in learning.train_progress.partners.values()]
-        why, shards = f"{len(peers)} nodes", self._shards(now)
-        graph = PeerGraph(now, "", "simulation", "connected", why, peers, edges(rows), shards=shards, manifest=manifest)
+        reason, shards = f"{len(peers)} nodes", self._shards(now)
+        graph = PeerGraph(
+            now, "", "simulation", "connected", reason, peers, edges(rows), shards=shards, manifest=manifest
+        )
         known = {peer: fingerprint for peer, fingerprint in fingerprints.items() if fingerprint}
-        graph = with_likeness(graph, known, annealed(manifest, now + EPOCH))
+        graph = with_similarity(graph, known, annealed(manifest, now + EPOCH))
         self.pictures.add(graph)
         self._recording.view(graph)
 
@@ -118,9 +123,9 @@ class Watch:
             if learning is not None:
                 yield index, learning
 
-    def summaries(self, alone: int = ALONE) -> tuple[NodeSummary, ...]:
-        """Every running node at the end; `alone` of them, evenly chosen, are trained alone as well."""
-        learning = list(self._learning())
+    def summaries(self) -> tuple[NodeSummary, ...]:
+        """Every running node at the end; some of them, evenly chosen, are trained alone as well."""
+        learning, alone = list(self._learning()), self._training.alone
         compared = {round(place * len(learning) / alone) for place in range(alone)} if alone else set()
         return tuple(
             self._summary(index, one, place in compared or alone >= len(learning))
@@ -129,24 +134,14 @@ class Watch:
 
     def _summary(self, index: int, learning: TrainJob, compare: bool) -> NodeSummary:
         simulation, evaluation, status = self._simulation, learning.evaluate(), learning.status()
-        host = simulation.swarm.hosts[index]
+        host, state = simulation.swarm.hosts[index], replace(status.state, accuracy=evaluation.accuracy)
         return NodeSummary(
             node=f"n{index}",
-            circle=learning.members.circle.name,
-            rounds=learning.train_progress.rounds,
-            steps=learning.trainer.steps_done,
-            samples=learning.trainer.samples,
-            speed=learning.trainer.speed,
-            test_loss=evaluation.loss,
-            accuracy=evaluation.accuracy,
+            status=replace(status, state=state, test_loss=evaluation.loss),
             alone=self._alone(index, learning) if compare else None,
             mb_received=host.received_bytes / MB,
             mb_sent=host.sent_bytes / MB,
             starts=simulation.starts[index],
-            shards=status.shards,
-            copied=status.copied,
-            moved=status.moved,
-            mb_data=status.data_received_bytes / MB,
         )
 
     def _alone(self, index: int, learning: TrainJob) -> float | None:

@@ -1,8 +1,8 @@
-"""What a node has learned, on disk: its state whole or not there, and a journal of what it published since.
+"""Checkpoints: a model's saved state, and a journal of what the node published after it.
 
-Two slots are written in turn, each a state and the journal of what came after it. A save fills the slot that is not in
-use, so that at any instant one whole state and everything published after it are there. A damaged newest state falls
-back on the one before, whose journal and the newest one's lead up to now.
+Two slots are written in turn; each has a state and the journal of what came after it. A save fills the slot that is not
+in use, so at any moment one complete state and everything published after it are on disk. If the newer state is
+damaged, the older one is used: its journal and the newer one's lead up to now.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .files import Part, Storage
 MAGIC = b"p2pnode state 3\0"
 DIGEST_BYTES = 32
 SLOTS = (0, 1)
-STATES = 3  # on disk at the most: two, and one being written
+STATES = 3  # on disk at most: two, and one that is being written
 _GENERATION = "generation"
 _LENGTH = struct.Struct(">I")
 _RECORD = struct.Struct(">I8s")  # length, beginning of the content's hash
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, npt.NDArray[Any]]  # a saved state: arrays by name
 
 
-class Progress:
-    """The saved progress of one model of one run. Contract: `load` once, before the first `save` or `note`.
+class CheckpointStore:
+    """The checkpoints of one model of one run. Call `load` once, before the first `save` or `note`.
 
-    `max_bytes` bounds the folder of all runs. What was published and could not be noted leaves a gap after the state:
-    whoever goes on from it must begin a new log, since others may know more of the old one.
+    `max_bytes` bounds the folder of all runs. If something was published but could not be noted, a gap follows the
+    state: a node that goes on from it must begin a new log, since others may know more of the old one.
     """
 
     def __init__(self, storage: Storage, directory: str, max_bytes: int | None = None) -> None:
@@ -44,18 +44,18 @@ class Progress:
         self._slot = 0
         self._generation = 0
         self._journals = [0, 0]  # bytes
-        self._before_gap: set[int] = set()  # slots whose state a gap follows
-        self.state_bytes = 0  # of the newest; 0: there is none
-        self.damaged = False  # a state was there and could not be read
+        self._before_gap: set[int] = set()  # slots whose state is followed by a gap
+        self.state_bytes = 0  # of the newest state; 0: there is none
+        self.damaged = False  # a state exists and could not be read
         self.gap = False  # something published after the state was not noted
 
     def save(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Make `arrays` the state and begin a new journal; the old ones become the generation before."""
+        """Writes `arrays` as the new state and begins a new journal. LocalProblem when there is no room."""
         slot, generation = 1 - self._slot, self._generation + 1
         parts = pack_arrays({**arrays, _GENERATION: np.array([generation], np.int64)})
         size = sum(map(len, parts))
         if self._room(size) < 0:
-            raise LocalProblem(f"{STATES} states of {size:,} bytes are more than --max-disk allows; allow more")
+            raise LocalProblem(f"{STATES} states of {size:,} bytes exceed --max-disk; allow more")
         self._storage.delete(self._journal(slot))
         self._storage.write(self._state(slot), *parts)
         if slot in self._before_gap:
@@ -65,9 +65,9 @@ class Progress:
         self.state_bytes, self.gap = size, False
 
     def note(self, entry: bytes) -> None:
-        """Put something into the journal; when this returns, it is durable. LocalProblem: there is a gap now."""
+        """Adds an entry to the journal; it is durable when this returns. After a LocalProblem there is a gap."""
         if not self.state_bytes or self.gap:
-            return  # nothing that it could follow: the next start begins a new log anyway
+            return  # there is no state that it could follow: the next start begins a new log anyway
         record = _RECORD.pack(len(entry), blake3(entry).digest(8)) + entry
         try:
             if sum(self._journals) + len(record) > self._room(self.state_bytes):
@@ -76,20 +76,20 @@ class Progress:
         except LocalProblem:
             self.gap = True
             self._before_gap.add(self._slot)
-            self._storage.move(self._state(self._slot), self._gap(self._slot))  # needs no space
+            self._storage.move(self._state(self._slot), self._gap(self._slot))  # renaming needs no space
             raise
         self._journals[self._slot] += len(record)
 
     @property
     def due(self) -> bool:
-        """Whether the journal has grown so long that it is time to save; a disk that cannot tell brings no hurry."""
+        """Whether the journal is so long that it is time to save. False when the disk cannot tell."""
         try:
             return self._journals[self._slot] > min(self.state_bytes, self._room(self.state_bytes) // 3)
         except LocalProblem:
             return False
 
     def _room(self, state_bytes: int) -> int:
-        """What `max_bytes` leaves for journals beside states of this size."""
+        """The bytes that `max_bytes` leaves for journals, with states of this size."""
         if self._max_bytes is None:
             return 1 << 62
         runs = self._directory.partition("/")[0]
@@ -97,7 +97,7 @@ class Progress:
         return self._max_bytes - elsewhere - STATES * state_bytes
 
     def load(self) -> tuple[Arrays, list[bytes]] | None:
-        """The newest whole state and what was noted since; None when there is none. `damaged` tells of a fallback."""
+        """The newest complete state and the journal since; None when there is none. Sets `damaged` and `gap`."""
         found = {slot: self._read_state(slot) for slot in SLOTS}
         whole = {slot: arrays for slot, arrays in found.items() if arrays is not None}
         if not whole:
@@ -108,15 +108,15 @@ class Progress:
         self.state_bytes = sum(array.nbytes for array in arrays.values())
         self.gap = slot in self._before_gap or (self.damaged and bool(self._before_gap))
         journal = self._read_journal(slot)
-        if self.damaged:  # if the damaged state was the newer one, what was noted after it follows
+        if self.damaged:  # the damaged state may be the newer one: its journal follows
             journal += self._read_journal(1 - slot)
-            self._generation += 1  # whatever comes now is newer than both
+            self._generation += 1  # so that the next state is newer than both
         return arrays, journal
 
-    def begin_anew(self) -> int:
-        """How often this log has begun before; to be asked when there is no state to go on from.
+    def next_incarnation(self) -> int:
+        """A number for a new log, to be used when there is no state to go on from: 0, then 1, and so on.
 
-        Counted in a file of its own, so that a node which lost its state does not sign its old entries' numbers again.
+        It is kept in its own file, so that a node that lost its state never signs the numbers of old entries again.
         """
         name = f"{self._directory}/incarnation"
         text = (self._storage.read(name) or b"0").decode(errors="replace").strip()
@@ -128,7 +128,7 @@ class Progress:
         return f"{self._directory}/state.{slot}"
 
     def _gap(self, slot: int) -> str:
-        """The name of a state that a gap follows."""
+        """The file of a state that is followed by a gap."""
         return f"{self._directory}/gap.{slot}"
 
     def _journal(self, slot: int) -> str:
@@ -144,7 +144,7 @@ class Progress:
         return arrays if arrays is not None and _GENERATION in arrays else None
 
     def _read_journal(self, slot: int) -> list[bytes]:
-        """The journal's entries up to the first torn one, which is cut off, so that what follows can be read again."""
+        """The entries up to the first torn one. The file is cut there, so that later entries can be read again."""
         name = self._journal(slot)
         data = self._storage.read(name) or b""
         entries, place = [], 0
@@ -162,7 +162,7 @@ class Progress:
 
 
 def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Part]:
-    """Arrays as parts of a file, without a copy of them; the last part is a hash over the others."""
+    """Arrays as parts of a file, without copying them. The last part is a hash of the others."""
     header = msgspec.msgpack.encode([(name, array.dtype.str, array.shape) for name, array in arrays.items()])
     parts: list[Part] = [MAGIC + _LENGTH.pack(len(header)) + header]
     parts += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays.values()]
@@ -173,7 +173,7 @@ def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Part]:
 
 
 def unpack_arrays(data: bytes) -> Arrays | None:
-    """The arrays, or None when anything about them is damaged."""
+    """The arrays, or None when anything is damaged."""
     content, place = memoryview(data)[:-DIGEST_BYTES], len(MAGIC) + _LENGTH.size
     if not data.startswith(MAGIC) or blake3(content).digest() != data[-DIGEST_BYTES:]:
         return None

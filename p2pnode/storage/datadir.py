@@ -1,4 +1,4 @@
-"""A node's data directory: one node at a time, one identity for ever."""
+"""A node's data directory. One node may use it at a time, and its identity stays the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PORT_FILE = "port"
 
 
 class DataDir:
-    """An opened and locked data directory. Close it to let another node in."""
+    """An open and locked data directory. Close it before another node can use it."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class DataDir:
         self._lock = lock
 
     def identity(self) -> Identity:
-        """The node's identity, made at the first start. A damaged file is never replaced silently."""
+        """The node's identity, created at the first start; LocalProblem when its file is damaged."""
         if not self.key_file.exists():
             write_whole(self.key_file, Identity(secrets.token_bytes(32)).to_key_file())
         try:
@@ -42,7 +42,7 @@ class DataDir:
         return identity
 
     def port(self) -> int | None:
-        """The port this node listened on last time, so that its address stays the same."""
+        """The port that this node listened on last time, so that its address stays the same; None when unknown."""
         text = (self.storage.read(PORT_FILE) or b"").decode(errors="replace").strip()
         return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
 
@@ -56,7 +56,7 @@ class DataDir:
 
 
 def open_data_dir(path: Path) -> DataDir:
-    """Create if need be, lock, and hand over; LocalProblem in one line when it cannot be used."""
+    """Creates the directory if necessary and locks it; LocalProblem when it cannot be used."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""The storage seam: small named files, written whole or not at all. On disk, and in memory for the simulator."""
+"""The storage seam: small named files, written completely or not at all; on disk, or in memory for the simulator."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ ELSEWHERE = "use another --data-dir"
 class Storage(Protocol):
     """Named byte strings. Names are relative paths such as `book` or `runs/RUN/manifest`.
 
-    LocalProblem when the disk will not have what is asked of it, whatever it is.
+    Every method raises LocalProblem when the disk fails.
     """
 
     def read(self, name: str) -> bytes | None:
-        """The content, or None when there is none."""
+        """The content, or None when the file does not exist."""
         ...
 
     def write(self, name: str, *parts: Part) -> None:
-        """Replace the content by parts, one after the other; after a crash the old or the new is there, whole."""
+        """Replaces the content by the parts, in order. After a crash either the old or the new content is complete."""
         ...
 
     def append(self, name: str, data: bytes) -> None:
-        """Add to the end, durably; a crash may leave a torn tail, which the reader must notice."""
+        """Appends durably. A crash may leave a torn tail, which the reader must detect."""
         ...
 
     def move(self, name: str, target: str) -> None:
-        """Rename, replacing the target; nothing happens when there is nothing to rename."""
+        """Renames, replacing the target. Does nothing when the file does not exist."""
         ...
 
     def delete(self, name: str) -> None:
-        """Nothing happens when there is nothing to delete."""
+        """Deletes the file. Does nothing when it does not exist."""
         ...
 
     def used(self, folder: str) -> int:
-        """Bytes of all that is in a folder."""
+        """The bytes of all files in a folder and below."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """What is directly in a folder, without the folder's own name."""
+        """The files directly in a folder, without the folder's name."""
         ...
 
 
 class MemoryStorage:
-    """Storage that lives as long as the object: a simulated disk."""
+    """Storage in memory: a simulated disk."""
 
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
@@ -82,7 +82,7 @@ class MemoryStorage:
 
 
 class DiskStorage:
-    """Storage in a directory: temp file, fsync, rename, fsync of the directory."""
+    """Storage in a directory. Writes go through a temporary file, fsync, rename, and fsync of the directory."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -137,14 +137,14 @@ class DiskStorage:
             raise _problem(self._root / folder, error) from None
 
     def sweep(self) -> None:
-        """Take away what a killed process left half-written. Only its owner may, before it writes."""
+        """Deletes temporary files of a killed process. Only the owner of the directory's lock may call it."""
         for litter in self._root.rglob(f".*{UNFINISHED}"):
             with contextlib.suppress(OSError):
                 litter.unlink()
 
 
 def write_whole(path: Path, *parts: Part, mode: int = 0o600, remedy: str = ELSEWHERE) -> None:
-    """Replace a file atomically and durably; LocalProblem, with the remedy, when the disk will not have it."""
+    """Replaces a file atomically and durably; LocalProblem with the remedy when the disk fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
@@ -165,7 +165,7 @@ def write_whole(path: Path, *parts: Part, mode: int = 0o600, remedy: str = ELSEW
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; none where it has been renamed or deleted since it was listed."""
+    """The bytes of a file; 0 when it was renamed or deleted after it was listed."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -182,4 +182,4 @@ def _sync_directory(path: Path) -> None:
 
 
 def _problem(path: Path, error: OSError, remedy: str = ELSEWHERE) -> LocalProblem:
-    return LocalProblem(f"{path}: {error.strerror or error}; check the disk and the rights, or {remedy}")
+    return LocalProblem(f"{path}: {error.strerror or error}; check the disk and the permissions, or {remedy}")

@@ -1,5 +1,6 @@
-"""What is learned: the Task contract, the built-in tasks, and how a task is found by its name or file.
+"""Tasks: what a run learns.
 
-Start with task.py (the class a user subclasses) and find.py (from what was written after --task to a Task; code named
-by a peer is never imported). digits.py, fashion_mnist.py and text.py are the built-in tasks.
+task.py has the contract, the one class that a user subclasses; find.py finds a task by the name that a user types or a
+manifest contains; optimizers.py has fast optimizers for it. digits.py, fashion_mnist.py and text.py are the built-in
+tasks, corpus.py reads text files. errors.py says where a user's code failed. Start with task.py.
 """

@@ -1,4 +1,4 @@
-"""Bytes of text files as windows of equal length; a single plain file stays on disk."""
+"""Reads text files as windows of bytes of equal length. A single plain file stays on disk, memory-mapped."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compression.bits import Bytes
 from ..wire.errors import LocalProblem, UsageError
 
-Bytes = NDArray[np.uint8]
-
-HELD_OUT = 20  # of each file, the last twentieth is for testing
+HELD_OUT = 20  # the last twentieth of each file is for testing
 MAX_FILES = 100_000
 MAX_BYTES = 4 << 30
-_LOOKED_AT = 8192  # bytes in which a file with no zero counts as text
+_LOOKED_AT = 8192  # a file without a zero in its first bytes counts as text
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Windows of `context` + 1 bytes, each beginning with the byte its predecessor ends with."""
+    """Windows of `context` + 1 bytes. Each begins with the last byte of the one before it."""
 
     train: Bytes  # (windows, context + 1), a view
-    train_file: NDArray[np.int64]  # which file a window is from
+    train_file: NDArray[np.int64]  # the file that each window is from
     test: Bytes
     files: int
 
 
 def read_corpus(source: str, context: int) -> Corpus:
-    """The text in a file or below a directory; UsageError when there is none or too little."""
+    """The text in a file or below a directory; UsageError when there is no text or too little."""
     path = Path(source).expanduser()
     paths = text_files(path)
     pieces = [piece for piece in (_read(one) for one in paths) if len(piece) > context]
@@ -41,7 +40,7 @@ def read_corpus(source: str, context: int) -> Corpus:
         longest = int(np.argmax(windows))
         held[longest] = 1
     if sum(windows) - sum(held) < 1:
-        raise UsageError(f"--data {source[:200]!r} holds too little text; at least {2 * context + 1} bytes in one file")
+        raise UsageError(f"--data {source[:200]!r} has too little text; one file must have {2 * context + 1} bytes")
     kept = [count - out for count, out in zip(windows, held, strict=True)]
     train = [piece[: count * context + 1] for piece, count in zip(pieces, kept, strict=True) if count]
     test = [piece[n * context : all_ * context + 1] for piece, n, all_ in zip(pieces, kept, windows, strict=True)]
@@ -54,13 +53,13 @@ def read_corpus(source: str, context: int) -> Corpus:
 
 
 def _windows(pieces: list[Bytes], context: int) -> Bytes:
-    """All windows as one view; several pieces are joined, each then ending with the next one's first byte."""
+    """All windows as one view. Several pieces are joined, so each then ends with the first byte of the next."""
     whole = pieces[0] if len(pieces) == 1 else np.concatenate([*(piece[:-1] for piece in pieces), pieces[-1][-1:]])
     return np.lib.stride_tricks.sliding_window_view(whole, context + 1, writeable=True)[::context]
 
 
 def text_files(path: Path) -> list[Path]:
-    """The file itself, or the text files below a directory in the order of their names; hidden ones left out."""
+    """The file itself, or the text files below a directory in the order of their names, without hidden ones."""
     if path.is_file():
         return [path]
     if not path.is_dir():

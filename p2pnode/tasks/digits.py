@@ -1,6 +1,6 @@
-"""Handwritten digits, 8×8 pixels, ten classes: small enough to carry along, hard enough to gain from company.
+"""The built-in task `digits`: handwritten digits, 8×8 pixels, ten classes. Its data are part of this package.
 
-The data are the 1,797 images of scikit-learn's `load_digits`; DIGITS.txt beside this file says where they come from.
+They are the 1,797 images of scikit-learn's `load_digits`; DIGITS.txt in this folder names their source.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .task import Samples, Task, rows
 FILE = Path(__file__).with_name("digits.bin.xz")
 SAMPLES = 1797
 TEST_SAMPLES = 360
-SPLIT_SEED = 1998  # the same part is held out everywhere
+SPLIT_SEED = 1998  # fixed, so that all nodes hold out the same samples
 
 
 class Scale(nn.Module):
-    """Whole-number pixels to 0..1, one row per image."""
+    """Maps integer pixels to 0..1, one row per image."""
 
     def __init__(self, largest: float) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Scale(nn.Module):
 
 
 class Digits(Task):
-    """A perceptron with one hidden layer: about 9,600 parameters."""
+    """A perceptron with one hidden layer, about 9,600 parameters."""
 
     name = "digits"
     batch_size = 32
@@ -51,7 +51,7 @@ class Digits(Task):
 
 @cache
 def _split() -> tuple[Samples, Samples]:
-    """Training and test samples; each is read once per process."""
+    """Training and test samples, read once per process."""
     raw = torch.frombuffer(bytearray(lzma.decompress(FILE.read_bytes())), dtype=torch.uint8)
     samples = {"x": raw[SAMPLES:].view(SAMPLES, 8, 8), "y": raw[:SAMPLES].long()}
     order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SPLIT_SEED))

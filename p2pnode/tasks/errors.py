@@ -1,4 +1,4 @@
-"""Whose fault it is when a task's own code fails: one line that says so."""
+"""Turns exceptions from a task's own code into one line that names the task, the method and the place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .task import Task
 
 @contextlib.contextmanager
 def task_errors(task: Task, method: str) -> Iterator[None]:
-    """What the task's own code raises becomes one line that names the method, the error and the place."""
+    """Raises TaskProblem for whatever the task's code raises inside, LocalProblem when memory runs out."""
     try:
         yield
     except (LocalProblem, UsageError):
@@ -34,7 +34,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The deepest line outside torch and this file: where a task's author should look."""
+    """The deepest line outside torch and this file, where a task's author should look."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "/torch/" not in frame.filename and frame.filename != __file__]
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""

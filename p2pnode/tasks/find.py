@@ -1,7 +1,7 @@
-"""From what a user wrote after --task to a Task: a built-in name, an installed one, a module's class, a file's class.
+"""Finds the task that a user names after --task: built in, installed, a class in a module, or a class in a file.
 
-Only `load_task` runs code by path or module name, and only what this machine's user named. What a run's manifest
-names is looked up by `installed_task` among what is built in or installed, never imported by a name a peer chose.
+Only `load_task` runs code by path or module name, and only what this machine's user named. The task in a run's manifest
+is looked up by `installed_task` among those that are built in or installed: a name that a peer chose is never imported.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ BUILT_IN = {
 
 
 def load_task(spec: str, options: Mapping[str, Option] | None = None, source: str | None = None) -> Task:
-    """The task a user names; UsageError in one line when there is none such.
+    """The task that a user names; UsageError when there is none.
 
-    `source` is where its data are (--data); a task that carries its data takes none.
+    `source` is the place of its data (--data). A task that brings its own data takes none.
     """
     return make_task(task_class(spec.strip()), options, source)
 
 
 def installed_task(name: str, options: Mapping[str, Option] | None = None, source: str | None = None) -> Task:
-    """The task a run's manifest names, from what is built in or installed here."""
+    """The task that a run's manifest names, if it is built in or installed here; else UsageError."""
     known = installed()
     if name not in known:
         raise UsageError(
@@ -46,11 +46,11 @@ def installed_task(name: str, options: Mapping[str, Option] | None = None, sourc
 
 
 def make_task(found: type[Task], options: Mapping[str, Option] | None, source: str | None) -> Task:
-    """An instance with options; those that are a node's own (where its data are) cannot come with a run's."""
+    """An instance with these options; UsageError for a local one, such as the place of the data."""
     given = dict(options or {})
     local = sorted(found.LOCAL & given.keys())
     if local:
-        raise UsageError(f"task {found.name or found.__name__}: {local[0]} is no option of a run; say it with --data")
+        raise UsageError(f"task {found.name or found.__name__}: {local[0]} is not an option of a run; use --data")
     if source is not None:
         if not hasattr(found, "source"):
             raise UsageError(f"task {found.name or found.__name__} carries its own data; leave out --data")
@@ -64,11 +64,12 @@ def make_task(found: type[Task], options: Mapping[str, Option] | None, source: s
 
 
 def installed() -> dict[str, str]:
-    """Names that need no path: built in, and those packages offer as entry points `p2pnode.tasks`."""
+    """The tasks that need no path: those built in, and entry points `p2pnode.tasks` of installed packages."""
     return {**{entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}, **BUILT_IN}
 
 
 def task_class(spec: str) -> type[Task]:
+    """The class that a user names; UsageError when there is none."""
     known = installed()
     if spec in known:
         return _from_module(known[spec])
@@ -81,7 +82,7 @@ def task_class(spec: str) -> type[Task]:
 
 
 def _from_module(spec: str) -> type[Task]:
-    """The class in `package.module:Class`, looked for in the current directory too."""
+    """The class in `package.module:Class`. The current directory is searched too."""
     module, _, name = spec.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
@@ -118,7 +119,7 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _pick(module: ModuleType, name: str, place: str) -> type[Task]:
-    """The class called `name`, or the only task the module itself defines."""
+    """The class called `name`, or else the only task that the module itself defines."""
     own = {
         key: value
         for key, value in vars(module).items()

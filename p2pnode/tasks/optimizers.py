@@ -1,7 +1,7 @@
-"""Sgd and AdamW over one vector, with the arithmetic of torch.optim's own, bit for bit.
+"""Sgd and AdamW over one vector. Their results equal those of torch.optim bit for bit.
 
-Why not torch.optim itself: it loads torch's compiler when first used (2 s, 70 MB), and a quarter of a small model's
-step is its bookkeeping. A Task may return a torch optimizer all the same; it is then used as it is.
+torch.optim loads torch's compiler when it is first used (2 s, 70 MB), and its bookkeeping takes a quarter of a small
+model's step. A task may still return a torch optimizer, which is then used as it is.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-Moments = dict[str, Tensor]  # vectors as long as the weights, and counts
+Moments = dict[str, Tensor]  # what an optimizer remembers: vectors as long as the weights, and counts
 
 
 class Optimizer(Protocol):
-    """How a gradient changes the weights: a plain value; what it remembers is kept in `moments` by the caller."""
+    """How a gradient changes the weights. It is a plain value: the caller keeps what it remembers in `moments`."""
 
     def step(self, weights: Tensor, gradient: Tensor, moments: Moments, rate: float) -> None:
-        """Change weights and moments in place; `rate` multiplies the learning rate."""
+        """Changes weights and moments in place; `rate` multiplies the learning rate."""
         ...
 
 
 @dataclass(frozen=True)
 class Sgd:
-    """Gradient descent with momentum, as torch.optim.SGD."""
+    """Gradient descent with momentum, like torch.optim.SGD."""
 
     lr: float
     momentum: float = 0.9
@@ -49,7 +49,7 @@ class Sgd:
 
 @dataclass(frozen=True)
 class AdamW:
-    """Adam with decoupled weight decay, as torch.optim.AdamW."""
+    """Adam with decoupled weight decay, like torch.optim.AdamW."""
 
     lr: float
     betas: tuple[float, float] = (0.9, 0.999)

@@ -1,7 +1,7 @@
-"""What is learned: a model, its data, its loss, and how good it has become.
+"""The contract of a task: a model, its data, its loss, and how it is evaluated.
 
-A Task is the one thing a user writes. Subclass it, give `model` and `data`, and override what differs from a
-classifier trained by cross entropy:
+A task is the one thing that a user writes. Subclass `Task`, define `model`, `data` and `test_data`, and override what
+differs from a classifier trained with cross entropy:
 
     class Mine(Task):
         name = "mine"
@@ -11,9 +11,9 @@ classifier trained by cross entropy:
         def data(self): return {"x": inputs, "y": classes}
         def test_data(self): return {"x": other_inputs, "y": other_classes}
 
-Contract: every method gives the same answer each time it is called (`model` up to torch's random numbers, which the
-caller seeds); `loss` does not change the batch; the shapes of the model's parameters never change. Data are read-only
-and shared: many trainers use the same tensors.
+Every method returns the same each time it is called (`model` up to torch's random numbers, which the caller seeds).
+`loss` does not change the batch. The shapes of the model's parameters never change. Data are read-only and shared: many
+trainers use the same tensors.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Samples = Mapping[str, Tensor]  # columns of equal length; row i of all of them 
 Option = bool | int | float | str
 
 PROBE_INPUTS = 128
-LARGEST = 1 << 40  # of whole-number options, which a run's founder may have chosen
+LARGEST = 1 << 40  # magnitude of an integer option, since a run's founder may have chosen it
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good weights are on some samples: mean loss, and the share of right answers where there are answers."""
+    """How good weights are on some samples: the mean loss, and the share of right answers where there are answers."""
 
     loss: float
     accuracy: float | None
@@ -47,18 +47,18 @@ class Evaluation:
 
 
 class Task:
-    """Base of all tasks; see the module's words for the contract."""
+    """Base class of all tasks; the module's docstring has the contract."""
 
     name: str = ""
-    version: str = "1"  # raise it when a change makes runs of the old task meaningless
+    version: str = "1"  # change it when a run of the old task must not go on with the new one
     batch_size: int = 32
     learning_rate: float = 0.05
-    evaluation_batch: int = 1024  # samples scored at a time
-    fingerprint_layers: tuple[str, ...] = ()  # compared on the probe; none named: the last hidden one
-    LOCAL: ClassVar[frozenset[str]] = frozenset({"source"})  # options that are a node's own, not the run's
+    evaluation_batch: int = 1024  # samples evaluated at a time
+    fingerprint_layers: tuple[str, ...] = ()  # modules compared on the probe; empty: the last hidden one
+    LOCAL: ClassVar[frozenset[str]] = frozenset({"source"})  # options of a node, which a run does not set
 
     def __init__(self, **options: Option) -> None:
-        """Set public attributes by name; UsageError for one the task does not have or of another kind."""
+        """Sets public attributes by name; UsageError for one that does not exist, or a value of another type."""
         if not self.name:
             self.name = type(self).__name__.lower()
         known = option_defaults(type(self))
@@ -69,7 +69,7 @@ class Task:
 
     @property
     def options(self) -> dict[str, Option]:
-        """What a run must fix besides name and version: the options that differ from the task's own values."""
+        """The options that differ from their defaults. A run's manifest contains them."""
         defaults = option_defaults(type(self))
         return {
             key: getattr(self, key)
@@ -78,37 +78,39 @@ class Task:
         }
 
     def model(self) -> nn.Module:
-        """A new model, initialised with torch's default random numbers."""
-        raise NotImplementedError(f"task {self.name} does not say what its model is")
+        """A new model, initialised with torch's default random generator."""
+        raise NotImplementedError(f"task {self.name} has no model()")
 
     def data(self) -> Samples:
-        """All samples to train on; nodes take shares of them."""
-        raise NotImplementedError(f"task {self.name} does not say what its data are")
+        """All samples to train on. Nodes may divide them among themselves."""
+        raise NotImplementedError(f"task {self.name} has no data()")
 
     def test_data(self) -> Samples:
-        """Samples no node trains on."""
-        raise NotImplementedError(f"task {self.name} does not say what its test data are")
+        """Samples that no node trains on."""
+        raise NotImplementedError(f"task {self.name} has no test_data()")
 
     def losses(self, model: nn.Module, batch: Samples) -> Tensor:
-        """The loss of each sample of a batch. A task that gives `loss` alone is learned all the same, but nothing is
-        known of its single samples then."""
+        """The loss of each sample of a batch.
+
+        A task may override `loss` alone; then nothing is known about single samples.
+        """
         each = functional.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
         return each if each.ndim == 1 else each.flatten(1).mean(1)
 
     def loss(self, model: nn.Module, batch: Samples) -> Tensor:
-        """The mean loss of a batch: one number to go down."""
+        """The mean loss of a batch: the number that training reduces."""
         return self.losses(model, batch).mean()
 
     def confidence(self, losses: Tensor, batch: Samples) -> Tensor:
-        """How sure the model is of each sample, 0 to 1: the probability of its label, or of a token of its text."""
+        """The model's confidence in each sample, 0 to 1: the probability of its label, or of a token of its text."""
         return torch.exp(-losses)
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer | torch.optim.Optimizer:
-        """The optimizer of local steps: one of p2pnode.optimizers, which run fastest, or any of torch's."""
+        """The optimizer of the local steps: one of tasks/optimizers.py, which are fastest, or any of torch's."""
         return Sgd(self.learning_rate)
 
     def rate(self, step: int) -> float:
-        """The learning rate at a step of the run, as a multiple of the optimizer's own."""
+        """The factor on the optimizer's learning rate at a step of the run."""
         return 1.0
 
     def evaluate(self, model: nn.Module, samples: Samples) -> Evaluation:
@@ -128,31 +130,31 @@ class Task:
         return Evaluation(total / max(1, count), right / count if counted and count else None, count)
 
     def right(self, outputs: Any, batch: Samples) -> int | None:
-        """How many of the model's answers to a batch are right; None where that has no meaning."""
+        """The number of right answers to a batch; None where answers cannot be right or wrong."""
         labels = self.labels(batch)
         if labels is None or not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(labels):
             return None
         return int((outputs.argmax(1) == labels).sum())
 
     def probe(self) -> Samples:
-        """Fixed inputs on which models are compared: about 128 of the test data."""
+        """Fixed inputs on which models are compared, about 128 of the test data."""
         return rows(self.test_data(), slice(0, PROBE_INPUTS))
 
     def labels(self, samples: Samples) -> Tensor | None:
-        """One class per sample, for shares of unlike labels; None where samples have none."""
+        """The class of each sample; None where samples have none."""
         found = samples.get("y")
         return found if found is not None and found.ndim == 1 and not found.is_floating_point() else None
 
 
-def tells_losses(task: Task) -> bool:
-    """Whether `losses` make up the task's loss: not where a class says anew what `loss` is and leaves `losses`."""
+def has_sample_losses(task: Task) -> bool:
+    """Whether `losses` belongs to the task's `loss`: False when a subclass overrides `loss` alone."""
     owners = [vars(task), *(vars(kind) for kind in type(task).__mro__)]
     loss, losses = (next(place for place, own in enumerate(owners) if name in own) for name in ("loss", "losses"))
     return losses <= loss
 
 
 def length(samples: Samples) -> int:
-    """How many samples there are; ValueError when the columns do not agree."""
+    """The number of samples; ValueError when the columns have different lengths."""
     lengths = {name: len(column) for name, column in samples.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"columns of unequal length: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
@@ -160,12 +162,12 @@ def length(samples: Samples) -> int:
 
 
 def rows(samples: Samples, which: slice | Tensor) -> dict[str, Tensor]:
-    """Some samples: a slice shares memory, an index copies."""
+    """Some of the samples. A slice shares memory, an index copies."""
     return {name: column[which] for name, column in samples.items()}
 
 
 def option_defaults(task: type[Task]) -> dict[str, Option]:
-    """The task's options and their values when nothing is said: its plain public attributes, name and version apart."""
+    """The task's options with their defaults: its plain public attributes, without name and version."""
     found: dict[str, Option] = {}
     for owner in reversed(task.__mro__):
         for key, value in vars(owner).items():
@@ -175,7 +177,7 @@ def option_defaults(task: type[Task]) -> dict[str, Option]:
 
 
 def as_option(task: str, key: str, value: object, like: Option) -> Option:
-    """`value`, which may be text from a command line, as the kind of value the option has."""
+    """`value`, which may be text from a command line, as a value of the option's type; UsageError otherwise."""
     readers: dict[type, Callable[[Any], Option]] = {bool: _as_bool, int: _as_int, float: _as_float, str: str}
     try:
         return readers[type(like)](value)

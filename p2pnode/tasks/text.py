@@ -1,4 +1,4 @@
-"""Text, byte by byte: a small causal transformer on any file or directory the user names; loss in nats per byte."""
+"""The built-in task `text`: a small causal transformer predicts the bytes of the user's files (nats per byte)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBE = Path(__file__).with_name("probe.txt")
 
 
 class Text(Task):
-    """About 320,000 parameters as it stands; width=256 layers=7 makes 5.6 million."""
+    """About 320,000 parameters by default; width=256 and layers=7 make 5.6 million."""
 
     name = "text"
     batch_size = 16
@@ -57,7 +57,7 @@ class Text(Task):
 
     def _corpus(self) -> Corpus:
         if not self.source:
-            raise UsageError("task text needs something to read: --data FILE, or a directory of text files")
+            raise UsageError("task text needs text: use --data FILE, or a directory of text files")
         return _read(self.source, self.context)
 
     def losses(self, model: nn.Module, batch: Samples) -> Tensor:
@@ -72,23 +72,25 @@ class Text(Task):
         return min(1.0, (step + 1) / max(1, self.warmup))
 
     def probe(self) -> Samples:
-        """Pieces of a text that comes along, so that nodes with texts of their own compare on the same."""
+        """Pieces of a text in this package, so that nodes with different texts are compared on the same inputs."""
         raw = np.frombuffer(PROBE.read_bytes(), np.uint8)
         starts = np.linspace(0, len(raw), PROBE_INPUTS, endpoint=False).astype(np.int64)
         return {"x": torch.from_numpy(raw[(starts[:, None] + np.arange(self.context)) % len(raw)])}
 
     def labels(self, samples: Samples) -> Tensor | None:
-        """The file a window is from, where there are several."""
+        """The file that each window is from; None when there is only one."""
         return samples.get("file")
 
-    def sample(self, model: nn.Module, prompt: str, count: int, generator: torch.Generator, warmth: float = 0.8) -> str:
-        """`count` bytes the model goes on with after `prompt`, the latter included."""
+    def sample(
+        self, model: nn.Module, prompt: str, count: int, generator: torch.Generator, temperature: float = 0.8
+    ) -> str:
+        """The prompt and the `count` bytes with which the model continues it."""
         device = next(model.parameters()).device
         text = torch.tensor([list(prompt.encode() or b"\n")], device=device)
         with torch.no_grad():
             for _ in range(count):
                 logits = model(text[:, -self.context :])[0, -1].float().cpu()
-                chosen = torch.multinomial((logits / warmth).softmax(0), 1, generator=generator)
+                chosen = torch.multinomial((logits / temperature).softmax(0), 1, generator=generator)
                 text = torch.cat([text, chosen[None].to(device)], 1)
         return bytes(text[0].tolist()).decode(errors="replace")
 
@@ -99,7 +101,7 @@ def _read(source: str, context: int) -> Corpus:
 
 
 class Transformer(nn.Module):
-    """Decoder with pre-norm blocks, learned positions, and the byte table used at both ends."""
+    """A decoder with pre-norm blocks, learned positions, and one byte table for input and output."""
 
     def __init__(self, width: int, layers: int, heads: int, context: int) -> None:
         super().__init__()
@@ -111,7 +113,7 @@ class Transformer(nn.Module):
             nn.init.normal_(table.weight, std=width**-0.5)  # 0.02 was 0.35 nats worse after 400 steps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Bytes (batch, time) to the logits of each next byte."""
+        """The logits of each next byte, from bytes (batch, time)."""
         x = x.long()
         hidden = self.bytes(x) + self.places.weight[: x.shape[1]]
         for block in self.blocks:
@@ -120,7 +122,7 @@ class Transformer(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each added to what comes in."""
+    """Attention and a two-layer perceptron, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

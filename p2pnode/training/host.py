@@ -23,7 +23,7 @@ from ..compression.weights import WeightLayout, layout_of, read_weights
 from ..config.readers import DEVICES
 from ..shards.shard import sample_ids
 from ..tasks.errors import task_errors
-from ..tasks.task import Evaluation, Samples, Task, length, tells_losses
+from ..tasks.task import Evaluation, Samples, Task, has_sample_losses, length
 from ..wire.errors import LocalProblem, TaskProblem, UsageError
 from .stepper import FlatStepper, Stepper, TorchStepper
 
@@ -54,7 +54,7 @@ class ModelHost:
         self.parts = _by_place(self.model, self.layout)
         self.weights, self.gradient = _bind(self.parts, self.device)
         self.buffers = list(self.model.buffers())
-        self.per_sample = tells_losses(task)  # the loss of each sample is known
+        self.per_sample = has_sample_losses(task)  # the loss of each sample is known
         self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
 
     @property

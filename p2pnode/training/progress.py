@@ -1,4 +1,4 @@
-"""What a node's learning has reached: for the views, for the events that tell of it, and for `--until`."""
+"""How far a node's training has got: counts and latest values for the views, progress events and `--until`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..wire.types import Seconds
 MAX_PARTNERS = 256
 MAX_MERGES = 500
 NOBODY = PeerId("")
-SAY_EVERY: Seconds = 30.0  # a line about the progress at the most
+REPORT_EVERY: Seconds = 30.0  # at most one progress line in this time
 CALM_ROUNDS = 10  # for which the update norm must stay below the threshold: then a run has converged
 SMOOTHING = 0.9  # of the update norm, per round
 
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a node has come."""
+    """How far a node has come, to be compared with `--until`."""
 
     rounds: int
     seconds: float  # of training since this start
@@ -65,7 +65,7 @@ class Monitor:
 
 @dataclass
 class TrainProgress:
-    """Counts since the node joined the run; `monitor` watches how much the shared weights still change."""
+    """Counts since the node joined the run. `monitor` follows how much the shared weights still change."""
 
     monitor: Monitor = field(default_factory=Monitor)
     me: PeerId = NOBODY
@@ -76,19 +76,19 @@ class TrainProgress:
     merged: str = ""
     exchanges: int = 0
     entries: int = 0
-    bridges: int = 0  # own, to other circles
+    bridges: int = 0  # own entries that bridge to other circles
     problems: int = 0
-    diverged: int = 0  # rounds in a row
+    diverged: int = 0  # rounds in a row whose numbers were not finite
     begun: Seconds = 0.0
-    said: Seconds | None = None
+    reported: Seconds | None = None
     partners: dict[PeerId, ExchangeRow] = field(default_factory=dict)  # the latest last
     merges: deque[MergeRow] = field(default_factory=lambda: deque(maxlen=MAX_MERGES))
-    _since: list[tuple[PeerId, int, int]] = field(default_factory=list)  # exchanges after the last merge
+    _unmerged: list[tuple[PeerId, int, int]] = field(default_factory=list)  # exchanges since the last merge
 
     def note_exchange(self, partner: PeerId, sent_bytes: int, received_bytes: int, now: float) -> None:
-        """One exchange with a partner went well. Only the MAX_PARTNERS met last are remembered one by one."""
+        """Count a successful exchange. Only the MAX_PARTNERS latest partners are remembered one by one."""
         self.exchanges += 1
-        self._since = [*self._since[-MAX_PARTNERS:], (partner, sent_bytes, received_bytes)]
+        self._unmerged = [*self._unmerged[-MAX_PARTNERS:], (partner, sent_bytes, received_bytes)]
         before = self.partners.get(partner, ExchangeRow(self.me, partner, now, 0, 0, 0))
         sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
         count, change = before.count + 1, before.loss_change
@@ -96,15 +96,15 @@ class TrainProgress:
         keep_newest(self.partners, partner, row, MAX_PARTNERS)
 
     def note(self, loss: float, merged: MergeResult, now: float, steps: int = 0) -> None:
-        """One round is done. Its loss tells what the merge before it, and whoever had a part in that, did."""
+        """Count a finished round. Its loss shows the effect of the merge before it and of its partners."""
         if self.merges:
             self._note_change(self.merges[-1].partners, loss - self.merges[-1].loss)
-        partners = tuple(dict.fromkeys(partner for partner, _, _ in self._since))
-        sent, received = sum(row[1] for row in self._since), sum(row[2] for row in self._since)
+        partners = tuple(dict.fromkeys(partner for partner, _, _ in self._unmerged))
+        sent, received = sum(row[1] for row in self._unmerged), sum(row[2] for row in self._unmerged)
         change = (merged.entries, loss, merged.update_norm, steps, merged.values)
         row = MergeRow(self.rounds + 1, now, partners, sent, received, *change)
         self.merges.append(row)
-        self._since = []
+        self._unmerged = []
         self.rounds += 1
         self.diverged = 0
         self.loss = loss
@@ -119,15 +119,16 @@ class TrainProgress:
                 self.partners[partner] = msgspec.structs.replace(self.partners[partner], loss_change=change)
 
     def reached(self, now: Seconds) -> Reached:
+        """What `--until` is compared with."""
         monitor, evaluation = self.monitor, self.evaluation
         accuracy = None if evaluation is None else evaluation.accuracy
         return Reached(self.rounds, now - self.begun, accuracy, monitor.norm, monitor.calm_rounds)
 
     def line(self, now: Seconds) -> str:
-        """The progress in words, or "" when it was told lately or nothing is known yet."""
-        if self.evaluation is None or (self.said is not None and now - self.said < SAY_EVERY):
+        """The progress in words; "" when it was reported lately or nothing is known yet."""
+        if self.evaluation is None or (self.reported is not None and now - self.reported < REPORT_EVERY):
             return ""
-        self.said = now
+        self.reported = now
         loss = "" if self.loss is None else f"loss {self.loss:.4g}, "
         accuracy = self.evaluation.accuracy
         test = f"accuracy {accuracy:.1%}" if accuracy is not None else f"test loss {self.evaluation.loss:.4g}"

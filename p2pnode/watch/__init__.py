@@ -1,1 +1,6 @@
-"""Looking at a node and its swarm: terminal view, lines, notebooks, page. Reads; only the node's orders steer."""
+"""What people look at: terminal, page, notebook, figures, recordings. Nothing here changes a node, except by its token.
+
+A node shows itself as a `NodeStatus` (wire.status). `graph` turns it into a `PeerGraph`, the picture that everything
+here draws. Start with `graph`, then `view` (a swarm from Python) and `dashboard.server` (the page). `show` chooses how
+a node is shown while it runs; `swarm` gives views of running and recorded swarms.
+"""

@@ -1,120 +1,105 @@
-"""The peer graph: one frozen picture of a swarm at one moment, whoever drew it; pages and notebooks show it.
+"""The peer graph: one frozen picture of a swarm at one moment, for pages, notebooks, figures and recordings.
 
-A field that its source does not know is None.
+A field that the source of a picture does not know is None or empty.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..wire.ids import short
 from ..wire.run import GENESIS, Manifest
-from ..wire.status import ExchangeRow, Guest, Machine, NodeEvent, NodeStatus, PeerRow, ShardRow, Traffic, TrainStatus
+from ..wire.status import (
+    MAIN_JOB,
+    ExchangeRow,
+    Guest,
+    JobState,
+    Machine,
+    NodeEvent,
+    NodeStatus,
+    PeerState,
+    ShardRow,
+    Traffic,
+    TrainStatus,
+)
 from .text import clean
 
 
-class PeerView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One peer, the node that looks among them."""
-
-    id: str
-    name: str
-    role: str
-    present: bool
-    me: bool = False
-    circle: str = ""
-    community: str = ""  # the id of its first member
-    similarity: float | None = None  # to the node that looks
-    round: int | None = None
-    loss: float | None = None
-    accuracy: float | None = None
-    update_norm: float | None = None
-    steps_per_second: float | None = None
-    shards: int | None = None
-    faults: int = 0
-    heard_seconds_ago: float | None = None
-    latency_ms: float | None = None
-    bytes_per_second: float | None = None  # of large calls to it
-    reached: str = ""  # directly, through a relay
-    head: int | None = None  # of its log: the seq of its newest entry
-    why: str = ""  # it was last chosen as a partner
-
-
-class ExchangeView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that went between two peers lately, in one line: an edge."""
-
-    one: str
-    other: str
-    last: float  # time of the latest
-    count: int
-    sent_bytes: int  # by `one`
-    received_bytes: int
-    similarity: float | None = None
-    loss_change: float | None = None  # of the training loss over the latest merge after one
-
-
-class PeerGraph(msgspec.Struct, frozen=True, tag="view", tag_field="is"):
+class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
     """A swarm as somebody saw it at `time`."""
 
     time: float
     me: str
     run: str
     condition: str
-    why: str
-    peers: tuple[PeerView, ...]
-    exchanges: tuple[ExchangeView, ...] = ()
-    learning: TrainStatus | None = None
+    reason: str  # for the condition
+    peers: tuple[PeerState, ...]  # with the node that looks
+    exchanges: tuple[ExchangeRow, ...] = ()  # one for each pair
+    jobs: dict[str, TrainStatus] = {}  # of the node that looks
     traffic: Traffic = Traffic()
     events: tuple[NodeEvent, ...] = ()
     invite: str = ""
     guest: Guest = Guest()
     machine: Machine | None = None
-    shards: tuple[ShardRow, ...] = ()  # this and the rest: for notebooks; the page asks for what it needs of them
+    shards: tuple[ShardRow, ...] = ()  # this and the rest for notebooks only: the page asks for shards by itself
     manifest: Manifest | None = None  # what the run is
     progress: float | None = None  # of the run from many communities to one, 0 to 1
-    fingerprints: dict[str, bytes] = {}  # by peer: similarities and the dendrogram follow from them
+    fingerprints: dict[str, bytes] = {}  # by peer; similarities and the dendrogram follow from them
+
+    def of_job(self, name: str) -> PeerGraph:
+        """The same picture with the state of one job only."""
+        peers = [replace(peer, jobs={name: peer.jobs[name]} if name in peer.jobs else {}) for peer in self.peers]
+        return replace(self, peers=tuple(peers), jobs={name: self.jobs[name]} if name in self.jobs else {})
 
 
 def graph_of(status: NodeStatus, now: float) -> PeerGraph:
     """What a node knows, at `now` by its own clock."""
-    alike = {row.id: row.similarity for row in status.peers}
+    me = replace(status.own_state(), me=True, similarity=1.0)
+    similarities = {peer.id: peer.similarity for peer in status.peers}
     return PeerGraph(
         time=now,
         me=status.id,
         run=status.run,
         condition=status.condition,
-        why=status.why,
-        peers=in_circles((_me(status), *map(_peer, status.peers))),
-        exchanges=tuple(_alike(edge, status, alike) for edge in edges(status.exchanges)),
-        learning=status.learning,
+        reason=status.reason,
+        peers=with_first_circle((me, *status.peers)),
+        exchanges=tuple(_with_similarity(edge, me.id, similarities) for edge in edges(status.exchanges)),
+        jobs=status.jobs,
         traffic=status.traffic,
         events=status.events,
-        invite="" if status.private else status.invite,  # a private run's carries its key
+        invite="" if status.private else status.invite,  # that of a private run contains its key
         guest=status.guest,
         machine=status.machine,
     )
 
 
-def in_circles(peers: Iterable[PeerView]) -> tuple[PeerView, ...]:
-    """Where a run has several circles, its first one is shown by a name too."""
+def with_first_circle(peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+    """The same peers, where the run's first circle, which has no name, is named as soon as a job has another one."""
     known = tuple(peers)
-    if not any(peer.circle for peer in known):
-        return known
-    called = [peer.circle or (GENESIS if peer.role == "node" else "") for peer in known]
-    return tuple(msgspec.structs.replace(peer, circle=circle) for peer, circle in zip(known, called, strict=True))
+    split = {name for peer in known for name, state in peer.jobs.items() if state.circle}
+    return tuple(_named(peer, split) if peer.role == "node" else peer for peer in known)
 
 
-def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:
-    """One edge for each pair, from the rows of both ends."""
-    pairs: dict[tuple[str, str], ExchangeView] = {}
+def _named(peer: PeerState, split: Collection[str]) -> PeerState:
+    known = peer.jobs or {MAIN_JOB: JobState()}
+    unnamed = {job: state for job, state in known.items() if job in split and not state.circle}
+    named = {job: replace(state, circle=GENESIS) for job, state in unnamed.items()}
+    return replace(peer, jobs={**known, **named}) if named else peer
+
+
+def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeRow, ...]:
+    """One row for each pair, the lower id first, from the rows of both ends."""
+    pairs: dict[tuple[str, str], ExchangeRow] = {}
     for row in rows:
         forward = row.one < row.other
         one, other = (row.one, row.other) if forward else (row.other, row.one)
         sent, received = (row.sent_bytes, row.received_bytes) if forward else (row.received_bytes, row.sent_bytes)
-        known = pairs.get((one, other), ExchangeView(one, other, row.last, 0, 0, 0))
-        pairs[one, other] = ExchangeView(
+        known = pairs.get((one, other), ExchangeRow(one, other, row.last, 0, 0, 0))
+        pairs[one, other] = ExchangeRow(
             one,
             other,
             max(known.last, row.last),
@@ -126,80 +111,22 @@ def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeView, ...]:
     return tuple(pairs.values())
 
 
-def _alike(edge: ExchangeView, status: NodeStatus, alike: Mapping[str, float | None]) -> ExchangeView:
-    """An edge of the node that looks, with how alike the two are."""
-    if status.id not in (edge.one, edge.other):
+def _with_similarity(edge: ExchangeRow, me: str, similarities: Mapping[str, float | None]) -> ExchangeRow:
+    """An edge of the node that looks, with how similar the two models are."""
+    if me not in (edge.one, edge.other):
         return edge
-    other = edge.other if edge.one == status.id else edge.one
-    return msgspec.structs.replace(edge, similarity=alike.get(other))
-
-
-def peer_of(id: str, name: str, role: str, learning: TrainStatus | None) -> PeerView:
-    """A node as it knows itself."""
-    if learning is None:
-        return PeerView(id, name, role, present=True)
-    return PeerView(
-        id=id,
-        name=name,
-        role=role,
-        present=True,
-        circle=learning.circle,
-        community=learning.community,
-        round=learning.rounds,
-        loss=learning.loss,
-        accuracy=learning.accuracy,
-        update_norm=learning.update_norm,
-        steps_per_second=learning.steps_per_second,
-        head=learning.head,
-        shards=learning.shards,
-    )
-
-
-def _me(status: NodeStatus) -> PeerView:
-    own = peer_of(status.id, status.name, status.role, status.learning)
-    return msgspec.structs.replace(own, me=True, similarity=1.0)
-
-
-def _peer(row: PeerRow) -> PeerView:
-    return PeerView(
-        id=row.id,
-        name=row.name,
-        role=row.role,
-        present=row.present,
-        circle=row.circle,
-        community=row.community,
-        similarity=row.similarity,
-        why=row.chosen,
-        round=row.round,
-        loss=row.loss,
-        accuracy=row.accuracy,
-        update_norm=row.update_norm,
-        steps_per_second=row.steps_per_second,
-        head=row.head,
-        shards=row.shards,
-        faults=row.faults,
-        heard_seconds_ago=row.heard_seconds_ago,
-        latency_ms=row.latency_ms,
-        bytes_per_second=row.bytes_per_second,
-        reached=_reached(row.addresses),
-    )
-
-
-def _reached(addresses: tuple[str, ...]) -> str:
-    if not addresses:
-        return ""
-    return "through a relay" if all("/p2p-circuit" in address for address in addresses) else "directly"
+    return replace(edge, similarity=similarities.get(edge.other if edge.one == me else edge.one))
 
 
 COLOURS = ("#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "#b08900", "#0d9bb5", "#d1495b", "#6b8e23", "#8d6e63")
 OTHERS = "#9aa5b4"
 
 
-def groups_of(peers: Sequence[PeerView]) -> Mapping[str, str]:
+def groups_of(peers: Sequence[PeerState]) -> Mapping[str, str]:
     """Each peer's community by name, or its circle where no community is known; "" where a peer has none."""
     if any(peer.community for peer in peers):
         return {peer.id: f"community {short(peer.community)}" if peer.community else "" for peer in peers}
-    return {peer.id: clean(peer.circle, 24) for peer in peers}
+    return {peer.id: clean(peer.job().circle, 24) for peer in peers}
 
 
 def colours_of(groups: Mapping[str, str]) -> Mapping[str, str]:
@@ -210,14 +137,14 @@ def colours_of(groups: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def names_of(picture: PeerGraph) -> Mapping[str, str]:
-    """What to write beside each peer."""
+    """The label of each peer: its name, or a short id."""
     return {peer.id: clean(peer.name, 20) or short(peer.id) for peer in picture.peers}
 
 
 def headline(picture: PeerGraph) -> str:
-    """What there is to see, in words."""
+    """How many peers, communities, circles and exchanging pairs a picture shows, in words."""
     communities = {peer.community for peer in picture.peers if peer.community}
-    circles = {peer.circle for peer in picture.peers if peer.circle}
+    circles = {peer.job().circle for peer in picture.peers if peer.job().circle}
     parts = [
         _count(sum(peer.present for peer in picture.peers), "peer", "peers"),
         _count(len(communities), "community", "communities") if communities else "",

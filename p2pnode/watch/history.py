@@ -1,4 +1,4 @@
-"""What was seen, within a bound: the newest moments all, older ones ever more thinly, so that time can be scrubbed."""
+"""Pictures over time, within a bound: all of the latest, ever fewer of the older ones; and recordings on disk."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ import zstandard
 from ..wire.errors import LocalProblem, UsageError
 from .graph import PeerGraph
 
-MOST = 600  # pictures
-MOST_ROWS = 120_000  # peers and exchanges in all pictures together: about 30 MB
+MAX_PICTURES = 600
+MAX_ROWS = 120_000  # peers and exchanges in all pictures together: about 30 MB
 
 
 class PictureHistory:
-    """Pictures in the order of their times, bounded in number and in what they show together.
+    """Pictures in the order of their times, bounded in number and in rows.
 
-    When it is full, every other one of the older half goes: a long run keeps its whole length, its past in less detail.
+    When it is full, every other picture of the older half goes: a long run keeps its whole length in less detail.
     """
 
-    def __init__(self, most: int = MOST, most_rows: int = MOST_ROWS) -> None:
-        if most < 4:
-            raise ValueError(f"a history of {most} pictures")
-        self._most, self._most_rows = most, most_rows
+    def __init__(self, max_pictures: int = MAX_PICTURES, max_rows: int = MAX_ROWS) -> None:
+        if max_pictures < 4:
+            raise ValueError(f"a history of {max_pictures} pictures")
+        self._max_pictures, self._max_rows = max_pictures, max_rows
         self._kept: list[PeerGraph] = []
         self._rows = 0
 
     def add(self, graph: PeerGraph) -> None:
-        """A picture not newer than the newest is left out: a clock that was set back must not stir the order."""
+        """Append a picture. One that is not later than the last is ignored: clocks are sometimes set back."""
         if self._kept and graph.time <= self._kept[-1].time:
             return
         self._kept.append(msgspec.structs.replace(graph, events=(), invite=""))
         self._rows += _rows(graph)
-        while len(self._kept) > 4 and (len(self._kept) > self._most or self._rows > self._most_rows):
+        while len(self._kept) > 4 and (len(self._kept) > self._max_pictures or self._rows > self._max_rows):
             half = len(self._kept) // 2
             self._kept = self._kept[:half:2] + self._kept[half:]
             self._rows = sum(map(_rows, self._kept))
 
     def all(self) -> tuple[PeerGraph, ...]:
-        """Oldest first."""
+        """All pictures, oldest first."""
         return tuple(self._kept)
 
 
@@ -51,7 +51,7 @@ def _rows(graph: PeerGraph) -> int:
 
 
 LEVEL = 19
-WINDOW = 1 << 27  # bytes, at the most, that reading needs
+WINDOW = 1 << 27  # bytes that decompressing may need
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(PeerGraph)
@@ -62,7 +62,7 @@ def _packed(path: str | Path) -> bool:
 
 
 def _lines(path: str | Path, file: BinaryIO) -> Iterable[bytes]:
-    """Piece by piece, so that what unpacks to very much does not fill the memory at once."""
+    """The lines of a file, decompressed piece by piece: a small file can unpack to more than the memory holds."""
     if not _packed(path):
         return file
     reader: Any = zstandard.ZstdDecompressor(max_window_size=WINDOW).stream_reader(file)
@@ -70,18 +70,18 @@ def _lines(path: str | Path, file: BinaryIO) -> Iterable[bytes]:
 
 
 def thinned(graphs: Sequence[PeerGraph], moments: int, whole: int) -> list[PeerGraph]:
-    """At most so many of them, evenly, `whole` of these as they are and the others with their peers alone."""
+    """At most `moments` pictures, evenly chosen; `whole` of them stay complete, the others keep only their peers."""
     kept = [graphs[place] for place in _evenly(len(graphs), moments)]
     entire = set(_evenly(len(kept), whole))
     bare = [msgspec.structs.replace(graph, exchanges=(), fingerprints={}, shards=()) for graph in kept]
     return [kept[place] if place in entire else bare[place] for place in range(len(kept))]
 
 
-def _evenly(count: int, most: int) -> list[int]:
-    """Places from the first to the last."""
-    if count <= most:
+def _evenly(count: int, limit: int) -> list[int]:
+    """At most `limit` indices of `count` items, from the first to the last."""
+    if count <= limit:
         return list(range(count))
-    return [round(place * (count - 1) / max(1, most - 1)) for place in range(most)]
+    return [round(place * (count - 1) / max(1, limit - 1)) for place in range(limit)]
 
 
 def view_line(graph: PeerGraph) -> bytes:
@@ -90,7 +90,7 @@ def view_line(graph: PeerGraph) -> bytes:
 
 
 def read_views(path: str | Path) -> list[PeerGraph]:
-    """The pictures in a recording, oldest first. LocalProblem or UsageError when there are none to be had."""
+    """The pictures of a recording, oldest first. LocalProblem when it cannot be read, UsageError when it has none."""
     try:
         with Path(path).open("rb") as file:
             found = [_decoder.decode(line) for line in _lines(path, file) if line.startswith(b'{"is":"view"')]
@@ -99,12 +99,12 @@ def read_views(path: str | Path) -> list[PeerGraph]:
     except (msgspec.DecodeError, zstandard.ZstdError) as error:
         raise UsageError(f"{path} is not a recording of p2pnode: {error}") from None
     if not found:
-        raise UsageError(f"{path} has no pictures of a swarm in it; record one with: p2pnode sim … --record FILE")
+        raise UsageError(f"{path} has no pictures of a swarm; record one with: python -m p2pnode sim … --record FILE")
     return sorted(found, key=lambda graph: graph.time)
 
 
 def write_views(path: str | Path, graphs: Iterable[PeerGraph]) -> None:
-    """A recording that `read_views` reads. LocalProblem when it cannot be written."""
+    """Write a recording that `read_views` reads. LocalProblem when it cannot be written."""
     lines = b"".join(view_line(graph) for graph in graphs)
     try:
         Path(path).write_bytes(zstandard.compress(lines, LEVEL) if _packed(path) else lines)

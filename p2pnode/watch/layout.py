@@ -1,5 +1,7 @@
-"""Places for a picture of a swarm: members around their circle, circles within their community, communities side by
-side. The same peers get the same places, whoever draws them."""
+"""Where peers lie in a drawing: members around their circle, circles inside their community, communities side by side.
+
+The same peers always get the same places.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,23 @@ from math import pi
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import PeerView
+from ..wire.status import PeerState
 
 SPACE = 1.0  # between two peers
 GAP = 0.8  # around a circle
 COMMUNITY_GAP = 1.3
-RING = 16  # more than that fill a disc
+RING = 16  # members up to which they stand on a ring; more fill a disc
 GOLDEN = pi * (3 - 5**0.5)
-STEPS = 60  # towards the middle of a disc around others
+STEPS = 60  # of the search for the middle of the enclosing disc
 STEP = 0.12  # of the search for a free place
-MOST_GROUPS = 64  # packing takes longer than their square
+MAX_GROUPS = 64  # the time to pack them grows faster than their square
 
 Points = NDArray[np.complex128]
 
 
 @dataclass(frozen=True)
 class Disc:
-    """A circle or a community on the picture."""
+    """A circle or a community in the drawing."""
 
     name: str
     centre: complex
@@ -36,7 +38,7 @@ class Disc:
 
 @dataclass(frozen=True)
 class GraphLayout:
-    """Where everything is. Communities have a disc only where each circle lies in one of them."""
+    """The places of peers and groups. Communities have a disc only where each circle lies in one of them."""
 
     peers: Mapping[str, complex]
     circles: tuple[Disc, ...]
@@ -44,16 +46,16 @@ class GraphLayout:
     middles: Mapping[str, complex]  # of each peer's circle
 
     def outwards(self, peer: str) -> complex:
-        """The direction from the middle of a peer's circle to the peer, of length 1; downwards in the very middle."""
+        """The unit vector from the middle of a peer's circle to the peer; downwards for a peer in the very middle."""
         away = self.peers[peer] - self.middles[peer]
         return away / abs(away) if abs(away) > 1e-9 else -1j
 
 
-def lay_out(peers: Iterable[PeerView]) -> GraphLayout:
-    """Everybody's place."""
+def lay_out(peers: Iterable[PeerState]) -> GraphLayout:
+    """The place of every peer."""
     ordered = sorted(peers, key=lambda peer: (peer.community, peer.name, peer.id))
-    declared = any(peer.circle for peer in ordered)
-    groups = _largest({peer.id: peer.circle if declared else peer.community for peer in ordered}, ordered)
+    declared = any(peer.job().circle for peer in ordered)
+    groups = _largest({peer.id: peer.job().circle if declared else peer.community for peer in ordered}, ordered)
     whole = all(len({peer.community for peer in members}) == 1 for members in groups.values())
     homes: dict[str, list[str]] = {}
     for name, members in groups.items():
@@ -73,10 +75,10 @@ def lay_out(peers: Iterable[PeerView]) -> GraphLayout:
     return GraphLayout(placed, tuple(circles), tuple(communities), middles)
 
 
-def _largest(names: Mapping[str, str], peers: Sequence[PeerView]) -> dict[str, list[PeerView]]:
-    """Peers by group. Anybody may call its circle anything: only the largest are drawn, the rest is one crowd."""
-    drawn = {name for name, _ in Counter(sorted(names.values())).most_common(MOST_GROUPS)}
-    groups: dict[str, list[PeerView]] = {}
+def _largest(names: Mapping[str, str], peers: Sequence[PeerState]) -> dict[str, list[PeerState]]:
+    """Peers by group. A peer may call its circle anything: only the largest groups are drawn, the rest is one group."""
+    drawn = {name for name, _ in Counter(sorted(names.values())).most_common(MAX_GROUPS)}
+    groups: dict[str, list[PeerState]] = {}
     for peer in peers:
         groups.setdefault(names[peer.id] if names[peer.id] in drawn else "", []).append(peer)
     return groups
@@ -96,7 +98,7 @@ def _nested(homes: Mapping[str, list[str]], radii: Mapping[str, float]) -> Itera
 
 
 def _ring(count: int) -> Points:
-    """Points around a circle, or a disc full of them where they are many."""
+    """Points on a ring, or spread over a disc where there are many."""
     number = np.arange(count)
     if count == 1:
         return np.zeros(1, complex)
@@ -111,7 +113,7 @@ def _reach(points: Points) -> float:
 
 
 def _pack(radii: Mapping[str, float], gap: float) -> _Packed:
-    """Centres of discs that do not overlap, the largest first, each as near to the others' middle as there is room."""
+    """Centres of discs that do not overlap: the largest first, each as near to the middle of the others as it fits."""
     names = sorted(radii, key=lambda name: (-radii[name], name))
     centres: list[complex] = []
     for name in names:
@@ -122,7 +124,7 @@ def _pack(radii: Mapping[str, float], gap: float) -> _Packed:
 
 
 def _middle(centres: Sequence[complex], radii: Sequence[float]) -> complex:
-    """Of about the smallest disc around all: ever smaller steps towards what reaches farthest (Bădoiu, Clarkson)."""
+    """The middle of nearly the smallest disc around all: ever smaller steps to the farthest disc (Bădoiu, Clarkson)."""
     middle = 0j
     for step in range(1, STEPS if len(centres) > 1 else 1):
         farthest = max(range(len(centres)), key=lambda at: abs(centres[at] - middle) + radii[at])

@@ -1,4 +1,4 @@
-"""Which view a node gets: the live one in a terminal, lines elsewhere; and the log goes where the view goes."""
+"""Chooses how a node is shown: live in a terminal, as lines elsewhere. Log records go to the same place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watched(Protocol):
 
 
 def view_kind(output: OutputOptions, stream: TextIO) -> Literal["live", "plain", "json"]:
-    """The live view only where it can be drawn and is wanted."""
+    """The live view only where it can be drawn and is wanted; else lines, as JSON where asked for."""
     if output.log_format == "json":
         return "json"
     drawable = stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -47,7 +47,7 @@ async def shown(node: Watched, output: OutputOptions, stream: TextIO) -> AsyncIt
         write = line_writer(stream, kind, output.quiet)
         node.on_event(write)
         _log_to(write)
-        drawing = asyncio.create_task(_say_to_copy(node, write))
+        drawing = asyncio.create_task(_write_links(node, write))
     try:
         yield
     finally:
@@ -70,15 +70,15 @@ async def _live(node: Watched, stream: TextIO) -> None:
         console.print(farewell(node.status()), markup=False, highlight=False)
 
 
-async def _say_to_copy(node: Watched, write: Callable[[NodeEvent], None]) -> None:
-    """The invite (a meeting point's address) and the page's link as lines of their own, whenever they change."""
-    said: set[str] = set()
+async def _write_links(node: Watched, write: Callable[[NodeEvent], None]) -> None:
+    """Write the invite (or the address of a meeting point) and the link of the page, whenever they change."""
+    written: set[str] = set()
     while True:
         status = node.status()
-        for kind, words in (invitation(status), ("page", status.page)):
-            if words and words not in said:
-                said.add(words)
-                write(NodeEvent(time.time(), kind, words))
+        for kind, text in (invitation(status), ("page", status.page)):
+            if text and text not in written:
+                written.add(text)
+                write(NodeEvent(time.time(), kind, text))
         await asyncio.sleep(POLL)
 
 
@@ -95,12 +95,12 @@ class _Handler(logging.Handler):
             if record.exc_info and record.exc_info[1] is not None:
                 text += f" ({type(record.exc_info[1]).__name__}: {one_line(str(record.exc_info[1]))})"
             self._write(NodeEvent(record.created, "log", text, warning=True))
-        except Exception:  # as logging wants it: who logs must not fail for it
+        except Exception:  # logging asks for this: whoever logs must not fail because of it
             self.handleError(record)
 
 
 def _log_to(write: Callable[[NodeEvent], None]) -> None:
-    """Everything logged goes to the view, not to stderr; libraries' Python warnings are not for users."""
+    """Send log records to the view instead of stderr, and drop the Python warnings of libraries."""
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

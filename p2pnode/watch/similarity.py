@@ -1,6 +1,7 @@
-"""How alike the models of a picture are, by the fingerprints their nodes announce: a matrix, a dendrogram, communities.
+"""How similar the models of a picture are, by the fingerprints their nodes announce: matrix, dendrogram, communities.
 
-Whoever looks sees the communities of all it knows. A node sees those of its own, smaller view, so the two may differ.
+These communities are those of all peers in the picture. A node computes its own from a smaller view, so the two may
+differ.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from .graph import PeerGraph, graph_of
 
 
 class Similarity(NamedTuple):
-    """All against all: `table[i, j]` says how alike the models of `peers[i]` and `peers[j]` are, 0 to 1."""
+    """All against all: `table[i, j]` is the similarity of the models of `peers[i]` and `peers[j]`, 0 to 1."""
 
     peers: tuple[str, ...]
     table: NDArray[np.float64]
 
 
 def similarity_of(picture: PeerGraph) -> Similarity:
-    """The peers whose fingerprints are known, by id."""
+    """Of the peers whose fingerprints are known, in the order of their ids."""
     return similarities_of(picture.fingerprints)
 
 
 def similarities_of(fingerprints: Mapping[str, bytes]) -> Similarity:
-    """Those that can be compared, by id."""
+    """Of the fingerprints that can be compared, in the order of the peers' ids."""
     return _similarity(_rows(fingerprints))
 
 
 def dendrogram_of(picture: PeerGraph) -> Dendrogram:
-    """How the peers whose fingerprints are known join."""
+    """The dendrogram of the peers whose fingerprints are known."""
     return grow(_rows(picture.fingerprints))
 
 
@@ -49,8 +50,8 @@ def communities_of(picture: PeerGraph) -> Communities:
     return dendrogram_of(picture).cut(picture.progress or 0.0)
 
 
-def with_likeness(picture: PeerGraph, fingerprints: Mapping[str, bytes], progress: float | None) -> PeerGraph:
-    """The same picture with what follows from fingerprints: communities, and how alike those are who exchange."""
+def with_similarity(picture: PeerGraph, fingerprints: Mapping[str, bytes], progress: float | None) -> PeerGraph:
+    """The same picture with what follows from fingerprints: communities, and the similarity of those who exchange."""
     if not fingerprints:
         return picture
     picture = msgspec.structs.replace(picture, fingerprints=dict(fingerprints), progress=progress)
@@ -59,10 +60,10 @@ def with_likeness(picture: PeerGraph, fingerprints: Mapping[str, bytes], progres
     peers = [
         msgspec.structs.replace(peer, community=home.get(PeerId(peer.id), peer.community)) for peer in picture.peers
     ]
-    alike = _similarity(rows)
-    place = {peer: number for number, peer in enumerate(alike.peers)}
+    found = _similarity(rows)
+    place = {peer: number for number, peer in enumerate(found.peers)}
     edges = [
-        msgspec.structs.replace(edge, similarity=float(alike.table[place[edge.one], place[edge.other]]))
+        msgspec.structs.replace(edge, similarity=float(found.table[place[edge.one], place[edge.other]]))
         if edge.one in place and edge.other in place
         else edge
         for edge in picture.exchanges
@@ -71,21 +72,21 @@ def with_likeness(picture: PeerGraph, fingerprints: Mapping[str, bytes], progres
 
 
 def whole_picture(status: NodeStatus, now: float, manifest: bytes, fingerprints: Mapping[str, bytes]) -> PeerGraph:
-    """All that a node knows, at `now` by its own clock."""
+    """Everything a node knows, at `now` by its own clock."""
     run = read_manifest(manifest) if manifest else None
     picture = msgspec.structs.replace(graph_of(status, now), manifest=run, shards=status.shards)
-    return with_likeness(picture, fingerprints, annealed(run, now + status.clock_offset_seconds))
+    return with_similarity(picture, fingerprints, annealed(run, now + status.clock_offset_seconds))
 
 
 def annealed(manifest: Manifest | None, now: float) -> float | None:
-    """How far a run has gone from many communities to one, at a swarm time; None where nothing is learned."""
+    """How far a run has gone from many communities to one at a swarm time; None where nothing is trained."""
     if manifest is None or manifest.plan is None:
         return None
     return progress_of((now - manifest.created) / manifest.plan.round_seconds, manifest.plan.aim)
 
 
 def _rows(fingerprints: Mapping[str, bytes]) -> dict[PeerId, Row]:
-    """Those that can be compared: of the most common kind, and not more than one dendrogram holds."""
+    """The fingerprints that can be compared: those of the most common kind, at most as many as a dendrogram holds."""
     kinds = Counter(fingerprint[:HEADER_BYTES] for fingerprint in fingerprints.values())
     usual = max(kinds, key=lambda kind: (kinds[kind], kind), default=b"")
     rows: dict[PeerId, Row] = {}

@@ -1,12 +1,12 @@
-"""Look at a running swarm from a notebook or a script, without taking part in the learning; or at a recorded one.
+"""Look at a running swarm from a notebook or a script without taking part in the training, or at a recorded one.
 
     view = await p2pnode.Swarm.look("ADDR")          # in a notebook; view.close() when done
     with p2pnode.Swarm.look("ADDR") as view: ...     # in a script
-    view = p2pnode.Swarm.own("DATA_DIR")             # as the own node has it, running or not
+    view = p2pnode.Swarm.own("DATA_DIR")             # as your own node knows it, running or not
     view = p2pnode.Swarm.replay("FILE")
 
-A look is an observer: a node with a daemon and an identity of its own, kept in a thread for as long as it looks. Once
-it has seen the swarm it goes on whatever happens: `state` and the pictures say what is wrong while something is.
+`look` starts an observer: a node with its own daemon and identity that runs in a thread until it is closed. Once it
+has seen the swarm it goes on whatever happens; `state` and the pictures say what is wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from ..wire.addresses import Address, parse_address
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.run import RunAccess
-from .graph import PeerGraph, PeerView
+from ..wire.status import PeerState
+from .graph import PeerGraph
 from .history import PictureHistory, read_views
 from .similarity import whole_picture
 from .view import SwarmView
@@ -42,19 +43,15 @@ POLL_EVERY = 1.0  # seconds until the node is asked again
 
 
 class OwnView(SwarmView):
-    """Asks whenever it is looked at, at most once a second. The node may be stopped and started meanwhile."""
+    """Asks the node whenever it is read, at most once a second. The node may be stopped and started meanwhile."""
 
     def __init__(self, data_dir: Path) -> None:
-        super().__init__(self._newest)
+        super().__init__(self._latest, lambda: self.picture().reason)
         self._data_dir = data_dir
         self._history = PictureHistory()
         self._asked = 0.0
 
-    @property
-    def state(self) -> str:
-        return self.picture().why
-
-    def _newest(self) -> tuple[PeerGraph, ...]:
+    def _latest(self) -> tuple[PeerGraph, ...]:
         now = time.time()
         if not 0 <= now - self._asked < POLL_EVERY:
             self._asked = now
@@ -68,17 +65,17 @@ class OwnView(SwarmView):
         except NotRunning:
             return stored_picture(self._data_dir, now)
         if status is None:
-            raise LocalProblem(f"the node on {self._data_dir} does not tell its status; is it another version?")
+            raise LocalProblem(f"the node on {self._data_dir} sent no status; is it another version?")
         return whole_picture(status, now, known.manifest, known.fingerprints)
 
 
 def stored_picture(data_dir: Path, now: float) -> PeerGraph:
-    """Whom the node met in its run, by its store alone; LocalProblem when no node has run there."""
+    """The peers that the node met in its run, from its data directory. LocalProblem when no node has run there."""
     storage = DiskStorage(data_dir)
     if storage.read(IDENTITY_FILE) is None:
         raise LocalProblem(f"no node has run on {data_dir}; start one with `python -m p2pnode --data-dir {data_dir}`")
     peers = tuple(
-        PeerView(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
+        PeerState(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
         for entry in PeerBook(storage, BOOK_FILE).entries()
     )
     access, manifest = last_run(storage)
@@ -87,25 +84,25 @@ def stored_picture(data_dir: Path, now: float) -> PeerGraph:
 
 
 EVERY = 1.0  # seconds between two pictures
-FIRST = 30.0  # seconds until the swarm must have been found
+FIRST = 30.0  # seconds in which the swarm must be found
 
 
 class Swarm:
-    """The doors to a swarm's views."""
+    """The ways to get a view of a swarm."""
 
     @staticmethod
     def look(address: str, run: str | None = None, timeout: float = FIRST, ask: bool = True) -> Look:
-        """Begin to look at the swarm behind `address`; await it, or use it as a context.
+        """Start an observer of the swarm behind `address`; await the result, or use it as a context manager.
 
-        `run` is needed for a private run or where several meet, as the invite gives it (RUN or RUN.KEY). `ask=False`
-        asks no peer how it is doing: only what nodes announce is seen. UsageError for a wrong address; LocalProblem
-        when the swarm is not seen within `timeout` seconds, and why: nobody there, another version, no such run.
+        `run` is needed for a private run or where several runs share a meeting point, as the invite gives it (RUN or
+        RUN.KEY). With `ask=False` no peer is asked how it gets on, and only what nodes announce is seen. UsageError
+        for a wrong address; LocalProblem with the reason when the swarm is not seen within `timeout` seconds.
         """
         return Look(parse_address(address), None if run is None else RunAccess.parse(run), timeout, ask)
 
     @staticmethod
     def own(data_dir: str | Path) -> OwnView:
-        """The swarm as the node on a data directory has it: asked of the node, or read from its store."""
+        """The swarm as the node on a data directory knows it: asked from the node, or read from its files."""
         return OwnView(Path(data_dir))
 
     @staticmethod
@@ -116,32 +113,30 @@ class Swarm:
 
 
 class Look(SwarmView):
-    """A live view. Keeps looking until closed."""
+    """A live view. It keeps looking until it is closed."""
 
     def __init__(self, address: Address, access: RunAccess | None, timeout: float, ask: bool) -> None:
-        super().__init__(lambda: self._history.all())
+        super().__init__(lambda: self._history.all(), self._described)
         self._address, self._access, self._timeout, self._ask = address, access, timeout, ask
         self._history = PictureHistory()
-        self._listeners: list[Callable[[], None]] = []
         self._first = threading.Event()
         self._closed = threading.Event()
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._problem: Exception | None = None
-        self._why = "starting"
+        self._reason = "starting"
         self._thread = threading.Thread(target=self._run, name="p2pnode look", daemon=True)
 
-    @property
-    def state(self) -> str:
-        """How the looking goes: connected, or what is wrong and that it is tried again."""
+    def _described(self) -> str:
+        """Connected, closed, or what is wrong and that the observer tries again."""
         if self._problem is not None:
             return f"ended: {self._problem}"
-        return "closed; what was seen stays" if self._closed.is_set() else self._why
+        return "closed; what was seen stays" if self._closed.is_set() else self._reason
 
     # ---- opening and closing ----
 
     def open(self) -> Look:
-        """Begin; returns when the swarm has been seen."""
+        """Start the observer; returns when the swarm has been seen."""
         if self._thread.ident is None:
             self._thread.start()
         try:
@@ -153,15 +148,15 @@ class Look(SwarmView):
             self._thread.join()
             raise self._problem
         if not seen:
-            why = self.state
+            reason = self.state
             self.close()
             raise LocalProblem(
-                f"nothing was seen of the swarm at {self._address.text} within {self._timeout:g} s: {why}"
+                f"nothing was seen of the swarm at {self._address.text} within {self._timeout:g} s: {reason}"
             )
         return self
 
     def close(self) -> None:
-        """Stop looking; what has been seen stays."""
+        """Stop the observer; what has been seen stays."""
         self._closed.set()
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None and self._thread.is_alive():
@@ -179,9 +174,6 @@ class Look(SwarmView):
     ) -> None:
         self.close()
 
-    def _listen(self, act: Callable[[], None]) -> None:
-        self._listeners.append(act)
-
     # ---- in the thread ----
 
     def _run(self) -> None:
@@ -191,7 +183,7 @@ class Look(SwarmView):
             data_dir = open_data_dir(Path(place))
             try:
                 uvloop.run(self._look(data_dir))
-            except Exception as problem:  # for the thread that waits
+            except Exception as problem:  # raised again in the thread that waits
                 self._problem = problem
             finally:
                 data_dir.close()
@@ -208,10 +200,10 @@ class Look(SwarmView):
         run = RunOptions(bootstrap=(self._address,), access=self._access)
         options = Options(role="observer", run=run)
         with closing(real_world(data_dir.storage)) as seams:
-            await self._keep(Node(options, seams, network, identity), self._stop)
+            await self._observe(Node(options, seams, network, identity), self._stop)
 
-    async def _keep(self, node: Node, stop: asyncio.Event) -> None:
-        """Look until told to stop, or the node ends."""
+    async def _observe(self, node: Node, stop: asyncio.Event) -> None:
+        """Run the observer until it is closed or its node ends."""
         living = asyncio.create_task(node.run())
         looking = asyncio.create_task(keep_looking(node, self._note, self._ask, time.time))
         stopping = asyncio.create_task(stop.wait())
@@ -222,17 +214,17 @@ class Look(SwarmView):
         await living
 
     def _note(self, picture: PeerGraph) -> None:
-        """Nothing counts as seen before somebody answered; from then on everything does."""
-        self._why = picture.why
+        """Keep a picture. Nothing counts as seen before a peer has answered; from then on everything does."""
+        self._reason = picture.reason
         if picture.condition == "connected" or self._first.is_set():
             self._history.add(picture)
             self._first.set()
-            for act in self._listeners:
-                act()
+            for listener in self._listeners:
+                listener()
 
 
 async def keep_looking(node: Node, note: Callable[[PeerGraph], None], ask: bool, now: Callable[[], float]) -> None:
-    """A picture of what an observer knows, every second until cancelled."""
+    """Pass a picture of what an observer knows to `note`, every second until cancelled."""
     while True:
         if ask:
             await node.look_around()

@@ -1,27 +1,29 @@
-"""A node's curves for TensorBoard, through the writer that torch brings; needs the package `tensorboard` besides."""
+"""A node's curves for TensorBoard, through torch's writer; the package `tensorboard` must be installed as well."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from ..wire.errors import LocalProblem, UsageError
-from ..wire.status import NodeStatus
+from ..wire.status import NodeStatus, fact
 from .show import Watched
 
 EVERY = 1.0  # seconds
-FACTS = {
-    "loss/training": "learning.loss",
-    "loss/test": "learning.test_loss",
-    "accuracy": "learning.accuracy",
-    "update norm": "learning.update_norm",
-    "local steps a second": "learning.steps_per_second",
-    "exchanges": "learning.exchanges",
-    "entries of others": "learning.entries",
+JOB_FACTS = {  # tag: path in the status of a job; with several jobs the tag begins with the job's name
+    "loss/training": "state.loss",
+    "loss/test": "test_loss",
+    "accuracy": "state.accuracy",
+    "update norm": "state.update_norm",
+    "local steps a second": "state.steps_per_second",
+    "exchanges": "exchanges",
+    "entries of others": "entries",
+}
+NODE_FACTS = {  # tag: path in the status of the node; written at the rounds of its first job
     "bytes/sent": "traffic.sent_bytes",
     "bytes/received": "traffic.received_bytes",
     "machine/cpu": "machine.cpu",
@@ -37,13 +39,13 @@ class CurveWriter(Protocol):
 
 
 def check_installed() -> None:
-    """UsageError when TensorBoard is not to be had."""
+    """UsageError when TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         raise UsageError("--tensorboard needs the package tensorboard; pip install tensorboard, or leave the flag out")
 
 
 def open_writer(directory: Path) -> CurveWriter:
-    """Heavy: imports torch. LocalProblem when nothing can be written there."""
+    """A writer for a directory; imports torch, which takes seconds. LocalProblem when nothing can be written there."""
     from torch.utils.tensorboard.writer import SummaryWriter
 
     try:
@@ -54,38 +56,45 @@ def open_writer(directory: Path) -> CurveWriter:
 
 
 class Scalars:
-    """Writes what is known once a round."""
+    """Writes what is known of each job once a round."""
 
     def __init__(self, writer: CurveWriter) -> None:
         self._writer = writer
-        self._round = 0
+        self._rounds: dict[str, int] = {}
 
     def note(self, status: NodeStatus) -> None:
-        round_ = 0 if status.learning is None else status.learning.rounds
-        if round_ <= self._round:
-            return
-        self._round = round_
-        for name, path in FACTS.items():
-            value = status.fact(path)
+        """Write the values of a status whose jobs have done another round."""
+        for name, job in status.jobs.items():
+            done = job.state.round or 0
+            if done <= self._rounds.get(name, 0):
+                continue
+            self._rounds[name] = done
+            self._write(job, JOB_FACTS, done, f"{name}/" if len(status.jobs) > 1 else "")
+            if name == next(iter(status.jobs)):
+                self._write(status, NODE_FACTS, done)
+
+    def _write(self, source: object, facts: Mapping[str, str], done: int, prefix: str = "") -> None:
+        for tag, path in facts.items():
+            value = fact(source, path)
             if isinstance(value, int | float):
-                self._writer.add_scalar(name, float(value), round_)
+                self._writer.add_scalar(prefix + tag, float(value), done)
 
 
 @contextlib.asynccontextmanager
 async def logged(node: Watched, directory: Path | None) -> AsyncIterator[None]:
-    """Log the node while the block runs, where the user wants it."""
+    """Write the node's curves to `directory` while the block runs; nothing where it is None."""
     if directory is None:
         yield
         return
     writer = await asyncio.to_thread(open_writer, directory)
     scalars = Scalars(writer)
 
-    async def keep() -> None:
+    async def run() -> None:
         while True:
             scalars.note(node.status())
             await asyncio.sleep(EVERY)
 
-    logging = asyncio.create_task(keep())
+    logging = asyncio.create_task(run())
     try:
         yield
     finally:

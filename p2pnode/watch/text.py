@@ -1,10 +1,10 @@
-"""Words for people: peers' text made harmless, sizes and times made short."""
+"""Text for people: makes peers' text harmless, and sums up sizes, times and states in short phrases."""
 
 from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..runtime.limiter import limits_in_words
 from ..wire.ids import short
@@ -12,33 +12,33 @@ from ..wire.status import Guest, Machine, NodeStatus, TrainStatus
 
 MAX_COMMAND = 4000
 BARS = "▁▂▃▄▅▆▇█"
-MAX_MARKS = 2  # combining signs on one letter; more only serves to paint over other lines
+MAX_MARKS = 2  # combining characters on one letter; more would only paint over other lines
 
 
-def clean(text: str, most: int = 40) -> str:
-    """Text a peer supplied, safe to print on one line: no control or direction signs, at most `most` long.
+def clean(text: str, limit: int = 40) -> str:
+    """Text of a peer, safe to print on one line: no control or direction characters, at most `limit` characters.
 
-    Escape sequences lose their escape character, so what is left of them is visible and does nothing.
+    Escape sequences lose their escape character; what is left of them is visible and does nothing.
     """
     kept: list[str] = []
     marks = 0
-    for char in text[: most * 4]:
+    for char in text[: limit * 4]:
         category = unicodedata.category(char)
         marks = marks + 1 if category[0] == "M" else 0
         if marks > MAX_MARKS:
             continue
         kept.append("·" if category[0] == "C" or category in ("Zl", "Zp") else char)
     shown = "".join(kept)
-    return shown if len(shown) <= most and len(text) <= most * 4 else shown[: most - 1] + "…"
+    return shown if len(shown) <= limit and len(text) <= limit * 4 else shown[: limit - 1] + "…"
 
 
 def one_line(text: str) -> str:
-    """The same words without line breaks."""
+    """The same text with single spaces instead of line breaks."""
     return " ".join(text.split())
 
 
 def size(count: int) -> str:
-    """A number of bytes, three digits or so."""
+    """A number of bytes with two or three digits."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
@@ -59,27 +59,34 @@ def duration(seconds: float) -> str:
     return f"{left // 86400} d {left % 86400 // 3600:02d} h"
 
 
-def learning_words(learning: TrainStatus) -> list[str]:
-    """How the learning goes, in short phrases, the most telling first."""
-    words = [f"{clean(learning.task)}, round {learning.rounds}"]
-    if learning.accuracy is not None:
-        words.append(f"accuracy {learning.accuracy:.1%}")
-    elif learning.test_loss is not None:
-        words.append(f"test loss {learning.test_loss:.4g}")
-    if learning.loss is not None:
-        words.append(f"loss {learning.loss:.4g}")
-    words.append(f"{learning.steps} steps, {learning.steps_per_second:.0f}/s on {learning.samples} samples")
-    words.append(f"updates {learning.update_norm:.2%}")
-    if learning.community:
-        words.append(f"community {clean(short(learning.community), 8)}")
-    if learning.circle:
-        words.append(f"circle {clean(learning.circle[:8])}")
-    words.append(f"{learning.exchanges} exchanges, {learning.entries} entries of others")
-    return words
+def train_phrases(status: TrainStatus) -> list[str]:
+    """How a train job goes, in short phrases, the most important first."""
+    state = status.state
+    phrases = [f"{clean(status.task)}, round {state.round or 0}"]
+    if state.accuracy is not None:
+        phrases.append(f"accuracy {state.accuracy:.1%}")
+    elif status.test_loss is not None:
+        phrases.append(f"test loss {status.test_loss:.4g}")
+    if state.loss is not None:
+        phrases.append(f"loss {state.loss:.4g}")
+    phrases.append(f"{status.steps} steps, {state.steps_per_second or 0:.0f}/s on {status.samples} samples")
+    phrases.append(f"updates {state.update_norm or 0:.2%}")
+    if status.community:
+        phrases.append(f"community {clean(short(status.community), 8)}")
+    if state.circle:
+        phrases.append(f"circle {clean(state.circle[:8])}")
+    phrases.append(f"{status.exchanges} exchanges, {status.entries} entries of others")
+    return phrases
+
+
+def job_lines(jobs: Mapping[str, TrainStatus]) -> list[tuple[str, list[str]]]:
+    """For each job its name and phrases about it. The name is left out where there is only one job."""
+    names = [clean(name) if len(jobs) > 1 else "" for name in jobs]
+    return list(zip(names, map(train_phrases, jobs.values()), strict=True))
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The latest values as bars between their least and their largest; "" for fewer than two."""
+    """The latest values as bars between the smallest and the largest of them; "" for fewer than two."""
     known = [value for value in values if value is not None and math.isfinite(value)][-width:]
     if len(known) < 2:
         return ""
@@ -89,17 +96,17 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((value - low) / span * len(BARS)))] for value in known)
 
 
-def machine_words(machine: Machine, guest: Guest) -> list[str]:
-    """The load of the machine and this node's part in it, and what it is held to."""
-    words = [f"machine {machine.cpu:.0%} busy, this node {machine.own_cpu:.0%}"]
-    words.append(f"{size(machine.memory_bytes)} of memory, {size(machine.memory_free_bytes)} free")
+def machine_phrases(machine: Machine, guest: Guest) -> list[str]:
+    """The load of the machine, this node's part in it, and the node's limits."""
+    phrases = [f"machine {machine.cpu:.0%} busy, this node {machine.own_cpu:.0%}"]
+    phrases.append(f"{size(machine.memory_bytes)} of memory, {size(machine.memory_free_bytes)} free")
     if machine.battery is not None:
-        words.append(f"battery {machine.battery:.0%}{'' if machine.on_battery else ', plugged in'}")
+        phrases.append(f"battery {machine.battery:.0%}{'' if machine.on_battery else ', plugged in'}")
     limits = limits_in_words(guest)
-    return words if limits == "none" else [*words, f"limits: {limits}"]
+    return phrases if limits == "none" else [*phrases, f"limits: {limits}"]
 
 
-def shard_words(status: NodeStatus) -> str:
+def shard_phrase(status: NodeStatus) -> str:
     """How many shards are here; "" when none is known."""
     here = [row for row in status.shards if row.here]
     if not status.shards:
@@ -108,31 +115,32 @@ def shard_words(status: NodeStatus) -> str:
     return f"{len(here)} of {len(status.shards)} known shards here" + (f", {received} received" if received else "")
 
 
-def partner_words(status: NodeStatus) -> str:
-    """With whom this node exchanged last, and why it chose that peer; "" before it did."""
+def partner_phrase(status: NodeStatus) -> str:
+    """The latest partner of this node and why it was chosen; "" before the first exchange."""
     own = [row for row in status.exchanges if row.one == status.id]
     if not own:
         return ""
     last = max(own, key=lambda row: row.last)
     peer = next((row for row in status.peers if row.id == last.other), None)
     name = clean(peer.name) if peer is not None and peer.name else short(last.other)
-    reason = clean(peer.chosen, 100) if peer is not None else ""
+    reason = clean(peer.reason, 100) if peer is not None else ""
     sent = f"↑ {size(last.sent_bytes)} ↓ {size(last.received_bytes)} in {last.count}"
     return f"partner {name}{f' ({reason})' if reason else ''}, {sent}"
 
 
 def ago(seconds: float | None) -> str:
+    """How long ago something was."""
     return "never" if seconds is None else f"{duration(seconds)} ago"
 
 
 def invitation(status: NodeStatus) -> tuple[str, str]:
-    """What to give a friend: ("invite", the command) or, from a meeting point, ("address", where it is)."""
+    """What to send to a friend: ("invite", the command), or ("address", the address) of a meeting point."""
     if status.role == "bootstrap":
         return "address", clean(status.addresses[0], 300) if status.addresses else ""
     return "invite", clean(status.invite, MAX_COMMAND)
 
 
-def why(status: NodeStatus) -> str:
-    """The condition's reason, without saying the condition itself again."""
-    reason = clean(status.why, 200).removeprefix(f"{status.condition}: ")
-    return "" if reason == status.condition else reason
+def reason(status: NodeStatus) -> str:
+    """The reason for the condition, without repeating the condition itself."""
+    found = clean(status.reason, 200).removeprefix(f"{status.condition}: ")
+    return "" if found == status.condition else found

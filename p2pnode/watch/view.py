@@ -1,4 +1,4 @@
-"""A swarm to look at from Python: rows for data frames, graphs, matrices and figures, of now or of any moment seen."""
+"""A swarm from Python: rows for data frames, graphs, matrices and figures, of now or of any moment seen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..wire.errors import LocalProblem, UsageError
-from .graph import PeerGraph, PeerView
+from ..wire.status import PeerState
+from .graph import PeerGraph
 from .history import thinned, write_views
 
 if TYPE_CHECKING:
@@ -27,23 +28,37 @@ STATES = ("active", "reserve", "retired", "quarantined")  # of samples
 
 
 class SwarmView:
-    """Pictures of a swarm, oldest first. Methods show the newest one, or the newest not after `at` (a time)."""
+    """Pictures of a swarm, oldest first. Methods show the latest one, or the latest not after the time `at`.
 
-    def __init__(self, pictures: Callable[[], Sequence[PeerGraph]]) -> None:
+    Of a peer with several jobs they show its first one; `job` gives a view of another.
+    """
+
+    def __init__(
+        self,
+        pictures: Callable[[], Sequence[PeerGraph]],
+        state: Callable[[], str] = lambda: "recorded",
+        listeners: list[Callable[[], None]] | None = None,
+    ) -> None:
         self._pictures = pictures
+        self._state = state
+        self._listeners = [] if listeners is None else listeners  # called after each new picture
 
     @property
     def pictures(self) -> Sequence[PeerGraph]:
-        """All there are."""
+        """All pictures there are."""
         return self._pictures()
 
     @property
     def state(self) -> str:
-        """How it is going with the looking itself, in words."""
-        return "recorded"
+        """Whether the view is live, recorded or closed, in words."""
+        return self._state()
+
+    def job(self, name: str) -> SwarmView:
+        """The same swarm with the state of one job only."""
+        return SwarmView(lambda: [one.of_job(name) for one in self._pictures()], self._state, self._listeners)
 
     def picture(self, at: float | None = None) -> PeerGraph:
-        """One of them; UsageError while there is none."""
+        """The latest picture, or the latest not after `at`. UsageError while there is none."""
         pictures = self.pictures
         if not pictures:
             raise UsageError("nothing has been seen of this swarm yet")
@@ -51,19 +66,19 @@ class SwarmView:
         return earlier[-1] if earlier else pictures[0]
 
     def record(self, path: str | Path, moments: int | None = None, whole: int | None = None) -> None:
-        """Write what has been seen; `Swarm.replay` reads it. A name that ends in .zst is compressed.
+        """Write what has been seen; `Swarm.replay` reads it. A file whose name ends in .zst is compressed.
 
-        At most so many `moments`, and of these only so many `whole`: the others tell of the peers alone.
+        At most `moments` pictures are kept, and only `whole` of them with more than the peers.
         """
         pictures = self.pictures
-        most = len(pictures) if moments is None else moments
-        write_views(path, thinned(pictures, most, most if whole is None else whole))
+        limit = len(pictures) if moments is None else moments
+        write_views(path, thinned(pictures, limit, limit if whole is None else whole))
 
     # ---- rows, for pandas, polars or nothing ----
 
     def peers(self, at: float | None = None) -> list[Row]:
         """A row for each peer."""
-        return [msgspec.structs.asdict(peer) for peer in self.picture(at).peers]
+        return [_peer_row(peer) for peer in self.picture(at).peers]
 
     def exchanges(self, at: float | None = None) -> list[Row]:
         """A row for each pair that exchanged."""
@@ -80,22 +95,22 @@ class SwarmView:
     def communities(self, at: float | None = None) -> list[Row]:
         """A row for each community, by its first member; the largest first."""
         return [
-            {"community": name, **_summed(members), "circles": len({peer.circle for peer in members})}
+            {"community": name, **_summed(members), "circles": len({peer.job().circle for peer in members})}
             for name, members in _grouped(self.picture(at), lambda peer: peer.community)
         ]
 
     def models(self, at: float | None = None) -> list[Row]:
-        """A row for each model that is learned: each circle has one; where there are none, the run."""
+        """A row for each model that is trained: one for each circle, or one for the run where there are no circles."""
         picture = self.picture(at)
         plan = None if picture.manifest is None else picture.manifest.plan
         about = {"task": None if plan is None else plan.task, "parameters": None if plan is None else plan.parameters}
-        circles = any(peer.circle for peer in picture.peers)
-        groups = _grouped(picture, lambda peer: peer.circle if circles else "whole run")
+        circles = any(peer.job().circle for peer in picture.peers)
+        groups = _grouped(picture, lambda peer: peer.job().circle if circles else "whole run")
         return [{"circle": name, **about, **_summed(members)} for name, members in groups]
 
     def history(self) -> list[Row]:
         """A row for each peer at each moment."""
-        return [{"time": one.time, **msgspec.structs.asdict(peer)} for one in self.pictures for peer in one.peers]
+        return [{"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers]
 
     # ---- structure ----
 
@@ -107,20 +122,20 @@ class SwarmView:
         picture = self.picture(at)
         graph = networkx.Graph(time=picture.time, run=picture.run)
         for peer in picture.peers:
-            graph.add_node(peer.id, **_without(msgspec.structs.asdict(peer), "id"))
+            graph.add_node(peer.id, **_without(_peer_row(peer), "id"))
         for edge in picture.exchanges:
             if edge.one in graph and edge.other in graph:
                 graph.add_edge(edge.one, edge.other, **_without(msgspec.structs.asdict(edge), "one", "other"))
         return graph
 
     def similarity(self, at: float | None = None) -> Similarity:
-        """How alike the models are, all against all: `peers` and `table`. Empty before fingerprints are announced."""
+        """How similar the models are, all against all: `peers` and `table`. Empty before fingerprints are announced."""
         from .similarity import similarity_of
 
         return similarity_of(self.picture(at))
 
     def dendrogram(self, at: float | None = None) -> Dendrogram:
-        """How the models join, the most alike first."""
+        """How the models join, the most similar first."""
         from .similarity import dendrogram_of
 
         return dendrogram_of(self.picture(at))
@@ -135,7 +150,7 @@ class SwarmView:
         return plot_graph(self.picture(at))
 
     def plot_similarity(self, at: float | None = None) -> Figure:
-        """How alike the models are: a heat map ordered by the dendrogram."""
+        """How similar the models are: a heat map in the order of the dendrogram."""
         _need("matplotlib")
         from .figures.trees import plot_similarity
 
@@ -156,19 +171,16 @@ class SwarmView:
         return plot_history(self.pictures)
 
     def widget(self) -> SwarmWidget:
-        """The peer graph, to be dragged, zoomed and scrubbed in a notebook; of a live view it follows what happens."""
+        """The peer graph to drag, zoom and scrub in a notebook. Over a live view it follows what happens."""
         _need("anywidget")
         from .notebook.widget import SwarmWidget, on_this_loop
 
         widget = SwarmWidget(self._pictures)
-        self._listen(on_this_loop(widget.refresh))
+        self._listeners.append(on_this_loop(widget.refresh))
         return widget
 
-    def _listen(self, act: Callable[[], None]) -> None:
-        """Call whenever there is a new picture; of what is recorded there will be none."""
-
     def _repr_html_(self) -> str:
-        """For notebooks. What peers can set is escaped."""
+        """The latest picture for notebooks. Text that peers can set is escaped."""
         from .notebook.html import swarm_html
 
         return swarm_html(self.pictures, self.state)
@@ -179,26 +191,32 @@ def _need(package: str) -> None:
         raise LocalProblem(f"{package} is not installed; pip install 'p2pnode[notebook]' brings it")
 
 
+def _peer_row(peer: PeerState) -> Row:
+    """A peer and its state in its first job as one flat row."""
+    return {**_without(msgspec.structs.asdict(peer), "jobs"), **msgspec.structs.asdict(peer.job())}
+
+
 def _without(row: Row, *names: str) -> Row:
     return {name: value for name, value in row.items() if name not in names}
 
 
-def _grouped(picture: PeerGraph, name: Callable[[PeerView], str]) -> list[tuple[str, list[PeerView]]]:
-    """Nodes by a name, those without one left out, the largest group first."""
-    groups: dict[str, list[PeerView]] = {}
+def _grouped(picture: PeerGraph, name: Callable[[PeerState], str]) -> list[tuple[str, list[PeerState]]]:
+    """Nodes grouped by a name, the largest group first. Nodes without that name are left out."""
+    groups: dict[str, list[PeerState]] = {}
     for peer in picture.peers:
         if peer.role == "node" and name(peer):
             groups.setdefault(name(peer), []).append(peer)
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
 
 
-def _summed(members: Sequence[PeerView]) -> Row:
-    """How many they are, how far, and their medians."""
-    losses = [peer.loss for peer in members if peer.loss is not None]
-    accuracies = [peer.accuracy for peer in members if peer.accuracy is not None]
+def _summed(members: Sequence[PeerState]) -> Row:
+    """How many peers, their highest round, and the medians of their losses and accuracies."""
+    states = [peer.job() for peer in members]
+    losses = [state.loss for state in states if state.loss is not None]
+    accuracies = [state.accuracy for state in states if state.accuracy is not None]
     return {
         "peers": len(members),
-        "round": max((peer.round or 0 for peer in members), default=0),
+        "round": max((state.round or 0 for state in states), default=0),
         "loss": median(losses) if losses else None,
         "accuracy": median(accuracies) if accuracies else None,
     }

@@ -19,6 +19,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ema: bool = False  # export the average over rounds
     peer: str = ""  # to leave out: its id, the end of it, or its name
     shard: str = ""  # whose journey is asked for; "": all shards, without journeys
+    job: str = ""  # whose log, lineage or shards are asked for; "": the run's first job
     limits: dict[str, str | bool | float] = {}  # to change, by the names of their flags; `off` is no limit
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from .errors import PeerMisbehaved, PeerRefused
 from .records import MAX_RECORDS_PER_KEY, SignedRecord
+from .status import ExchangeRow, JobStates
 from .types import RunText, decoded
 
 PROTOCOL = 3  # nodes of the same number understand each other
@@ -133,28 +134,11 @@ class GetView(Message, frozen=True, tag="get view"):
     """Asks how the peer is doing, to show it to people."""
 
 
-class ViewExchange(msgspec.Struct, frozen=True, array_like=True):
-    """All exchanges a node began with one partner."""
-
-    peer: Annotated[str, msgspec.Meta(max_length=64)]
-    last: float  # when the latest was
-    count: Annotated[int, msgspec.Meta(ge=0)]
-    sent_bytes: Annotated[int, msgspec.Meta(ge=0)]
-    received_bytes: Annotated[int, msgspec.Meta(ge=0)]
-    loss_change: float | None = None  # of the training loss over the latest merge with it
-
-
 class ViewIs(Message, frozen=True, tag="view"):
-    """What a node reports of its training; None where it has nothing to report."""
+    """How the answering node gets on in each of its jobs, and the latest exchanges it began."""
 
-    round: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    loss: float | None = None
-    accuracy: float | None = None
-    update_norm: float | None = None
-    steps_per_second: float | None = None
-    head: Annotated[int, msgspec.Meta(ge=0)] | None = None  # seq of its newest entry
-    shards: Annotated[int, msgspec.Meta(ge=0)] | None = None  # that travel and are there
-    exchanges: Annotated[tuple[ViewExchange, ...], msgspec.Meta(max_length=64)] = ()
+    jobs: JobStates = msgspec.field(default_factory=dict)
+    exchanges: Annotated[tuple[ExchangeRow, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class Refused(Message, frozen=True, tag="no"):

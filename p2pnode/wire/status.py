@@ -1,45 +1,62 @@
-"""What a node shows of itself: one frozen value behind the terminal view, the control socket and `peers`."""
+"""What a node shows of itself and of its peers: one set of frozen types for messages, views, recordings and pages.
+
+`NodeStatus` is what a node knows. A peer is a `PeerState` everywhere, and its part in a job a `JobState`.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import msgspec
 
+from .types import JobName, PeerText
+
+MAX_JOBS = 8  # of a run
+MAIN_JOB = "main"  # name of a run's first job
+
+NaturalNumber = Annotated[int, msgspec.Meta(ge=0)]
 Condition = Literal["starting", "connected", "alone", "searching", "network down", "leaving"]
+JobCondition = Literal["waiting", "running", "paused", "ended"]
 
 
-class PeerRow(msgspec.Struct, frozen=True):
-    """One line of the table of who is there."""
+class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a node gets on in one job, as the node reports it. None means that it reports nothing."""
+
+    circle: Annotated[str, msgspec.Meta(max_length=40)] = ""  # whose delta set it shares; "" is the run's first circle
+    round: NaturalNumber | None = None
+    loss: float | None = None  # mean training loss of its latest round
+    accuracy: float | None = None  # of its read-out on the task's test data
+    update_norm: float | None = None  # relative change of the shared weights in a round, smoothed
+    steps_per_second: float | None = None
+    head: NaturalNumber | None = None  # sequence number of its latest entry
+    shards: NaturalNumber | None = None  # shards that may travel and are stored there
+
+
+JobStates = Annotated[dict[JobName, JobState], msgspec.Meta(max_length=MAX_JOBS)]
+
+
+class PeerState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A peer as one node sees it. Everything in `jobs` is the peer's own claim: shown, never trusted."""
 
     id: str
     name: str
     role: str
-    addresses: tuple[str, ...]
-    present: bool  # it was met, did not leave and answers
-    heard_seconds_ago: float | None  # since a call to it last succeeded; None = never yet
-    latency_ms: float | None
-    faults: int
-    bytes_per_second: float | None = None  # of large calls to it; None = none yet
-    community: str = ""  # its first member; this and the next two as our own view and choices have it
-    similarity: float | None = None  # of its model to ours, 0 to 1
-    chosen: str = ""  # why it was last chosen as a partner
-    round: int | None = None  # this and the rest, as it says itself, to be shown and never trusted
-    loss: float | None = None
-    update_norm: float | None = None
-    accuracy: float | None = None
-    steps_per_second: float | None = None
-    circle: str = ""
-    head: int | None = None  # seq of its newest entry
-    shards: int | None = None  # that travel and are there
+    present: bool  # it was met, did not leave, and answers
+    me: bool = False  # the node that looks
+    reached: str = ""  # "directly" or "through a relay"
+    heard_seconds_ago: float | None = None  # since a call to it last succeeded; None: never
+    latency_ms: float | None = None
+    bytes_per_second: float | None = None  # measured in large calls to it
+    faults: int = 0
+    community: str = ""  # id of the community's first member; this and the next two by the looking node's own measure
+    similarity: float | None = None  # of its model to the looking node's model, 0 to 1
+    reason: str = ""  # why it was last chosen as a partner
+    jobs: JobStates = {}
 
-
-class Kinship(msgspec.Struct, frozen=True):
-    """One peer beside us: its community, how alike our models are, why it was last a partner."""
-
-    community: str = ""
-    similarity: float | None = None
-    why: str = ""
+    def job(self, name: str = "") -> JobState:
+        """Its state in the named job, or in its first job; an empty state where it takes no part."""
+        return self.jobs.get(name or next(iter(self.jobs), ""), JobState())
 
 
 class NodeEvent(msgspec.Struct, frozen=True):
@@ -61,16 +78,17 @@ class Traffic(msgspec.Struct, frozen=True):
     refused: int = 0
 
 
-class ExchangeRow(msgspec.Struct, frozen=True):
-    """All exchanges one peer began with another."""
+class ExchangeRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All exchanges of two peers. A node's own rows are those it began, with itself as `one`."""
 
-    one: str
-    other: str
-    last: float  # when the latest was
-    count: int
-    sent_bytes: int
-    received_bytes: int
-    loss_change: float | None = None  # of the training loss over the latest merge after one
+    one: PeerText
+    other: PeerText
+    last: float  # time of the latest
+    count: NaturalNumber
+    sent_bytes: NaturalNumber  # by `one`
+    received_bytes: NaturalNumber
+    loss_change: float | None = None  # of the training loss over the merge after the latest
+    similarity: float | None = None  # of the two models, where the looking node can compare them
 
 
 class MergeRow(msgspec.Struct, frozen=True):
@@ -81,51 +99,48 @@ class MergeRow(msgspec.Struct, frozen=True):
     partners: tuple[str, ...]  # with whom this node exchanged since the merge before
     sent_bytes: int
     received_bytes: int
-    entries: int  # of others that came in
+    entries: int  # entries of others that came in
     loss: float
     update_norm: float
-    steps: int = 0  # local ones
-    values: int = 0  # weights that the node's own message carried
+    steps: int = 0  # local steps
+    values: int = 0  # weights in the node's own message
 
 
 class TrainStatus(msgspec.Struct, frozen=True):
-    """How the learning goes; `accuracy` and `test_loss` are those of the read-out on the task's test data."""
+    """How a job of kind `train` goes at this node: the state that peers may ask for, and what only its user sees."""
 
-    task: str
-    parameters: int
-    rounds: int
-    steps: int
-    samples: int
-    steps_per_second: float
-    loss: float | None
-    test_loss: float | None
-    accuracy: float | None
-    update_norm: float  # smoothed
-    exchanges: int
-    entries: int
-    merged: str
+    state: JobState = JobState()
+    kind: str = "train"
+    condition: JobCondition = "running"
+    reason: str = ""  # why it waits, is paused or ended
+    compute_share: float | None = None  # of the node's compute time that this job got, 0 to 1
+    task: str = ""
+    aim: str = ""  # shared: one model for all; own: one model for each community
+    parameters: int = 0
+    steps: int = 0
+    samples: int = 0
+    test_loss: float | None = None  # of the read-out, as `state.accuracy`
+    community: str = ""  # id of its first member, as this node sees it
+    exchanges: int = 0
+    entries: int = 0
+    bridges: int = 0
+    merged: str = ""  # what the latest merge brought, in words
     problems: int = 0
     hash_checks: int = 0  # comparisons of weights with partners that have the same entries
-    hash_mismatches: int = 0  # of them, those that differed: should be none
-    circle: str = ""
-    aim: str = ""  # shared: one model for all; own: each community good at its own data
-    community: str = ""  # its first member, as this node sees it
-    bridges: int = 0
+    hash_mismatches: int = 0  # comparisons that differed; there should be none
     kept: int = 0  # corrections during a round that kept its steps
-    restarted: int = 0  # and that did not
-    head: int | None = None  # seq of its newest entry
-    shards: int = 0  # that travel and are here
+    restarted: int = 0  # corrections that began the round again
     copied: int = 0  # shards passed on and kept here too
-    moved: int = 0  # passed on for want of room
+    moved: int = 0  # shards passed on because there was no room
     data_sent_bytes: int = 0  # of shards passed on
-    data_received_bytes: int = 0  # of shards that came, to be kept too
-    visits: int = 0  # of this model at others that brought something home
-    visits_hosted: int = 0
-    visit_bytes: int = 0
+    data_received_bytes: int = 0  # of shards that came to stay
+    swaps: int = 0  # model swaps that brought something home
+    swaps_hosted: int = 0
+    swap_bytes: int = 0
 
 
 class VisitRow(msgspec.Struct, frozen=True):
-    """A model's stay at a shard."""
+    """A visit: a model was trained on a shard."""
 
     peer: str
     model: str
@@ -144,12 +159,12 @@ class ShardRow(msgspec.Struct, frozen=True):
     holder: str  # the peer that is responsible for it
     keepers: tuple[str, ...] = ()
     here: bool = True  # this node has its samples
-    received: bool = False  # from another peer
+    received: bool = False  # it came from another peer
     states: dict[str, int] = {}  # samples by state: active, reserve, retired, quarantined
     confidence: float | None = None  # of this node's model, mean over the shard
-    why: str = ""  # it is in its state, or was last sent
+    reason: str = ""  # why it is in its state, or why it was last sent
     visits: int = 0
-    journey: tuple[VisitRow, ...] = ()  # only where one shard is asked for; older visits are summarised away
+    journey: tuple[VisitRow, ...] = ()  # only where one shard is asked for; old visits are summarised
 
 
 class Guest(msgspec.Struct, frozen=True):
@@ -176,14 +191,14 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """Everything the views show. `connected` is only ever said after a remote peer answered a call lately."""
+    """Everything the views show of a node. Its condition is "connected" only after a remote peer answered lately."""
 
     id: str
     name: str
     run: str
     role: str
     condition: Condition
-    why: str
+    reason: str  # for the condition
     private: bool
     uptime_seconds: float
     clock_offset_seconds: float
@@ -191,19 +206,30 @@ class NodeStatus(msgspec.Struct, frozen=True):
     invite: str
     daemon_starts: int
     traffic: Traffic
-    peers: tuple[PeerRow, ...]
+    peers: tuple[PeerState, ...]  # without this node
     events: tuple[NodeEvent, ...]
-    learning: TrainStatus | None = None
+    jobs: dict[str, TrainStatus] = {}  # in the order of the run's manifest
     exchanges: tuple[ExchangeRow, ...] = ()
-    page: str = ""  # where it can be looked at; with the token that steering needs
+    page: str = ""  # link to the node's page; it contains the token that steering needs
     shards: tuple[ShardRow, ...] = ()
     guest: Guest = Guest()
     machine: Machine | None = None
-    unwell: tuple[str, ...] = ()  # why, besides its condition
+    unwell: tuple[str, ...] = ()  # what is wrong, besides the condition
 
-    def fact(self, path: str) -> object:
-        """What is at a dotted path; None where a part of it is not known."""
-        found: object = self
-        for name in path.split("."):
-            found = None if found is None else getattr(found, name)
-        return found
+    def own_state(self) -> PeerState:
+        """This node as one of the peers."""
+        return own_state(self.id, self.name, self.role, self.jobs)
+
+
+def own_state(id: str, name: str, role: str, jobs: Mapping[str, TrainStatus]) -> PeerState:
+    """A node as it knows itself."""
+    states = {job: status.state for job, status in jobs.items()}
+    community = next((status.community for status in jobs.values()), "")
+    return PeerState(id, name, role, present=True, community=community, jobs=states)
+
+
+def fact(value: object, path: str) -> object:
+    """What lies at a dotted path of attributes; None where a part of it is missing or unknown."""
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value

@@ -1,4 +1,4 @@
-// Small charts of lines, kept and fed anew while the theme and the width stay.
+// Small line charts that are kept and fed anew as long as the theme stays the same.
 import uPlot from "uplot";
 import { clock } from "./format.js";
 
@@ -23,12 +23,12 @@ export class Chart {
       this.plot?.destroy();
       this.theme = theme;
       this.plot = new uPlot(this.options(width), data, this.place);
-      this.plot.ctx.canvas.setAttribute("aria-hidden", "true"); // caption and legend say what it is and how it stands
+      this.plot.ctx.canvas.setAttribute("aria-hidden", "true"); // caption and legend say the same as text
     } else {
       if (this.plot.width !== width) this.plot.setSize({ width, height: this.height });
       this.plot.setData(data);
     }
-    if (this.plot.cursor.idx == null) this.plot.setLegend({ idx: data[0].length - 1 }, false); // the newest, unless one is pointed at
+    if (this.plot.cursor.idx == null) this.plot.setLegend({ idx: data[0].length - 1 }, false); // the latest, unless one is pointed at
   }
 
   options(width) {

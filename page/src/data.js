@@ -1,4 +1,4 @@
-// The data: every shard as a dot by confidence, how many samples are in which state, who holds what, one shard's journey.
+// The data: every shard as a dot by confidence, samples by state, who holds what, and the journey of one shard.
 import { Rows, by, bytes, clean, definitions, element, nameOf, number, percent, whole, write } from "./format.js";
 import { Dots, STATES, stateWords } from "./dots.js";
 import { journey } from "./journey.js";
@@ -35,11 +35,11 @@ export class DataView {
       ["shard", (shard) => clean(shard.id, 12)],
       ["samples", (shard) => whole(shard.samples)],
       ["size", (shard) => bytes(shard.size_bytes)],
-      ["holder", (shard) => nameOf(shard.holder, this.store.newest)],
+      ["holder", (shard) => nameOf(shard.holder, this.store.latest), "The peer that is responsible for it"],
       ["state", (shard) => stateWords(shard)],
-      ["confidence", (shard) => number(shard.confidence, 2)],
-      ["visits", (shard) => whole(shard.visits)],
-      ["why", (shard) => clean(shard.why, 80) || "–"],
+      ["confidence", (shard) => number(shard.confidence, 2), "Mean confidence of this node's model in it, 0 to 1"],
+      ["visits", (shard) => whole(shard.visits), "How often a model was trained on it"],
+      ["reason", (shard) => clean(shard.reason, 80) || "–", "Why it is in its state, or why it was last sent"],
     ];
   }
 
@@ -54,7 +54,7 @@ export class DataView {
   show() {
     const { shards } = this;
     by("no-data").hidden = shards.length > 0;
-    if (this.asked.value) write(by("no-data-why"), "Data travels between nodes that were started with --share-data; what they hold appears here.");
+    if (this.asked.value) write(by("no-data-reason"), "Data travels between nodes that were started with --share-data. What they hold appears here.");
     by("data-body").hidden = shards.length === 0;
     if (!shards.length) return;
     definitions(by("data-figures"), figures(shards));
@@ -71,7 +71,7 @@ export class DataView {
     for (const { holder } of this.shards) counts.set(holder, (counts.get(holder) ?? 0) + 1);
     const sorted = [...counts].sort(([, a], [, b]) => b - a);
     const rest = sorted.slice(HOLDERS).reduce((sum, [, count]) => sum + count, 0);
-    const shown = sorted.slice(0, HOLDERS).map(([id, count]) => [nameOf(id, this.store.newest), count]);
+    const shown = sorted.slice(0, HOLDERS).map(([id, count]) => [nameOf(id, this.store.latest), count]);
     if (rest) shown.push([`${sorted.length - HOLDERS} others`, rest]);
     const most = Math.max(...shown.map(([, count]) => count));
     by("holders").replaceChildren(
@@ -89,12 +89,12 @@ export class DataView {
     const shard = this.shards.find((one) => one.id === id);
     by("journey").hidden = !shard;
     if (!shard) return;
-    let told = shard;
+    let known = shard;
     try {
-      const answer = await fetch(`api/journey?shard=${encodeURIComponent(id)}`);
-      if (answer.ok) told = await answer.json();
+      const answer = await fetch(`api/journey?shard=${encodeURIComponent(id)}&job=${encodeURIComponent(this.store.job ?? "")}`);
+      if (answer.ok) known = await answer.json();
     } catch {}
-    if (this.chosen === id) journey(by("journey"), told, this.store.newest);
+    if (this.chosen === id) journey(by("journey"), known, this.store.latest);
   }
 }
 

@@ -1,4 +1,4 @@
-// All shards as dots, piled up by confidence; colour says in which state most that is not simply active is.
+// All shards as dots, stacked by confidence. The colour is the most common state other than active, if it is common.
 import { whole } from "./format.js";
 
 export const STATES = { active: "--accent", reserve: "--amber", retired: "--quiet", quarantined: "--bad" };
@@ -16,7 +16,7 @@ export function stateWords(shard) {
   return parts.length === 1 ? parts[0][0] : parts.map(([state, count]) => `${whole(count)} ${state}`).join(", ");
 }
 
-// Where each dot lies: a pile for each bin of confidence, those without one in a pile of their own at the left.
+// Where each dot lies: a stack for each bin of confidence; shards without a confidence stand in a stack at the left.
 export function piles(shards, width, height) {
   for (let radius = 9; ; radius -= 0.5) {
     const step = 2 * radius + 1.5;

@@ -1,21 +1,21 @@
-// How the peer graph looks on its canvas. Knows nothing of forces or hands.
+// Draws the peer graph on its canvas. Knows nothing of layout or input.
 import { clean } from "./format.js";
 
 export const COLOURS = ["#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "#b08900", "#0d9bb5", "#d1495b", "#6b8e23", "#8d6e63"];
 export const UNKNOWN = "#8792a2"; // a peer's group
 const LABELS_UP_TO = 60;
-const FRESH = 6; // seconds during which an exchange shines
+const FRESH = 6; // seconds for which an exchange is highlighted
 const PADDING = 22; // around the peers of a circle
-const STEPS = 16; // shades of likeness
+const STEPS = 16; // shades of similarity
 const THEMES = {
-  light: { ink: "#1c2430", paper: "#ffffff", unlike: [203, 190, 232], alike: [84, 36, 158], unknown: "#b4bcc8" },
-  dark: { ink: "#e7ecf3", paper: "#171e28", unlike: [70, 62, 104], alike: [202, 178, 255], unknown: "#4d5a6c" },
+  light: { ink: "#1c2430", paper: "#ffffff", low: [203, 190, 232], high: [84, 36, 158], unknown: "#b4bcc8" },
+  dark: { ink: "#e7ecf3", paper: "#171e28", low: [70, 62, 104], high: [202, 178, 255], unknown: "#4d5a6c" },
 };
 const shades = { light: scale(THEMES.light), dark: scale(THEMES.dark) };
 
-function scale({ unlike, alike }) {
+function scale({ low, high }) {
   return Array.from({ length: STEPS + 1 }, (_, at) => {
-    const parts = unlike.map((from, channel) => Math.round(from + ((alike[channel] - from) * at) / STEPS));
+    const parts = low.map((from, channel) => Math.round(from + ((high[channel] - from) * at) / STEPS));
     return `rgb(${parts.join(" ")})`;
   });
 }

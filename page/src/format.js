@@ -1,4 +1,4 @@
-// Words and numbers for people. Everything a peer can set reaches the page as text, never as markup.
+// Text and numbers for people. Everything a peer can set reaches the page as text, never as markup.
 
 export const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)} %`);
 export const number = (value, digits = 3) => (value == null ? "–" : Number(value).toPrecision(digits));
@@ -24,22 +24,25 @@ export function ago(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min ago` : `${Math.round(seconds / 3600)} h ago`;
 }
 
-export function clean(text, most = 60) {
+export function clean(text, limit = 60) {
   const plain = String(text ?? "").replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "");
-  return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
+  return plain.length > limit ? `${plain.slice(0, limit - 1)}…` : plain;
 }
+
+// A peer's state in a job, or in its first job where none is named.
+export const inJob = (peer, job) => peer.jobs?.[job ?? Object.keys(peer.jobs)[0]] ?? {};
 
 export const called = (peer) => clean(peer?.name) || "(no name)";
 
-// What to call a peer by its id: its name where it is known here, else the end of the id.
+// The name of a peer, or the end of its id where the name is not known here.
 export function nameOf(id, picture) {
   const known = picture?.peers.find((peer) => peer.id === id);
   if (known?.me) return "this node";
   return known ? called(known) : `…${clean(short(id), 12)}`;
 }
 
-// Why a node rests, as a sentence begins.
-export const resting = (why) => (/^paused/i.test(why) ? `P${clean(why, 120).slice(1)}` : `Paused: ${clean(why, 120)}`);
+// The reason for a pause as the beginning of a sentence.
+export const pausedBecause = (reason) => (/^paused/i.test(reason) ? `P${clean(reason, 120).slice(1)}` : `Paused: ${clean(reason, 120)}`);
 
 export const median = (sorted) => (sorted.length ? sorted[Math.floor(sorted.length / 2)] : null);
 
@@ -62,26 +65,27 @@ export function drawn(tag, attributes = {}, ...inside) {
   return made;
 }
 
+// Pairs of a term and its value; a third item explains the term to who points at it.
 export function definitions(list, pairs) {
   const before = [...list.children];
   const same = before.length === pairs.length && pairs.every(([term], at) => before[at].firstChild.textContent === term);
-  if (!same) list.replaceChildren(...pairs.map(([term]) => element("div", "", {}, element("dt", term), element("dd"))));
+  if (!same) list.replaceChildren(...pairs.map(([term, , hint]) => element("div", "", hint ? { title: hint } : {}, element("dt", term), element("dd"))));
   pairs.forEach(([, value], at) => write(list.children[at].lastChild, value));
 }
 
-// Set a text only where it differs: what did not change is not laid out, nor read aloud, again.
+// Set a text only where it differs: what did not change is not laid out or read aloud again.
 export function write(place, text) {
   if (place.textContent !== String(text)) place.textContent = text;
 }
 
-// A table whose rows stay the same elements while their texts change.
+// A table whose rows stay the same elements while their texts change. A column is [name, value, hint].
 export class Rows {
   constructor(table, columns, choose = null) {
     this.body = table.tBodies[0];
     this.columns = columns;
     this.choose = choose;
     this.rows = new Map();
-    table.tHead.replaceChildren(element("tr", "", {}, ...columns.map(([name]) => element("th", name, { scope: "col" }))));
+    table.tHead.replaceChildren(element("tr", "", {}, ...columns.map(([name, , hint]) => element("th", name, { scope: "col", ...(hint && { title: hint }) }))));
   }
 
   show(items, chosen = null, mark = () => {}) {

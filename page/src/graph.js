@@ -1,7 +1,7 @@
-// The peer graph: a force layout that goes on from where it was, whatever picture comes next, and hands on it.
+// The peer graph: a force layout that goes on from where it was with each new picture; drag, zoom and select.
 import { forceCollide, forceLink, forceManyBody, forceSimulation, forceX, forceY } from "d3-force";
 import { COLOURS, UNKNOWN, drawGraph } from "./draw.js";
-import { called, clean, short } from "./format.js";
+import { called, clean, inJob, short } from "./format.js";
 
 export { COLOURS, similarityColour } from "./draw.js";
 
@@ -10,9 +10,9 @@ const [SMALL, USUAL] = [5.5, 9]; // radii
 const FEW = 12; // peers up to which they keep far apart
 const MARGIN = 0.09; // of the width, around all peers
 const FOLLOW = 0.12; // of the way a frame takes to what fits
-const CROWD = 4000; // shifts of nodes computed at once where nothing may move
+const CROWD = 4000; // moves of nodes computed at once for who wants no animation
 
-export const groupOf = (peer) => peer.community || peer.circle || "";
+export const groupOf = (peer, job) => peer.community || inJob(peer, job).circle || "";
 
 // A community is called after its first member.
 export function groupName(group, picture) {
@@ -30,8 +30,9 @@ export class Graph {
     this.links = [];
     this.circles = [];
     this.groups = [];
-    this.alike = () => null; // how alike two peers are, where pictures do not say
-    this.palette = new Map(); // colours of groups; who is in none is grey beside those who are
+    this.job = undefined; // whose circles are shown; undefined: of each peer's first job
+    this.similarity = () => null; // of two peers, where pictures do not say
+    this.palette = new Map(); // colours of groups; peers in no group are grey
     this.view = { x: 0, y: 0, scale: 1 };
     this.held = false; // the user chose the part that is seen
     this.selected = null;
@@ -65,17 +66,17 @@ export class Graph {
     this.nodes = new Map(
       picture.peers.map((peer) => {
         const node = before.get(peer.id) ?? { id: peer.id };
-        const group = groupOf(peer);
-        return [peer.id, Object.assign(node, { peer, me: peer.me, group, place: `${group}/${peer.circle ?? ""}`, radius: peer.me ? radius + 3 : radius })];
+        const [group, { circle = "" }] = [groupOf(peer, this.job), inJob(peer, this.job)];
+        return [peer.id, Object.assign(node, { peer, me: peer.me, group, circle, place: `${group}/${circle}`, radius: peer.me ? radius + 3 : radius })];
       }),
     );
     const moved = this.settle([...this.nodes.values()]) || before.size !== this.nodes.size;
     this.links = picture.exchanges
       .filter((edge) => this.nodes.has(edge.one) && this.nodes.has(edge.other))
-      .map((edge) => ({ source: edge.one, target: edge.other, edge, similarity: edge.similarity ?? this.alike(edge.one, edge.other), bridge: apart(this.nodes.get(edge.one), this.nodes.get(edge.other)) }));
+      .map((edge) => ({ source: edge.one, target: edge.other, edge, similarity: edge.similarity ?? this.similarity(edge.one, edge.other), bridge: apart(this.nodes.get(edge.one), this.nodes.get(edge.other)) }));
     this.simulation.nodes([...this.nodes.values()]);
     this.simulation.force("link").links(this.links);
-    this.wake(moved ? 0.5 : 0); // new exchanges alone move nobody: a page that is left open should rest
+    this.wake(moved ? 0.5 : 0); // new exchanges alone move nobody: a page that is left open should be idle
   }
 
   // Communities stand around a ring, their circles around each one's middle. True when anything has a new place.
@@ -99,7 +100,7 @@ export class Graph {
       circles.forEach(([place, members], index) => {
         const { x, y } = onRing(index, circles.length, inner, 1);
         this.homes.set(place, { x: middle.x + x, y: middle.y + y });
-        if (members.length > 1 && members[0].peer.circle) this.circles.push(members);
+        if (members.length > 1 && members[0].circle) this.circles.push(members);
       });
     });
     return this.arrive(nodes);
@@ -177,7 +178,7 @@ export class Graph {
     if (this.frames.length > 600) this.frames.shift();
   }
 
-  // ---- hands on it ----
+  // ---- pointer and keyboard ----
 
   place(event) {
     const box = this.canvas.getBoundingClientRect();
@@ -268,7 +269,7 @@ export class Graph {
   }
 }
 
-const apart = (one, other) => Boolean(one.peer.circle && other.peer.circle && one.place !== other.place);
+const apart = (one, other) => Boolean(one.circle && other.circle && one.place !== other.place);
 
 function onRing(at, count, reach, breadth) {
   const angle = (2 * Math.PI * at) / Math.max(1, count) - Math.PI / 2;

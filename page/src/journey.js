@@ -13,14 +13,14 @@ export function journey(place, shard, picture) {
     ["confidence here", number(shard.confidence, 2)],
     ["holder", nameOf(shard.holder, picture)],
     ["keepers", shard.keepers.map((id) => nameOf(id, picture)).join(", ")],
-    ["came", shard.received ? "from another peer" : "with this node's data"],
-    ["why", clean(shard.why, 160)],
+    ["origin", shard.received ? "another peer" : "this node's data"],
+    ["reason", clean(shard.reason, 160)],
   ];
   for (const [term, value] of facts) if (value) list.append(element("dt", term), element("dd", value));
   const visits = shard.journey ?? [];
   place.replaceChildren(
     element("h2", `Shard ${clean(shard.id, 16)}`),
-    element("div", "", { class: "beside" }, list, element("div", "", {}, element("h3", visits.length ? `Its journey: ${plural(visits.length, "visit")}` : shard.visits ? `${plural(shard.visits, "visit")}, not told here` : "It has not travelled: no visit is recorded"),
+    element("div", "", { class: "beside" }, list, element("div", "", {}, element("h3", visits.length ? `Its journey: ${plural(visits.length, "visit")}` : shard.visits ? `${plural(shard.visits, "visit")}, not known here` : "It has not travelled: no visit is recorded"),
     ...(visits.length ? [element("div", "", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The journey" }, timeline(visits, picture)), steps(visits, picture)] : []))),
   );
 }
@@ -53,7 +53,7 @@ function words(x, y, text, anchor, kind = "") {
   return made;
 }
 
-// The same for who cannot see it.
+// The same as text, for screen readers.
 function steps(visits, picture) {
   return element("ol", "", { class: "unseen" }, ...visits.map((visit) => element("li", `${clock(visit.time)}: ${nameOf(visit.peer, picture)}, round ${visit.round}, confidence ${number(visit.before, 2)} before, ${number(visit.after, 2)} after`)));
 }

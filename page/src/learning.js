@@ -1,6 +1,6 @@
-// How the learning goes: figures, this node beside the spread of the swarm, and what each round was like.
+// How a train job goes: figures, this node compared with the swarm, and each round.
 import { Chart } from "./chart.js";
-import { by, clean, definitions, median, number, percent, whole, write } from "./format.js";
+import { by, clean, definitions, inJob, median, number, percent, whole, write } from "./format.js";
 import { Asked } from "./store.js";
 
 const SPREAD = [["highest", "--dim", true], ["median", "--dim"], ["lowest", "--dim", true], ["this node", "--accent"]];
@@ -9,7 +9,8 @@ export class LearningView {
   constructor(store) {
     this.store = store;
     this.rounds = [];
-    this.asked = new Asked("api/rounds", 2, (rounds) => {
+    this.job = undefined; // whose rounds these are
+    this.asked = new Asked(() => `api/rounds?job=${encodeURIComponent(store.job ?? "")}`, 2, (rounds) => {
       this.rounds = rounds;
       this.perRound();
     });
@@ -27,6 +28,8 @@ export class LearningView {
   }
 
   open() {
+    if (this.job !== this.store.job) this.rounds = [];
+    this.job = this.store.job;
     this.asked.open();
   }
 
@@ -35,44 +38,47 @@ export class LearningView {
   }
 
   show() {
-    const learning = this.store.newest?.learning;
-    by("charts").hidden = !learning;
-    by("no-learning").hidden = Boolean(learning);
-    by("figures").hidden = !learning;
-    if (!learning) return;
-    this.figures(learning);
+    const { status } = this.store;
+    by("charts").hidden = !status;
+    by("no-learning").hidden = Boolean(status);
+    by("figures").hidden = !status;
+    if (!status) return;
+    this.figures(status, status.state);
     this.overTime();
     this.perRound();
   }
 
-  figures(learning) {
+  figures(status, state) {
+    const several = Object.keys(this.store.latest.jobs).length > 1;
     definitions(by("figures"), [
-      ["task", clean(learning.task, 40)],
-      ["round", whole(learning.rounds)],
-      ["accuracy", percent(learning.accuracy)],
-      ["test loss", number(learning.test_loss)],
-      ["training loss", number(learning.loss)],
-      ["update norm", percent(learning.update_norm, 2)],
-      ["steps a second", whole(learning.steps_per_second)],
-      ["samples", whole(learning.samples)],
-      ["parameters", whole(learning.parameters)],
-      ["entries of others", whole(learning.entries)],
-      ["bridges", whole(learning.bridges ?? 0)],
-      ["last merge", clean(learning.merged, 60) || "–"],
+      several ? ["job", `${clean(this.store.job, 40)}: ${clean(status.task, 40)}`, "Choose another on the tab Jobs"] : ["task", clean(status.task, 40)],
+      ["round", whole(state.round), "Rounds of local steps so far"],
+      ["accuracy", percent(state.accuracy), "Of the merged model on the task's test data"],
+      ["test loss", number(status.test_loss), "Of the merged model on the task's test data"],
+      ["training loss", number(state.loss), "Mean over the local steps of the latest round"],
+      ["update norm", percent(state.update_norm, 2), "Relative change of the shared weights in a round"],
+      ["steps a second", whole(state.steps_per_second)],
+      ["samples", whole(status.samples), "That this node trains on"],
+      ["parameters", whole(status.parameters)],
+      ["entries of others", whole(status.entries), "Updates published by other nodes that came in"],
+      ["bridges", whole(status.bridges), "Own updates that carried what this circle learned to other circles"],
+      ["last merge", clean(status.merged, 60) || "–"],
     ]);
-    const checks = learning.hash_checks ?? 0;
-    const equal = checks ? `${whole(checks)} times so far partners with equal entries compared their weights: ${learning.hash_mismatches ? `${whole(learning.hash_mismatches)} differed` : "bit-equal every time"}.` : "";
-    write(by("agreement"), equal);
+    const { hash_checks: checks, hash_mismatches: differed } = status;
+    const result = differed ? `${whole(differed)} times they differed` : "bit-equal every time";
+    write(by("agreement"), checks ? `${whole(checks)} times so far partners with equal entries compared their weights: ${result}.` : "");
   }
 
   overTime() {
-    const pictures = this.store.pictures.filter((picture) => picture.learning);
+    const { job } = this.store;
+    const pictures = this.store.pictures.filter((picture) => picture.jobs[job]);
     const times = pictures.map((picture) => picture.time);
-    const own = (field, factor = 1) => pictures.map(({ learning }) => (learning[field] == null ? null : factor * learning[field]));
-    const others = (value, least) => spread(pictures, value, least);
-    this.charts.accuracy.draw([times, ...others((peer) => (peer.accuracy == null ? null : 100 * peer.accuracy)), own("accuracy", 100)]);
-    this.charts.loss.draw([times, ...others((peer) => peer.loss), own("loss")]);
-    const [far, middle, near] = others((peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity), 1);
+    const scaled = (value, factor) => (value == null ? null : factor * value);
+    const own = (field, factor = 1) => pictures.map((picture) => scaled(picture.jobs[job].state[field], factor));
+    const all = (field, factor = 1) => spread(pictures, (peer) => scaled(inJob(peer, job)[field], factor));
+    this.charts.accuracy.draw([times, ...all("accuracy", 100), own("accuracy", 100)]);
+    this.charts.loss.draw([times, ...all("loss"), own("loss")]);
+    const [far, middle, near] = spread(pictures, (peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity), 1);
     this.charts.distance.draw([times, middle, far, near]);
   }
 
@@ -88,7 +94,7 @@ export class LearningView {
   }
 }
 
-// Highest, median and lowest of what the peers that are there say, where at least so many do.
+// Highest, median and lowest value of the peers that are present, where at least so many have one.
 function spread(pictures, value, least = 2) {
   const rows = pictures.map((picture) =>
     picture.peers.filter((peer) => peer.present).map(value).filter((one) => one != null && Number.isFinite(one)).sort((a, b) => a - b),

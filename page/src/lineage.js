@@ -1,4 +1,4 @@
-// Whose work is in this node's weights: each author's share of what was added, in all and layer by layer.
+// Whose updates are in this node's weights: each author's share of what was added, in all and layer by layer.
 import { by, clean, clock, element, nameOf, percent, write } from "./format.js";
 import { COLOURS } from "./graph.js";
 import { Asked } from "./store.js";
@@ -9,7 +9,7 @@ const OTHERS = "\u0000others";
 export class LineageView {
   constructor(store) {
     this.store = store;
-    this.asked = new Asked("api/lineage", 10, (told) => this.draw(told));
+    this.asked = new Asked(() => `api/lineage?job=${encodeURIComponent(store.job ?? "")}`, 10, (found) => this.draw(found));
   }
 
   open() {
@@ -26,16 +26,16 @@ export class LineageView {
     const { layers, rows } = condensed(shares);
     by("lineage-body").hidden = !rows.length;
     by("no-lineage").hidden = rows.length > 0;
-    write(by("no-lineage-why"), clean(problem, 200) || "No entry has come in or gone out yet; they begin with the first rounds.");
+    write(by("no-lineage-reason"), clean(problem, 200) || "No entry has come in or gone out yet. The first rounds publish some.");
     if (!rows.length) return;
-    write(by("lineage-when"), `worked out at ${clock(time)}, from the entries this node still keeps`);
+    write(by("lineage-when"), `computed at ${clock(time)} from the entries this node still keeps`);
     by("shares").replaceChildren(...rows.map((row, at) => this.part(row, at)));
     by("shares-names").replaceChildren(...rows.map((row, at) => this.key(row, at)));
     this.table(layers, rows);
   }
 
   name(row) {
-    return row.id === OTHERS ? `${row.count} others` : nameOf(row.id, this.store.newest);
+    return row.id === OTHERS ? `${row.count} others` : nameOf(row.id, this.store.latest);
   }
 
   part(row, at) {

@@ -1,6 +1,7 @@
-// The page: one store, five views, tabs, theme, and what is the matter.
+// The page: one store, a view for each tab, the theme, and the state of the node.
 import { DataView } from "./data.js";
 import { by, called, clean, element, short, write } from "./format.js";
+import { JobsView } from "./jobs.js";
 import { LearningView } from "./learning.js";
 import { LineageView } from "./lineage.js";
 import { NodeView } from "./node.js";
@@ -11,6 +12,7 @@ import { SwarmView } from "./swarm.js";
 const store = new Store();
 const views = {
   swarm: new SwarmView(store),
+  jobs: new JobsView(store, (name) => choose(by(`tab-${name}`))),
   learning: new LearningView(store),
   data: new DataView(store),
   lineage: new LineageView(store),
@@ -20,9 +22,9 @@ const tabs = Object.keys(views).map((name) => by(`tab-${name}`));
 let current = "swarm";
 
 function show() {
-  const picture = store.newest;
-  const [words, mood] = pill(picture, store.lostSince);
-  write(by("condition"), words);
+  const picture = store.latest;
+  const [text, mood] = pill(picture, store.lostSince);
+  write(by("condition"), text);
   by("condition").className = `pill ${mood}`;
   showState(stateOf(picture, store.lostSince));
   if (!picture) return;
@@ -30,8 +32,11 @@ function show() {
   const name = called(me);
   document.title = `${name} · p2pnode`;
   write(by("name"), name);
-  const there = picture.peers.filter((peer) => peer.present).length;
-  write(by("run"), picture.run ? `run ${clean(short(picture.run), 12)} · ${there} of ${picture.peers.length} there` : "");
+  const present = picture.peers.filter((peer) => peer.present).length;
+  const several = Object.keys(picture.jobs).length > 1;
+  by("tab-jobs").hidden = !several;
+  const job = several ? ` · job ${clean(store.job, 24)}` : "";
+  write(by("run"), picture.run ? `run ${clean(short(picture.run), 12)}${job} · ${present} of ${picture.peers.length} present` : "");
   views[current].show();
 }
 
@@ -39,9 +44,9 @@ function showState(state) {
   const place = by("state");
   place.hidden = !state;
   place.className = `state ${state?.mood ?? ""}`;
-  const words = state ? `${state.title}\n${state.text}` : "";
-  if (place.dataset.words === words) return; // said once
-  place.dataset.words = words;
+  const text = state ? `${state.title}\n${state.text}` : "";
+  if (place.dataset.text === text) return; // screen readers should read it once
+  place.dataset.text = text;
   place.replaceChildren(...(state ? [element("strong", state.title), element("span", state.text)] : []));
 }
 
@@ -59,13 +64,15 @@ function choose(tab) {
   show();
 }
 
-for (const [at, tab] of tabs.entries()) {
+for (const tab of tabs) {
   tab.addEventListener("click", () => choose(tab));
   tab.addEventListener("keydown", (event) => {
+    const visible = tabs.filter((one) => !one.hidden);
+    const at = visible.indexOf(tab);
     const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
     if (next == null) return;
     event.preventDefault();
-    const chosen = tabs.at(next % tabs.length);
+    const chosen = visible.at(next % visible.length);
     chosen.focus();
     choose(chosen);
   });
@@ -86,7 +93,7 @@ by("theme").addEventListener("click", () => {
 });
 dark.addEventListener("change", paint);
 paint();
-// However much comes in, it is drawn once a frame, and not at all while nobody can see it.
+// However much comes in, the page is drawn at most once a frame, and not at all while nobody can see it.
 let due = false;
 function soon() {
   if (due) return;
@@ -101,4 +108,4 @@ store.addEventListener("change", soon);
 store.start();
 views[current].open();
 
-globalThis.p2pnode = { store, views }; // for looking at it by hand, and for its tests
+globalThis.p2pnode = { store, views }; // for the browser's console and for tests

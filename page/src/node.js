@@ -1,7 +1,7 @@
-// This node: what it does and why, how the machine bears it, what happened, the invite, and steering.
+// This node: what it does and why, the load of the machine, events, the invite, and steering.
 import qrcode from "qrcode-generator";
 import { Chart } from "./chart.js";
-import { ago, by, bytes, called, clean, clock, definitions, drawn, element, number, percent, plural, resting, whole, write } from "./format.js";
+import { ago, by, bytes, called, clean, clock, definitions, drawn, element, number, pausedBecause, percent, plural, whole, write } from "./format.js";
 import { Steering } from "./steer.js";
 
 const LATELY = 8; // partners and warnings shown
@@ -16,13 +16,13 @@ export class NodeView {
   }
 
   show() {
-    const picture = this.store.newest;
+    const picture = this.store.latest;
     if (!picture) return;
     this.doing(picture);
     this.partners(picture);
     this.machine(picture);
     this.events(picture);
-    this.standing(picture);
+    this.reputation(picture);
     this.invite(picture.invite);
     this.steering.show(picture.guest);
     const { pictures } = this.store;
@@ -30,36 +30,38 @@ export class NodeView {
   }
 
   doing(picture) {
-    const { learning, traffic } = picture;
+    const { traffic } = picture;
+    const jobs = Object.values(picture.jobs);
+    const sum = (value) => (jobs.length ? whole(jobs.reduce((total, job) => total + (value(job) ?? 0), 0)) : "–");
     write(by("doing"), doing(picture));
-    write(by("doing-why"), clean(picture.why, 200));
+    write(by("doing-reason"), clean(picture.reason, 200));
     write(by("id"), picture.me);
     definitions(by("facts"), [
-      ["peers there", whole(picture.peers.filter((peer) => peer.present && !peer.me).length)],
-      ["round", whole(learning?.rounds)],
-      ["exchanges", whole(learning?.exchanges)],
-      ["entries of others", whole(learning?.entries)],
+      ["peers present", whole(picture.peers.filter((peer) => peer.present && !peer.me).length)],
+      ["rounds", sum((job) => job.state.round), "Of all jobs"],
+      ["exchanges", sum((job) => job.exchanges), "Successful exchanges with partners"],
+      ["entries of others", sum((job) => job.entries), "Updates published by other nodes that came in"],
       ["sent", bytes(traffic.sent_bytes)],
       ["received", bytes(traffic.received_bytes)],
       ["calls made", whole(traffic.calls_made)],
       ["calls served", whole(traffic.calls_served)],
-      ["refused", whole(traffic.refused)],
+      ["refused", whole(traffic.refused), "Calls of peers that were refused"],
     ]);
   }
 
-  // The last choices, with their reasons: whom this node exchanged with.
+  // The latest partners, and why they were chosen.
   partners(picture) {
     const last = new Map();
     for (const edge of picture.exchanges) {
       if (edge.one === picture.me) last.set(edge.other, edge);
       else if (edge.other === picture.me) last.set(edge.one, edge);
     }
-    const chosen = picture.peers.filter((peer) => !peer.me && (peer.why || last.has(peer.id)));
+    const chosen = picture.peers.filter((peer) => !peer.me && (peer.reason || last.has(peer.id)));
     chosen.sort((a, b) => (last.get(b.id)?.last ?? 0) - (last.get(a.id)?.last ?? 0));
     const rows = chosen.slice(0, LATELY).map((peer) => {
       const edge = last.get(peer.id);
-      const facts = [edge && ago(picture.time - edge.last), edge && bytes(edge.sent_bytes + edge.received_bytes), peer.similarity != null && `likeness ${number(peer.similarity, 2)}`];
-      return element("li", "", {}, element("b", called(peer)), element("span", clean(peer.why, 140) || "it asked us"), element("small", facts.filter(Boolean).join(" · ")));
+      const facts = [edge && ago(picture.time - edge.last), edge && bytes(edge.sent_bytes + edge.received_bytes), peer.similarity != null && `similarity ${number(peer.similarity, 2)}`];
+      return element("li", "", {}, element("b", called(peer)), element("span", clean(peer.reason, 140) || "it chose this node"), element("small", facts.filter(Boolean).join(" · ")));
     });
     fill(by("partners"), rows, "No partner yet: choices and their reasons appear here.");
   }
@@ -71,7 +73,7 @@ export class NodeView {
     const all = machine.memory_bytes + machine.memory_free_bytes;
     const meters = [
       ["processor", machine.cpu, percent(machine.cpu, 0)],
-      ["this node’s part", machine.own_cpu, percent(machine.own_cpu, 0) + limit],
+      ["this node’s share", machine.own_cpu, percent(machine.own_cpu, 0) + limit],
       ["its memory", machine.memory_bytes / Math.max(1, all), `${bytes(machine.memory_bytes)}, ${bytes(machine.memory_free_bytes)} free`],
     ];
     if (machine.battery != null) meters.push(["battery", machine.battery, percent(machine.battery, 0) + (machine.on_battery ? ", not charging" : "")]);
@@ -81,28 +83,28 @@ export class NodeView {
   events(picture) {
     const item = (event) => element("li", "", event.warning ? { class: "warning" } : {}, element("time", clock(event.time)), element("span", clean(event.text, 400)));
     const key = picture.events.map((event) => event.time + event.text).join();
-    if (key === this.told) return;
-    this.told = key;
-    const newest = [...picture.events].reverse();
-    fill(by("events"), newest.map(item), "Nothing yet.");
-    const decided = newest.filter((event) => DECISIONS.has(event.kind)).slice(0, LATELY);
+    if (key === this.shownEvents) return;
+    this.shownEvents = key;
+    const latest = [...picture.events].reverse();
+    fill(by("events"), latest.map(item), "Nothing yet.");
+    const decided = latest.filter((event) => DECISIONS.has(event.kind)).slice(0, LATELY);
     by("decisions-panel").hidden = !decided.length;
     fill(by("decisions"), decided.map((event) => element("li", "", {}, element("b", event.kind), element("span", clean(event.text, 300)), element("small", clock(event.time)))), "");
-    fill(by("warnings"), newest.filter((event) => event.warning).slice(0, LATELY).map(item), "No warnings.");
+    fill(by("warnings"), latest.filter((event) => event.warning).slice(0, LATELY).map(item), "No warnings.");
   }
 
-  standing(picture) {
+  reputation(picture) {
     const bad = picture.peers.filter((peer) => peer.faults > 0).sort((a, b) => b.faults - a.faults);
-    const rows = bad.slice(0, LATELY).map((peer) => element("li", "", {}, element("b", called(peer)), element("span", `${plural(peer.faults, "fault")}: sent what breaks the rules`)));
-    fill(by("standing"), rows, "No peer has misbehaved.");
+    const rows = bad.slice(0, LATELY).map((peer) => element("li", "", {}, element("b", called(peer)), element("span", `${plural(peer.faults, "fault")}: it broke the rules`)));
+    fill(by("reputation"), rows, "No peer has broken the rules.");
   }
 
-  invite(words) {
-    if (this.invited === words) return;
-    this.invited = words;
-    by("invite").textContent = words || "The run is private: the command with its key is in the terminal.";
-    by("copy").hidden = !words;
-    by("qr").replaceChildren(...(words ? [qr(words)] : []));
+  invite(command) {
+    if (this.invited === command) return;
+    this.invited = command;
+    by("invite").textContent = command || "The run is private: the terminal shows the command with its key.";
+    by("copy").hidden = !command;
+    by("qr").replaceChildren(...(command ? [qr(command)] : []));
   }
 
   async copy() {
@@ -117,11 +119,13 @@ export class NodeView {
   }
 }
 
-function doing({ condition, learning, guest }) {
-  if (guest?.paused) return resting(guest.paused);
+function doing({ condition, jobs, guest }) {
+  if (guest?.paused) return pausedBecause(guest.paused);
   if (condition === "leaving") return "Leaving the run";
-  if (!learning) return condition === "searching" ? "Looking for its run" : "Meeting others; it learns nothing itself";
-  return `Training ${clean(learning.task, 40)}, round ${whole(learning.rounds + 1)}: ${whole(learning.samples)} samples at ${whole(learning.steps_per_second)} steps a second`;
+  const running = Object.values(jobs).filter((job) => job.condition === "running");
+  if (!running.length) return condition === "searching" ? "Looking for its run" : "In touch with its peers; it trains nothing";
+  const training = ({ task, samples, state }) => `${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
+  return `Training ${running.map(training).join("; ")}`;
 }
 
 function fill(list, items, otherwise) {

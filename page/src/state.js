@@ -1,5 +1,5 @@
-// What is the matter, in plain words: one title, what it means, what to do. Pure.
-import { clean, clock, resting } from "./format.js";
+// The condition of the node in plain words: a title, what it means, what to do. Pure.
+import { clean, clock, pausedBecause } from "./format.js";
 
 const MOODS = { connected: "good", alone: "good", starting: "warn", searching: "warn", leaving: "warn", "network down": "bad" };
 
@@ -13,27 +13,27 @@ export function pill(picture, lostSince) {
 export function stateOf(picture, lostSince) {
   if (lostSince != null) return lost(picture, lostSince);
   if (!picture) return { mood: "", title: "Connecting to the node …", text: "" };
-  const why = clean(picture.why, 300).replace(/^./u, (letter) => letter.toUpperCase());
-  if (picture.condition === "starting") return { mood: "", title: "The node is starting", text: "It finds its network and its run." };
+  const reason = clean(picture.reason, 300).replace(/^./u, (letter) => letter.toUpperCase());
+  if (picture.condition === "starting") return { mood: "", title: "The node is starting", text: "It is looking for its network and its run." };
   if (picture.condition === "leaving") return { mood: "warn", title: "The node is leaving the run", text: "It says goodbye to its peers and stops." };
-  if (picture.condition === "network down") return { mood: "bad", title: "The network is down", text: `${why}. It comes back by itself.` };
-  if (picture.condition === "searching") return searching(picture, why);
-  if (picture.guest?.paused) return { mood: "warn", title: resting(picture.guest.paused), text: "The node stays in the swarm and answers its peers; it trains and begins nothing until it is resumed." };
-  if (picture.condition === "alone") return { mood: "good", title: "Nobody else is here yet", text: picture.invite ? "The node learns by itself. Send a friend the invite on the tab Node." : "The node waits for others." };
+  if (picture.condition === "network down") return { mood: "bad", title: "The network is down", text: `${reason}. It comes back by itself.` };
+  if (picture.condition === "searching") return searching(picture, reason);
+  if (picture.guest?.paused) return { mood: "warn", title: pausedBecause(picture.guest.paused), text: "The node stays in the swarm and answers its peers. It trains nothing until it is resumed." };
+  if (picture.condition === "alone") return { mood: "good", title: "Nobody else is here yet", text: picture.invite ? "The node trains by itself. Send a friend the invite on the tab Node." : "The node waits for others." };
   return null;
 }
 
 function lost(picture, lostSince) {
   const since = clock(lostSince / 1000);
   if (picture?.condition === "leaving") {
-    return { mood: "warn", title: "The node left", text: `Since ${since} it does not answer. Start it again with the same command: it goes on where it was, and so does this page, by itself.` };
+    return { mood: "warn", title: "The node left", text: `It has not answered since ${since}. Start it again with the same command: it continues where it was, and this page reconnects by itself.` };
   }
-  return { mood: "bad", title: "Connection lost", text: `The node does not answer since ${since}. It may have been stopped; this page tries again by itself. What you see is the last it showed.` };
+  return { mood: "bad", title: "Connection lost", text: `The node has not answered since ${since}. It may have been stopped. This page tries again by itself and shows the last picture it got.` };
 }
 
-function searching(picture, why) {
-  if (/speaks? protocol \d+/.test(why)) return { mood: "bad", title: "Another version of p2pnode is there", text: `${why}. Nodes of different protocol numbers do not talk: update the older one.` };
-  if (/no member of run/.test(why)) return { mood: "warn", title: "The run was not found yet", text: `${why}. Is the invite whole, and is one of the run's members up? The node goes on looking by itself.` };
-  if (!picture.run) return { mood: "warn", title: "Nobody answers yet", text: `${why}. Is the address right, and is the other side up? The node goes on trying by itself.` };
-  return { mood: "warn", title: "No peer answers", text: `${why}. The node goes on looking by itself.` };
+function searching(picture, reason) {
+  if (/speaks? protocol \d+/.test(reason)) return { mood: "bad", title: "Another version of p2pnode is there", text: `${reason}. Nodes of different protocol numbers do not talk: update the older one.` };
+  if (/no member of run/.test(reason)) return { mood: "warn", title: "The run was not found yet", text: `${reason}. Is the invite whole, and is one of the run's members up? The node goes on looking by itself.` };
+  if (!picture.run) return { mood: "warn", title: "Nobody answers yet", text: `${reason}. Is the address right, and is the other side up? The node goes on trying by itself.` };
+  return { mood: "warn", title: "No peer answers", text: `${reason}. The node goes on looking by itself.` };
 }

@@ -1,4 +1,4 @@
-// Pause, resume, leave and limits, for who opened the page with the node's token.
+// Pause, resume, leave and limits, for users who opened the page with the node's token.
 import { by, bytes, clean, write } from "./format.js";
 
 const LIMITS = ["max-upload", "max-download", "max-cpu"];
@@ -8,8 +8,8 @@ export class Steering {
     this.token = takeToken();
     by("steer").hidden = !this.token;
     write(
-      by("steer-why"),
-      this.token ? "You opened this page with the node's token." : "Open the link that was printed when the node started: it carries the token that steering needs.",
+      by("steer-hint"),
+      this.token ? "You opened this page with the node's token." : "Open the link that was printed when the node started. It contains the token that steering needs.",
     );
     by("pause").addEventListener("click", () => this.order("pause"));
     by("resume").addEventListener("click", () => this.order("resume"));
@@ -25,15 +25,15 @@ export class Steering {
   show(guest = {}) {
     by("pause").hidden = Boolean(guest.paused);
     by("resume").hidden = !guest.paused;
-    const words = (value) => (value == null ? "no limit" : `now ${bytes(value)}/s`);
-    write(by("upload-now"), words(guest.max_upload));
-    write(by("download-now"), words(guest.max_download));
+    const limit = (value) => (value == null ? "no limit" : `now ${bytes(value)}/s`);
+    write(by("upload-now"), limit(guest.max_upload));
+    write(by("download-now"), limit(guest.max_download));
     write(by("cpu-now"), guest.max_cpu == null ? "no limit" : `now ${Math.round(100 * guest.max_cpu)} %`);
   }
 
-  // What is left empty stays as it is; the node says what is wrong with the rest.
+  // Empty fields change nothing; the node answers what is wrong with the others.
   limit() {
-    const given = LIMITS.map((name) => [name, by(name).value.trim()]).filter(([, words]) => words);
+    const given = LIMITS.map((name) => [name, by(name).value.trim()]).filter(([, text]) => text);
     return given.length ? this.order("limits", Object.fromEntries(given)) : this.say("Write a limit first, or off for none.");
   }
 
@@ -42,19 +42,19 @@ export class Steering {
       const headers = { Authorization: `Bearer ${this.token}`, ...(body && { "Content-Type": "application/json" }) };
       const answer = await fetch(`api/${what}`, { method: "POST", headers, body: body && JSON.stringify(body) });
       const text = await answer.text();
-      const told = text.startsWith("{") ? JSON.parse(text) : { problem: text };
-      this.say(told.said ?? told.problem);
+      const result = text.startsWith("{") ? JSON.parse(text) : { problem: text };
+      this.say(result.said ?? result.problem);
     } catch {
       this.say("The node did not answer.");
     }
   }
 
-  say(words) {
-    write(by("steer-said"), clean(words, 300));
+  say(text) {
+    write(by("steer-said"), clean(text, 300));
   }
 }
 
-// The token comes behind the # of the link, which browsers send to nobody; it goes from the address bar at once.
+// The token stands behind the # of the link, which browsers send to nobody; it is removed from the address bar at once.
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given) {

@@ -1,7 +1,8 @@
-// What the node shows, now and before. Loses the connection and finds it again by itself.
+// What the node shows, now and before. It reconnects by itself.
+import { inJob } from "./format.js";
 
-const MOST = 900; // pictures kept in the page
-const MOST_ROWS = 200_000; // peers and exchanges in all of them together
+const MAX_PICTURES = 900; // pictures kept in the page
+const MAX_ROWS = 200_000; // peers and exchanges in all of them together
 const rowsOf = (picture) => picture.peers.length + picture.exchanges.length;
 const AGAIN = 2000; // milliseconds until a closed stream is opened anew
 
@@ -9,27 +10,49 @@ export class Store extends EventTarget {
   constructor() {
     super();
     this.pictures = [];
-    this.at = null; // index shown; null: the newest
+    this.at = null; // index shown; null: the latest
+    this.chosen = null; // name of the chosen job; null: the first
     this.lostSince = null; // milliseconds; null while the node answers
     this.rows = 0;
   }
 
   get shown() {
-    return this.at == null ? this.newest : this.pictures[this.at];
+    return this.at == null ? this.latest : this.pictures[this.at];
   }
 
-  get newest() {
+  get latest() {
     return this.pictures.at(-1);
   }
 
-  // The newest picture first, the past when it is there.
+  // The name of the job that the views show; undefined where this node has none.
+  get job() {
+    const jobs = this.latest?.jobs ?? {};
+    return this.chosen in jobs ? this.chosen : Object.keys(jobs)[0];
+  }
+
+  // This node's status in that job.
+  get status() {
+    return this.latest?.jobs[this.job];
+  }
+
+  // A peer's state in that job.
+  state(peer) {
+    return inJob(peer, this.job);
+  }
+
+  choose(job) {
+    this.chosen = job;
+    this.tell();
+  }
+
+  // The latest picture first, the past when it has arrived.
   async start() {
     this.listen();
     await this.recall();
     this.tell();
   }
 
-  // What the node remembers, in front of what came since.
+  // Fetch what the node remembers and put it before what came since.
   async recall() {
     try {
       const answer = await fetch("api/past");
@@ -59,21 +82,21 @@ export class Store extends EventTarget {
   async add(picture) {
     if (this.lostSince != null) {
       this.lostSince = null;
-      await this.recall(); // what happened while nobody answered
+      await this.recall(); // what happened in the meantime
     }
-    if (this.newest && this.newest.me !== picture.me) this.pictures = []; // another node answers here now
-    if (!this.newest || picture.time > this.newest.time) {
+    if (this.latest && this.latest.me !== picture.me) this.pictures = []; // another node answers here now
+    if (!this.latest || picture.time > this.latest.time) {
       this.pictures.push(picture);
       this.rows += rowsOf(picture);
-      if (this.pictures.length > MOST || this.rows > MOST_ROWS) this.thin();
+      if (this.pictures.length > MAX_PICTURES || this.rows > MAX_ROWS) this.thin();
     }
     this.tell();
   }
 
-  // When it is too much, every other picture of the older half goes.
+  // When there are too many, every other picture of the older half goes.
   thin() {
     const count = () => (this.rows = this.pictures.reduce((sum, picture) => sum + rowsOf(picture), 0));
-    while (this.pictures.length > 4 && (this.pictures.length > MOST || count() > MOST_ROWS)) {
+    while (this.pictures.length > 4 && (this.pictures.length > MAX_PICTURES || count() > MAX_ROWS)) {
       const [half, shown] = [this.pictures.length >> 1, this.at == null ? null : this.shown];
       this.pictures = this.pictures.filter((picture, at) => at >= half || at % 2 === 0 || picture === shown);
       if (shown) this.at = this.pictures.indexOf(shown);
@@ -91,7 +114,7 @@ export class Store extends EventTarget {
   }
 }
 
-// Asks the node for something again and again, while somebody looks at it.
+// Asks the node for something again and again while somebody looks at it. `path` may be a function.
 export class Asked {
   constructor(path, seconds, show) {
     Object.assign(this, { path, seconds, show, timer: null, value: null });
@@ -109,10 +132,10 @@ export class Asked {
   async ask() {
     const mine = (this.timer = setTimeout(() => this.ask(), 1000 * this.seconds));
     try {
-      const answer = await fetch(this.path);
+      const answer = await fetch(typeof this.path === "function" ? this.path() : this.path);
       if (answer.ok) this.value = await answer.json();
     } catch {
-      return; // the banner says so; the next time may go better
+      return; // the banner says that the node does not answer
     }
     if (this.timer === mine) this.show(this.value);
   }

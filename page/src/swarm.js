@@ -1,4 +1,4 @@
-// The swarm: graph, legend, card of the chosen peer, time, and the same as a table.
+// The swarm: graph, legend, card of the selected peer, time, and the same as a table.
 import { Rows, ago, by, bytes, called, clean, element, number, percent, short, whole, write } from "./format.js";
 import { Asked } from "./store.js";
 import { Graph, groupName, groupOf, similarityColour } from "./graph.js";
@@ -7,16 +7,16 @@ const PLAY_EVERY = 100; // milliseconds a picture
 
 const columns = (store) => [
   ["peer", (peer) => `${called(peer)}${peer.me ? " (this node)" : ""}`],
-  ["id", (peer) => short(peer.id)],
-  ["group", (peer) => (groupOf(peer) ? groupName(groupOf(peer), store.shown) : "–")],
-  ["round", (peer) => whole(peer.round)],
-  ["loss", (peer) => number(peer.loss)],
-  ["accuracy", (peer) => percent(peer.accuracy)],
-  ["updates", (peer) => percent(peer.update_norm, 2)],
-  ["similar", (peer) => number(peer.similarity, 2)],
+  ["id", (peer) => short(peer.id), "The end of its id"],
+  ["group", (peer) => (groupOf(peer, store.job) ? groupName(groupOf(peer, store.job), store.shown) : "–"), "Its community: nodes whose models are similar; or its circle: nodes that share one model"],
+  ["round", (peer) => whole(store.state(peer).round), "Rounds of local steps so far"],
+  ["loss", (peer) => number(store.state(peer).loss), "Mean training loss of its latest round"],
+  ["accuracy", (peer) => percent(store.state(peer).accuracy), "Of its merged model on the task's test data"],
+  ["updates", (peer) => percent(store.state(peer).update_norm, 2), "Relative change of the shared weights in a round"],
+  ["similarity", (peer) => number(peer.similarity, 2), "Of its model to the model of this node, 0 to 1"],
   ["answers in", (peer) => (peer.latency_ms == null ? "–" : `${Math.round(peer.latency_ms)} ms`)],
-  ["heard", (peer) => (peer.me ? "–" : ago(peer.heard_seconds_ago))],
-  ["faults", (peer) => whole(peer.faults ?? 0)],
+  ["last heard", (peer) => (peer.me ? "–" : ago(peer.heard_seconds_ago))],
+  ["faults", (peer) => whole(peer.faults ?? 0), "How often it broke the rules lately"],
 ];
 
 export class SwarmView {
@@ -28,7 +28,7 @@ export class SwarmView {
       by("graph").scrollIntoView({ block: "nearest" });
     });
     this.playing = null;
-    this.asked = new Asked("api/likeness", 10, (told) => this.learn(told));
+    this.asked = new Asked("api/similarity", 10, (found) => this.compare(found));
     this.listen();
   }
 
@@ -60,9 +60,9 @@ export class SwarmView {
     this.asked.open();
   }
 
-  learn({ peers, table }) {
+  compare({ peers, table }) {
     const place = new Map(peers.map((id, at) => [id, at]));
-    this.graph.alike = (one, other) => {
+    this.graph.similarity = (one, other) => {
       const percent = table[place.get(one)]?.[place.get(other)];
       return percent == null ? null : percent / 100;
     };
@@ -77,6 +77,7 @@ export class SwarmView {
   show() {
     const picture = this.store.shown;
     if (!picture) return;
+    this.graph.job = this.store.job;
     this.graph.show(picture);
     this.time(picture);
     this.legend(picture);
@@ -98,21 +99,21 @@ export class SwarmView {
 
   legend(picture) {
     const [groups, dark] = [this.graph.groups, this.graph.dark];
-    const rings = new Set(picture.peers.map((peer) => peer.circle).filter(Boolean)).size;
+    const rings = new Set(picture.peers.map((peer) => this.store.state(peer).circle).filter(Boolean)).size;
     const facts = {
-      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), strays: groups.length > 1 && groups.includes(""), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
-      likeness: this.graph.links.some((link) => link.similarity != null), silent: picture.peers.some((peer) => !peer.present),
+      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), ungrouped: groups.length > 1 && groups.includes(""), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
+      similarity: this.graph.links.some((link) => link.similarity != null), silent: picture.peers.some((peer) => !peer.present),
     };
     const key = JSON.stringify(facts);
     if (key === this.legendKey) return;
     this.legendKey = key;
     const parts = facts.groups.slice(0, 8).map(([group, name]) => swatch(this.graph.colourOf(group), name));
     if (facts.groups.length > 8) parts.push(element("span", `and ${facts.groups.length - 8} more`));
-    if (facts.strays) parts.push(swatch(this.graph.colourOf(""), "community not known"));
+    if (facts.ungrouped) parts.push(swatch(this.graph.colourOf(""), "community not known"));
     if (facts.rings) parts.push(swatch("", "circle: shares one delta set", "ring"));
     if (facts.edges) parts.push(swatch(similarityColour(null, dark), "exchange; wider: more bytes", "line"));
     if (facts.bridges) parts.push(swatch("", "bridge between circles", "dashes"));
-    if (facts.likeness) parts.push(likeness(dark));
+    if (facts.similarity) parts.push(similarityScale(dark));
     if (facts.silent) parts.push(swatch("", "does not answer", "hollow"));
     by("legend").replaceChildren(...parts);
   }
@@ -128,46 +129,46 @@ export class SwarmView {
     card.hidden = !peer;
     if (!peer) return;
     const list = element("dl");
-    for (const [term, value] of facts(peer, picture)) if (value) list.append(element("dt", term), element("dd", value));
+    for (const [term, value] of facts(peer, this.store.state(peer), picture)) if (value) list.append(element("dt", term), element("dd", value));
     if (card.textContent === called(peer) + list.textContent) return;
     card.replaceChildren(element("h2", called(peer)), list);
   }
 }
 
-function facts(peer, picture) {
+function facts(peer, state, picture) {
   const edges = picture.exchanges.filter((one) => one.one === peer.id || one.other === peer.id);
   const ours = edges.find((one) => one.one === picture.me || one.other === picture.me);
-  const known = (value, words) => (value == null ? "" : words(value));
+  const known = (value, format) => (value == null ? "" : format(value));
   return [
     ["id", short(peer.id)],
     ["role", clean(peer.role, 16)],
-    ["state", peer.me ? picture.condition : peer.present ? "there" : "does not answer"],
+    ["state", peer.me ? picture.condition : peer.present ? "present" : "does not answer"],
     ["community", peer.community ? groupName(peer.community, picture).replace("community ", "") : ""],
-    ["circle", clean(peer.circle, 24)],
-    ["round", known(peer.round, whole)],
-    ["loss", known(peer.loss, number)],
-    ["accuracy", known(peer.accuracy, percent)],
-    ["speed", known(peer.steps_per_second, (value) => `${whole(value)} steps/s`)],
-    ["shards held", known(peer.shards, whole)],
-    ["likeness to us", peer.me ? "" : known(peer.similarity, (value) => number(value, 2))],
+    ["circle", clean(state.circle, 24)],
+    ["round", known(state.round, whole)],
+    ["loss", known(state.loss, number)],
+    ["accuracy", known(state.accuracy, percent)],
+    ["speed", known(state.steps_per_second, (value) => `${whole(value)} steps/s`)],
+    ["shards", known(state.shards, whole)],
+    ["similarity", peer.me ? "" : known(peer.similarity, (value) => number(value, 2))],
     ["reached", peer.reached ?? ""],
     ["answers in", known(peer.latency_ms, (value) => `${Math.round(value)} ms`)],
-    ["brings", known(peer.bytes_per_second, (value) => `${bytes(value)}/s`)],
+    ["bandwidth", known(peer.bytes_per_second, (value) => `${bytes(value)}/s`)],
     ["exchanges with", peer.me || edges.length ? `${edges.length} peer${edges.length === 1 ? "" : "s"}` : ""],
-    ["exchanges with us", ours && !peer.me ? `${ours.count}, ${bytes(ours.sent_bytes + ours.received_bytes)}` : ""],
-    ["chosen because", clean(peer.why, 120)],
+    ["exchanges with this node", ours && !peer.me ? `${ours.count}, ${bytes(ours.sent_bytes + ours.received_bytes)}` : ""],
+    ["chosen because", clean(peer.reason, 120)],
     ["faults", peer.faults ? whole(peer.faults) : ""],
   ];
 }
 
-function swatch(colour, words, kind = "dot") {
+function swatch(colour, text, kind = "dot") {
   const mark = element("i", "", { class: kind });
   if (colour) mark.style.background = colour;
-  return element("span", "", {}, mark, words);
+  return element("span", "", {}, mark, text);
 }
 
-function likeness(dark) {
+function similarityScale(dark) {
   const mark = element("i", "", { class: "scale" });
   mark.style.background = `linear-gradient(90deg, ${similarityColour(0, dark)}, ${similarityColour(1, dark)})`;
-  return element("span", "", {}, "unlike ", mark, " alike");
+  return element("span", "", {}, "models differ ", mark, " are similar");
 }

@@ -1,6 +1,6 @@
-// The peer graph in a notebook: the page's own graph, fed by a Python view. Python owns the pictures; the slider asks
-// for one by its number, −1 for the newest, and Python sends it.
-import { ago, bytes, clean, element, number, percent, short, whole } from "./format.js";
+// The peer graph in a notebook: the graph of the page, fed by a Python view. Python owns the pictures; the slider asks
+// for one by its index, −1 for the latest, and Python sends it.
+import { ago, bytes, clean, element, inJob, number, percent, short, whole } from "./format.js";
 import { COLOURS, Graph, groupName, groupOf } from "./graph.js";
 
 const STYLE = `
@@ -52,11 +52,11 @@ function render({ model, el }) {
   };
 }
 
-// Notebooks say in different places whether they are dark; elsewhere the system does.
+// Notebooks mark in different places whether they are dark; elsewhere the system knows.
 function theme() {
   const { body } = document;
-  const said = body.dataset.jpThemeLight ?? (body.dataset.vscodeThemeKind ? String(!body.dataset.vscodeThemeKind.includes("dark")) : null);
-  const light = said === null ? !matchMedia("(prefers-color-scheme: dark)").matches : said === "true";
+  const marked = body.dataset.jpThemeLight ?? (body.dataset.vscodeThemeKind ? String(!body.dataset.vscodeThemeKind.includes("dark")) : null);
+  const light = marked === null ? !matchMedia("(prefers-color-scheme: dark)").matches : marked === "true";
   return light ? "light" : "dark";
 }
 
@@ -85,7 +85,7 @@ function timeLine(model) {
 }
 
 function showLegend(legend, picture) {
-  const groups = [...new Set(picture.peers.map(groupOf))].filter(Boolean).sort();
+  const groups = [...new Set(picture.peers.map((peer) => groupOf(peer)))].filter(Boolean).sort();
   const present = picture.peers.filter((peer) => peer.present).length;
   const parts = [element("b", `${present} peers`)];
   for (const [at, name] of groups.entries()) {
@@ -96,28 +96,29 @@ function showLegend(legend, picture) {
     part.append(mark, groupName(name, picture));
     parts.push(part);
   }
-  if (picture.condition !== "connected") parts.push(element("em", clean(picture.why || picture.condition, 120)));
+  if (picture.condition !== "connected") parts.push(element("em", clean(picture.reason || picture.condition, 120)));
   legend.replaceChildren(...parts);
 }
 
 function showCard(card, picture, selected) {
   const peer = picture.peers.find((one) => one.id === selected);
   if (!peer) return card.replaceChildren();
+  const state = inJob(peer);
   const edges = picture.exchanges.filter((edge) => edge.one === peer.id || edge.other === peer.id);
   const moved = edges.reduce((sum, edge) => sum + edge.sent_bytes + edge.received_bytes, 0);
   const pairs = [
     ["peer", clean(peer.name, 40) || "(no name)"],
     ["id", short(peer.id)],
     ["community", peer.community ? short(peer.community) : ""],
-    ["circle", clean(peer.circle ?? "", 24)],
-    ["round", peer.round == null ? "" : whole(peer.round)],
-    ["loss", peer.loss == null ? "" : number(peer.loss)],
-    ["accuracy", peer.accuracy == null ? "" : percent(peer.accuracy)],
+    ["circle", clean(state.circle ?? "", 24)],
+    ["round", state.round == null ? "" : whole(state.round)],
+    ["loss", state.loss == null ? "" : number(state.loss)],
+    ["accuracy", state.accuracy == null ? "" : percent(state.accuracy)],
     ["exchanges", edges.length ? `with ${edges.length}, ${bytes(moved)}` : ""],
-    ["state", peer.present ? "" : `silent, heard ${ago(peer.heard_seconds_ago)}`],
+    ["state", peer.present ? "" : `does not answer, last heard ${ago(peer.heard_seconds_ago)}`],
   ];
-  const told = pairs.filter(([, value]) => value);
-  card.replaceChildren(...told.flatMap(([term, value]) => [element("dt", term), element("dd", value)]));
+  const known = pairs.filter(([, value]) => value);
+  card.replaceChildren(...known.flatMap(([term, value]) => [element("dt", term), element("dd", value)]));
 }
 
 export default { render };

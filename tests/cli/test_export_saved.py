@@ -18,7 +18,7 @@ from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import RoundFacts
 from p2pnode.node.entrance import found_run, save_run
-from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.errors import LocalProblem
 
@@ -44,7 +44,7 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
     if split:
         _, there = split_off(policy, identity, [identity.peer_id], 2, bytes.fromhex(plan.genesis))
         policy.move(there, there.weights(), 1)
-    progress = Progress(storage, f"runs/{run.access.run}/{MODEL}")
+    progress = CheckpointStore(storage, f"runs/{run.access.run}/{MODEL}")
     progress.save(policy.state())
     progress.note(publish(policy, 2))
     data_dir.close()

@@ -16,7 +16,7 @@ from p2pnode.wire.status import ShardRow, VisitRow
 FOX = "12D3KooWfox00001"
 ROW = ShardRow(
     "ab" * 16, 100, 78_500, FOX, (FOX,), states={"active": 97, "quarantined": 3}, confidence=0.25, visits=2,
-    why="copy to owl: \x1b[31mit needs label 3", journey=(VisitRow(FOX, FOX, 7, 0.125, 0.5, 0.0),),
+    reason="copy to owl: \x1b[31mit needs label 3", journey=(VisitRow(FOX, FOX, 7, 0.125, 0.5, 0.0),),
 )  # fmt: skip
 
 

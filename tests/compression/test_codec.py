@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.compression.bits import pack_bits, running_sum, true_places, unpack_bits
+from p2pnode.compression.bits import pack_bits, running_sum, true_indices, unpack_bits
 from p2pnode.compression.codec import decode_delta, encode_delta
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.quantise import quantise
@@ -121,7 +121,7 @@ def test_running_sums_and_places_are_those_of_numpy(count: int) -> None:
     assert np.array_equal(running_sum(numbers), np.cumsum(numbers, dtype=np.uint32))
     mask = np.zeros(-(-count // 8) * 8, bool)
     mask[:count] = numbers % 13 == 0
-    assert np.array_equal(true_places(mask), np.flatnonzero(mask))
+    assert np.array_equal(true_indices(mask), np.flatnonzero(mask))
 
 
 @given(st.binary(max_size=200))

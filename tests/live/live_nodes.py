@@ -65,7 +65,7 @@ def daemon_pid(each: HivemindNetwork) -> int:
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:
-    """Wait until something holds; fails when it does not within the limit."""
-    async with asyncio.timeout(limit):
+    """Wait until something holds; fails when it does not within five times the limit (the machine may be busy)."""
+    async with asyncio.timeout(5 * limit):
         while not condition():  # noqa: ASYNC110 (conditions outside this process send no event)
             await asyncio.sleep(0.05)

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LIMIT = 20.0  # seconds for one command
+from benchmarks.swarm_net import LIMIT, check_namespaces, run
+
 PUBLIC = {"meeting": "44.77.0.1", "public": "44.77.0.2", "router": "44.77.0.3", "router2": "44.77.0.4"}
 HOMES = {"home": ("router", "10.77.1"), "home2": ("router2", "10.77.2")}
-
-
-class NoNamespaces(Exception):
-    """This system does not let us make namespaces; says why."""
 
 
 class Internet:
@@ -83,18 +79,10 @@ class Internet:
 @contextmanager
 def internet() -> Iterator[Internet]:
     """Build it, and take it down whatever happens; NoNamespaces where the system forbids it."""
-    missing = [tool for tool in ("ip", "iptables") if shutil.which(tool) is None]
-    if os.geteuid() != 0 or missing:
-        raise NoNamespaces(f"needs {' and '.join(missing)}" if missing else "needs root")
+    check_namespaces("ip", "iptables")
     net = Internet()
     try:
         net.build()
         yield net
     finally:
         net.remove()
-
-
-def run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    if done.returncode:
-        raise NoNamespaces(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.returncode}")

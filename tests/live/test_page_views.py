@@ -1,4 +1,4 @@
-"""Every view of the page in a real browser, beside a node that only pretends: what it says is what is drawn."""
+"""Every view of the page in a real browser, served by a node that only pretends: what it reports is what is drawn."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import ExitStack
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.pretend import WHY, PretendNode, serving
+from benchmarks.pretend import REASONS, PretendNode, serving
 from p2pnode.watch.dashboard import feed
 from p2pnode.wire.status import NodeEvent
 from tests.live.browser import chromium, launched, opened, picture, until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.live
 NASTY = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>", '"><svg onload=alert(3)>', "\u202eevil\x1b[2J")
 TABS = ("swarm", "learning", "data", "lineage", "node")
 
@@ -66,13 +66,13 @@ def swarm_is_drawn(page, node: PretendNode) -> None:
     assert page.evaluate(f"{graph}.circles.map(circle => circle.length).sort().join()") == "8,8,9"
     assert page.evaluate(f"{graph}.links.some(link => link.bridge) && {graph}.links.some(link => !link.bridge)")
     until(page, f"{graph}.links.every(link => link.similarity > 0)")  # of others' edges by their fingerprints
-    for words in ("community of", "circle: shares one delta set", "wider: more bytes", "bridge", "unlike"):
+    for words in ("community of", "circle: shares one delta set", "wider: more bytes", "bridge", "models differ"):
         assert words in text(page, "legend")
     a_click_shows_the_card(page)
     page.focus("#graph")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    until(page, "document.getElementById('card').textContent.includes('likeness to us')")
+    until(page, "document.getElementById('card').textContent.includes('similarity')")
     page.keyboard.press("Escape")
     assert not page.is_visible("#card")
 
@@ -125,11 +125,11 @@ def lineage_is_drawn(page, node: PretendNode) -> None:
 def node_is_drawn(page, node: PretendNode) -> None:
     assert "Training fashion-mnist" in text(page, "doing")
     reasons = set(page.eval_on_selector_all("#partners span", "spans => spans.map(span => span.textContent)"))
-    assert reasons & set(WHY)
-    assert reasons <= {*WHY, "it asked us"}
+    assert reasons & set(REASONS)
+    assert reasons <= {*REASONS, "it chose this node"}
     assert "it lacks label 7" in text(page, "decisions")
     assert "62 %" in text(page, "machine")
-    assert "3 faults" in text(page, "standing")
+    assert "3 faults" in text(page, "reputation")
     assert "python -m p2pnode --bootstrap" in text(page, "invite")
     assert counted(page, "#qr svg") == 1
     until(page, "document.querySelector('#chart-traffic canvas') !== null")
@@ -144,10 +144,39 @@ CHECKS = {
 }
 
 
+def test_several_jobs_have_a_tab_and_choosing_one_shows_it(browser) -> None:
+    node = PretendNode(6, 1, jobs=("clothes", "<b>digits</b>"))
+    with serving(node) as place, opened(browser, place.address) as page:
+        until(page, "p2pnode.views.swarm.graph.nodes.size === 7")
+        page.focus("#tab-swarm")
+        page.keyboard.press("ArrowRight")
+        until(page, "!document.getElementById('jobs').hidden")
+        cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+        rows = page.eval_on_selector_all("#jobs tbody tr", cells)
+        assert [row[:4] for row in rows] == [
+            ["clothes", "train", "fashion-mnist", "running"], ["<b>digits</b>", "train", "digits", "running"],
+        ]  # fmt: skip
+        assert [row[7] for row in rows] == ["50 %", "50 %"]
+        picture(page, "jobs")
+        page.click("#jobs tbody tr:nth-child(2)")
+        until(page, "!document.getElementById('learning').hidden")
+        until(page, "document.getElementById('figures').textContent.includes('<b>digits</b>')")
+        behind = "const peer = store.latest.peers[1]; return store.state(peer).round < peer.jobs.clothes.round"
+        assert page.evaluate(f"(({{ store }}) => {{ {behind} }})(p2pnode)"), "peers are shown in the chosen job"
+        until(page, "document.getElementById('run').textContent.includes('job <b>digits</b>')")
+        picture(page, "second-job", whole=True)
+
+
+def test_one_job_needs_no_tab(browser) -> None:
+    with serving(PretendNode(3, 1)) as place, opened(browser, place.address) as page:
+        until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
+        assert not page.is_visible("#tab-jobs")
+
+
 def test_what_peers_can_set_is_text_in_every_view(browser) -> None:
     node = PretendNode(len(NASTY), 2, shards=9, names=NASTY)
     node.events += [NodeEvent(1.0, "peer joined", f"{name} is here", warning=True) for name in NASTY]
-    node.why = NASTY[0]
+    node.reason = NASTY[0]
     with serving(node) as place, opened(browser, place.link) as page:
         until(page, f"p2pnode.views.swarm.graph.nodes.size === {len(NASTY) + 1}")
         page.click("#peers tbody tr:nth-child(2)")
@@ -173,8 +202,8 @@ def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser, m
         picture(page, "lost")
         with serving(node, int(place.address.rstrip("/").rpartition(":")[2])):
             until(page, "document.getElementById('state').hidden")
-            for condition, why, title in STATES:
-                node.condition, node.why = condition, why
+            for condition, reason, title in STATES:
+                node.condition, node.reason = condition, reason
                 until(page, says.format(title))
             picture(page, "another-version")
             node.condition, node.guest = "connected", replace(node.guest, paused="on battery")
@@ -195,14 +224,14 @@ STATES = (
 
 
 FLOOD = """async ([count, scrubbed]) => {
-  const { store } = p2pnode, first = store.newest;
+  const { store } = p2pnode, first = store.latest;
   for (let at = 1; at <= count; at++) {
     await store.add({ ...first, time: first.time + at });
     if (at === scrubbed) store.scrub(store.pictures.length - 2);
   }
   const times = store.pictures.map((picture) => picture.time - first.time);
   const ordered = times.every((time, at) => !at || time > times[at - 1]);
-  return { kept: times.length, newest: times.at(-1), shown: store.shown.time - first.time, ordered };
+  return { kept: times.length, latest: times.at(-1), shown: store.shown.time - first.time, ordered };
 }"""
 
 
@@ -211,7 +240,7 @@ def test_a_page_left_open_keeps_a_bounded_past_and_the_moment_that_is_shown(brow
         until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
         found = page.evaluate(FLOOD, [3000, 500])
         assert found["kept"] <= 900
-        assert (found["newest"], found["shown"], found["ordered"]) == (3000, 499, True)
+        assert (found["latest"], found["shown"], found["ordered"]) == (3000, 499, True)
         page.click("#live")
         page.click("#play")
         until(page, "document.getElementById('moment').textContent !== 'now'")
@@ -224,7 +253,7 @@ def test_only_the_token_steers(browser) -> None:
         with opened(browser, place.address) as page:
             page.click("#tab-node")
             assert not page.is_visible("#steer")
-            assert "token" in text(page, "steer-why")
+            assert "token" in text(page, "steer-hint")
         with opened(browser, place.link, node_leaves=True) as page:
             assert "token" not in page.url
             page.click("#tab-node")

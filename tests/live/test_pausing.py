@@ -13,7 +13,7 @@ from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.status import NodeStatus
 from tests.live.cli_nodes import Door, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 WITHIN = 1.0  # second, in which a pause takes effect
 STILL = 2.0
 
@@ -34,7 +34,7 @@ def status(door: Door) -> NodeStatus | None:
 
 def steps(door: Door) -> int:
     found = status(door)
-    return 0 if found is None or found.learning is None else found.learning.steps
+    return 0 if found is None else sum(job.steps for job in found.jobs.values())
 
 
 def order(door: Door, *words: str) -> str:
@@ -52,7 +52,7 @@ def test_a_pause_stops_the_steps_in_the_middle_of_a_round_and_outlives_a_restart
     assert steps(node) == before
     now = status(node)
     assert now is not None and now.guest.paused == "paused by you"
-    assert now.learning is not None and now.learning.rounds >= 1, "what was done is published"
+    assert (now.jobs["main"].state.round or 0) >= 1, "what was done is published"
     assert now.machine is not None and 0 <= now.machine.own_cpu <= now.machine.cpu <= 1
     assert "working" in order(node, "resume")
     wait_for("steps after resuming", lambda: steps(node) > before, 60)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.cli_nodes import Door, pasted, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 SHARE = ("--split", "labels:5", "--share-data")
 
 

@@ -16,13 +16,13 @@ from p2pnode.jobs.train.exchange import MODEL
 from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import TrainPlan, read_manifest
 from tests.live.cli_nodes import Door, pasted, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.xdist_group("learning")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 Opener = Callable[..., Door]
 LIMIT = 90.0
 FAST = ("--round-seconds", "0.5")
@@ -44,18 +44,22 @@ def door(tmp_path: Path) -> Iterator[Opener]:
 def learning(door: Door) -> dict[str, Any]:
     """What a node says of its learning; empty before it learns."""
     assert door.process.poll() is None, f"ended early: {door.out}{door.err}"
-    return dict(door.status().get("learning") or {})
+    return dict(door.status()["jobs"].get("main", {}))
 
 
 def rounds(door: Door, more_than: int = 0) -> int:
     """Wait for a node to have done so many rounds."""
-    return int(wait_for("rounds", lambda: (now := learning(door).get("rounds", 0)) > more_than and now, LIMIT))
+    return int(wait_for("rounds", lambda: (now := rounds_done(door)) > more_than and now, LIMIT))
+
+
+def rounds_done(door: Door) -> int:
+    return int(learning(door).get("state", {}).get("round", 0))
 
 
 def contributes(giver: Door, taker: Door) -> None:
     """Wait until a node has taken in entries, and the other has given some since."""
     before = learning(taker).get("entries", 0)
-    rounds(giver, learning(giver).get("rounds", 0) + 1)
+    rounds(giver, rounds_done(giver) + 1)
     wait_for("entries of others", lambda: learning(taker).get("entries", 0) > before, LIMIT)
 
 
@@ -81,7 +85,7 @@ def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
     plan, run = plan_of(data_dir)
     model_host = open_model_host(TrainOptions(plan.task, plan.options, device="cpu"), plan.seed)
     policy = fresh_policy(plan, model_host, Identity.from_key_file((data_dir / "identity.key").read_bytes()))
-    saved = Progress(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
+    saved = CheckpointStore(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
     assert saved is not None and isinstance(policy, DeltaSetPolicy)
     policy.restore(*saved)
     return policy
@@ -99,7 +103,7 @@ def test_joining_in_the_middle_and_going_on_without_the_founder(door: Opener) ->
     cat = door("cat", *invite)
     cat.says("learning digits from where the run stands")
     contributes(cat, ben)
-    good = wait_for("an evaluation", lambda: learning(cat).get("accuracy"), LIMIT)
+    good = wait_for("an evaluation", lambda: learning(cat).get("state", {}).get("accuracy"), LIMIT)
     assert good > 0.5  # of ten classes: these are not the run's first weights
 
 
@@ -111,7 +115,7 @@ def test_killed_at_any_instant_it_goes_on_under_the_same_log(door: Opener) -> No
     identity, command = ben.status()["id"], pasted(ann.invite())[3:]
     for _ in range(3):
         time.sleep(rng.uniform(0.0, 2.0))
-        before = learning(ben).get("rounds", 0)
+        before = rounds_done(ben)
         ben.signalled(signal.SIGKILL)
         ben = door("ben", *command)
         ben.says("going on with digits")

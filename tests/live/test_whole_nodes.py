@@ -25,7 +25,7 @@ from p2pnode.wire.addresses import Address, parse_address
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.run import RunAccess
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.live
 LIMIT = 90.0
 
 

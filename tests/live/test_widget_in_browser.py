@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
-from p2pnode.watch.notebook.widget import NEWEST, SwarmWidget
+from p2pnode.watch.graph import PeerGraph
+from p2pnode.watch.notebook.widget import LATEST, SwarmWidget
+from p2pnode.wire.status import ExchangeRow, JobState, PeerState
 from tests.live.browser import chromium, launched, opened, picture, until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.live
 NASTY = "<img src=x onerror=alert(1)>"
 
 # What a notebook does with a widget: its code becomes a module, its traits a model.
@@ -39,10 +40,16 @@ window.drawn = true;
 
 def moment(number: int) -> PeerGraph:
     peers = tuple(
-        PeerView(f"peer{at}", NASTY if at == 0 else f"n{at}", "node", at != 5, circle=f"circle {at % 3}", round=number)
+        PeerState(
+            f"peer{at}",
+            NASTY if at == 0 else f"n{at}",
+            "node",
+            at != 5,
+            jobs={"main": JobState(f"circle {at % 3}", number)},
+        )
         for at in range(6 + 6 * number)
     )
-    edges = tuple(ExchangeView(f"peer{at}", f"peer{at + 3}", 0.0, 1, 9000, 100) for at in range(3 + 6 * number))
+    edges = tuple(ExchangeRow(f"peer{at}", f"peer{at + 3}", 0.0, 1, 9000, 100) for at in range(3 + 6 * number))
     return PeerGraph(10.0 * number, "", "run", "connected", "", peers, edges)
 
 
@@ -71,5 +78,5 @@ def test_the_widget_draws_tells_and_goes_back_in_time(tmp_path: Path) -> None:
         assert page.inner_text(".moment") == "0 s"
         assert page.get_attribute("button", "aria-pressed") == "false"
         page.click("button")
-        until(page, f"model.state.at === {NEWEST}")
+        until(page, f"model.state.at === {LATEST}")
         page.evaluate("end()")

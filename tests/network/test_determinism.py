@@ -11,12 +11,15 @@ import pytest
 from p2pnode.simulate import simulate
 
 PROGRAM = """
-from p2pnode.simulate import simulate
-from p2pnode.network.sim import Fault
 import sys
-faults = [Fault(20, "partition", (1, 2), seconds=30), Fault(40, "daemon", (0, 3), seconds=5)]
-result = simulate(8, seed=int(sys.argv[1]), seconds=100, loss=0.05, duplicate=0.05, reorder=0.1, churn=0.3,
-                  faults=faults, skew={4: 86400.0})
+from dataclasses import replace
+from p2pnode.config.options import SimOptions
+from p2pnode.network.sim import Fault
+from p2pnode.simulate import make_scenario, run_scenario
+faults = Fault(20, "partition", (1, 2), seconds=30), Fault(40, "daemon", (0, 3), seconds=5)
+options = SimOptions(8, int(sys.argv[1]), seconds=100, loss=0.05, duplicate=0.05, reorder=0.1, churn=0.3)
+scenario = make_scenario(options, None)
+result = run_scenario(replace(scenario, faults=faults + scenario.faults, skew={4: 86400.0}))
 print(result.digest)
 """
 

@@ -18,14 +18,14 @@ from p2pnode.node import control
 from p2pnode.node.control import ControlServer, NotRunning, ask, socket_path
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import NodeStatus, PeerRow, Traffic
+from p2pnode.wire.status import NodeStatus, PeerState, Traffic
 
-PEERS = tuple(PeerRow(f"peer{number}", "n" * 40, "node", ("a" * 100,), True, 1.0, 2.0, 0) for number in range(2000))
+PEERS = tuple(PeerState(f"peer{number}", "n" * 40, "node", True, reached="a" * 100) for number in range(2000))
 
 
-def status(peers: tuple[PeerRow, ...] = ()) -> NodeStatus:
+def status(peers: tuple[PeerState, ...] = ()) -> NodeStatus:
     return NodeStatus(
-        id="me", name="otter", run="r", role="node", condition="alone", why="", private=False, uptime_seconds=1.0,
+        id="me", name="otter", run="r", role="node", condition="alone", reason="", private=False, uptime_seconds=1.0,
         clock_offset_seconds=0.0, addresses=(), invite="", daemon_starts=1, traffic=Traffic(), peers=peers, events=(),
     )  # fmt: skip
 
@@ -37,7 +37,7 @@ async def carry_out(request: ControlRequest) -> ControlAnswer:
 
 
 @contextlib.asynccontextmanager
-async def serving(data_dir: Path, peers: tuple[PeerRow, ...] = ()):
+async def serving(data_dir: Path, peers: tuple[PeerState, ...] = ()):
     left = asyncio.Event()
     server = ControlServer(data_dir, lambda: status(peers), left.set, carry_out)
     await server.start()

@@ -1,19 +1,21 @@
-"""Looking around: peers say how they are doing to members of the run, and nobody believes nonsense."""
+"""The states of peers: members of the run answer how they get on, and nobody believes nonsense."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
+from msgspec.structs import replace
 
-from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS, exchange_rows
+from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS, accepted, exchange_rows, reached_by
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.training.progress import MAX_PARTNERS, TrainProgress
 from p2pnode.watch.graph import graph_of
 from p2pnode.wire.errors import PeerMisbehaved
 from p2pnode.wire.ids import PeerId
-from p2pnode.wire.messages import ViewExchange, ViewIs, decode_answer, encode_message
+from p2pnode.wire.messages import ViewIs, decode_answer, encode_message
+from p2pnode.wire.status import ExchangeRow, JobState
 
 ME, FOX, OWL = PeerId("me"), PeerId("fox"), PeerId("owl")
 
@@ -23,7 +25,7 @@ def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
     plan = Scenario(peers=5, seed=5, seconds=60.0, sample_every=0.0, training=training)
 
     async def main() -> None:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, 60.0)
@@ -33,8 +35,8 @@ def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
         await simulation.finish()
         ids = {peer.id for peer in graph.peers}
         assert len(ids) == 5
-        assert all(peer.round is not None and peer.round >= 5 for peer in graph.peers)
-        assert all(peer.accuracy is not None and peer.accuracy > 0.3 for peer in graph.peers)
+        assert all((peer.job().round or 0) >= 5 for peer in graph.peers)
+        assert all((peer.job().accuracy or 0.0) > 0.3 for peer in graph.peers)
         pairs = {(edge.one, edge.other) for edge in graph.exchanges}
         assert all(one < other for one, other in pairs)
         assert any(watcher.peer_id not in pair for pair in pairs), "only its own exchanges are seen"
@@ -44,28 +46,44 @@ def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
         run_sim(main())
 
 
-def test_what_peers_say_is_bounded_and_cannot_speak_for_us() -> None:
+def test_what_peers_answer_is_bounded_and_they_cannot_speak_for_others() -> None:
     nonsense = ViewIs(exchanges=(
-        ViewExchange(ME, 1.0, 1, 1, 1), ViewExchange(FOX, 1.0, 1, 1, 1), ViewExchange(OWL, math.nan, 1, 1, 1),
-        ViewExchange(OWL, 3.0, 7, 8, 9),
+        ExchangeRow(FOX, ME, 1.0, 1, 1, 1), ExchangeRow(FOX, FOX, 1.0, 1, 1, 1), ExchangeRow(OWL, ME, 1.0, 1, 1, 1),
+        ExchangeRow(FOX, OWL, math.nan, 1, 1, 1), ExchangeRow(FOX, OWL, 3.0, 7, 8, 9, math.inf),
     ))  # fmt: skip
-    assert [(row.one, row.other, row.count) for row in exchange_rows(ME, None, {FOX: nonsense})] == [(FOX, OWL, 7)]
+    assert accepted(FOX, ME, nonsense).exchanges == (ExchangeRow(FOX, OWL, 3.0, 7, 8, 9),)
     many = {
-        PeerId(f"p{n}"): ViewIs(exchanges=tuple(ViewExchange(f"q{m}", float(m), 1, 1, 1) for m in range(64)))
+        PeerId(f"p{n}"): ViewIs(exchanges=tuple(ExchangeRow(f"p{n}", f"q{m}", float(m), 1, 1, 1) for m in range(64)))
         for n in range(100)
     }
-    rows = exchange_rows(ME, None, many)
+    rows = exchange_rows((), many)
     assert len(rows) == MAX_EXCHANGE_ROWS
     assert min(row.last for row in rows) > 30.0
 
 
+def test_how_a_peer_is_reached_follows_from_its_addresses() -> None:
+    relayed = "/ip4/1.2.3.4/tcp/1/p2p/x/p2p-circuit/p2p/y"
+    assert reached_by(()) == ""
+    assert reached_by((relayed,)) == "through a relay"
+    assert reached_by((relayed, "/ip4/1.2.3.4/tcp/1")) == "directly"
+
+
+def test_numbers_that_are_not_finite_are_dropped_and_the_rest_stays() -> None:
+    answer = ViewIs({"main": JobState("a", 7, math.nan, 0.5, math.inf), "other": JobState(round=1)})
+    found = accepted(FOX, ME, decode_answer(encode_message(answer), ViewIs))
+    assert found.jobs == {"main": JobState("a", 7, accuracy=0.5), "other": JobState(round=1)}
+
+
 def test_messages_have_bounds() -> None:
-    too_many = ViewIs(exchanges=tuple(ViewExchange("x", 0.0, 1, 1, 1) for _ in range(65)))
+    row = ExchangeRow("x", "y", 0.0, 1, 1, 1)
     for bad in (
-        too_many,
-        ViewIs(round=-1),
-        ViewIs(shards=-1),
-        ViewIs(exchanges=(ViewExchange("x" * 65, 0.0, 1, 1, 1),)),
+        ViewIs(exchanges=(row,) * 65),
+        ViewIs(exchanges=(replace(row, other="x" * 65),)),
+        ViewIs({"main": JobState(round=-1)}),
+        ViewIs({"main": JobState(shards=-1)}),
+        ViewIs({"main": JobState("c" * 41)}),
+        ViewIs({"m" * 41: JobState()}),
+        ViewIs({str(number): JobState() for number in range(9)}),
     ):
         with pytest.raises(PeerMisbehaved):
             decode_answer(encode_message(bad), ViewIs)
@@ -77,6 +95,6 @@ def test_partners_are_remembered_within_a_bound_the_latest_last() -> None:
         train_progress.note_exchange(PeerId(f"peer{number}"), 10, 20, float(number))
     train_progress.note_exchange(PeerId("peer100"), 1, 2, 1000.0)
     assert len(train_progress.partners) == MAX_PARTNERS
-    newest = list(train_progress.partners.values())[-1]
-    assert (newest.other, newest.count, newest.sent_bytes, newest.received_bytes) == ("peer100", 2, 11, 22)
+    latest = list(train_progress.partners.values())[-1]
+    assert (latest.other, latest.count, latest.sent_bytes, latest.received_bytes) == ("peer100", 2, 11, 22)
     assert train_progress.exchanges == MAX_PARTNERS + 6

@@ -16,6 +16,7 @@ from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.similarity.annealing import ROUNDS_TO_ONE
 from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
+from p2pnode.wire.status import PeerState
 
 HALVES = replace(SIMULATED, task=str(Path(__file__).with_name("halves.py")))
 QUIET = 30.0  # virtual seconds in which nobody trains
@@ -26,7 +27,7 @@ def test_each_circle_has_one_set_with_bridges_to_the_other() -> None:
     training = SimTraining(options, rounds=10, circle=3)
 
     async def main() -> list[DeltaSetPolicy]:
-        simulation = Simulation(Scenario(peers=6, seed=5, sample_every=0.0, training=training), alone=0)
+        simulation = Simulation(Scenario(peers=6, seed=5, sample_every=0.0, training=training))
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, 200.0)
@@ -62,7 +63,8 @@ def by_circle(result: SimResult) -> list[float]:
     """Mean accuracy on the common test data."""
     found: dict[str, list[float]] = {}
     for one in result.summaries:
-        found.setdefault(one.circle, []).append(one.accuracy or 0.0)
+        state = one.status.state
+        found.setdefault(state.circle, []).append(state.accuracy or 0.0)
     return [sum(values) / len(values) for _, values in sorted(found.items())]
 
 
@@ -88,14 +90,14 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
     """
     options = replace(HALVES, split=parse_split("parts"), settings={"bridge": bridge})
     training = SimTraining(options, rounds=rounds, circle=3)
-    simulation = Simulation(Scenario(peers=4, seed=3, sample_every=0.0, training=training), alone=0)
+    simulation = Simulation(Scenario(peers=4, seed=3, sample_every=0.0, training=training))
     await simulation.start()
     assert simulation.watch is not None
     await simulation.learn(simulation.watch, 400.0)
     alone = simulation.processes[3].node.learner
     assert alone is not None
     assert alone.members.active() == []
-    return alone, (await simulation.finish()).summaries[3].accuracy or 0.0
+    return alone, (await simulation.finish()).summaries[3].status.state.accuracy or 0.0
 
 
 @pytest.mark.usefixtures("old_run")
@@ -107,7 +109,7 @@ def test_who_is_alone_in_its_circle_takes_in_the_work_of_others_over_bridges() -
     assert len(bridges) >= 5, "in every second round or so"
     assert all(len(delta_of(entry, deltas.rules)) for entry in bridges)
     assert {entry.other for entry in bridges} == {circle_lineage(alone._setup.genesis, "circle 0")}
-    whys = [alone.likeness.kinship(peer).why for peer in alone.train_progress.partners]
+    whys = [alone.likeness.describe(PeerState(peer, "", "node", True)).reason for peer in alone.train_progress.partners]
     assert any("bridge to" in why for why in whys)
     assert not any("circle" in why for why in whys), "nobody is in its circle"
 

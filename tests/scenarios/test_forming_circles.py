@@ -35,7 +35,7 @@ class Watched(Simulation):
     def circles(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for index, learning in self.learning().items():
-            found.setdefault(learning.status().circle, []).append(index)
+            found.setdefault(learning.status().state.circle, []).append(index)
         return found
 
     async def go_on_until(self, seconds: float, circles: int) -> None:
@@ -51,9 +51,7 @@ def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_
     training = SimTraining(replace(SIMULATED, split=parse_split("dirichlet:0.3")), rounds=FOREVER)
 
     async def main() -> None:
-        simulation = Watched(
-            Scenario(peers=SPLIT + 1, seed=3, seconds=400.0, sample_every=0.0, training=training), alone=0
-        )
+        simulation = Watched(Scenario(peers=SPLIT + 1, seed=3, seconds=400.0, sample_every=0.0, training=training))
         await simulation.start()
         await simulation.go_on_until(60.0, circles=2)
         circles = simulation.circles()
@@ -68,7 +66,7 @@ def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_
         simulation.restart(back)
         await simulation.go_on(12.0)
         again = simulation.learning()[back]
-        assert again.status().circle == name, "it comes back to its circle"
+        assert again.status().state.circle == name, "it comes back to its circle"
         lineages = {simulation.learning()[index].policy.set.rules.lineage for index in circles[name]}
         assert lineages == {circle_lineage(again._setup.genesis, name)}
         assert simulation.changes == calm

@@ -15,7 +15,7 @@ RESTS = 1
 
 
 def learning(simulation: Simulation, index: int) -> TrainStatus:
-    found = simulation.processes[index].node.status().learning
+    found = simulation.processes[index].node.status().jobs.get("main")
     assert found is not None
     return found
 

@@ -38,7 +38,7 @@ def run_then_rest(
     """Let a swarm learn; then let it exchange without learning. Returns the policies as they are then."""
 
     async def main() -> tuple[SimResult, dict[int, DeltaSetPolicy]]:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         extra = None if beside is None else asyncio.ensure_future(beside(simulation))
@@ -70,7 +70,7 @@ def mean(values: list[float]) -> float:
 
 
 def test_together_is_better_than_alone() -> None:
-    result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25)), alone=8)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25, alone=8)))
     assert result.finished
     assert result.left_over == ()
     alone = mean([alone for alone, _ in result.compared()])
@@ -90,8 +90,8 @@ def test_equal_heads_are_equal_weights() -> None:
 
 def hash_checks(result: SimResult) -> list[tuple[int, int]]:
     """How often each node compared its weights with others', and how often they differed."""
-    learning = [status.learning for status in result.statuses if status is not None]
-    return [(one.hash_checks, one.hash_mismatches) for one in learning if one is not None]
+    learning = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
+    return [(one.hash_checks, one.hash_mismatches) for one in learning]
 
 
 def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
@@ -113,12 +113,12 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
 
 def test_time_is_charged() -> None:
     """Rounds take as long as their steps; what is sent and received is what travelled."""
-    result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)), alone=0)
+    result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)))
     for one in result.summaries:
-        training = one.steps / one.speed  # the round under way is in it
+        training = one.status.steps / one.status.state.steps_per_second  # the round under way is in it
         longest = result.seconds + 2 * TRAINING.round_seconds
         assert 0.6 * result.seconds < training < longest, "nodes train nearly all the time, and no more"
-    assert max(one.steps for one in result.summaries) > 1.5 * min(one.steps for one in result.summaries)
+    assert max(one.status.steps for one in result.summaries) > 1.5 * min(one.status.steps for one in result.summaries)
     sent = sum(one.mb_sent for one in result.summaries)
     assert sent == pytest.approx(sum(one.mb_received for one in result.summaries), rel=0.02)
 
@@ -186,7 +186,7 @@ def test_circles_keep_to_themselves() -> None:
 PROGRAM = """
 from p2pnode.simulate import simulate
 result = simulate(4, task="digits", split="dirichlet:0.3", rounds=5, seed=5, churn=0.3, speeds=(1, 4), loss=0.02)
-print(result.digest, [one.accuracy for one in result.summaries], hash("x"))
+print(result.digest, result.accuracies(), hash("x"))
 """
 
 

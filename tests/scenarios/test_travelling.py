@@ -23,7 +23,7 @@ def play(plan: Scenario, look: Callable[[Simulation], None] = lambda simulation:
     """Let a swarm learn, then let what is on its way arrive; `look` at it in the end."""
 
     async def main() -> SimResult:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, plan.seconds)

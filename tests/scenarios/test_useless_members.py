@@ -41,7 +41,7 @@ def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[i
     """How many exchanges each honest node has with others of them, and whom they count as members."""
 
     async def main() -> tuple[list[int], set[PeerId]]:
-        simulation = Simulation(PLAN, alone=0)
+        simulation = Simulation(PLAN)
         await simulation.start()
         await simulation.go_on(BEFORE)
         honest = {process.node.peer_id for process in simulation.processes.values()}

@@ -16,7 +16,6 @@ from p2pnode.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Pas
 from p2pnode.shards.route import ShardView, Shipment
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.run import RunAccess
-from p2pnode.wire.status import Kinship
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 ME, FOX, OWL = (PeerId(name) for name in ("me", "fox", "owl"))
@@ -72,7 +71,7 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
         events=SimpleNamespace(say=lambda *texts, **more: None),
     )
     calls = SimpleNamespace(ask=ask)
-    similarity = SimpleNamespace(kinship=lambda peer: Kinship())
+    similarity = SimpleNamespace(similarity_to=lambda peer: None)
     held = Held(list(SHARDS if shards is None else shards))
     made = Passing(services, calls, held, Use(), similarity, LinkRate())  # type: ignore[arg-type]
     made.held = held  # type: ignore[attr-defined]

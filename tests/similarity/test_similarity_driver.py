@@ -23,6 +23,7 @@ from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.messages import Announcement, decode_announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import RunAccess
+from p2pnode.wire.status import PeerState
 from tests.node.test_router import PUBLIC, HandClock
 from tests.similarity.views import planted
 
@@ -208,11 +209,11 @@ def test_choices_are_remembered_for_people() -> None:
     choices = me.choose(circle, [node.peer for node in nodes[9:]], 5, 30.0)
     assert len(choices) == 3
     for choice in choices:
-        kinship = me.likeness.kinship(choice.peer)
-        assert kinship.why == choice.why
-        assert kinship.community in me.likeness.communities.of.values()
-        assert kinship.similarity is not None
-    assert me.likeness.kinship(nodes[4].peer).similarity > me.likeness.kinship(nodes[1].peer).similarity
+        state = me.likeness.describe(PeerState(choice.peer, "", "node", True))
+        assert state.reason == choice.why
+        assert state.community in me.likeness.communities.of.values()
+        assert state.similarity is not None
+    assert me.likeness.similarity_to(nodes[4].peer) > me.likeness.similarity_to(nodes[1].peer)
 
 
 def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:

@@ -1,4 +1,4 @@
-"""Progress on disk: whatever is cut off or damaged, one whole state and all that was published after it come back."""
+"""Checkpoints on disk: whatever is cut off or damaged, one state and all that was published after it come back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2pnode.storage.checkpoints import STATES, Progress
+from p2pnode.storage.checkpoints import STATES, CheckpointStore
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.wire.errors import LocalProblem
 
@@ -20,7 +20,7 @@ def state(number: int) -> dict[str, np.ndarray]:
 
 def again(storage: MemoryStorage) -> tuple[int, list[bytes], bool]:
     """What a new process finds: the state's number, the journal, and whether there was damage."""
-    progress = Progress(storage, "model")
+    progress = CheckpointStore(storage, "model")
     found = progress.load()
     assert found is not None
     return int(found[0]["rounds"][0]), found[1], progress.damaged
@@ -52,12 +52,12 @@ class Cut(MemoryStorage):
 
 
 def test_nothing_saved_is_nothing_found():
-    assert Progress(MemoryStorage(), "model").load() is None
+    assert CheckpointStore(MemoryStorage(), "model").load() is None
 
 
 def test_state_and_what_was_noted_since():
     storage = MemoryStorage()
-    progress = Progress(storage, "model")
+    progress = CheckpointStore(storage, "model")
     progress.save(state(1))
     progress.note(b"one")
     progress.note(b"two")
@@ -72,7 +72,7 @@ def test_a_kill_before_any_change_loses_nothing_that_was_durable():
         saved = 0
         noted: list[bytes] = []
         try:
-            progress = Progress(storage, "model")
+            progress = CheckpointStore(storage, "model")
             for number in range(1, 8):
                 progress.save(state(number))
                 saved, noted = number, []
@@ -89,7 +89,7 @@ def test_a_kill_before_any_change_loses_nothing_that_was_durable():
 @pytest.mark.parametrize("newest", [1, 2, 3])
 def test_a_damaged_newest_state_falls_back_and_nothing_published_is_lost(newest: int):
     storage = MemoryStorage()
-    progress = Progress(storage, "model")
+    progress = CheckpointStore(storage, "model")
     for number in range(newest + 1):
         progress.save(state(number))
         progress.note(f"after {number}".encode())
@@ -102,12 +102,12 @@ def test_a_damaged_newest_state_falls_back_and_nothing_published_is_lost(newest:
 
 def test_a_torn_note_is_cut_off_and_notes_after_it_are_found():
     storage = MemoryStorage()
-    progress = Progress(storage, "model")
+    progress = CheckpointStore(storage, "model")
     progress.save(state(1))
     progress.note(b"whole")
     storage.append("model/journal.1", b"\0\0\0\7torn")
     assert again(storage) == (1, [b"whole"], False)
-    second = Progress(storage, "model")
+    second = CheckpointStore(storage, "model")
     second.load()
     second.note(b"later")
     assert again(storage) == (1, [b"whole", b"later"], False)
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_the_state_before():
             super().write(name, *parts)
 
     storage = Full()
-    progress = Progress(storage, "model")
+    progress = CheckpointStore(storage, "model")
     progress.save(state(1))
     progress.note(b"one")
     storage.full = True
@@ -147,9 +147,9 @@ class NoNotes(MemoryStorage):
         super().append(name, data)
 
 
-def with_a_gap() -> tuple[NoNotes, Progress]:
+def with_a_gap() -> tuple[NoNotes, CheckpointStore]:
     storage = NoNotes()
-    progress = Progress(storage, "model")
+    progress = CheckpointStore(storage, "model")
     progress.save(state(1))
     with pytest.raises(LocalProblem):
         progress.note(b"lost")
@@ -157,7 +157,7 @@ def with_a_gap() -> tuple[NoNotes, Progress]:
 
 
 def found_gap(storage: MemoryStorage) -> bool:
-    progress = Progress(storage, "model")
+    progress = CheckpointStore(storage, "model")
     assert progress.load() is not None
     return progress.gap
 
@@ -189,7 +189,7 @@ def test_a_gap_is_seen_when_the_state_after_it_is_damaged():
 
 def test_without_a_state_nothing_is_noted():
     storage = MemoryStorage()
-    Progress(storage, "model").note(b"follows nothing")
+    CheckpointStore(storage, "model").note(b"follows nothing")
     assert storage.used("model") == 0
 
 
@@ -199,7 +199,7 @@ def test_max_disk_bounds_all_that_is_written(notes: list[int], most: int):
     """States, journals and what other runs hold together; a state being written counts too."""
     storage = MemoryStorage()
     storage.write("runs/other/main/state.0", bytes(300))
-    progress = Progress(storage, "runs/own/main", most)
+    progress = CheckpointStore(storage, "runs/own/main", most)
     sizes = []
     for length in notes:
         with contextlib.suppress(LocalProblem):
@@ -213,7 +213,7 @@ def test_max_disk_bounds_all_that_is_written(notes: list[int], most: int):
 
 def test_a_disk_that_cannot_be_measured_ends_nothing(monkeypatch):
     storage = MemoryStorage()
-    progress = Progress(storage, "runs/own/main", 4000)
+    progress = CheckpointStore(storage, "runs/own/main", 4000)
     progress.save(state(1))
 
     def broken(folder: str) -> int:
@@ -228,5 +228,5 @@ def test_a_disk_that_cannot_be_measured_ends_nothing(monkeypatch):
 def state_size() -> int:
     """Of a state on disk."""
     storage = MemoryStorage()
-    Progress(storage, "model").save(state(1))
+    CheckpointStore(storage, "model").save(state(1))
     return storage.used("model")

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from p2pnode.tasks import fashion_mnist
+from p2pnode.tasks.fashion_mnist import read_idx
 from p2pnode.tasks.find import load_task
-from p2pnode.tasks.idx import read_idx
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem, UsageError

@@ -116,9 +116,9 @@ class TestText:
         after = one.evaluate(weights)
         assert before.loss > math.log(100) and after.loss < 1.2 and after.accuracy is None
         model_host.put(weights)
-        said = task.sample(model_host.model.eval(), "the quick", 40, torch.Generator().manual_seed(1), warmth=0.2)
+        said = task.sample(model_host.model.eval(), "the quick", 40, torch.Generator().manual_seed(1), temperature=0.2)
         assert said.startswith("the quick") and len(said) == 49
-        assert said == task.sample(model_host.model, "the quick", 40, torch.Generator().manual_seed(1), warmth=0.2)
+        assert said == task.sample(model_host.model, "the quick", 40, torch.Generator().manual_seed(1), temperature=0.2)
         assert any(word in said for word in ("brown", "fox", "jumps", "over", "lazy"))
 
     def test_the_probe_fits_the_model(self, tmp_path):

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, graph_of
+from p2pnode.watch.graph import PeerGraph, graph_of
 from p2pnode.watch.history import PictureHistory
+from p2pnode.wire.status import ExchangeRow, PeerState
 from tests.watch.test_terminal import row, status
 
 
 def picture(time: float, peers: int = 1) -> PeerGraph:
-    views = tuple(PeerView(f"peer{number}", "", "node", True) for number in range(peers))
+    views = tuple(PeerState(f"peer{number}", "", "node", True) for number in range(peers))
     return PeerGraph(time, "peer0", "run", "connected", "", views)
 
 
@@ -37,8 +38,8 @@ def test_a_long_run_keeps_its_beginning_and_its_newest_moments() -> None:
 
 
 def test_large_swarms_keep_fewer_pictures() -> None:
-    history = PictureHistory(100, most_rows=1_000)
-    edges = tuple(ExchangeView(f"one{at}", f"other{at}", 0.0, 1, 0, 0) for at in range(30))
+    history = PictureHistory(100, max_rows=1_000)
+    edges = tuple(ExchangeRow(f"one{at}", f"other{at}", 0.0, 1, 0, 0) for at in range(30))
     for time in range(200):
         history.add(replace(picture(float(time), peers=20), exchanges=edges))
     assert sum(len(graph.peers) + len(graph.exchanges) for graph in history.all()) <= 1_000
@@ -51,9 +52,7 @@ def test_a_history_of_nothing_is_a_mistake() -> None:
 
 
 def test_a_status_becomes_a_picture() -> None:
-    relayed = row("owl", addresses=("/ip4/1.2.3.4/tcp/1/p2p/x/p2p-circuit/p2p/y",), circle="3")
-    graph = graph_of(status(peers=(row("fox", addresses=("/ip4/1.2.3.4/tcp/1",)), relayed)), now=5.0)
-    assert [peer.reached for peer in graph.peers] == ["", "directly", "through a relay"]
+    graph = graph_of(status(peers=(row("fox"), row("owl", {"circle": "3"}))), now=5.0)
     assert [peer.me for peer in graph.peers] == [True, False, False]
-    assert [peer.circle for peer in graph.peers] == ["genesis", "genesis", "3"], "the first circle has no name itself"
+    assert [peer.job().circle for peer in graph.peers] == ["genesis", "genesis", "3"], "the first has no name itself"
     assert graph.time == 5.0

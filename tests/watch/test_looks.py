@@ -40,7 +40,7 @@ def looked(seconds: float, *faults: Fault, ask: bool = True) -> list[PeerGraph]:
     seen: list[PeerGraph] = []
 
     async def main() -> None:
-        simulation = Simulation(plan, alone=0)
+        simulation = Simulation(plan)
         await simulation.start()
         await simulation.go_on(2.0)
         observer, clock = simulation.processes[OBSERVER].node, SimClock(0.0)
@@ -58,9 +58,9 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
     seen = looked(60.0, Fault(15.0, "partition", (OBSERVER,), seconds=25.0))
     conditions = [picture.condition for picture in seen]
     lost = conditions.index("searching", conditions.index("connected"))
-    assert any("still trying" in picture.why for picture in seen[lost:])
+    assert any("still trying" in picture.reason for picture in seen[lost:])
     assert conditions[-1] == "connected"
-    before, after = ({peer.id: peer.round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
+    before, after = ({peer.id: peer.job().round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
     assert all(after[peer] > before[peer] for peer in before)
     assert seen[-1].manifest.plan.task == "digits"
     assert set(seen[-1].fingerprints) == set(after)
@@ -71,7 +71,7 @@ def test_another_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("p2pnode.discovery.announcing.PROTOCOL", PROTOCOL + 1)
     seen = looked(8.0)
     assert {picture.condition for picture in seen} == {"searching"}
-    assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].why
+    assert f"you speak protocol {PROTOCOL + 1}, this node {PROTOCOL}" in seen[-1].reason
 
 
 def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_asking_only_what_is_announced_is_seen() -> None:
     nodes = [peer for peer in looked(15.0, ask=False)[-1].peers if peer.role == "node"]
     assert len(nodes) == 2
-    assert {peer.round for peer in nodes} == {None}
+    assert {peer.job().round for peer in nodes} == {None}
     assert all(peer.community for peer in nodes), "fingerprints are announced"
 
 

@@ -35,7 +35,7 @@ class FakeNode:
 
     def status(self) -> NodeStatus:
         return NodeStatus(
-            id="me", name="otter", run="r", role=self.role, condition="alone", why="", private=False,
+            id="me", name="otter", run="r", role=self.role, condition="alone", reason="", private=False,
             uptime_seconds=1.0,
             clock_offset_seconds=0.0, addresses=("/ip4/1.2.3.4/tcp/5",), invite="python -m p2pnode --run r",
             daemon_starts=1, traffic=Traffic(), peers=(), events=(),

@@ -19,10 +19,10 @@ REASONS = {
 }
 LEARNERS = [
     row(
-        name, round=1234, loss=0.123, update_norm=0.1, circle="98fe76dc" * 5,
-        community="12D3KooWabcdefgh", similarity=0.9312, chosen=why,
+        name, {"round": 1234, "loss": 0.123, "update_norm": 0.1, "circle": "98fe76dc" * 5},
+        community="12D3KooWabcdefgh", similarity=0.9312, reason=reason,
     )
-    for name, why in REASONS.items()
+    for name, reason in REASONS.items()
 ]  # fmt: skip
 
 
@@ -44,12 +44,12 @@ def column(text: str, heading: str) -> str:
 def test_names_and_whole_reasons_can_be_read_at_any_width(width: int) -> None:
     text = shown(*LEARNERS, width=width)
     assert max(map(len, text.splitlines())) <= width
-    for why in REASONS.values():
-        assert why in column(text, "last chosen because")
+    for reason in REASONS.values():
+        assert reason in column(text, "last chosen because")
     assert "● hare" in column(text, "peer")
     assert "a-name-of-forty-letters-that-a-user-gave" in column(text, "peer").replace(" ", "")
     assert column(text, "community") == "abcdefgh abcdefgh"
-    assert column(text, "alike") == "0.931 0.931"
+    assert column(text, "similarity") == "0.931 0.931"
 
 
 def test_the_least_telling_columns_go_first() -> None:
@@ -64,9 +64,9 @@ def test_the_least_telling_columns_go_first() -> None:
 def test_in_a_pipe_each_peer_has_one_whole_line(capsys) -> None:
     report._print_peers(LEARNERS)
     lines = capsys.readouterr().out.splitlines()
-    for name, why in REASONS.items():
+    for name, reason in REASONS.items():
         (line,) = [line for line in lines if name in line]
-        assert f" {why} " in line
+        assert f" {reason} " in line
         assert "abcdefgh" in line
         assert " 0.931 " in line
         assert line.rstrip().endswith("0"), "faults, the last column"
@@ -81,9 +81,9 @@ def test_a_terminal_is_filled_and_not_more(monkeypatch, capsys) -> None:
     assert REASONS["hare"] in column(out, "last chosen because")
 
 
-def test_what_is_known_of_likeness_is_shown() -> None:
-    alike = row("hare", community="12D3KooWabcdefgh", similarity=0.9312, chosen="not met for 40 rounds")
-    text = shown(row("fox"), alike)
+def test_what_is_known_of_similarity_is_shown() -> None:
+    similar = row("hare", community="12D3KooWabcdefgh", similarity=0.9312, reason="not met for 40 rounds")
+    text = shown(row("fox"), similar)
     assert "abcdefgh" in text
     assert "0.931" in text
     assert "not met for 40 rounds" in text
@@ -95,4 +95,4 @@ def test_nothing_is_shown_before_anything_is_known() -> None:
 
 
 def test_reasons_cannot_steer_the_terminal() -> None:
-    assert "\x1b[2J" not in shown(row("hare", similarity=0.5, chosen="bridge to \x1b[2Jcommunity"))
+    assert "\x1b[2J" not in shown(row("hare", similarity=0.5, reason="bridge to \x1b[2Jcommunity"))

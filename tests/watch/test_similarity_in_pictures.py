@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from p2pnode.similarity.communities import MAX_VIEW
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
 from p2pnode.watch.figures.trees import TOO_FEW, plot_dendrogram, plot_similarity
-from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
-from p2pnode.watch.similarity import annealed, communities_of, similarity_of, with_likeness
+from p2pnode.watch.graph import PeerGraph
+from p2pnode.watch.similarity import annealed, communities_of, similarity_of, with_similarity
 from p2pnode.wire.run import Manifest, TrainPlan
+from p2pnode.wire.status import ExchangeRow, PeerState
 
 PLAN = TrainPlan("digits", "1", {}, 10, "0" * 64, "0" * 64, "0" * 64, 1, round_seconds=2.0)
 
@@ -26,10 +27,10 @@ def fingerprint(seed: int, kin: int = 0, mark: bytes = b"ab") -> bytes:
 
 
 def swarm(*fingerprints: bytes, progress: float = 0.0) -> PeerGraph:
-    peers = tuple(PeerView(f"p{number:03}", f"n{number}", "node", True) for number in range(len(fingerprints)))
-    picture = PeerGraph(1.0, "", "run", "connected", "", peers, (ExchangeView("p000", "p001", 1.0, 1, 1, 1),))
+    peers = tuple(PeerState(f"p{number:03}", f"n{number}", "node", True) for number in range(len(fingerprints)))
+    picture = PeerGraph(1.0, "", "run", "connected", "", peers, (ExchangeRow("p000", "p001", 1.0, 1, 1, 1),))
     known = {peer.id: given for peer, given in zip(peers, fingerprints, strict=True) if given}
-    return with_likeness(picture, known, progress)
+    return with_similarity(picture, known, progress)
 
 
 @given(st.lists(st.binary(max_size=300) | st.integers(0, 9).map(fingerprint), min_size=2, max_size=8), st.floats(0, 1))

@@ -6,14 +6,13 @@ import math
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from p2pnode.cli.start import run_node
 from p2pnode.config.options import Options, OutputOptions
 from p2pnode.watch import tensorboard
-from p2pnode.watch.tensorboard import FACTS, Scalars, check_installed
+from p2pnode.watch.tensorboard import JOB_FACTS, NODE_FACTS, Scalars, check_installed
 from p2pnode.wire.errors import UsageError
-from tests.watch.test_terminal import LEARNING, MACHINE, status
+from tests.watch.test_terminal import MACHINE, TRAINING, status, training
 
 
 class Written:
@@ -32,13 +31,21 @@ def test_each_round_is_written_once_with_all_that_is_known() -> None:
     scalars.note(status())
     assert written.rows == []
     for _ in range(3):
-        scalars.note(status(learning=LEARNING, machine=MACHINE))
-    assert {name for name, _, _ in written.rows} == set(FACTS)
-    assert len(written.rows) == len(FACTS)
-    assert ("accuracy", LEARNING.accuracy, LEARNING.rounds) in written.rows
-    scalars.note(status(learning=replace(LEARNING, rounds=13, accuracy=None, loss=math.nan)))
-    newest = {name for name, _, round_ in written.rows if round_ == 13}
-    assert "accuracy" not in newest and "bytes/sent" in newest and "machine/cpu" not in newest
+        scalars.note(status(jobs=training(), machine=MACHINE))
+    assert {name for name, _, _ in written.rows} == {*JOB_FACTS, *NODE_FACTS}
+    assert len(written.rows) == len(JOB_FACTS) + len(NODE_FACTS)
+    assert ("accuracy", 0.958, 12) in written.rows
+    scalars.note(status(jobs=training(round=13, accuracy=None, loss=math.nan)))
+    latest = {name for name, _, round_ in written.rows if round_ == 13}
+    assert "accuracy" not in latest and "bytes/sent" in latest and "machine/cpu" not in latest
+
+
+def test_the_tags_of_several_jobs_begin_with_their_names() -> None:
+    written = Written()
+    Scalars(written).note(status(jobs={"small": TRAINING, "wide": TRAINING}))
+    tags = [tag for tag, _, _ in written.rows]
+    assert {"small/accuracy", "wide/accuracy"} <= set(tags)
+    assert tags.count("bytes/sent") == 1
 
 
 def test_without_the_package_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,17 +14,17 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from p2pnode.cli.reports import status_lines
-from p2pnode.watch.terminal.curves import TerminalCurves
 from p2pnode.watch.terminal.lines import json_line, line_writer, plain_line
-from p2pnode.watch.terminal.live import COLOURS, TerminalView, farewell, render, shell_lines
+from p2pnode.watch.terminal.live import COLOURS, TerminalCurves, TerminalView, farewell, render, shell_lines
 from p2pnode.watch.text import ago, clean, duration, size, sparkline
 from p2pnode.wire.status import (
     ExchangeRow,
     Guest,
+    JobState,
     Machine,
     NodeEvent,
     NodeStatus,
-    PeerRow,
+    PeerState,
     ShardRow,
     Traffic,
     TrainStatus,
@@ -48,15 +48,16 @@ HOSTILE = [
 ]
 
 
-def row(name: str = "fox", **changes) -> PeerRow:
-    peer = PeerRow(ID, name, "node", (), present=True, heard_seconds_ago=2.0, latency_ms=12.0, faults=0)
-    return replace(peer, **changes)
+def row(name: str = "fox", job: dict[str, object] | None = None, **changes) -> PeerState:
+    """A peer, with changes of it and the state of its job."""
+    peer = PeerState(ID, name, "node", present=True, heard_seconds_ago=2.0, latency_ms=12.0)
+    return replace(peer, jobs={"main": JobState(**job)} if job else {}, **changes)
 
 
 def status(**changes) -> NodeStatus:
     usual = NodeStatus(
         id=ID, name="quiet-otter-07", run="abcdefghijklmnopqrstuvwxyz", role="node", condition="connected",
-        why="2 peers", private=False, uptime_seconds=75.0, clock_offset_seconds=0.0, addresses=(),
+        reason="2 peers", private=False, uptime_seconds=75.0, clock_offset_seconds=0.0, addresses=(),
         invite=INVITE, daemon_starts=1,
         traffic=Traffic(1_234, 5_678_901, 11, 12, 13), peers=(row(),),
         events=(NodeEvent(0.0, "joined", "fox is here"),),
@@ -64,10 +65,16 @@ def status(**changes) -> NodeStatus:
     return replace(usual, **changes)
 
 
-LEARNING = TrainStatus(
-    task="digits", parameters=9610, rounds=12, steps=3400, samples=240, steps_per_second=412.0, loss=0.0213,
-    test_loss=0.15, accuracy=0.958, update_norm=0.0051, exchanges=45, entries=64, merged="3 entries of others",
+STATE = JobState(round=12, loss=0.0213, accuracy=0.958, update_norm=0.0051, steps_per_second=412.0)
+TRAINING = TrainStatus(
+    state=STATE, task="digits", parameters=9610, steps=3400, samples=240, test_loss=0.15, exchanges=45, entries=64,
+    merged="3 entries of others",
 )  # fmt: skip
+
+
+def training(**changes) -> dict[str, TrainStatus]:
+    """The jobs of a status: one, with changes of its state."""
+    return {"main": replace(TRAINING, state=replace(STATE, **changes))}
 
 
 GUEST = Guest("on battery", 5e5, None, 0.5)
@@ -83,25 +90,32 @@ def drawn(shown: NodeStatus, width: int = 110, height: int = 40, curves: str = "
 
 
 def test_learning_is_shown():
-    text = drawn(status(learning=LEARNING), width=160)
+    text = drawn(status(jobs=training()), width=160)
     words = ["digits, round 12", "accuracy 95.8%", "loss 0.0213", "412/s on 240 samples", "updates 0.51%", "64 entries"]
     assert [word for word in words if word not in text] == []
-    assert "accuracy 95.8%" in farewell(status(learning=LEARNING))
-    unlabelled = replace(LEARNING, accuracy=None, loss=None)
-    assert "test loss 0.15" in drawn(status(learning=unlabelled))
+    assert "accuracy 95.8%" in farewell(status(jobs=training()))
+    assert "test loss 0.15" in drawn(status(jobs=training(accuracy=None, loss=None)))
+
+
+def test_several_jobs_have_a_line_each_with_their_names():
+    jobs = {"small": TRAINING, "wide": replace(TRAINING, task="text")}
+    text = drawn(status(jobs=jobs), width=160)
+    assert "small: digits, round 12" in text and "wide: text, round 12" in text
+    assert "learning: small: digits" in "\n".join(status_lines(status(jobs=jobs)))
+    assert drawn(status(jobs=jobs), 80, 24).count("\n") <= 24
 
 
 def test_what_peers_say_of_their_rounds_is_shown_once_anyone_says_something():
     assert "updates" not in drawn(status())
-    said = row("owl", round=7, loss=0.4321, update_norm=0.0123)
+    said = row("owl", {"round": 7, "loss": 0.4321, "update_norm": 0.0123})
     text = drawn(status(peers=(row(), said)), width=140)
     assert [word for word in ("round", "7", "0.432", "1.23%", "–") if word not in text] == []
 
 
 def test_circles_are_shown_once_there_are_several():
-    assert "circle" not in drawn(status(learning=LEARNING), width=160)
-    other = row("owl", circle="ab12cd34" * 5)
-    text = drawn(status(learning=replace(LEARNING, circle="98fe76dc" * 5), peers=(row(), other)), width=180)
+    assert "circle" not in drawn(status(jobs=training()), width=160)
+    other = row("owl", {"circle": "ab12cd34" * 5})
+    text = drawn(status(jobs=training(circle="98fe76dc" * 5), peers=(row(), other)), width=180)
     words = ("circle 98fe76dc", "ab12cd34", "genesis")
     assert [word for word in words if word not in text] == []
 
@@ -110,23 +124,23 @@ def test_circles_are_shown_once_there_are_several():
 def test_learning_fits_too(height):
     many = tuple(row(f"fox {number}") for number in range(100))
     full = status(
-        learning=LEARNING, peers=many, machine=MACHINE, guest=GUEST, exchanges=EXCHANGES, shards=SHARDS,
+        jobs=training(), peers=many, machine=MACHINE, guest=GUEST, exchanges=EXCHANGES, shards=SHARDS,
         unwell=("no local step for 200 s",),
     )  # fmt: skip
     assert drawn(full, 80, height, "loss ▁█ 0.1").count("\n") <= height
 
 
 def test_a_rest_its_reason_the_load_the_limits_the_partner_and_the_shards_are_shown():
-    chosen = row(chosen="most similar, not met for 5 rounds")
+    chosen = row(reason="most similar, not met for 5 rounds")
     full = status(peers=(chosen,), machine=MACHINE, guest=GUEST, exchanges=EXCHANGES, shards=SHARDS)
     words = [
-        "resting: on battery", "machine 90% busy, this node 20%", "battery 70%", "upload 500 kB/s", "cpu 50%",
+        "paused: on battery", "machine 90% busy, this node 20%", "battery 70%", "upload 500 kB/s", "cpu 50%",
         "partner fox (most similar, not met for 5 rounds), ↑ 1.0 kB ↓ 2.0 kB in 3",
         "2 of 3 known shards here, 1 received",
     ]  # fmt: skip
     text = drawn(full, 160)
     assert [word for word in words if word not in text] == []
-    assert "resting" not in drawn(status(machine=MACHINE))
+    assert "paused" not in drawn(status(machine=MACHINE))
     assert "limits" not in drawn(status(machine=MACHINE), 160)
     assert "no local step for 200 s" in drawn(status(unwell=("no local step for 200 s",)))
 
@@ -134,16 +148,16 @@ def test_a_rest_its_reason_the_load_the_limits_the_partner_and_the_shards_are_sh
 def test_curves_take_down_each_round_once_and_an_observer_sees_the_mean_of_its_peers():
     own, others = TerminalCurves(), TerminalCurves()
     for number in range(40):
-        learning = replace(LEARNING, rounds=number // 2, loss=1.0 - number / 100, accuracy=number / 100)
-        own.note(status(learning=learning))
-        peers = (row(round=number, loss=2.0), row("owl", round=number, loss=1.0 - number / 100), row("late"))
+        own.note(status(jobs=training(round=number // 2, loss=1.0 - number / 100, accuracy=number / 100)))
+        fox, owl = {"round": number, "loss": 2.0}, {"round": number, "loss": 1.0 - number / 100}
+        peers = (row(job=fox), row("owl", owl), row("late"))
         others.note(status(peers=peers))
-    assert own.words(90).count("loss") == 1
-    bars = own.words(90).split()[1]
+    assert own.bars(90).count("loss") == 1
+    bars = own.bars(90).split()[1]
     assert len(bars) == 20 and bars[0] == "█" and bars[-1] == "▁"
-    assert "accuracy ▁" in own.words(90)
-    assert others.words(90).endswith("1.3") and "accuracy" not in others.words(90)
-    assert TerminalCurves().words(90) == ""
+    assert "accuracy ▁" in own.bars(90)
+    assert others.bars(90).endswith("1.3") and "accuracy" not in others.bars(90)
+    assert TerminalCurves().bars(90) == ""
 
 
 @given(st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True), max_size=60), st.integers(1, 40))
@@ -167,7 +181,7 @@ def test_everything_is_shown():
 
 @pytest.mark.parametrize("condition", list(COLOURS))
 def test_every_condition_is_named_with_its_reason(condition):
-    text = drawn(status(condition=condition, why="because", peers=(), invite="", run=""))
+    text = drawn(status(condition=condition, reason="because", peers=(), invite="", run=""))
     assert condition in text
     assert "because" in text
     assert "nobody else yet" in text
@@ -200,13 +214,13 @@ def test_it_fits_the_screen(width, height, count):
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_is_harmless_everywhere(hostile):
     shown = status(
-        name=hostile, why=hostile, role=hostile, peers=(row(hostile, role=hostile, id=hostile),),
+        name=hostile, reason=hostile, role=hostile, peers=(row(hostile, role=hostile, id=hostile),),
         events=(NodeEvent(0.0, "x", f"{hostile} is here"), NodeEvent(1.0, "y", "after")),
     )  # fmt: skip
     plain = drawn(
         status(
             name="a",
-            why="a",
+            reason="a",
             role="a",
             peers=(row("a"),),
             events=(NodeEvent(0.0, "x", "a"), NodeEvent(1.0, "y", "after")),
@@ -295,5 +309,5 @@ def test_words_for_amounts():
 
 @pytest.mark.parametrize(("aim", "words"), [("own", "a model for each community"), ("shared", "one model for all")])
 def test_the_status_says_what_the_run_is_for(aim, words):
-    assert f"aim: {words}" in status_lines(status(learning=replace(LEARNING, aim=aim)))
+    assert f"aim: {words}" in status_lines(status(jobs={"main": replace(TRAINING, aim=aim)}))
     assert "aim: none" in status_lines(status())

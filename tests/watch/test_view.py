@@ -9,11 +9,11 @@ import zstandard
 from msgspec.structs import replace
 
 import p2pnode
-from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView, edges
+from p2pnode.watch.graph import PeerGraph, edges
 from p2pnode.watch.history import read_views, write_views
 from p2pnode.watch.view import SwarmView
 from p2pnode.wire.errors import LocalProblem, UsageError
-from p2pnode.wire.status import ExchangeRow, ShardRow
+from p2pnode.wire.status import ExchangeRow, JobState, PeerState, ShardRow
 
 SHARDS = (
     ShardRow("s1", 64, 4096, "a", states={"active": 60, "reserve": 4}, confidence=0.7, visits=2),
@@ -101,7 +101,17 @@ def test_figures_show_peers_and_curves(recorded, tmp_path: Path) -> None:
 
 
 def picture(name: str) -> PeerGraph:
-    return PeerGraph(1.0, "a", "run", "connected", "", (PeerView("a", name, "node", True),))
+    return PeerGraph(1.0, "a", "run", "connected", "", (PeerState("a", name, "node", True),))
+
+
+def test_a_view_shows_the_first_job_or_the_one_asked_for() -> None:
+    jobs = {"small": JobState(round=3, circle="a"), "wide": JobState(round=7)}
+    view = SwarmView(lambda: [replace(picture("fox"), peers=(PeerState("a", "fox", "node", True, jobs=jobs),))])
+    assert [row["round"] for row in view.peers()] == [3]
+    wide = view.job("wide")
+    assert [(row["round"], row["circle"]) for row in wide.peers()] == [(7, "")]
+    assert [row["round"] for row in view.job("none").peers()] == [None]
+    assert wide.state == view.state
 
 
 def test_what_a_peer_can_set_is_no_markup() -> None:
@@ -131,7 +141,7 @@ def test_recordings_that_are_none_are_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_written_pictures_are_read_again_in_order(tmp_path: Path) -> None:
-    second = PeerGraph(2.0, "a", "run", "connected", "", (), (ExchangeView("a", "b", 1.5, 1, 2, 3),))
+    second = PeerGraph(2.0, "a", "run", "connected", "", (), (ExchangeRow("a", "b", 1.5, 1, 2, 3),))
     write_views(tmp_path / "file", [second, picture("fox")])
     assert [one.time for one in read_views(tmp_path / "file")] == [1.0, 2.0]
 
@@ -160,7 +170,7 @@ def test_a_broken_or_swollen_recording_is_one_clear_line(tmp_path: Path) -> None
 
 def test_both_ends_of_an_exchange_are_one_edge() -> None:
     rows = [ExchangeRow("b", "a", 5.0, 1, 10, 20), ExchangeRow("a", "b", 7.0, 2, 100, 200)]
-    assert edges(rows) == (ExchangeView("a", "b", 7.0, 3, 120, 210),)
+    assert edges(rows) == (ExchangeRow("a", "b", 7.0, 3, 120, 210),)
 
 
 def test_an_edge_tells_the_loss_change_of_its_latest_merge() -> None:

@@ -8,17 +8,21 @@ import threading
 
 import pytest
 
-from p2pnode.watch.graph import ExchangeView, PeerGraph, PeerView
-from p2pnode.watch.notebook.widget import NEWEST, SwarmWidget, on_this_loop
+from p2pnode.watch.graph import PeerGraph
+from p2pnode.watch.notebook.widget import LATEST, SwarmWidget, on_this_loop
 from p2pnode.watch.view import SwarmView
 from p2pnode.wire.errors import LocalProblem
+from p2pnode.wire.status import ExchangeRow, JobState, PeerState
 
 NASTY = "</script><script>alert(1)</script>"
 
 
 def picture(time: float) -> PeerGraph:
-    peers = (PeerView("a", NASTY, "node", True, loss=1 / (1 + time)), PeerView("b", "owl", "node", False))
-    edges = (ExchangeView("a", "b", time, 1, 2, 3),)
+    peers = (
+        PeerState("a", NASTY, "node", True, jobs={"main": JobState(loss=1 / (1 + time))}),
+        PeerState("b", "owl", "node", False),
+    )
+    edges = (ExchangeRow("a", "b", time, 1, 2, 3),)
     return PeerGraph(time, "a", "run", "connected", "", peers, edges, fingerprints={"a": b"x"})
 
 
@@ -42,7 +46,7 @@ def test_what_is_looked_at_stays_and_the_newest_moves_on() -> None:
     seen[:] = [seen[0], seen[2], seen[4], seen[5], picture(6.0)]
     live.refresh()
     held.refresh()
-    assert (live.at, live.picture["time"]) == (NEWEST, 6.0)
+    assert (live.at, live.picture["time"]) == (LATEST, 6.0)
     assert (held.at, held.picture["time"]) == (2, 4.0)
 
 

@@ -1,6 +1,7 @@
-"""The rules that decide which coordinates of a residual are sent. The contract is compression/selector.py.
+"""The rules that choose which coordinates are sent. compression/selector.py is their contract.
 
-Start with magnitude.py, the default, and registry.py, which says how a run chooses another one. scored.py multiplies
-magnitudes by influence.py (gradients and curvature) and importance.py (learned), and granularity.py chooses between
-single coordinates and blocks; all of these are off unless a run sets them.
+registry.py lists them and picks the one that a run's settings name. magnitude.py is the default. scored.py multiplies
+factors: influence.py (gradient and curvature), importance.py (small networks), layer_scores.py (what partners report);
+granularity.py chooses blocks instead of single coordinates. A new rule is one class with `select`, and one line in
+registry.py.
 """

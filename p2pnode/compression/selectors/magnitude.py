@@ -10,7 +10,7 @@ from math import isqrt
 
 import numpy as np
 
-from ..bits import Numbers, true_places
+from ..bits import Numbers, true_indices
 from ..delta import Indices
 from ..selector import Budget, Selector, SelectorSetup
 from ..weights import Floats, Units
@@ -80,7 +80,7 @@ def _at_least(numbers: Units | Floats, threshold: int) -> tuple[Indices, Numbers
         magnitudes = np.abs(here, out=block[: len(here)]).view(np.uint32)
         np.greater_equal(magnitudes, np.uint32(threshold), out=reached[: len(here)])
         reached[len(here) :] = False
-        at = true_places(reached)
+        at = true_indices(reached)
         found.append(magnitudes[at])
         indices.append(at + start)
     return np.concatenate(indices).astype(np.uint32), np.concatenate(found)

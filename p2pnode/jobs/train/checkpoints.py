@@ -10,7 +10,7 @@ import numpy as np
 
 from ...circles.members import CurrentCircle
 from ...merging.policy import Arrays, Policy
-from ...storage.checkpoints import Progress
+from ...storage.checkpoints import CheckpointStore
 from ...training.cadence import Cadence
 from ...training.progress import TrainProgress
 from ...training.trainer import Trainer
@@ -27,7 +27,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        progress: Progress,
+        progress: CheckpointStore,
         policy: Policy,
         trainer: Trainer,
         train_progress: TrainProgress,
@@ -63,7 +63,7 @@ class Checkpoints:
 
     def begin_log(self) -> int:
         """The number of a log that this node has not written to yet; LocalProblem when it cannot be noted."""
-        return self._progress.begin_anew()
+        return self._progress.next_incarnation()
 
     # ---- going on ----
 
@@ -73,10 +73,10 @@ class Checkpoints:
         found = self._load(words)
         try:
             if not found:
-                self._begin_log(self._progress.begin_anew())
+                self._begin_log(self._progress.next_incarnation())
             elif self._progress.gap:
                 words.append("not all that was published could be noted; going on under a new log")
-                self._begin_log(self._progress.begin_anew())
+                self._begin_log(self._progress.next_incarnation())
                 self.save()
         except LocalProblem as problem:
             words.append(f"nothing can be saved ({problem})")

@@ -7,6 +7,7 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from ...shards.passing import Passing
 from ...shards.samples import sample_layout
 from ...similarity.driver import PeerSimilarity
 from ...similarity.messages import SwapNeighbours
-from ...storage.checkpoints import Progress
+from ...storage.checkpoints import CheckpointStore
 from ...tasks.task import Evaluation
 from ...training.evaluation import Evaluating
 from ...training.fingerprinter import Fingerprinter
@@ -44,7 +45,7 @@ from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.run import RunAccess
-from ...wire.status import TrainStatus
+from ...wire.status import PeerState, TrainStatus
 from ...wire.types import Seconds
 from .checkpoints import Checkpoints
 from .exchange import MODEL, ExchangeLoop, PartnerExchange
@@ -53,7 +54,7 @@ from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
 from .shard_work import ShardTraining
-from .status import learning_status
+from .status import describe_peers, train_status
 from .steps import RoundSteps
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
@@ -127,8 +128,8 @@ class TrainJob:
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
         )
         now = services.seams.clock.monotonic()
-        progress = Progress(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
-        self._checkpoints = Checkpoints(progress, policy, self.trainer, self.train_progress, circle, now)
+        store = CheckpointStore(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
+        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, circle, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
         if policy.can.circles is not None and not options.circle:
             self.circle_driver = CircleDriver(
@@ -355,5 +356,9 @@ class TrainJob:
         """The seq of the newest entry known of each author, in its newest incarnation."""
         return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
+    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+        """The same peers with what this job knows of them."""
+        return describe_peers(self, peers)
+
     def status(self) -> TrainStatus:
-        return learning_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)
+        return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)

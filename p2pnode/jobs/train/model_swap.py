@@ -141,7 +141,7 @@ class ModelSwap:
         able = [peer for peer in self._elsewhere() if self._not_before.get(peer, 0) <= self._round]
         self._not_before = {peer: when for peer, when in self._not_before.items() if when > self._round}
         asked = self._services.seams.rng.sample(able, min(CANDIDATES, len(able)))
-        return min(asked, key=lambda peer: self._likeness.kinship(peer).similarity or 0.0, default=None)
+        return min(asked, key=lambda peer: self._likeness.similarity_to(peer) or 0.0, default=None)
 
     def _steps(self) -> int:
         """What a visit takes of both: a small share of all local steps."""

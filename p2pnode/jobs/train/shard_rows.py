@@ -70,7 +70,7 @@ class ShardRows:
         quarantined = np.flatnonzero(state_codes(states) == QUARANTINED)
         text = self._work.unusable.get(shard) or self._shipped.get(shard, "")
         text = text or (reason(states, int(quarantined[0])) if len(quarantined) else "")
-        return {"states": counts, "confidence": None if np.isnan(seen) else seen, "why": text}
+        return {"states": counts, "confidence": None if np.isnan(seen) else seen, "reason": text}
 
 
 def journey_of(history: VisitHistory) -> tuple[VisitRow, ...]:

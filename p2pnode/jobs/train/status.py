@@ -1,51 +1,78 @@
-"""How the learning goes, for the views."""
+"""How a train job goes, and what its exchanges taught it about peers, as the values that views show."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from ...merging.deltaset.agreement import Agreement
 from ...wire.ids import PeerId
-from ...wire.status import TrainStatus
+from ...wire.status import JobState, PeerState, TrainStatus
+from .exchange import MODEL
 
 if TYPE_CHECKING:
     from .job import TrainJob
 
 
-def learning_status(learning: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatus:
-    train_progress, evaluation, policy = learning.train_progress, learning.train_progress.evaluation, learning.policy
+def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatus:
+    """The whole status of a job at this node."""
+    progress, evaluation, policy = job.train_progress, job.train_progress.evaluation, job.policy
     correction = None if policy.can.corrections is None else policy.can.corrections.correction
     agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
-    return TrainStatus(
-        task=learning.model_host.task.name,
-        parameters=learning.model_host.layout.size,
-        rounds=train_progress.rounds,
-        steps=learning.trainer.steps_done,
-        samples=learning.trainer.samples,
-        steps_per_second=learning.trainer.speed,
-        loss=train_progress.loss,
-        test_loss=None if evaluation is None else evaluation.loss,
-        accuracy=None if evaluation is None else evaluation.accuracy,
-        update_norm=train_progress.update_norm if train_progress.monitor.norm is None else train_progress.monitor.norm,
-        exchanges=train_progress.exchanges,
-        entries=train_progress.entries,
-        merged=train_progress.merged,
-        problems=train_progress.problems,
+    state = JobState(
         circle=circle,
+        round=progress.rounds,
+        loss=progress.loss,
+        accuracy=None if evaluation is None else evaluation.accuracy,
+        update_norm=progress.update_norm if progress.monitor.norm is None else progress.monitor.norm,
+        steps_per_second=job.trainer.speed,
+        head=job.heads().get(me),
+        shards=len(job.shard_driver.ids()),
+    )
+    return TrainStatus(
+        state=state,
+        task=job.model_host.task.name,
         aim=aim,
-        community=learning.likeness.communities.of.get(me, ""),
-        bridges=train_progress.bridges,
-        kept=0 if correction is None else correction.kept,
-        restarted=0 if correction is None else correction.restarted,
+        parameters=job.model_host.layout.size,
+        steps=job.trainer.steps_done,
+        samples=job.trainer.samples,
+        test_loss=None if evaluation is None else evaluation.loss,
+        community=job.likeness.communities.of.get(me, ""),
+        exchanges=progress.exchanges,
+        entries=progress.entries,
+        bridges=progress.bridges,
+        merged=progress.merged,
+        problems=progress.problems,
         hash_checks=agreement.checks,
         hash_mismatches=agreement.mismatches,
-        head=learning.heads().get(me),
-        shards=len(learning.shard_driver.ids()),
-        copied=learning.passing.copies,
-        moved=learning.passing.moves,
-        data_sent_bytes=learning.passing.sent_bytes,
-        data_received_bytes=learning.work.received_bytes,
-        visits=learning.model_swap.made,
-        visits_hosted=learning.model_swap.hosted,
-        visit_bytes=learning.model_swap.bytes,
+        kept=0 if correction is None else correction.kept,
+        restarted=0 if correction is None else correction.restarted,
+        copied=job.passing.copies,
+        moved=job.passing.moves,
+        data_sent_bytes=job.passing.sent_bytes,
+        data_received_bytes=job.work.received_bytes,
+        swaps=job.model_swap.made,
+        swaps_hosted=job.model_swap.hosted,
+        swap_bytes=job.model_swap.bytes,
     )
+
+
+def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+    """The same peers with what this job knows of them: community, similarity, and the facts of their latest entries.
+
+    Entries arrive all the time; what a peer answers when asked is older.
+    """
+    heads = job.heads()
+    return tuple(_described(job, job.likeness.describe(peer), heads.get(PeerId(peer.id))) for peer in peers)
+
+
+def _described(job: TrainJob, peer: PeerState, head: int | None) -> PeerState:
+    facts = job.told(PeerId(peer.id))
+    state = peer.job(MODEL)
+    if facts is not None:
+        state = replace(state, round=facts.round, loss=facts.loss, update_norm=facts.update_norm)
+    if head is not None:
+        state = replace(state, head=head)
+    return peer if state == JobState() else replace(peer, jobs={**peer.jobs, MODEL: state})

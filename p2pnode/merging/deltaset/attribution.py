@@ -1,7 +1,7 @@
 """Peers whose entries this node leaves out of its own weights.
 
 A private offset on what the node trains and exports; the set itself, its hash and its snapshots stay as they are
-(docs/design.md, rules of the set). It reaches as far back as entries are kept.
+(docs/architecture.md). It reaches as far back as entries are kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training goes on while entries come in: what becomes of the steps done meanwhile (docs/design.md, correction).
+"""Training goes on while entries come in: what becomes of the steps done meanwhile (docs/architecture.md).
 
 At a step boundary, with x the weights in training, s where they started and A the circle's weights as they are now:
 

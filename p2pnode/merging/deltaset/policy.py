@@ -3,7 +3,7 @@
 Each round the node's progress goes into a residual e ← β·e + (x − s); its k largest entries, quantised and weighted
 by γ/G, become an entry of the node's own log. Partners compare heads and pass on what is missing, whoever wrote it.
 Training never waits: the next round starts from whatever A is by then, and progress that was not sent lives on in e
-alone (docs/design.md).
+alone (docs/architecture.md).
 """
 
 from __future__ import annotations

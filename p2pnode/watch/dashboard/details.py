@@ -1,4 +1,7 @@
-"""What the page asks for only while somebody looks at it: shards, lineage, the latest rounds, who is like whom."""
+"""What the page asks for only while somebody looks at it: shards, lineage, the latest rounds, similarities.
+
+All but the similarities are about one job: `?job=NAME`, or the run's first job.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from ...wire.errors import LocalProblem, UsageError
 from ...wire.status import MergeRow
 from ..show import Watched
 
-EVERY = 10.0  # seconds at least between two workings-out
-SHARE = 0.02  # of the time at most
+EVERY = 10.0  # seconds between two computations, at least
+SHARE = 0.02  # of the time spent computing, at most
 MAX_SHARDS = 5000
 
 T = TypeVar("T")
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """Each author's share of what was added to each layer; `problem` says why it is not known."""
+    """Each author's share of what was added to each layer; `problem` is the reason where it is not known."""
 
     time: float
     shares: dict[str, dict[str, float]] = {}
@@ -32,17 +35,17 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 class SimilarityRows(msgspec.Struct, frozen=True):
-    """How alike the models of any two peers are, in per cent, by the fingerprints they announce."""
+    """How similar the models of any two peers are, in per cent, by the fingerprints they announce."""
 
     peers: tuple[str, ...] = ()
     table: list[list[int]] = []
 
 
-class Seldom(Generic[T]):
-    """What costs something to work out: done when it is asked for, seldom, and once for all who ask."""
+class Cached(Generic[T]):
+    """A value that is expensive to compute: computed on demand, rarely, and once for all who ask."""
 
-    def __init__(self, work_out: Callable[[], Awaitable[T]]) -> None:
-        self._work_out = work_out
+    def __init__(self, compute: Callable[[], Awaitable[T]]) -> None:
+        self._compute = compute
         self._working = asyncio.Lock()
         self._again_at = 0.0
         self._found: T | None = None
@@ -51,26 +54,26 @@ class Seldom(Generic[T]):
         async with self._working:
             begun = time.monotonic()
             if self._found is None or begun >= self._again_at:
-                self._found = await self._work_out()
+                self._found = await self._compute()
                 now = time.monotonic()
                 self._again_at = now + max(EVERY, (now - begun) / SHARE)
             return self._found
 
 
 class Details:
-    """One node's answers."""
+    """Serves the details of one node."""
 
     def __init__(self, node: Watched) -> None:
         self._node = node
-        self._lineage = Seldom(self._work_out_lineage)
-        self._likeness = Seldom(self._work_out_likeness)
+        self._lineage: dict[str, Cached[Lineage]] = {}  # by job
+        self._similarity = Cached(self._compute_similarity)
 
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/api/shards", self._shards),
             web.get("/api/journey", self._journey),
-            web.get("/api/lineage", self._whose_work),
-            web.get("/api/likeness", self._who_is_like_whom),
+            web.get("/api/lineage", self._shares),
+            web.get("/api/similarity", self._similarities),
             web.get("/api/rounds", self._rounds),
         ]
 
@@ -78,49 +81,59 @@ class Details:
         return _json(self._node.status().shards[:MAX_SHARDS])
 
     async def _journey(self, request: web.Request) -> web.Response:
-        """One shard, with the visits it is known to have had."""
+        """One shard with its known visits."""
         try:
-            answer = await self._node.carry_out(ControlRequest("shards", shard=request.query.get("shard", "")))
+            answer = await self._node.carry_out(
+                ControlRequest("shards", shard=request.query.get("shard", ""), job=_job(request))
+            )
         except (LocalProblem, UsageError) as problem:
             raise web.HTTPNotFound(text=str(problem)) from None
         if len(answer.shards) != 1:
             raise web.HTTPNotFound(text="no such shard is known here")
         return _json(answer.shards[0])
 
-    async def _whose_work(self, request: web.Request) -> web.Response:
-        return _json(await self._lineage.get())
+    async def _shares(self, request: web.Request) -> web.Response:
+        job = _job(request)
+        if job and job not in self._node.status().jobs:
+            raise web.HTTPNotFound(text="no such job runs here")
+        cached = self._lineage.setdefault(job, Cached(lambda: self._compute_lineage(job)))
+        return _json(await cached.get())
 
-    async def _who_is_like_whom(self, request: web.Request) -> web.Response:
-        return _json(await self._likeness.get())
+    async def _similarities(self, request: web.Request) -> web.Response:
+        return _json(await self._similarity.get())
 
-    async def _work_out_lineage(self) -> Lineage:
+    async def _compute_lineage(self, job: str) -> Lineage:
         """Reads every kept entry."""
         try:
-            answer = await self._node.carry_out(ControlRequest("blame"))
+            answer = await self._node.carry_out(ControlRequest("blame", job=job))
         except (LocalProblem, UsageError) as problem:
             return Lineage(time.time(), problem=str(problem))
         return Lineage(time.time(), answer.blame)
 
-    async def _work_out_likeness(self) -> SimilarityRows:
+    async def _compute_similarity(self) -> SimilarityRows:
         try:
             answer = await self._node.carry_out(ControlRequest("fingerprints"))
         except (LocalProblem, UsageError):
             return SimilarityRows()
-        return await asyncio.to_thread(_likeness, answer.fingerprints)
+        return await asyncio.to_thread(_similarity_rows, answer.fingerprints)
 
     async def _rounds(self, request: web.Request) -> web.Response:
-        """The latest rounds, oldest first; none where nothing is learned."""
+        """The latest rounds, oldest first; empty where nothing is trained."""
         merges: tuple[MergeRow, ...] = ()
         with contextlib.suppress(LocalProblem, UsageError):
-            merges = (await self._node.carry_out(ControlRequest("log"))).merges
+            merges = (await self._node.carry_out(ControlRequest("log", job=_job(request)))).merges
         return _json(merges)
 
 
-def _likeness(fingerprints: Mapping[str, bytes]) -> SimilarityRows:
-    from ..similarity import similarities_of  # numpy, which a node that only meets others does not need
+def _similarity_rows(fingerprints: Mapping[str, bytes]) -> SimilarityRows:
+    from ..similarity import similarities_of  # imports numpy, which a node that does not train need not load
 
     found = similarities_of(fingerprints)
     return SimilarityRows(found.peers, (100 * found.table).round().astype(int).tolist())
+
+
+def _job(request: web.Request) -> str:
+    return request.query.get("job", "")
 
 
 def _json(value: object) -> web.Response:

@@ -1,8 +1,8 @@
-"""Who may ask the page for what. Pure.
+"""Decides which requests to the page are served. Pure.
 
-A page on loopback can be asked by every website its user visits: a script elsewhere can send requests here, and a name
-that resolves to 127.0.0.1 (DNS rebinding) makes them look like our own. So the Host must be one this node is known by,
-a foreign Origin gets nothing, and what changes something needs a secret that only the user has.
+Every website that the user visits can send requests to a page on loopback, and a host name that resolves to 127.0.0.1
+(DNS rebinding) makes them look like our own. So the Host must be one this node is known by, a foreign Origin gets
+nothing, and changing something needs a secret that only the user has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADERS = {
 
 
 def known_hosts(host: str, port: int) -> frozenset[str]:
-    """The Host headers that mean this page: its own name, and loopback's where it listens there."""
+    """The Host headers that mean this page: its own name, and the names of loopback where it listens there."""
     bare = f"[{host}]" if ":" in host and not host.startswith("[") else host
     everywhere = bare in ("0.0.0.0", "[::]")
     names = LOOPBACK if bare in LOOPBACK else (*LOOPBACK, bare) if everywhere else (bare,)
@@ -33,7 +33,7 @@ def known_hosts(host: str, port: int) -> frozenset[str]:
 
 
 def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], token: str) -> str:
-    """Why a request is not served, or ""."""
+    """Why a request is not served; "" when it is."""
     host = headers.get("Host", "").lower()
     if host not in hosts:
         return f"this page is not known as {host[:80]!r}"

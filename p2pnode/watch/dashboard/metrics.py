@@ -1,17 +1,18 @@
-"""A node's figures for Prometheus, and whether it is well. Names and meanings are in METRICS, and nowhere else."""
+"""A node's figures for Prometheus, and whether it is well. Names and meanings are in METRICS and JOB_METRICS only."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from ...wire.status import NodeStatus
+from ...wire.status import NodeStatus, fact
 
 WELL = ("connected", "alone")
 
 
 class Metric(NamedTuple):
-    """`path` leads from a Status to the value; a part of it that is None means that nothing is known yet."""
+    """`path` leads from a NodeStatus, or from a job's status, to the value; None where nothing is known yet."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -23,74 +24,86 @@ METRICS = (
     Metric("p2pnode_up_seconds", "gauge", "uptime_seconds", "Seconds since the node started."),
     Metric("p2pnode_daemon_starts_total", "counter", "daemon_starts", "Starts of the libp2p daemon."),
     Metric("p2pnode_sent_bytes_total", "counter", "traffic.sent_bytes", "Bytes sent in calls and streams."),
-    Metric("p2pnode_received_bytes_total", "counter", "traffic.received_bytes", "Bytes received in them."),
+    Metric("p2pnode_received_bytes_total", "counter", "traffic.received_bytes", "Bytes received in calls and streams."),
     Metric("p2pnode_calls_made_total", "counter", "traffic.calls_made", "Calls to peers."),
     Metric("p2pnode_calls_served_total", "counter", "traffic.calls_served", "Calls of peers that were answered."),
     Metric("p2pnode_calls_refused_total", "counter", "traffic.refused", "Calls of peers that were refused."),
-    Metric("p2pnode_rounds_total", "counter", "learning.rounds", "Rounds of local steps."),
-    Metric("p2pnode_steps_total", "counter", "learning.steps", "Local steps."),
-    Metric("p2pnode_steps_per_second", "gauge", "learning.steps_per_second", "Local steps a second."),
-    Metric("p2pnode_samples", "gauge", "learning.samples", "Samples this node trains on."),
-    Metric("p2pnode_loss", "gauge", "learning.loss", "Mean training loss of the latest round."),
-    Metric("p2pnode_test_loss", "gauge", "learning.test_loss", "Loss of the read-out on the test data."),
-    Metric("p2pnode_accuracy", "gauge", "learning.accuracy", "Accuracy of the read-out on the test data."),
-    Metric("p2pnode_update_norm", "gauge", "learning.update_norm", "Relative change of the shared weights a round."),
-    Metric("p2pnode_exchanges_total", "counter", "learning.exchanges", "Exchanges that went well."),
-    Metric("p2pnode_entries_total", "counter", "learning.entries", "Entries of others that came in."),
-    Metric("p2pnode_bridges_total", "counter", "learning.bridges", "Own entries that bridge to other circles."),
-    Metric("p2pnode_hash_checks_total", "counter", "learning.hash_checks", "Comparisons of weights with partners."),
-    Metric("p2pnode_hash_mismatches_total", "counter", "learning.hash_mismatches", "Of them, those that differed."),
-    Metric(
-        "p2pnode_visits_total", "counter", "learning.visits", "Visits of the own model that brought something home."
-    ),
-    Metric("p2pnode_visits_hosted_total", "counter", "learning.visits_hosted", "Visits of other models here."),
-    Metric("p2pnode_visit_bytes_total", "counter", "learning.visit_bytes", "Bytes sent and brought home in visits."),
-    Metric("p2pnode_problems_total", "counter", "learning.problems", "Things that went wrong in learning."),
-    Metric("p2pnode_paused", "gauge", "guest.paused", "1 while the node rests, whoever or whatever wants it."),
-    Metric("p2pnode_max_upload_bytes_per_second", "gauge", "guest.max_upload", "Limit on what it sends."),
-    Metric("p2pnode_max_download_bytes_per_second", "gauge", "guest.max_download", "Limit on what it receives."),
+    Metric("p2pnode_paused", "gauge", "guest.paused", "1 while the node is paused, for whatever reason."),
+    Metric("p2pnode_max_upload_bytes_per_second", "gauge", "guest.max_upload", "Limit on bytes sent."),
+    Metric("p2pnode_max_download_bytes_per_second", "gauge", "guest.max_download", "Limit on bytes received."),
     Metric("p2pnode_max_cpu_share", "gauge", "guest.max_cpu", "Limit on its share of all cores, 0 to 1."),
     Metric("p2pnode_cpu_share", "gauge", "machine.own_cpu", "Its share of all cores lately, daemon included, 0 to 1."),
     Metric("p2pnode_memory_bytes", "gauge", "machine.memory_bytes", "Memory of the node's process."),
     Metric("p2pnode_machine_cpu_share", "gauge", "machine.cpu", "Share of all cores in use by anybody, 0 to 1."),
-    Metric(
-        "p2pnode_machine_memory_free_bytes", "gauge", "machine.memory_free_bytes", "Memory of the machine to spare."
-    ),
+    Metric("p2pnode_machine_memory_free_bytes", "gauge", "machine.memory_free_bytes", "Free memory of the machine."),
     Metric("p2pnode_machine_battery_share", "gauge", "machine.battery", "Charge of the battery, 0 to 1."),
     Metric("p2pnode_machine_on_battery", "gauge", "machine.on_battery", "1 while the machine runs on battery."),
 )
-WELL_METRIC = Metric("p2pnode_well", "gauge", "", "1 while /health says that the node is well.")
-PEERS = Metric("p2pnode_peers", "gauge", "", "Peers, by whether they are there.")
+JOB_METRICS = (
+    Metric("p2pnode_rounds_total", "counter", "state.round", "Rounds of local steps."),
+    Metric("p2pnode_steps_total", "counter", "steps", "Local steps."),
+    Metric("p2pnode_steps_per_second", "gauge", "state.steps_per_second", "Local steps a second."),
+    Metric("p2pnode_samples", "gauge", "samples", "Samples this node trains on."),
+    Metric("p2pnode_loss", "gauge", "state.loss", "Mean training loss of the latest round."),
+    Metric("p2pnode_test_loss", "gauge", "test_loss", "Loss of the read-out on the test data."),
+    Metric("p2pnode_accuracy", "gauge", "state.accuracy", "Accuracy of the read-out on the test data."),
+    Metric("p2pnode_update_norm", "gauge", "state.update_norm", "Relative change of the shared weights in a round."),
+    Metric("p2pnode_exchanges_total", "counter", "exchanges", "Successful exchanges."),
+    Metric("p2pnode_entries_total", "counter", "entries", "Entries of others that came in."),
+    Metric("p2pnode_bridges_total", "counter", "bridges", "Own entries that bridge to other circles."),
+    Metric("p2pnode_hash_checks_total", "counter", "hash_checks", "Comparisons of weights with partners."),
+    Metric(
+        "p2pnode_hash_mismatches_total",
+        "counter",
+        "hash_mismatches",
+        "Comparisons that differed.",
+    ),
+    Metric("p2pnode_model_swaps_total", "counter", "swaps", "Model swaps that brought something home."),
+    Metric("p2pnode_model_swaps_hosted_total", "counter", "swaps_hosted", "Models of others trained here."),
+    Metric("p2pnode_model_swap_bytes_total", "counter", "swap_bytes", "Bytes sent and received in model swaps."),
+    Metric("p2pnode_problems_total", "counter", "problems", "Things that went wrong in training."),
+    Metric("p2pnode_compute_share", "gauge", "compute_share", "Share of the node's compute time, 0 to 1."),
+)
+WELL_METRIC = Metric("p2pnode_well", "gauge", "", "1 while /health reports that the node is well.")
+PEERS = Metric("p2pnode_peers", "gauge", "", "Peers, by whether they are present.")
 
 
 def metrics(status: NodeStatus) -> bytes:
-    """All that is known, in Prometheus' text format."""
+    """All figures that are known, in the text format of Prometheus; those of a job carry its name as a label."""
     lines = []
     for metric in METRICS:
-        value = _value(status, metric.path)
-        if value is not None and math.isfinite(value):
-            lines += [*_head(metric), f"{metric.name} {value:.10g}"]
-    lines += [*_head(WELL_METRIC), f"{WELL_METRIC.name} {int(not health(status))}"]
+        lines += _lines(metric, {"": _value(status, metric.path)})
+    for metric in JOB_METRICS:
+        lines += _lines(metric, {_label("job", name): _value(job, metric.path) for name, job in status.jobs.items()})
     present = sum(row.present for row in status.peers)
-    lines += _head(PEERS)
-    for word, count in (("true", present), ("false", len(status.peers) - present)):
-        lines.append(f'{PEERS.name}{{present="{word}"}} {count}')
+    lines += _lines(WELL_METRIC, {"": not health(status)})
+    lines += _lines(
+        PEERS, {_label("present", "true"): present, _label("present", "false"): len(status.peers) - present}
+    )
     return ("\n".join(lines) + "\n").encode()
 
 
+def _lines(metric: Metric, values: Mapping[str, float | None]) -> list[str]:
+    """The lines of one metric by label; none where no value is known."""
+    known = {label: value for label, value in values.items() if value is not None and math.isfinite(value)}
+    head = [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+    return [*head, *(f"{metric.name}{label} {value:.10g}" for label, value in known.items())] if known else []
+
+
+def _label(name: str, value: str) -> str:
+    escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f'{{{name}="{escaped}"}}'
+
+
 def health(status: NodeStatus) -> tuple[str, ...]:
-    """Why the node is not well; nothing when it is. One that rests on purpose is."""
-    network = () if status.condition in WELL else (f"{status.condition}: {status.why}",)
+    """Why the node is not well; empty when it is well. A paused node is well."""
+    network = () if status.condition in WELL else (f"{status.condition}: {status.reason}",)
     return network + status.unwell
 
 
-def _head(metric: Metric) -> list[str]:
-    return [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
-
-
-def _value(status: NodeStatus, path: str) -> float | None:
-    value = status.fact(path)
-    if isinstance(value, str):  # a reason, or none
+def _value(source: object, path: str) -> float | None:
+    value = fact(source, path)
+    if isinstance(value, str):  # a reason; "" means that there is none
         return float(bool(value))
     assert value is None or isinstance(value, int | float)
     return value

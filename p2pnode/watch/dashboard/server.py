@@ -1,13 +1,13 @@
-"""The page's server: static files, the newest picture, the past, a stream of server-sent events; in the node's loop.
+"""The page's server: static files, the latest picture, the past, a stream of server-sent events. In the node's loop.
 
-Whoever may read gets `/api/view`, `/api/past`, `/api/live`, `/metrics`, `/health`, and what `details` serves. Steering
-needs the token, as `Authorization: Bearer TOKEN`; each answers {"said": words}, or 400 with {"problem": words}:
+Reading needs no token: `/api/view`, `/api/past`, `/api/live`, `/metrics`, `/health`, and what `details` serves.
+Steering needs the token as `Authorization: Bearer TOKEN`, and answers {"said": text} or 400 with {"problem": text}:
 
     POST /api/pause    /api/resume    /api/leave
-    POST /api/limits   a JSON object of the limits to change, by their flags' names, with what one would write there:
+    POST /api/limits   a JSON object of the limits to change, by the names of their flags, with the flags' values:
                        {"max-upload": "500k", "max-download": "off", "max-cpu": "50%", "pause-on-battery": true,
                         "idle-only": false, "schedule": "22:00-07:00"}
-                       What holds, and why the node rests, is `guest` in each picture.
+                       The limits, and why the node is paused, are in `guest` of each picture.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .metrics import health, metrics
 STATIC = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 MAX_WATCHERS = 32
-AGAIN_AFTER_MS = 1000  # a page that lost its stream asks again
+AGAIN_AFTER_MS = 1000  # until a page that lost its stream opens it again
 MAX_BODY = 4096
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -41,7 +41,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class PageAddress:
-    """Where the page is. The address without the token reads; with it, it also steers."""
+    """Where the page is. The address alone allows reading; the link with the token also allows steering."""
 
     address: str
     token: str
@@ -52,7 +52,7 @@ class PageAddress:
 
 
 class Page:
-    """One node's page."""
+    """The page of one node."""
 
     def __init__(self, node: Watched) -> None:
         self._node = node
@@ -77,7 +77,7 @@ class Page:
 
     async def _view(self, request: web.Request) -> web.Response:
         self.feed.look()
-        return web.Response(body=self.feed.newest, content_type="application/json")
+        return web.Response(body=self.feed.latest, content_type="application/json")
 
     async def _past(self, request: web.Request) -> web.Response:
         return web.Response(body=await asyncio.to_thread(self.feed.past), content_type="application/json")
@@ -98,26 +98,26 @@ class Page:
         return web.Response(body=metrics(self._node.status()), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _health(self, request: web.Request) -> web.Response:
-        """200 only when the node is well; the reasons when it is not, and why it rests when it does."""
+        """200 when the node is well, else 503 with the reasons; also why the node is paused, if it is."""
         status = self._node.status()
         reasons = health(status)
-        told = {"well": not reasons, "reasons": reasons, "paused": status.guest.paused}
-        return web.json_response(told, status=503 if reasons else 200)
+        answer = {"well": not reasons, "reasons": reasons, "paused": status.guest.paused}
+        return web.json_response(answer, status=503 if reasons else 200)
 
     async def _pause(self, request: web.Request) -> web.Response:
-        return await self._obey(ControlRequest("pause"))
+        return await self._carry_out(ControlRequest("pause"))
 
     async def _resume(self, request: web.Request) -> web.Response:
-        return await self._obey(ControlRequest("resume"))
+        return await self._carry_out(ControlRequest("resume"))
 
     async def _limits(self, request: web.Request) -> web.Response:
         try:
-            words = msgspec.json.decode(await request.read(), type=dict[str, str | bool | float])
+            limits = msgspec.json.decode(await request.read(), type=dict[str, str | bool | float])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return web.json_response({"problem": f"not limits: {str(error)[:200]}"}, status=400)
-        return await self._obey(ControlRequest("limits", limits=words))
+        return await self._carry_out(ControlRequest("limits", limits=limits))
 
-    async def _obey(self, request: ControlRequest) -> web.Response:
+    async def _carry_out(self, request: ControlRequest) -> web.Response:
         try:
             return web.json_response({"said": (await self._node.carry_out(request)).said})
         except (LocalProblem, UsageError) as problem:
@@ -139,9 +139,9 @@ def _static(name: str) -> Handler:
 def _guarded(place: Callable[[], tuple[frozenset[str], str]]) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        why = refusal(request.method, request.headers, *place())
-        if why:
-            return web.Response(status=403, text=f"{why}\n", headers=HEADERS)
+        reason = refusal(request.method, request.headers, *place())
+        if reason:
+            return web.Response(status=403, text=f"{reason}\n", headers=HEADERS)
         response = await handler(request)
         if not response.prepared:
             response.headers.update(HEADERS)

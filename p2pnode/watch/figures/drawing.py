@@ -1,4 +1,4 @@
-"""What all figures share: a figure that shows itself, shades, frames, and words for time."""
+"""What all figures share: a figure that notebooks show, colours, frames and units of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 INK = "#1c2430"
 FAINT = "#c5cdd8"
-ALIKE = LinearSegmentedColormap.from_list("alike", ("#dfe5ee", "#8fb3f5", "#2f6fed", "#17336e"))
+SIMILARITY = LinearSegmentedColormap.from_list("similarity", ("#dfe5ee", "#8fb3f5", "#2f6fed", "#17336e"))
 NAMES_UP_TO = 40
 
 
@@ -24,20 +24,20 @@ class Drawing(Figure):
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit in which so long a time is told."""
+    """The unit to show a time span in, in seconds, and its name."""
     if seconds < 300:
         return 1.0, "seconds"
     return (60.0, "minutes") if seconds < 10_800 else (3600.0, "hours")
 
 
 def plain_frame(axes: Axes) -> None:
-    """Only the two lines a scale needs."""
+    """Keep only the two lines of the axes."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=8, color=FAINT)
 
 
-def said_instead(axes: Axes, words: str) -> None:
-    """Words where nothing can be drawn."""
+def write_instead(axes: Axes, words: str) -> None:
+    """Write a text where nothing can be drawn."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, words, ha="center", va="center", color=INK, fontsize=10, transform=axes.transAxes)

@@ -1,4 +1,4 @@
-"""Figures of a swarm and its history, with matplotlib: good enough for a paper, the same picture every time."""
+"""Figures of a swarm and of its history, good enough for a paper. The same picture gives the same figure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 
 from ...wire.ids import short
-from ..graph import COLOURS, OTHERS, ExchangeView, PeerGraph, colours_of, groups_of, headline, names_of
+from ...wire.status import ExchangeRow
+from ..graph import COLOURS, OTHERS, PeerGraph, colours_of, groups_of, headline, names_of
 from ..layout import GraphLayout, lay_out
 from ..text import clean
-from .drawing import ALIKE, FAINT, INK, NAMES_UP_TO, Drawing, plain_frame, time_unit
+from .drawing import FAINT, INK, NAMES_UP_TO, SIMILARITY, Drawing, plain_frame, time_unit
 
 NAMED_CIRCLES = 24
 LATELY = 30.0  # seconds
 SMALL: dict[str, Any] = {"fontsize": 7, "color": "#5b6b80"}
 OVER: dict[str, Any] = {**SMALL, "ha": "center", "va": "center", "bbox": {"fc": "white", "ec": "none", "pad": 1.0}}
-BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False, "handletextpad": 0.2}
+OUTSIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False, "handletextpad": 0.2}
 
 
 def plot_graph(picture: PeerGraph) -> Figure:
-    """Peers coloured by community around their circles; exchanges wider for more bytes, darker for more alike."""
+    """Peers coloured by community around their circles; exchanges wider for more bytes, darker for more similarity."""
     figure = Drawing(figsize=(7.4, 5.8), layout="constrained")
     axes = figure.add_subplot()
     layout = lay_out(picture.peers)
@@ -59,10 +60,10 @@ def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str]) -> 
             axes.annotate(clean(disc.name, 9), top, (0, 0), textcoords="offset points", **OVER)
 
 
-def _draw_edges(figure: Figure, axes: Axes, layout: GraphLayout, edges: Sequence[ExchangeView]) -> None:
-    """Those most alike on top; the scale covers the similarities there are. Pairs that ceased to exchange are faint."""
+def _draw_edges(figure: Figure, axes: Axes, layout: GraphLayout, edges: Sequence[ExchangeRow]) -> None:
+    """Draw the most similar pairs on top. Pairs that stopped exchanging are faint."""
     ranked = sorted(edges, key=lambda edge: -1.0 if edge.similarity is None else edge.similarity)
-    newest = max((edge.last for edge in edges), default=0.0)
+    latest = max((edge.last for edge in edges), default=0.0)
     strong = min(0.85, 0.25 + 40 / max(1, len(edges)))
     known = [edge.similarity for edge in ranked if edge.similarity is not None]
     scale = Normalize(min(known, default=0.0), max(known, default=1.0))
@@ -71,8 +72,8 @@ def _draw_edges(figure: Figure, axes: Axes, layout: GraphLayout, edges: Sequence
         [[(a.real, a.imag), (b.real, b.imag)] for a, b in ends],
         colors=[
             to_rgba(
-                OTHERS if edge.similarity is None else ALIKE(float(scale(edge.similarity))),
-                strong if newest - edge.last <= LATELY else strong / 5,
+                OTHERS if edge.similarity is None else SIMILARITY(float(scale(edge.similarity))),
+                strong if latest - edge.last <= LATELY else strong / 5,
             )
             for edge in ranked
         ],
@@ -82,7 +83,7 @@ def _draw_edges(figure: Figure, axes: Axes, layout: GraphLayout, edges: Sequence
     axes.add_collection(lines)
     if known and min(known) < max(known):
         bar = figure.colorbar(
-            ScalarMappable(scale, ALIKE), ax=axes, shrink=0.35, aspect=14, pad=0.01, anchor=(0.0, 0.08)
+            ScalarMappable(scale, SIMILARITY), ax=axes, shrink=0.35, aspect=14, pad=0.01, anchor=(0.0, 0.08)
         )
         bar.set_label("similarity of those who exchange", **SMALL)
         bar.ax.tick_params(labelsize=7, color=FAINT)
@@ -108,7 +109,7 @@ def _draw_peers(axes: Axes, picture: PeerGraph, layout: GraphLayout, colours: Ma
 
 
 def _name(axes: Axes, name: str, place: complex, outwards: complex, distance: float) -> None:
-    """On the side away from the others, so that names do not lie on lines."""
+    """Write a name on the side away from the others, so that it does not lie on lines."""
     across = "left" if outwards.real > 0.3 else "right" if outwards.real < -0.3 else "center"
     up = "bottom" if outwards.imag > 0.8 else "top" if outwards.imag < -0.8 else "center"
     off = (distance * outwards.real, distance * outwards.imag)
@@ -124,7 +125,7 @@ def _legend(axes: Axes, picture: PeerGraph, groups: Mapping[str, str], colours: 
     if any(not peer.present for peer in picture.peers):
         handles.append(Line2D([], [], marker="o", linestyle="", color=OTHERS, markerfacecolor="white", label="silent"))
     if handles:
-        axes.legend(handles=handles, fontsize=7.5, labelcolor=INK, **BESIDE)
+        axes.legend(handles=handles, fontsize=7.5, labelcolor=INK, **OUTSIDE)
 
 
 def _dot(colour: str, words: str) -> Line2D:
@@ -136,15 +137,15 @@ def _dot(colour: str, words: str) -> Line2D:
 
 def plot_history(pictures: Sequence[PeerGraph]) -> Figure:
     """Accuracy and loss over time (the median, and where nine tenths of the peers lie); how many groups and peers."""
-    grouped = any(peer.community or peer.circle for one in pictures for peer in one.peers)
+    grouped = any(peer.community or peer.job().circle for one in pictures for peer in one.peers)
     heights = (3.0, 3.0, *((1.6,) if grouped else ()), 1.2)
     figure = Drawing(figsize=(7.0, 1.0 + 0.62 * sum(heights)), layout="constrained")
     panels = list(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))
     begun, ended = (pictures[0].time, pictures[-1].time) if pictures else (0.0, 0.0)
     unit, words = time_unit(ended - begun)
     times = np.array([(one.time - begun) / unit for one in pictures])
-    _spread(panels[0], times, [[peer.accuracy for peer in one.peers] for one in pictures], "accuracy")
-    _spread(panels[1], times, [[peer.loss for peer in one.peers] for one in pictures], "training loss")
+    _spread(panels[0], times, [[peer.job().accuracy for peer in one.peers] for one in pictures], "accuracy")
+    _spread(panels[1], times, [[peer.job().loss for peer in one.peers] for one in pictures], "training loss")
     if grouped:
         _groups(panels[2], times, pictures)
     panels[-1].plot(times, [sum(peer.present for peer in one.peers) for one in pictures], color=COLOURS[2])
@@ -174,7 +175,7 @@ def _spread(axes: Axes, times: np.ndarray, values: list[list[float | None]], nam
 def _groups(axes: Axes, times: np.ndarray, pictures: Sequence[PeerGraph]) -> None:
     """How many communities and circles there are."""
     kinds = {"communities": [{peer.community for peer in one.peers} - {""} for one in pictures]}
-    kinds["circles"] = [{peer.circle for peer in one.peers} - {""} for one in pictures]
+    kinds["circles"] = [{peer.job().circle for peer in one.peers} - {""} for one in pictures]
     for (name, found), colour, style in zip(kinds.items(), (COLOURS[4], COLOURS[1]), ("-", "--"), strict=True):
         if any(found):
             axes.plot(times, [len(groups) or np.nan for groups in found], style, color=colour, label=name)

@@ -1,4 +1,4 @@
-"""Figures of how alike the models are: the matrix in the dendrogram's order, and the dendrogram with its cut."""
+"""Figures of how similar the models are: the matrix in the order of the dendrogram, and the dendrogram with its cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from ...similarity.communities import Communities
 from ..graph import COLOURS, OTHERS, PeerGraph, names_of
 from ..similarity import communities_of, similarity_of
-from .drawing import ALIKE, INK, NAMES_UP_TO, Drawing, plain_frame, said_instead
+from .drawing import INK, NAMES_UP_TO, SIMILARITY, Drawing, plain_frame, write_instead
 
 TOO_FEW = "the models of two peers are needed,\nand their nodes have not announced them yet"
 
@@ -23,15 +23,15 @@ def plot_similarity(picture: PeerGraph) -> Figure:
     """A heat map of all pairs in the order of the dendrogram; a frame around each community."""
     figure = Drawing(figsize=(6.6, 5.6), layout="constrained")
     axes = figure.add_subplot()
-    communities, alike = communities_of(picture), similarity_of(picture)
-    if len(alike.peers) < 2:
-        said_instead(axes, TOO_FEW)
+    communities, found = communities_of(picture), similarity_of(picture)
+    if len(found.peers) < 2:
+        write_instead(axes, TOO_FEW)
         return figure
     leaves = communities.dendrogram.leaves
-    place = {peer: number for number, peer in enumerate(alike.peers)}
+    place = {peer: number for number, peer in enumerate(found.peers)}
     order = [place[peer] for peer in leaves]
-    table = alike.table[np.ix_(order, order)]
-    image = axes.imshow(table, cmap=ALIKE, vmin=float(table.min()), vmax=1.0, interpolation="nearest")
+    table = found.table[np.ix_(order, order)]
+    image = axes.imshow(table, cmap=SIMILARITY, vmin=float(table.min()), vmax=1.0, interpolation="nearest")
     homes = [communities.of[peer] for peer in leaves]
     bounds = [0, *(at for at in range(1, len(homes)) if homes[at] != homes[at - 1]), len(homes)]
     for first, last in pairwise(bounds):
@@ -43,18 +43,18 @@ def plot_similarity(picture: PeerGraph) -> Figure:
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
     _label(axes, [names_of(picture).get(peer, "") for peer in leaves])
-    axes.set_title(_words(communities), fontsize=11, color=INK)
+    axes.set_title(_title(communities), fontsize=11, color=INK)
     return figure
 
 
 def plot_dendrogram(picture: PeerGraph) -> Figure:
-    """How the models join, the most alike first; branches below the cut are the communities."""
+    """How the models join, the most similar first; branches below the cut are the communities."""
     figure = Drawing(figsize=(7.4, 4.2), layout="constrained")
     axes = figure.add_subplot()
     communities = communities_of(picture)
     tree = communities.dendrogram
     if len(tree.peers) < 2:
-        said_instead(axes, TOO_FEW)
+        write_instead(axes, TOO_FEW)
         return figure
     _draw_tree(axes, communities)
     if np.isfinite(communities.height):
@@ -72,7 +72,7 @@ def plot_dendrogram(picture: PeerGraph) -> Figure:
         names = names_of(picture)
         axes.set_xticks(range(len(tree.leaves)), [names.get(peer, "") for peer in tree.leaves], rotation=90)
         axes.tick_params(axis="x", length=0, labelsize=7)
-    axes.set_title(_words(communities), fontsize=11, color=INK)
+    axes.set_title(_title(communities), fontsize=11, color=INK)
     return figure
 
 
@@ -95,7 +95,7 @@ def _draw_tree(axes: Axes, communities: Communities) -> None:
     axes.add_collection(LineCollection(lines, colors=shades, linewidths=1.1, capstyle="round"))
 
 
-def _words(communities: Communities) -> str:
+def _title(communities: Communities) -> str:
     count = len(communities.firsts)
     return f"{len(communities.of)} models, {count} {'community' if count == 1 else 'communities'}"
 

@@ -1,1 +1,1 @@
-"""TODO: what lives in notebook, and where to start reading."""
+"""A swarm inside a notebook: `html` is the static summary of a view, `widget` the interactive peer graph."""

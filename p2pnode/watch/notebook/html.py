@@ -1,5 +1,7 @@
-"""A swarm as HTML for notebooks: what it is, a small drawing, a table. Everything a peer can set is escaped, nothing
-is fetched from anywhere, and there is no script in it."""
+"""A swarm as HTML for notebooks: a headline, a small drawing, a table.
+
+Text that peers can set is escaped, nothing is fetched from anywhere, and there is no script in it.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +9,42 @@ import html
 from collections.abc import Mapping, Sequence
 
 from ...wire.ids import short
-from ..graph import OTHERS, PeerGraph, PeerView, colours_of, groups_of, headline
+from ...wire.status import PeerState
+from ..graph import OTHERS, PeerGraph, colours_of, groups_of, headline
 from ..layout import lay_out
 from ..text import clean
 
 SHOWN = 12  # rows of the table
 SIDE = 260  # of the drawing, in pixels
-MOST_EDGES = 500
-BESIDE = "display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap"
+MAX_EDGES = 500
+SIDE_BY_SIDE = "display:flex;gap:1.5em;align-items:flex-start;flex-wrap:wrap"
 
 
 def swarm_html(pictures: Sequence[PeerGraph], state: str) -> str:
-    """The newest picture, and how many there are."""
+    """The latest picture, and how many there are."""
     if not pictures:
         return f"<div><b>{_text(state)}</b></div>"
     picture = pictures[-1]
     title = (
-        f"<b>{_text(headline(picture))}</b>, {len(pictures)} moments seen<br>{_text(_run_words(picture))}{_text(state)}"
+        f"<b>{_text(headline(picture))}</b>, {len(pictures)} moments seen<br>{_text(_run_text(picture))}{_text(state)}"
     )
-    return f'<div>{title}<div style="{BESIDE}">{_svg(picture)}{_table(picture)}</div></div>'
+    return f'<div>{title}<div style="{SIDE_BY_SIDE}">{_svg(picture)}{_table(picture)}</div></div>'
 
 
-def _run_words(picture: PeerGraph) -> str:
-    """What the run is."""
+def _run_text(picture: PeerGraph) -> str:
+    """What the run is and trains."""
     manifest = picture.manifest
     if manifest is None:
         return ""
     plan = manifest.plan
-    learns = "" if plan is None else f" learns {clean(plan.task)}, {plan.parameters:,} parameters, policy {plan.policy}"
-    return f"run {clean(manifest.name)!r}{learns}; "
+    trains = "" if plan is None else f" trains {clean(plan.task)}, {plan.parameters:,} parameters, policy {plan.policy}"
+    return f"run {clean(manifest.name)!r}{trains}; "
 
 
 def _table(picture: PeerGraph) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("peer", "community", "circle", "round", "loss", "accuracy", "there"))
+    head = "".join(
+        f"<th>{name}</th>" for name in ("peer", "community", "circle", "round", "loss", "accuracy", "present")
+    )
     colours = _colours(picture)
     rows = "".join(_row(peer, colours[peer.id]) for peer in picture.peers[:SHOWN])
     more = len(picture.peers) - SHOWN
@@ -47,14 +52,15 @@ def _table(picture: PeerGraph) -> str:
     return f"<table><tr>{head}</tr>{rows}{rest}</table>"
 
 
-def _row(peer: PeerView, colour: str) -> str:
+def _row(peer: PeerState, colour: str) -> str:
+    state = peer.job()
     dot = f'<span style="color:{colour}">●</span> '
     cells = (
         clean(short(peer.community), 8),
-        clean(peer.circle, 16),
-        "" if peer.round is None else str(peer.round),
-        "" if peer.loss is None else f"{peer.loss:.4g}",
-        "" if peer.accuracy is None else f"{peer.accuracy:.1%}",
+        clean(state.circle, 16),
+        "" if state.round is None else str(state.round),
+        "" if state.loss is None else f"{state.loss:.4g}",
+        "" if state.accuracy is None else f"{state.accuracy:.1%}",
         "yes" if peer.present else "no",
     )
     name = clean(peer.name, 24) or short(peer.id)
@@ -62,7 +68,7 @@ def _row(peer: PeerView, colour: str) -> str:
 
 
 def _svg(picture: PeerGraph) -> str:
-    """Peers as dots on lines of their exchanges, in the places figures give them."""
+    """Peers as dots, exchanges as lines, laid out as in figures."""
     layout, colours = lay_out(picture.peers), _colours(picture)
     if not layout.peers:
         return ""
@@ -70,7 +76,7 @@ def _svg(picture: PeerGraph) -> str:
     unit = 2 * reach / SIDE
     lines = [
         _line(layout.peers[edge.one], layout.peers[edge.other], unit)
-        for edge in picture.exchanges[:MOST_EDGES]
+        for edge in picture.exchanges[:MAX_EDGES]
         if edge.one in layout.peers and edge.other in layout.peers
     ]
     dots = [_dot(peer, layout.peers[peer.id], colours[peer.id], unit) for peer in picture.peers]
@@ -84,7 +90,7 @@ def _line(one: complex, other: complex, unit: float) -> str:
     return f'<line {ends} stroke="{OTHERS}" stroke-opacity="0.35" stroke-width="{0.8 * unit:.3f}"/>'
 
 
-def _dot(peer: PeerView, place: complex, colour: str, unit: float) -> str:
+def _dot(peer: PeerState, place: complex, colour: str, unit: float) -> str:
     fill = colour if peer.present else "none"
     at = f'cx="{place.real:.2f}" cy="{-place.imag:.2f}" r="{max(0.3, 3.5 * unit):.3f}"'
     name = _text(clean(peer.name, 24))
@@ -97,5 +103,5 @@ def _colours(picture: PeerGraph) -> Mapping[str, str]:
     return {peer: colours.get(group, OTHERS) for peer, group in groups.items()}
 
 
-def _text(words: str) -> str:
-    return html.escape(words)
+def _text(text: str) -> str:
+    return html.escape(text)

@@ -1,1 +1,1 @@
-"""TODO: what lives in terminal, and where to start reading."""
+"""A node in a terminal: `live` is the full-screen view, `tables` the table of peers, `lines` one line per event."""

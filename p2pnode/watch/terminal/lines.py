@@ -19,7 +19,7 @@ HEADINGS = {
 
 
 def plain_line(event: NodeEvent) -> str:
-    """`12:34:56 text`, local time; a warning says so. What is to be copied stands on a line of its own."""
+    """`12:34:56 text` in local time, marked if it is a warning. Text to be copied stands on a line of its own."""
     clock = time.strftime("%H:%M:%S", time.localtime(event.time))
     if event.kind in HEADINGS:
         return f"{clock} {HEADINGS[event.kind]}\n{clean(event.text, MAX_COMMAND)}"
@@ -27,13 +27,13 @@ def plain_line(event: NodeEvent) -> str:
 
 
 def json_line(event: NodeEvent) -> str:
-    """One object with time, kind, text, warning. ASCII, so that nothing in it can steer a terminal."""
+    """A JSON object with time, kind, text and warning, in ASCII so that nothing in it can steer a terminal."""
     fields = {"time": round(event.time, 3), "kind": event.kind, "text": event.text, "warning": event.warning}
     return json.dumps(fields)
 
 
 def line_writer(stream: TextIO, kind: Literal["plain", "json"], quiet: bool) -> Callable[[NodeEvent], None]:
-    """A listener for events. Quiet: warnings only. A reader that went away is no reason to stop the node."""
+    """A listener that writes events; `quiet` writes warnings only. A closed stream does not stop the node."""
     render = json_line if kind == "json" else plain_line
     broken = False
 

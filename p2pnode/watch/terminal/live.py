@@ -1,10 +1,12 @@
-"""The live view in a terminal: state, peers, traffic, last events, and the invite to copy."""
+"""The live view in a terminal: condition, peers, jobs, traffic, last events, and the invite to copy."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
+from statistics import fmean
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,9 +16,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ...wire.ids import short
-from ...wire.status import NodeEvent, NodeStatus, TrainStatus
-from ..text import clean, duration, invitation, learning_words, machine_words, partner_words, shard_words, size, why
-from .curves import TerminalCurves
+from ...wire.status import NodeEvent, NodeStatus
+from ..text import (
+    clean,
+    duration,
+    invitation,
+    job_lines,
+    machine_phrases,
+    partner_phrase,
+    reason,
+    shard_phrase,
+    size,
+    sparkline,
+    train_phrases,
+)
 from .lines import HEADINGS
 from .tables import peers_table
 
@@ -32,12 +45,13 @@ COLOURS = {
 MIN_EVENTS = 3
 MIN_PEERS = 4
 MAX_EVENTS = 8
+KEPT = 200  # rounds
 
 
 def render(status: NodeStatus, width: int, height: int, curves: str = "") -> RenderableType:
-    """The whole view of one status; a little less than `height` lines whatever the number of peers."""
+    """The whole view of one status, in at most `height` lines however many peers there are."""
     invite = _invite(status, width)
-    room = height - 13 - (status.learning is not None) - bool(status.page) - invite.plain.count("\n")
+    room = height - 13 - len(status.jobs) - bool(status.page) - invite.plain.count("\n")
     room -= bool(status.unwell)
     more = _more(status, curves)[: max(0, room - MIN_EVENTS - MIN_PEERS)]
     room -= len(more)
@@ -45,7 +59,7 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
     parts: list[RenderableType] = [
         _header(status),
         peers_table(status.peers, width, max(2, room - events)) if status.peers else _nobody(status),
-        *([_learning(status.learning)] if status.learning is not None else []),
+        *(_job_line(name, phrases) for name, phrases in job_lines(status.jobs)),
         *more,
         _traffic(status),
         _events(status.events[-events:]),
@@ -57,9 +71,9 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
 def _header(status: NodeStatus) -> Panel:
     condition = Text()
     if status.guest.paused:
-        condition.append(f"‖ resting: {clean(status.guest.paused, 60)}  ", style="bold yellow")
+        condition.append(f"‖ paused: {clean(status.guest.paused, 60)}  ", style="bold yellow")
     condition.append(f"● {status.condition}", style=COLOURS.get(status.condition, "white"))
-    condition.append(f"  {why(status)}", style="dim")
+    condition.append(f"  {reason(status)}", style="dim")
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column(overflow="ellipsis", no_wrap=True)
@@ -84,21 +98,20 @@ def _run(status: NodeStatus) -> Text:
 
 
 def _nobody(status: NodeStatus) -> Text:
-    words = "nobody else yet: send a friend the invite below" if status.invite else "nobody else yet"
-    return Text(f"\n  {words}\n", style="dim")
+    text = "nobody else yet: send a friend the invite below" if status.invite else "nobody else yet"
+    return Text(f"\n  {text}\n", style="dim")
 
 
-def _learning(learning: TrainStatus) -> Text:
-    first, *others = learning_words(learning)
+def _job_line(name: str, phrases: list[str]) -> Text:
     line = Text("  ", no_wrap=True, overflow="ellipsis")
-    line.append(first, style="bold green")
-    return line.append("".join(f"  ·  {words}" for words in others))
+    line.append(f"{name}: {phrases[0]}" if name else phrases[0], style="bold green")
+    return line.append("".join(f"  ·  {phrase}" for phrase in phrases[1:]))
 
 
 def _more(status: NodeStatus, curves: str) -> list[Text]:
-    """What is shown where there is room, the most telling first."""
-    machine = [] if status.machine is None else machine_words(status.machine, status.guest)
-    lines = (curves, partner_words(status), "  ·  ".join(machine), shard_words(status))
+    """What is shown where there is room, the most important first."""
+    machine = [] if status.machine is None else machine_phrases(status.machine, status.guest)
+    lines = (curves, partner_phrase(status), "  ·  ".join(machine), shard_phrase(status))
     return [Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in lines if line]
 
 
@@ -124,10 +137,10 @@ def _events(events: tuple[NodeEvent, ...]) -> Text:
 
 
 def _invite(status: NodeStatus, width: int) -> Text:
-    kind, words = invitation(status)
-    if not words:
+    kind, text = invitation(status)
+    if not text:
         return Text("")
-    lines = shell_lines(words, width)
+    lines = shell_lines(text, width)
     return Text.assemble((f"  {HEADINGS[kind]}\n", "dim"), ("\n".join(lines), "bold cyan"), overflow="fold")
 
 
@@ -144,8 +157,47 @@ def _folded(piece: str, width: int) -> list[str]:
     return [piece[start : start + width] for start in range(0, len(piece), width)]
 
 
+class TerminalCurves:
+    """Loss and accuracy over the rounds a view has seen: of its own node, or the means of the peers it observes."""
+
+    def __init__(self) -> None:
+        self._losses: deque[float] = deque(maxlen=KEPT)
+        self._accuracies: deque[float] = deque(maxlen=KEPT)
+        self._round: int | None = None
+
+    def note(self, status: NodeStatus) -> None:
+        """Add the values of a status, once a round."""
+        round_, loss, accuracy = _now(status)
+        if round_ is not None and round_ != self._round:
+            self._round = round_
+            self._losses += [] if loss is None else [loss]
+            self._accuracies += [] if accuracy is None else [accuracy]
+
+    def bars(self, width: int) -> str:
+        """Both as bars in about `width` columns; "" before there is anything to draw."""
+        drawn = [
+            f"{name} {line} {latest}"
+            for name, values, form in (("loss", self._losses, ".3g"), ("accuracy", self._accuracies, ".1%"))
+            if (line := sparkline(list(values), max(8, width // 3))) and (latest := f"{values[-1]:{form}}")
+        ]
+        return "   ".join(drawn)
+
+
+def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
+    """Round, loss and accuracy of the node's first job; of a node without one, the means of what its peers report."""
+    if status.jobs:
+        own = next(iter(status.jobs.values())).state
+        return own.round, own.loss, own.accuracy
+    there = [peer.job() for peer in status.peers if peer.present]
+    rounds = [state.round for state in there if state.round is not None]
+    losses = [state.loss for state in there if state.loss is not None]
+    accuracies = [state.accuracy for state in there if state.accuracy is not None]
+    mean = (fmean(losses) if losses else None), (fmean(accuracies) if accuracies else None)
+    return (sum(rounds) if rounds else None), *mean
+
+
 class TerminalView:
-    """Draws a node's status until cancelled. The invite is also printed once above, on one line that can be copied."""
+    """Draws a node's status until cancelled. The invite is printed once above it, on one line that can be copied."""
 
     def __init__(self, status: Callable[[], NodeStatus], console: Console) -> None:
         self._status = status
@@ -164,20 +216,20 @@ class TerminalView:
 
     def draw(self, live: Live) -> None:
         status = self._status()
-        _, words = invitation(status)
-        if words and words != self._invite:
-            self._invite = words
-            self._console.print(Text(words), soft_wrap=True)
+        _, text = invitation(status)
+        if text and text != self._invite:
+            self._invite = text
+            self._console.print(Text(text), soft_wrap=True)
         self._curves.note(status)
         width = self._console.width
-        live.update(render(status, width, self._console.height, self._curves.words(width)), refresh=True)
+        live.update(render(status, width, self._console.height, self._curves.bars(width)), refresh=True)
 
 
 def farewell(status: NodeStatus) -> str:
-    """The last line after a live view is gone."""
-    traffic, learning = status.traffic, status.learning
-    learned = f"; {', '.join(learning_words(learning)[:2])}" if learning is not None else ""
+    """The last line, after a live view is gone."""
+    traffic = status.traffic
+    trained = "".join(f"; {', '.join(train_phrases(job)[:2])}" for job in status.jobs.values())
     return (
         f"{clean(status.name)} ({short(status.id)}) left after {duration(status.uptime_seconds)}; "
-        f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}{learned}"
+        f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}{trained}"
     )

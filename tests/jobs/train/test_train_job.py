@@ -146,9 +146,9 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     setup, why = learned(Setup)
     status = setup.learning.status()
     assert why == "6 rounds are done"
-    assert status.rounds == 6
+    assert status.state.round == 6
     assert status.steps > 6
-    assert status.accuracy is not None
+    assert status.state.accuracy is not None
     assert setup.said("progress")[0].startswith("round 1: loss ")
 
 
@@ -258,7 +258,7 @@ def test_large_states_are_saved_more_seldom() -> None:
 def test_max_disk_is_kept() -> None:
     setup, why = learned(lambda: Setup(train_setup=with_options(SETUP, max_disk=100)))
     assert why == "6 rounds are done"
-    assert "more than --max-disk allows" in setup.said("disk")[0]
+    assert "exceed --max-disk" in setup.said("disk")[0]
     assert not [name for name in setup.storage._files if "state" in name]
 
 

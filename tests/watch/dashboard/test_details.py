@@ -80,10 +80,10 @@ async def test_the_lineage_is_worked_out_seldom_however_often_it_is_asked_for(mo
     assert node.asked == ["blame", "blame"]
 
 
-async def test_likeness_is_told_of_those_whose_fingerprints_can_be_compared() -> None:
-    (found,) = await asked(Learner(), "api/likeness")
+async def test_similarity_is_told_of_those_whose_fingerprints_can_be_compared() -> None:
+    (found,) = await asked(Learner(), "api/similarity")
     assert found == {"peers": ["fox", "owl"], "table": [[100, 100], [100, 100]]}
-    assert await asked(Learner("this node only looks"), "api/likeness") == [{"peers": [], "table": []}]
+    assert await asked(Learner("this node only looks"), "api/similarity") == [{"peers": [], "table": []}]
 
 
 async def test_rounds_tell_steps_and_values() -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from p2pnode.watch.dashboard.metrics import METRICS, health, metrics
+from p2pnode.watch.dashboard.metrics import JOB_METRICS, METRICS, health, metrics
 from p2pnode.wire.status import Guest, Machine
-from tests.watch.test_terminal import LEARNING, row, status
+from tests.watch.test_terminal import TRAINING, row, status, training
 
 GUEST = Guest("paused by you", 1e6, 2e6, 0.5)
 MACHINE = Machine(0.9, 0.2, 10, 20, battery=0.7, on_battery=True)
@@ -34,28 +34,38 @@ def lines(text: str) -> list[Line]:
 
 
 def test_everything_known_is_there_once_with_help_and_type() -> None:
-    text = metrics(status(learning=LEARNING, guest=GUEST, machine=MACHINE, peers=ROWS)).decode()
+    text = metrics(
+        status(jobs={"main": replace(TRAINING, compute_share=1.0)}, guest=GUEST, machine=MACHINE, peers=ROWS)
+    ).decode()
     found = {line.name: line.value for line in lines(text)}
-    assert set(found) == {metric.name for metric in METRICS} | {"p2pnode_peers", "p2pnode_well"}
+    assert set(found) == {metric.name for metric in (*METRICS, *JOB_METRICS)} | {"p2pnode_peers", "p2pnode_well"}
     assert found["p2pnode_paused"] == found["p2pnode_well"] == found["p2pnode_machine_on_battery"] == 1
     assert found["p2pnode_max_cpu_share"] == 0.5
-    assert found["p2pnode_accuracy"] == LEARNING.accuracy
+    assert found["p2pnode_accuracy"] == TRAINING.state.accuracy
     assert 'p2pnode_peers{present="true"} 1' in text and 'p2pnode_peers{present="false"} 1' in text
     for name in found:
         assert text.count(f"# HELP {name} ") == text.count(f"# TYPE {name} ") == 1
 
 
+def test_the_figures_of_a_job_carry_its_name() -> None:
+    text = metrics(status(jobs={"small": TRAINING, 'the "wide"\n': TRAINING})).decode()
+    assert 'p2pnode_rounds_total{job="small"} 12\n' in text
+    assert r'p2pnode_rounds_total{job="the \"wide\"\n"} 12' in text
+    assert text.count("# TYPE p2pnode_rounds_total ") == 1
+    assert "p2pnode_up_seconds 75\n" in text
+
+
 @pytest.mark.parametrize("loss", [None, math.nan, math.inf])
 def test_what_is_not_known_has_no_line(loss: float | None) -> None:
-    text = metrics(status(learning=replace(LEARNING, loss=loss))).decode()
+    text = metrics(status(jobs=training(loss=loss))).decode()
     assert "p2pnode_loss" not in text
-    assert "p2pnode_rounds_total" not in metrics(status(learning=None)).decode()
+    assert "p2pnode_rounds_total" not in metrics(status()).decode()
 
 
 def test_health_says_why() -> None:
     assert health(status()) == ()
     assert health(status(guest=GUEST)) == (), "a rest is no illness"
-    down = status(condition="network down", why="no daemon", unwell=("no local step for 200 s",))
+    down = status(condition="network down", reason="no daemon", unwell=("no local step for 200 s",))
     assert health(down) == ("network down: no daemon", "no local step for 200 s")
     assert "p2pnode_well 0" in metrics(down).decode()
 

@@ -16,12 +16,12 @@ from p2pnode.watch.dashboard.server import MAX_WATCHERS, PageAddress, served
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NodeEvent, NodeStatus
-from tests.watch.test_terminal import LEARNING, row, status
+from tests.watch.test_terminal import TRAINING, row, status
 
 
 class FakeNode:
     def __init__(self, **changes: object) -> None:
-        self.shown = status(**{"learning": LEARNING, **changes})
+        self.shown = status(**{"jobs": {"main": TRAINING}, **changes})
         self.left = False
         self.looked = 0
         self.obeyed: list[ControlRequest] = []
@@ -64,14 +64,14 @@ async def test_the_page_and_its_files_come_with_the_strict_headers() -> None:
 
 
 async def test_a_picture_the_past_and_the_live_stream_say_the_same() -> None:
-    node = FakeNode(peers=(row("<script>alert(1)</script>", round=7),))
+    node = FakeNode(peers=(row("<script>alert(1)</script>", {"round": 7}),))
     async with served(node, "127.0.0.1", 0) as place:
         code, text = await get(place, "api/view")
         picture = json.loads(text)
         assert code == 200
         assert [peer.get("me", False) for peer in picture["peers"]] == [True, False]
-        assert picture["peers"][1]["round"] == 7
-        assert picture["learning"]["accuracy"] == LEARNING.accuracy
+        assert picture["peers"][1]["jobs"] == {"main": {"round": 7}}
+        assert picture["jobs"]["main"]["state"]["accuracy"] == TRAINING.state.accuracy
         past = json.loads((await get(place, "api/past"))[1])
         assert [one["peers"] for one in past] == [picture["peers"]] * len(past)
         assert len(past) >= 1
@@ -80,7 +80,7 @@ async def test_a_picture_the_past_and_the_live_stream_say_the_same() -> None:
             assert (await stream.content.readline()) == b"event: view\n"
             assert json.loads((await stream.content.readline()).removeprefix(b"data: "))["me"] == picture["me"]
             await stream.content.readline()
-            node.shown = status(peers=(), learning=None)
+            node.shown = status(peers=())
             await stream.content.readline()
             later = json.loads((await stream.content.readline()).removeprefix(b"data: "))
             assert len(later["peers"]) == 1
