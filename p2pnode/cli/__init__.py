@@ -1,4 +1,10 @@
-"""The command line: flags to Options, and on to whatever was asked. Imports what a command needs when it runs."""
+"""The command line: what people type after `python -m p2pnode`.
+
+Here are the commands themselves; each imports what it needs when it runs, so that `--help` is quick. `flags.py` makes
+flags from config/settings.py and `load.py` reads flags, environment and TOML into `Options`. `start.py` runs a node and
+`ending.py` ends it; `reports.py` prints what a node knows; `orders.py` tells a running node what to do; `doctor.py`
+checks the machine, `check.py` a task; `sim.py` simulates a swarm.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +18,28 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from ..config.options import TrainOptions
+from ..config.resolve import read_flag
+from ..config.settings import SETTINGS
 from ..wire.errors import LocalProblem, UsageError
-from .flags import ALL, LIMITS, PLACE, SAVED, WATCHING, takes
+from .flags import ALL, CHECKING, LIMITS, PLACE, SAVED, WATCHING, takes
 from .load import load
 from .sim import sim
 
 app = typer.Typer(
     name="p2pnode",
-    epilog="Options can also be set as P2PNODE_NAME and so on, or in config.toml; `config show` says what is in force.",
+    epilog="Options can also be set as P2PNODE_NAME and so on, or in config.toml; see `config show`.",
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-config_app = typer.Typer(help="The settings in force: `config show`.")
+PROGRAM = "python -m p2pnode"
+COMPLETE = "_P2PNODE_COMPLETE"  # the shell completion of the command `p2pnode` sets this variable
+config_app = typer.Typer(help="Show the settings in force: `config show`.")
 app.add_typer(config_app, name="config")
 app.command()(sim)
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,7 +56,7 @@ Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_
 def node(ctx: typer.Context, flags: dict[str, object], version: Version = False) -> None:
     """Train models together without a server. Without a command: run a node.
 
-    Founds a run when there is nothing to join, joins through --bootstrap, goes on with its run when started again.
+    The node joins a run through --bootstrap, or founds a new one. Started again, it goes on with its run.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -58,7 +69,7 @@ def node(ctx: typer.Context, flags: dict[str, object], version: Version = False)
 @config_app.command("show")
 @takes(ALL)
 def config_show(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
-    """Each setting's value and where it came from."""
+    """Show the value of each setting and where it came from."""
     from .reports import show_config
 
     show_config(load(flags, os.environ), os.environ, json)
@@ -67,7 +78,7 @@ def config_show(ctx: typer.Context, flags: dict[str, object], json: Json = False
 @app.command()
 @takes(PLACE)
 def peers(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
-    """Who is there: asks the running node, else reads what was stored."""
+    """List the peers that the running node knows, or those it met before if no node is running."""
     from .reports import show_peers
 
     show_peers(load(flags, os.environ).options.data_dir, json)
@@ -76,7 +87,7 @@ def peers(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> N
 @app.command()
 @takes(PLACE)
 def status(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
-    """How the running node is, and its invite."""
+    """Show how the running node is doing, and its invite."""
     from .reports import show_status
 
     show_status(load(flags, os.environ).options.data_dir, json)
@@ -94,7 +105,7 @@ def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
 @app.command()
 @takes(PLACE)
 def pause(ctx: typer.Context, flags: dict[str, object]) -> None:
-    """Let the running node rest: it stays in its swarm and answers, also after a restart, until `resume`."""
+    """Pause the running node, also after a restart, until `resume`. It stays in its swarm and answers."""
     from .orders import order
 
     order(load(flags, os.environ).options.data_dir, "pause")
@@ -112,12 +123,12 @@ def resume(ctx: typer.Context, flags: dict[str, object]) -> None:
 @app.command()
 @takes(PLACE, texts=LIMITS)
 def limits(ctx: typer.Context, flags: dict[str, object]) -> None:
-    """Change how far the running node may use this machine, until it ends; `off` lifts a limit. Or just show them."""
+    """Change the limits of the running node until it ends; `off` lifts one. Without flags: show the limits."""
     from .orders import change_limits
 
     place = {key: value for key, value in flags.items() if key not in LIMITS}
-    words = {key: str(value) for key, value in flags.items() if key in LIMITS}
-    change_limits(load(place, os.environ).options.data_dir, words)
+    written = {key: str(value) for key, value in flags.items() if key in LIMITS}
+    change_limits(load(place, os.environ).options.data_dir, written)
 
 
 @app.command()
@@ -125,10 +136,10 @@ def limits(ctx: typer.Context, flags: dict[str, object]) -> None:
 def export(
     ctx: typer.Context,
     flags: dict[str, object],
-    file: Annotated[str, typer.Argument(help="Where to, for example weights.safetensors.", metavar="FILE")],
-    ema: Annotated[bool, typer.Option("--ema", help="The average over the last rounds.")] = False,
+    file: Annotated[str, typer.Argument(help="The file to write, for example weights.safetensors.", metavar="FILE")],
+    ema: Annotated[bool, typer.Option("--ema", help="Write the average over the last rounds.")] = False,
 ) -> None:
-    """Write the weights as safetensors: from the running node, else from what it saved."""
+    """Write the weights as safetensors, from the running node or from what it saved."""
     from .orders import export_weights
 
     export_weights(load(flags, os.environ).options, file, ema)
@@ -150,7 +161,7 @@ def revert(
 @app.command()
 @takes(PLACE)
 def log(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
-    """The running node's merges: with whom, how many bytes, the loss before and after."""
+    """List the merges of the running node: partners, bytes, and the loss before and after."""
     from .reports import show_log
 
     show_log(load(flags, os.environ).options.data_dir, json)
@@ -159,7 +170,7 @@ def log(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> Non
 @app.command()
 @takes(PLACE)
 def blame(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
-    """Whose deltas are in which layer, as far back as entries are kept."""
+    """Show whose deltas are in which layer, as far back as entries are kept."""
     from .reports import show_blame
 
     show_blame(load(flags, os.environ).options.data_dir, json)
@@ -170,10 +181,12 @@ def blame(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> N
 def shards(
     ctx: typer.Context,
     flags: dict[str, object],
-    shard: Annotated[str, typer.Argument(help="The beginning of an id, for its journey.", metavar="[SHARD]")] = "",
+    shard: Annotated[
+        str, typer.Argument(help="The beginning of a shard's id, to see where it has been.", metavar="[SHARD]")
+    ] = "",
     json: Json = False,
 ) -> None:
-    """The data the running node has and what its model makes of them; with SHARD, where one of them has been."""
+    """List the shards of the running node and how sure its model is of them; with SHARD, show where one has been."""
     from .reports import show_shards
 
     show_shards(load(flags, os.environ).options.data_dir, shard, json)
@@ -184,9 +197,11 @@ def shards(
 def watch(
     ctx: typer.Context,
     flags: dict[str, object],
-    address: Annotated[str, typer.Argument(help="Of any of its nodes, as its invite has it.", metavar="ADDR")],
+    address: Annotated[
+        str, typer.Argument(help="The address of any node of the swarm, from its invite.", metavar="ADDR")
+    ],
 ) -> None:
-    """Look at a swarm without taking part: who is there, how they learn. Leaves nothing behind."""
+    """Look at a swarm without taking part: its peers and how they train. Leaves nothing behind."""
     from .start import watch_and_exit
 
     watch_and_exit(flags, address)
@@ -195,7 +210,7 @@ def watch(
 @app.command()
 @takes(ALL)
 def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
-    """Check this machine, and the way to each --bootstrap; says what to do about each problem."""
+    """Check this machine and the connection to each --bootstrap, and say how to solve each problem."""
     options = load(flags, os.environ).options
     from .doctor import examine_and_print
 
@@ -203,27 +218,27 @@ def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
 
 
 @app.command()
+@takes(CHECKING)
 def check(
+    ctx: typer.Context,
+    flags: dict[str, object],
     task: Annotated[str, typer.Argument(help="A name, package.module:Class, or file.py[:Class].", metavar="TASK")],
-    option: Annotated[
-        list[str] | None, typer.Option("--task-option", help="Set an option of the task.", metavar="KEY=VALUE")
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="Where the task's data are.", metavar="PATH")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", metavar="DEVICE")] = "cpu",
     json: Json = False,
 ) -> None:
-    """Dry-run a task and say what is wrong with it, and what it costs."""
+    """Try out a task, and show what is wrong with it and what training it costs."""
+    given = {SETTINGS[key].field.removeprefix("train."): read_flag(key, flags[key]) for key in CHECKING if key in flags}
     from .check import check_and_print
 
-    raise typer.Exit(check_and_print(task, option or [], data, device, json))
+    raise typer.Exit(check_and_print(TrainOptions(**{"device": "cpu", **given, "task": task}), json))
 
 
 def main() -> None:
-    """The program: one line on stderr for whatever the user or the machine got wrong."""
+    """Run the program. Whatever the user or the machine got wrong is one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a sign the terminal's encoding lacks is no reason to fail
-    code = run(app, sys.argv[1:], "p2pnode")
+    completes = any(word in ("--show-completion", "--install-completion") for word in sys.argv[1:])
+    code = run(app, sys.argv[1:], "p2pnode" if completes else PROGRAM)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -235,7 +250,7 @@ def run(app: typer.Typer, arguments: Sequence[str], program: str) -> int:
     """Run a command line; returns the exit code."""
     command: Any = typer.main.get_command(app)
     try:
-        result = command.main(args=list(arguments), prog_name=program, standalone_mode=False)
+        result = command.main(args=list(arguments), prog_name=program, standalone_mode=False, complete_var=COMPLETE)
     except (UsageError, LocalProblem) as error:
         return _complain(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -261,12 +276,14 @@ def _usage_problem(error: Any, command: Any) -> str:
     option = getattr(error, "option_name", None)
     if option and hasattr(error, "possibilities"):
         near = sorted(error.possibilities or (), key=lambda name: -difflib.SequenceMatcher(a=option, b=name).ratio())
-        remedy = f"did you mean {near[0]}?" if near else "see p2pnode --help"
+        remedy = f"did you mean {near[0]}?" if near else f"see `{PROGRAM} --help`"
         return f"no such option {option[:60]}; {remedy}"
     if words.startswith("No such command"):
         wrong = words.partition("'")[2].partition("'")[0]
         known = getattr(getattr(error.ctx, "command", None), "commands", command.commands)
         near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
-        address = "to join through an address write --bootstrap ADDR" if wrong.startswith("/") else "see p2pnode --help"
+        address = (
+            "to join through an address write --bootstrap ADDR" if wrong.startswith("/") else f"see `{PROGRAM} --help`"
+        )
         return f"no such command {wrong[:60]!r}; {f'did you mean {near[0]}?' if near else address}"
-    return f"{words[:1].lower()}{words[1:]}; see p2pnode --help"
+    return f"{words[:1].lower()}{words[1:]}; see `{PROGRAM} --help`"

@@ -1,4 +1,4 @@
-"""`export`, `revert`, `pause`, `resume`, `limits`: orders to the running node; weights also from what a node saved."""
+"""Orders to the running node: `export`, `revert`, `pause`, `resume`, `limits`. `export` also works without one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..wire.run import TrainPlan
 
 
 def export_weights(options: Options, file: str, ema: bool) -> None:
-    """Write FILE whole or not at all, and say what was written."""
+    """Write the weights to a file, whole or not at all, and print what was written."""
     target = Path(file).expanduser().absolute()
     try:
         print(ask(options.data_dir, ControlRequest("export", file=str(target), ema=ema), WORK_LIMIT).said)
@@ -33,22 +33,22 @@ def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:
     print(ask(data_dir, ControlRequest(do)).said)
 
 
-def change_limits(data_dir: Path, words: dict[str, str]) -> None:
-    """Tell the running node, and say what holds now; UsageError before it is asked what cannot be."""
-    changed(NO_LIMITS, words)
-    print(ask(data_dir, ControlRequest("limits", limits=dict(words))).said)
+def change_limits(data_dir: Path, written: dict[str, str]) -> None:
+    """Change limits of the running node and print those in force; UsageError when one is wrong."""
+    changed(NO_LIMITS, written)  # before the node is asked
+    print(ask(data_dir, ControlRequest("limits", limits=dict(written))).said)
 
 
 def _export_saved(options: Options, target: Path, ema: bool) -> str:
     from ..jobs.train.exchange import MODEL
     from ..jobs.train.export import as_safetensors, exported, write_export
-    from ..jobs.train.plan import follow_plan, open_model_host
+    from ..jobs.train.plan import follow_plan
     from ..jobs.train.prepare import fresh_policy
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
 
     plan, run = _saved_plan(options.data_dir)
-    model_host = follow_plan(plan, replace(options.train, device="cpu"), open_model_host)
+    model_host = follow_plan(plan, replace(options.train, device="cpu"))
     data_dir = open_data_dir(options.data_dir)
     try:
         policy = fresh_policy(plan, model_host, data_dir.identity())
@@ -66,7 +66,7 @@ def _export_saved(options: Options, target: Path, ema: bool) -> str:
 
 
 def _saved_plan(data_dir: Path) -> tuple[TrainPlan, str]:
-    """What the run saved in a data directory learns, and its id."""
+    """The plan and the id of the run saved in a data directory; LocalProblem when there is none that trains."""
     access, manifest = last_run(DiskStorage(data_dir))
     plan = None if manifest is None else manifest.plan
     if access is None or plan is None:

@@ -46,7 +46,7 @@ class HealthMonitor:
         """`steps` local steps are done, on so many samples; None before the node learns."""
         now = self._seams.clock.monotonic()
         self._speed = speed
-        idle = bool(self._limiter.why) or (steps is not None and samples == 0)
+        idle = bool(self._limiter.resting) or (steps is not None and samples == 0)
         if self._moved is not None and (steps != self._steps or idle):
             self._moved, self._steps = now, steps
         if self._seams.host is not None and now - self._probed >= PROBE_EVERY:

@@ -14,7 +14,7 @@ from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
 from ..network.base import Health, Network, cancel_and_wait
-from ..runtime.limiter import GUEST_ORDERS
+from ..runtime.limiter import LIMIT_ORDERS
 from ..runtime.routes import Routes
 from ..runtime.seams import Seams
 from ..wire.control import ControlAnswer, ControlRequest
@@ -109,7 +109,7 @@ class Node:
         """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints=self.fingerprints(), manifest=self.manifest)
-        if request.do in GUEST_ORDERS:
+        if request.do in LIMIT_ORDERS:
             return self._services.limiter.carry_out(request, self.role == "node")
         if self.learner is None:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")

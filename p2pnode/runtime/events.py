@@ -1,4 +1,4 @@
-"""What happened lately: a bounded list, and listeners (terminal, log, tests) that are told at once."""
+"""Everything a node reports: the kinds of events, the latest of them, and listeners (terminal, log, tests)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ KINDS: dict[Kind, str] = {
     "refused": "A round's delta broke the run's own rules and stays here.",
 }
 
-SHOWN: dict[str, str] = {  # said by the view, not by the node
+SHOWN: dict[str, str] = {  # reported by the view, not by the node
     "invite": "The command that lets a friend join; whenever it changes. Not in /api/view of a private run.",
     "address": "A meeting point's address, instead of an invite.",
     "page": "Where the page is, with its token.",
@@ -106,7 +106,7 @@ KEPT = 200
 
 
 class Events:
-    """A node's diary. Listeners must not raise."""
+    """The events of one node. Listeners are called at once and must not raise."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

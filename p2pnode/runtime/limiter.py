@@ -1,7 +1,7 @@
-"""The node as a guest: keeps it within the user's rules (p2pnode/guest.py) and says when and why it rests.
+"""Keeps a node within its limits (the rules are in `limits.py`) and reports when and why it rests.
 
-A resting node does no local steps and begins no exchanges; it stays in the swarm and answers. What would begin
-something waits for `free()`; a round under way is told by `brake()`, after each of its local steps.
+A resting node does no local steps and begins no exchanges; it stays in the swarm and answers. Whatever begins work
+waits for `free()`; a round that is under way calls `brake()` after each local step.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from .limits import MachineSituation, Use, first_duty, next_duty, noticed, pause
 from .seams import Seams
 from .throttle import Throttles
 
-GUEST_ORDERS = ("pause", "resume", "limits")
+LIMIT_ORDERS = ("pause", "resume", "limits")
 EVERY: Seconds = 1.0
-PAUSED_FILE = "paused"  # there while the user's pause lasts, over restarts
+PAUSED_FILE = "paused"  # exists while the user's pause lasts, so that a restart keeps it
 SHORTEST_SLEEP: Seconds = 0.005
-LONGEST_SLEEP: Seconds = 0.05  # so that a pause is noticed at once
-LATE: Seconds = 5.0  # a look that comes so much later was held up by this node's own loop
+LONGEST_SLEEP: Seconds = 0.05  # so that a pause takes effect at once
+LATE: Seconds = 5.0  # a measurement that is this late was held up by the node's own event loop
 
 
 class Limiter:
-    """One node's. Without a host (in a simulation) only the user's word and the limits count."""
+    """The limits of one node. Without a machine to measure (in a simulation) only pauses and rates count."""
 
-    def __init__(self, seams: Seams, events: Events, throttles: Throttles, settings: LimitOptions) -> None:
-        self.settings = settings
-        self.why = ""  # the node rests, or "" while it works
+    def __init__(self, seams: Seams, events: Events, throttles: Throttles, limits: LimitOptions) -> None:
+        self.limits = limits
+        self.resting = ""  # the reason, or "" while the node works
         self.machine: Machine | None = None
         self.held_up: tuple[Seconds, Seconds] | None = None  # when the loop was last late, and by how much
         self._seams = seams
         self._events = events
         self._throttles = throttles
         self._use = Use()
-        self._worked: Seconds | None = None  # by the thread that trains, when it was last here
-        self._owed: Seconds = 0.0  # of rest
-        self._duty = 1.0  # part of the time for local steps
+        self._worked: Seconds | None = None  # processor time of the training thread at the last `brake`
+        self._owed: Seconds = 0.0  # rest that is due
+        self._duty = 1.0  # share of the time for local steps
         self._free = asyncio.Event()
-        self._told = ""
+        self._reported = ""
         self._paused = False
         with contextlib.suppress(LocalProblem):
             self._paused = seams.storage.read(PAUSED_FILE) is not None
-        self._follow(settings)
+        self._follow(limits)
 
     # ---- for those who work ----
 
@@ -59,29 +59,29 @@ class Limiter:
         await self._free.wait()
 
     def brake(self) -> bool:
-        """After each local step, in the thread that trains: waits for as long as --max-cpu wants.
+        """Called after each local step by the thread that trains: waits for as long as --max-cpu demands.
 
-        True when the round should end here.
+        Returns True when the round should end here.
         """
         before, self._worked = self._worked, time.thread_time()
         if before is not None and self._duty < 1.0:
             self._owed += pause_after(max(0.0, self._worked - before), self._duty)
-            while self._owed >= SHORTEST_SLEEP and not self.why:
+            while self._owed >= SHORTEST_SLEEP and not self.resting:
                 begun = time.perf_counter()
                 time.sleep(min(self._owed, LONGEST_SLEEP))
                 self._owed = max(0.0, self._owed - (time.perf_counter() - begun))
-        return bool(self.why)
+        return bool(self.resting)
 
     @property
     def cores(self) -> int | None:
-        """How many cores training may plan with, one for the rest among them; None: all there are."""
-        host, share = self._seams.host, self.settings.max_cpu
+        """How many cores training may count on, including one for everything else; None: all there are."""
+        host, share = self._seams.host, self.limits.max_cpu
         return None if host is None or share is None else 1 + max(1, int(share * host.cores))
 
     # ---- for the user ----
 
     def carry_out(self, request: ControlRequest, learns: bool) -> ControlAnswer:
-        """One of GUEST_ORDERS; LocalProblem or UsageError when it cannot be done."""
+        """One of LIMIT_ORDERS; LocalProblem or UsageError when it cannot be done."""
         if request.do == "limits":
             return ControlAnswer(said=self.limit(request.limits))
         if not learns:
@@ -89,32 +89,33 @@ class Limiter:
         return ControlAnswer(said=self.pause() if request.do == "pause" else self.resume())
 
     def pause(self) -> str:
-        """At once, and over restarts, until `resume`."""
+        """Rest from now on, also after a restart, until `resume`."""
         self._paused = True
         self._decide()
-        self._tell()
+        self._report()
         with _noted(self._events):
             self._seams.storage.write(PAUSED_FILE, b"by the user\n")
         return "paused; the node stays in its swarm and answers, also after a restart, until `resume`"
 
     def resume(self) -> str:
+        """End a pause."""
         self._paused = False
         self._decide()
-        self._tell()
+        self._report()
         with _noted(self._events):
             self._seams.storage.delete(PAUSED_FILE)
-        return f"no longer paused by you, but it rests: {self.why}" if self.why else "working again"
+        return f"no longer paused by you, but it rests: {self.resting}" if self.resting else "working again"
 
-    def limit(self, words: Mapping[str, object]) -> str:
-        """Change some of the settings, until the node ends; UsageError when they are wrong."""
-        self._follow(changed(self.settings, words))
-        self._tell()
+    def limit(self, written: Mapping[str, object]) -> str:
+        """Change some of the limits until the node ends; UsageError when they are wrong."""
+        self._follow(changed(self.limits, written))
+        self._report()
         return f"limits until the node ends: {limits_in_words(self.status())}"
 
     def status(self) -> Guest:
-        rules = self.settings
+        rules = self.limits
         return Guest(
-            paused=self.why,
+            paused=self.resting,
             max_upload=rules.max_upload,
             max_download=rules.max_download,
             max_cpu=rules.max_cpu,
@@ -126,30 +127,30 @@ class Limiter:
     # ---- life ----
 
     async def keep(self) -> None:
-        """Look at the machine every second until cancelled; a node without one needs no looking after."""
+        """Measure the machine every second until cancelled; returns at once where there is none to measure."""
         clock = self._seams.clock
-        self._tell()
+        self._report()
         while self._seams.host is not None:
             self.machine = await self._seams.background(self._seams.host.read)
-            self._consider(self.machine, self._seams.host.cores, clock.monotonic())
+            self._measure(self.machine, self._seams.host.cores, clock.monotonic())
             self._decide()
-            self._tell()
+            self._report()
             begun = clock.monotonic()
             await asyncio.sleep(EVERY)
             late = clock.monotonic() - begun - EVERY
             if late > LATE:
                 self.held_up = (clock.monotonic(), late)
 
-    def _consider(self, machine: Machine, cores: int, now: Seconds) -> None:
+    def _measure(self, machine: Machine, cores: int, now: Seconds) -> None:
         self._use = noticed(self._use, max(0.0, machine.cpu - machine.own_cpu), cores, now)
-        if not self.why:
-            most = first_duty(self.settings.max_cpu, cores)
-            self._duty = min(most, next_duty(self._duty, self.settings.max_cpu, machine.own_cpu))
+        if not self.resting:
+            maximum = first_duty(self.limits.max_cpu, cores)
+            self._duty = min(maximum, next_duty(self._duty, self.limits.max_cpu, machine.own_cpu))
 
-    def _follow(self, settings: LimitOptions) -> None:
-        self.settings = settings
-        self._throttles.follow(settings)
-        self._duty = 1.0 if self._seams.host is None else first_duty(settings.max_cpu, self._seams.host.cores)
+    def _follow(self, limits: LimitOptions) -> None:
+        self.limits = limits
+        self._throttles.follow(limits)
+        self._duty = 1.0 if self._seams.host is None else first_duty(limits.max_cpu, self._seams.host.cores)
         self._decide()
 
     def _decide(self) -> None:
@@ -160,25 +161,25 @@ class Limiter:
             on_battery=machine is not None and machine.on_battery,
             in_use=self._use.in_use,
         )
-        rules = self.settings if host is not None else NO_LIMITS
-        self.why = resting(now, rules)
-        if self.why:
+        rules = self.limits if host is not None else NO_LIMITS
+        self.resting = resting(now, rules)
+        if self.resting:
             self._free.clear()
         else:
             self._free.set()
 
-    def _tell(self) -> None:
-        """Say it when the node begins to rest, and when it works again; nobody listens yet while it is made."""
-        if self.why and not self._told:
-            self._events.say("paused", f"resting: {self.why}; peers are still answered")
-        elif self._told and not self.why:
-            self._events.say("working", f"working again (it was {self._told})")
-        self._told = self.why
+    def _report(self) -> None:
+        """Report when the node begins to rest, and when it works again."""
+        if self.resting and not self._reported:
+            self._events.say("paused", f"resting: {self.resting}; peers are still answered")
+        elif self._reported and not self.resting:
+            self._events.say("working", f"working again (it was {self._reported})")
+        self._reported = self.resting
 
 
 @contextlib.contextmanager
 def _noted(events: Events) -> Iterator[None]:
-    """What cannot be written is said, and no more."""
+    """A pause that cannot be written to disk is reported, and works until the node ends."""
     try:
         yield
     except LocalProblem as problem:
@@ -186,7 +187,7 @@ def _noted(events: Events) -> Iterator[None]:
 
 
 def limits_in_words(guest: Guest) -> str:
-    """All rules in force, in one line."""
+    """All limits in force, in one line."""
     words = [
         f"{name} {rate / 1000:g} kB/s"
         for name, rate in (("upload", guest.max_upload), ("download", guest.max_download))

@@ -1,6 +1,6 @@
-"""How far a node may use the machine it is a guest on: when it rests, how hard it works. Pure.
+"""The rules by which a node shares the machine with its owner: when it rests and how hard it works.
 
-`resting` says why a node rests, or "" while it may work. Everything it needs to know of the machine comes in.
+Everything the rules need to know about the machine is passed in (`limiter.py` does that).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from ..config.options import LimitOptions
 
-BUSY_SHARE = 0.25  # of the machine, used by others, or
-BUSY_CORES = 1.0  # so many cores, whichever is less, for
-BUSY_AFTER = 3.0  # seconds: then somebody is using it
-QUIET_AFTER = 30.0  # seconds at less than half of that: then nobody does any more
-LEAST_DUTY = 0.02  # of the time, in local steps: however little a node may use, it goes on
+BUSY_SHARE = 0.25  # the machine is in use when other programs take more than this share of it,
+BUSY_CORES = 1.0  # or more than this many cores, whichever is less,
+BUSY_AFTER = 3.0  # for this many seconds,
+QUIET_AFTER = 30.0  # until they take less than half of that for this many seconds
+LEAST_DUTY = 0.02  # share of the time spent on local steps, however little the node may use: training must go on
 
 
 @dataclass(frozen=True)
 class MachineSituation:
-    """What the rules are held against."""
+    """What the rules need to know about the machine."""
 
     minute: int = 0  # of the local day
     paused: bool = False  # by the user
@@ -27,7 +27,7 @@ class MachineSituation:
 
 
 def resting(now: MachineSituation, limits: LimitOptions) -> str:
-    """Why the node rests, or "" while it may work; the user's own word comes first."""
+    """The reason why the node rests, or "" while it may work. A pause by the user comes before the rules."""
     if now.paused:
         return "paused by you"
     if limits.schedule is not None and not limits.schedule.allows(now.minute):
@@ -41,33 +41,33 @@ def resting(now: MachineSituation, limits: LimitOptions) -> str:
 
 @dataclass(frozen=True)
 class Use:
-    """Whether others use the machine, and since when their load has spoken against that."""
+    """Whether others use the machine, and since when their load has suggested the opposite."""
 
     in_use: bool = False
     since: float | None = None
 
 
 def noticed(use: Use, others: float, cores: int, now: float) -> Use:
-    """What a look at the load makes of it. `others` is the share of the machine that others use, 0 to 1.
+    """The new state after a measurement. `others` is the share of the machine that other programs use, 0 to 1.
 
-    It takes BUSY_AFTER seconds of load without a break to be in use, and QUIET_AFTER of quiet to be free again.
+    The machine counts as in use after BUSY_AFTER seconds of load without a break, as free after QUIET_AFTER of quiet.
     """
-    most = min(BUSY_SHARE, BUSY_CORES / cores)
-    against = others < most / 2 if use.in_use else others > most
-    if not against:
+    threshold = min(BUSY_SHARE, BUSY_CORES / cores)
+    opposite = others < threshold / 2 if use.in_use else others > threshold
+    if not opposite:
         return Use(use.in_use)
     since = now if use.since is None else use.since
-    enough = now - since >= (QUIET_AFTER if use.in_use else BUSY_AFTER)
-    return Use(not use.in_use) if enough else Use(use.in_use, since)
+    long_enough = now - since >= (QUIET_AFTER if use.in_use else BUSY_AFTER)
+    return Use(not use.in_use) if long_enough else Use(use.in_use, since)
 
 
 def first_duty(share: float | None, cores: int) -> float:
-    """The part of the time for local steps with which one busy thread comes to `share` of the machine: the most."""
+    """The share of the time to spend on local steps so that one busy thread uses `share` of the machine."""
     return 1.0 if share is None else max(LEAST_DUTY, min(1.0, share * cores))
 
 
 def next_duty(duty: float, share: float | None, used: float) -> float:
-    """The duty after this node `used` so much of the machine. Half way there at a time: measurements are noisy."""
+    """The duty after this node `used` a share of the machine. It goes half the way, because measurements are noisy."""
     if share is None:
         return 1.0
     wanted = duty * min(2.0, max(0.25, share / max(used, 1e-3)))
@@ -75,5 +75,5 @@ def next_duty(duty: float, share: float | None, used: float) -> float:
 
 
 def pause_after(work: float, duty: float) -> float:
-    """Seconds to wait after so many of work, so that work takes `duty` of the time."""
+    """Seconds to wait after `work` seconds of work, so that work takes `duty` of the time."""
     return work * (1.0 - duty) / duty

@@ -1,6 +1,6 @@
-"""The machine a node runs on, read through psutil: its load and this node's part of it.
+"""Measures the machine a node runs on through psutil: its load, and this node's share of it.
 
-Cheap: a fifth of a millisecond. Nothing here stops a node: what this machine does not tell is left out.
+A measurement takes a fifth of a millisecond. Values that this machine does not offer are left out; nothing here raises.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import psutil
 from ..config.schedule import DAY
 from ..wire.status import Machine
 
-CHILDREN_EVERY = 10.0  # seconds: finding them looks at every process there is
+CHILDREN_EVERY = 10.0  # seconds between searches for child processes, which look at every process there is
 
 
 class PsutilHost:
-    """Load is that since the look before. The daemons this node started count as its own."""
+    """Measures load since the last measurement. The daemons that this node started count as its own load."""
 
     def __init__(self) -> None:
         self.cores = psutil.cpu_count() or 1
@@ -27,7 +27,7 @@ class PsutilHost:
         self._before = self._times()
 
     def minute(self) -> int:
-        """Of the local day."""
+        """The minute of the local day."""
         now = time.localtime()
         return (60 * now.tm_hour + now.tm_min) % DAY
 
@@ -45,7 +45,7 @@ class PsutilHost:
         )
 
     def _times(self) -> tuple[float, float, float]:
-        """Seconds of all cores in use, of this node, and that there were in all."""
+        """Processor seconds in use, used by this node, and in all, since the machine started."""
         times = psutil.cpu_times()._asdict()
         times.pop("guest", None), times.pop("guest_nice", None)  # in `user` already
         total = sum(times.values())
@@ -66,7 +66,7 @@ class PsutilHost:
 
 
 def _battery() -> tuple[bool, float | None]:
-    """Whether it is plugged in, and its charge; a machine without one is plugged in."""
+    """Whether the machine is plugged in, and its charge. A machine without a battery counts as plugged in."""
     with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # each on some system
         battery = psutil.sensors_battery()
         if battery is not None:

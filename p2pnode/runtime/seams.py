@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from ..config.options import TrainOptions
 from ..network.base import Clock
 from ..storage.files import Storage
 from ..wire.status import Machine
-
-if TYPE_CHECKING:
-    from ..training.host import ModelHost
 
 DISK_THREADS = 8
 
@@ -43,17 +39,15 @@ class MachineProbe(Protocol):
         ...
 
 
-class OpenModelHost(Protocol):
-    """Opens a task: loads its code, model and data. `installed_only` when a run's founder named it, not this user."""
+class Shared(Protocol):
+    """Makes something costly that is only read. A simulation makes equal things once, for all its nodes."""
 
-    def __call__(self, options: TrainOptions, seed: int, installed_only: bool = False) -> ModelHost: ...
+    def __call__(self, key: Hashable, make: Callable[[], T]) -> T: ...
 
 
-def open_model_host(options: TrainOptions, seed: int, installed_only: bool = False) -> ModelHost:
-    """Open a task for this node alone."""
-    from ..jobs.train import plan  # torch
-
-    return plan.open_model_host(options, seed, installed_only)
+def make_at_once(key: Hashable, make: Callable[[], T]) -> T:
+    """For a real node, which shares with nobody."""
+    return make()
 
 
 async def inline(work: Callable[[], T], steps: int = 0) -> T:
@@ -69,7 +63,8 @@ class Seams:
     rng: random.Random
     storage: Storage
     compute: Compute
-    open_model_host: OpenModelHost = open_model_host
+    shared: Shared = make_at_once
+    threaded: bool = False  # compute runs in a thread of its own
     speed: float | None = None  # local steps a second as a simulation declares them; None: measured
     background: Compute = inline  # for short work that does not wait for training to end
     disk: Compute = inline  # for writes that wait for the disk: several at a time cost it little more than one
@@ -114,4 +109,4 @@ def real_world(storage: Storage, skew: float = 0.0) -> Seams:
 
     compute, background, disk = ThreadCompute("compute"), ThreadCompute("aside"), ThreadCompute("disk", DISK_THREADS)
     clock, rng = SystemClock(skew), random.SystemRandom()
-    return Seams(clock, rng, storage, compute, background=background, disk=disk, host=PsutilHost())
+    return Seams(clock, rng, storage, compute, threaded=True, background=background, disk=disk, host=PsutilHost())

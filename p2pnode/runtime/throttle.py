@@ -1,7 +1,7 @@
-"""How many bytes a second may go up and come down: every call and stream of the node passes here.
+"""Keeps to the limits on upload and download: every call and stream of the node passes here.
 
-A limit makes things wait and never breaks them. A call may be as large as it is: the next ones wait for it. Streams go
-in small pieces, and only so many at once as the limit can feed: a peer gives up a stream that barely moves.
+A limit makes things wait and never breaks them. A call is sent whole, and the next ones wait for it. Streams are sent
+in small pieces, and only as many at once as the limit can feed, because a peer gives up a stream that barely moves.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..network.base import Clock
 from ..wire.errors import PeerRefused
 from ..wire.types import Seconds
 
-BURST = 1.0  # seconds' worth that may go at once
-PIECES = 4  # of a stream, that go in a second, so that it flows
+BURST = 1.0  # this many seconds' worth of bytes may go at once
+PIECES = 4  # pieces of a stream in a second, so that it flows
 
 
 class Bucket:
-    """What was spent and is not paid off yet. Without a rate nothing ever waits."""
+    """A token bucket: bytes that were sent and are not paid off yet. Without a rate nothing ever waits."""
 
     def __init__(self, rate: float | None = None) -> None:
         self._rate = rate
@@ -32,12 +32,12 @@ class Bucket:
         return self._rate
 
     def set_rate(self, rate: float | None, now: float) -> None:
-        """From `now` on; what is owed stays owed, unless there is no limit any more."""
+        """Set the rate from `now` on. The debt stays, unless there is no limit any more."""
         self._pay(now)
         self._rate = rate
 
     def spend(self, count: int, now: float) -> None:
-        """These bytes go, or went."""
+        """Count bytes that are sent now or were sent."""
         self._pay(now)
         if self._rate is not None:
             self._debt += count
@@ -47,9 +47,9 @@ class Bucket:
         self._pay(now)
         return 0.0 if self._rate is None else max(0.0, self._debt / self._rate - BURST)
 
-    def piece(self, most: int) -> int:
-        """How much of a stream to send at once, at most `most`."""
-        return most if self._rate is None else max(1, min(most, int(self._rate / PIECES)))
+    def piece(self, maximum: int) -> int:
+        """How many bytes of a stream to send at once, at most `maximum`."""
+        return maximum if self._rate is None else max(1, min(maximum, int(self._rate / PIECES)))
 
     def _pay(self, now: float) -> None:
         rate = self._rate
@@ -57,14 +57,14 @@ class Bucket:
         self._at = max(self._at, now)
 
 
-LOOK_AGAIN: Seconds = 0.5  # while waiting: limits can be changed meanwhile
-SHORTEST: Seconds = 1e-3  # wait that is worth one
-PATIENCE: Seconds = 3.0  # for which a peer's call or stream waits, before it is told to come later
+LOOK_AGAIN: Seconds = 0.5  # while waiting, because the limits can be changed meanwhile
+SHORTEST: Seconds = 1e-3  # shorter waits are skipped
+PATIENCE: Seconds = 3.0  # a peer's call or stream waits this long, then it is asked to come later
 STREAM_RATE = 32_000  # bytes a second that a stream should have: twice what a receiver insists on
 
 
 class Throttle:
-    """One direction. Keeps network.base.Throttle for streams."""
+    """The limit on one direction; implements network.base.Throttle for streams."""
 
     def __init__(self, clock: Clock) -> None:
         self._bucket = Bucket()
@@ -74,11 +74,11 @@ class Throttle:
     def limit(self, rate: float | None) -> None:
         self._bucket.set_rate(rate, self._clock.monotonic())
 
-    def piece(self, most: int) -> int:
-        return self._bucket.piece(most)
+    def piece(self, maximum: int) -> int:
+        return self._bucket.piece(maximum)
 
     def charge(self, count: int) -> None:
-        """These bytes go or went, whether or not it was their turn."""
+        """Count bytes that are sent whether or not it is their turn."""
         self._bucket.spend(count, self._clock.monotonic())
 
     async def spend(self, count: int) -> None:
@@ -108,7 +108,7 @@ class Throttle:
 
 
 class Throttles:
-    """Both directions of one node."""
+    """The limits on both directions of one node."""
 
     def __init__(self, clock: Clock) -> None:
         self.up = Throttle(clock)
@@ -119,6 +119,6 @@ class Throttles:
         self.down.limit(limits.max_download)
 
     async def ready(self) -> None:
-        """Before a call of ours, whose answer may be large."""
+        """Wait before an own call, whose answer may be large."""
         await self.up.ready()
         await self.down.ready()

@@ -299,7 +299,7 @@ class ShardDriver:
     async def _maintain_periodically(self) -> None:
         rounds, seams = 0, self._services.seams
         while True:
-            if self._leaving or self._services.limiter.why:
+            if self._leaving or self._services.limiter.resting:
                 self._maintenance.note_members(seams.clock.monotonic())
             else:
                 await self._maintain()

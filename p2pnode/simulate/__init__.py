@@ -14,6 +14,7 @@ Start reading with `scenario.py` (what is simulated, as a value), then `simulati
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import time
 from collections.abc import Coroutine
@@ -114,3 +115,4 @@ class _Callable(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+__signature__ = inspect.signature(simulate)  # for help() and notebooks, which see the package as the callable

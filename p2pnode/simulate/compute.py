@@ -1,18 +1,11 @@
-"""Training in a simulation: real steps on one shared bench, for which each node is charged its own virtual time."""
+"""Training in a simulation: real steps on one shared model, for which each node is charged its own virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-from ..config.options import TrainOptions
-from ..runtime.seams import OpenModelHost
-
-if TYPE_CHECKING:
-    from ..training.host import ModelHost
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -45,19 +38,17 @@ class SimCompute:
         self._trains.clear()
 
 
-class SharedHosts:
-    """One bench for all nodes that learn the same: read-only data, one model in which each puts its weights in turn."""
+class Memo:
+    """Makes equal things once (runtime.seams.Shared): read-only data, and models in which nodes put weights in turn."""
 
-    def __init__(self, open_model_host: OpenModelHost) -> None:
-        self._open = open_model_host
-        self._shared_hosts: dict[tuple[str | None, str, Path | None, str, int], ModelHost] = {}
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
 
-    def open(self, options: TrainOptions, seed: int, installed_only: bool = False) -> ModelHost:
-        task_options = repr(sorted((key, str(value)) for key, value in options.task_options.items()))
-        key = (options.task, task_options, options.data, options.device, seed)
-        if key not in self._shared_hosts:
-            self._shared_hosts[key] = self._open(options, seed, installed_only)
-        return self._shared_hosts[key]
+    def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
 
 
 @contextmanager

@@ -8,13 +8,13 @@ import random
 from ..config.options import Options
 from ..network.sim import SimSwarm
 from ..node.node import Node
-from ..runtime.seams import Seams, inline, open_model_host
+from ..runtime.seams import Seams, inline
 from ..storage.files import MemoryStorage
 from ..wire.addresses import Address
 from ..wire.errors import P2pnodeError
 from ..wire.status import NodeEvent, NodeStatus
 from ..wire.types import Seconds
-from .compute import SharedHosts, SimCompute
+from .compute import Memo, SimCompute
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
 from .result import NodeSummary, Sample, SimResult
@@ -36,7 +36,7 @@ class Simulation:
         self.processes: dict[int, Process] = {}
         self.ended: dict[int, P2pnodeError] = {}
         self.starts = [0] * scenario.peers
-        self._shared_hosts = SharedHosts(open_model_host)
+        self._memo = Memo()
         self._disks = [MemoryStorage() for _ in self.identities]
         self._samples: list[Sample] = []
         self._complaints: list[str] = []
@@ -125,7 +125,7 @@ class Simulation:
             compute.rest()
         rng = random.Random(f"node {scenario.seed} {index} {self.starts[index]}")
         clock = SimClock(scenario.skew.get(index, 0.0))
-        seams = Seams(clock, rng, disk, compute or inline, self._shared_hosts.open, speed)
+        seams = Seams(clock, rng, disk, compute or inline, self._memo, speed=speed)
         network = self.swarm.network(identity.peer_id)
         node = Node(self._options(index), seams, network, identity)
         node.on_event(lambda event: self._note(index, event))

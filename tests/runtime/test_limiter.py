@@ -61,7 +61,7 @@ def test_a_pause_holds_at_once_and_over_restarts_until_resumed() -> None:
         first = Guesthouse()
         await first.limiter.free()
         assert "until `resume`" in first.limiter.pause()
-        assert first.limiter.why == first.limiter.status().paused == "paused by you"
+        assert first.limiter.resting == first.limiter.status().paused == "paused by you"
         assert first.limiter.brake()
         again = Guesthouse(storage=first.storage)
         await again.limiter.keep()
@@ -84,7 +84,7 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
     async def main() -> None:
         house = Guesthouse(storage=Full())
         house.limiter.pause()
-        assert house.limiter.why
+        assert house.limiter.resting
         assert [event.kind for event in house.events if event.warning] == ["disk"]
 
     run_virtual(main())
@@ -103,9 +103,9 @@ def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: Fa
     async def main() -> None:
         house = Guesthouse(settings, host)
         keeping = asyncio.create_task(house.limiter.keep())
-        await until(lambda: house.limiter.why == why and house.limiter.machine is not None)
+        await until(lambda: house.limiter.resting == why and house.limiter.machine is not None)
         host.load, host.at = QUIET, 60
-        await until(lambda: house.limiter.why == "")
+        await until(lambda: house.limiter.resting == "")
         keeping.cancel()
         assert [event.kind for event in house.events] == (["paused", "working"] if why else [])
 
@@ -116,7 +116,7 @@ def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
     async def main() -> None:
         house = Guesthouse(LimitOptions(schedule=parse_schedule("01:00-02:00"), idle_only=True))
         await house.limiter.keep()
-        assert house.limiter.why == ""
+        assert house.limiter.resting == ""
 
     run_virtual(main())
 
@@ -129,15 +129,15 @@ def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
         ).said
         assert said.endswith("upload 64 kB/s, download 1000 kB/s, cpu 50%")
         house.limiter.limit({"max-upload": "off", "schedule": "22:00-07:00"})
-        assert house.limiter.why == "outside 22:00-07:00"
-        before = house.limiter.settings
+        assert house.limiter.resting == "outside 22:00-07:00"
+        before = house.limiter.limits
         for wrong in ({"max-upload": "lots"}, {"max-disk": "1GB"}, {"idle-only": 3}, {"max-upload": "1M", "x": "y"}):
             with pytest.raises(UsageError):
                 house.limiter.limit(wrong)
-        assert house.limiter.settings is before
+        assert house.limiter.limits is before
         house.limiter.limit(dict.fromkeys(("schedule", "max-cpu", "max-download"), "off"))
-        assert house.limiter.settings == NO_LIMITS
-        assert house.limiter.why == ""
+        assert house.limiter.limits == NO_LIMITS
+        assert house.limiter.resting == ""
 
     run_virtual(main())
 

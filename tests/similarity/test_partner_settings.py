@@ -9,7 +9,7 @@ import pytest
 from p2pnode.config.options import TrainOptions
 from p2pnode.jobs.train.plan import make_plan
 from p2pnode.jobs.train.prepare import fresh_policy
-from p2pnode.merging.deltaset.state import DeltaSetOptions
+from p2pnode.merging.deltaset.options import DeltaSetOptions
 from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import POLICIES
 from p2pnode.similarity.partners import RANGES, PartnerSettings

@@ -191,7 +191,7 @@ class ExchangeLoop:
             if peer is not None:
                 group.create_task(self._alone(peer.id, partial(self._bridging.ask, peer, len(circle) + 1)))
         for partner in inside:  # one after the other, so that the same entries do not come from all of them
-            if self._services.limiter.why:
+            if self._services.limiter.resting:
                 break
             exchange = self._alone(partner, partial(self._partner_exchange.exchange, partner))
             await asyncio.wait([group.create_task(exchange)], timeout=PATIENCE)

@@ -197,7 +197,7 @@ class ModelSwap:
             raise PeerRefused("no visits", "there are no data here that others have not")
         if peer not in self._elsewhere():
             raise PeerRefused("no visits", "what is learned here gets to you anyway")
-        if self._busy or self._guest is not None or self._round < self._next_round or self._services.limiter.why:
+        if self._busy or self._guest is not None or self._round < self._next_round or self._services.limiter.resting:
             raise PeerRefused("busy", "not now")
         self._next_round = self._round + EVERY_ROUNDS
         self._host, self._sent, self._guest = peer, False, (peer, min(request.steps, self._steps()))

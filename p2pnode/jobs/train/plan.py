@@ -10,7 +10,7 @@ from ...config.options import DEFAULT_AIM, DEFAULT_POLICY, DEFAULT_ROUND_SECONDS
 from ...merging.deltaset.set import weights_hash
 from ...merging.policy import MakePolicy
 from ...merging.registry import check_settings, policy_named
-from ...runtime.seams import OpenModelHost
+from ...runtime.seams import Shared, make_at_once
 from ...similarity.partners import RANGES, without_partner_settings
 from ...tasks.find import installed_task, load_task
 from ...tasks.task import Option, Samples, Task, as_option, option_defaults
@@ -19,13 +19,19 @@ from ...wire.errors import UsageError
 from ...wire.run import TrainPlan
 
 
-def open_model_host(options: TrainOptions, seed: int, installed_only: bool = False) -> ModelHost:
+def open_model_host(
+    options: TrainOptions, seed: int, installed_only: bool = False, shared: Shared = make_at_once
+) -> ModelHost:
     """Load the task and build its model and data. Takes seconds the first time: it imports torch.
 
     `installed_only`: the task was named by a run's founder, so only built-in and installed code may be loaded.
     """
-    load = installed_task if installed_only else load_task
-    return ModelHost(load(options.task or DEFAULT_TASK, options.task_options, _source(options)), options.device, seed)
+    task, load = options.task or DEFAULT_TASK, installed_task if installed_only else load_task
+    task_options = repr(sorted((key, str(value)) for key, value in options.task_options.items()))
+    return shared(
+        ("model host", task, task_options, options.data, options.device, seed),
+        lambda: ModelHost(load(task, options.task_options, _source(options)), options.device, seed),
+    )
 
 
 def _source(options: TrainOptions) -> str | None:
@@ -65,7 +71,7 @@ def known_policy(name: str) -> MakePolicy:
         raise UsageError(str(error)) from None
 
 
-def follow_plan(plan: TrainPlan, own: TrainOptions, open_model_host: OpenModelHost) -> ModelHost:
+def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_once) -> ModelHost:
     """Open the task of a run's plan; UsageError when what is installed or was given here does not agree with it.
 
     The task's code is what the user named, or what is installed under the plan's name: never what a founder chose.
@@ -77,7 +83,7 @@ def follow_plan(plan: TrainPlan, own: TrainOptions, open_model_host: OpenModelHo
     task_options = {**own.task_options, **plan.options}
     options = TrainOptions(own.task or plan.task, task_options, own.data, own.device)
     try:
-        model_host = open_model_host(options, plan.seed, installed_only=own.task is None)
+        model_host = open_model_host(options, plan.seed, installed_only=own.task is None, shared=shared)
     except UsageError as error:
         raise UsageError(f"this run learns {plan.task!r}, which is not to be had here: {error}") from None
     _check_task(plan, own, model_host)

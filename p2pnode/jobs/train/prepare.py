@@ -16,7 +16,6 @@ from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.policy import Policy, PolicySetup
 from ...runtime.events import Events
-from ...runtime.seams import ThreadCompute
 from ...shards.split import split_rows
 from ...similarity.partners import partner_settings, without_partner_settings
 from ...training.background import BackgroundWorker
@@ -30,7 +29,7 @@ from ...wire.types import Seconds
 from .exchange import MODEL
 from .job import TrainJob
 from .options import TrainSetup
-from .plan import data_hash, follow_plan, has_genesis, known_policy, make_plan, probe_hash
+from .plan import data_hash, follow_plan, has_genesis, known_policy, make_plan, open_model_host, probe_hash
 
 ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
@@ -43,7 +42,7 @@ async def new_plan(options: TrainOptions, services: Services) -> TrainPlan:
 
 
 def _checked_plan(options: TrainOptions, seed: int, services: Services) -> TrainPlan:
-    model_host = services.seams.open_model_host(options, seed)
+    model_host = open_model_host(options, seed, shared=services.seams.shared)
     plan = make_plan(model_host, options, seed)
     fresh_policy(plan, model_host, services.identity)  # a slip in a setting shows here, not at those who join
     return plan
@@ -56,11 +55,11 @@ async def prepare(
     plan = manifest.plan
     assert plan is not None
     seams = services.seams
-    model_host = await seams.compute(lambda: follow_plan(plan, options, seams.open_model_host))
-    if isinstance(seams.compute, ThreadCompute):
+    model_host = await seams.compute(lambda: follow_plan(plan, options, seams.shared))
+    if seams.threaded:
         await seams.compute(lambda: choose_threads(model_host, services.limiter.cores))
     rows = await seams.compute(lambda: own_rows(model_host, options, manifest, services.identity.peer_id))
-    background = BackgroundWorker() if isinstance(seams.compute, ThreadCompute) else run_now
+    background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(plan, model_host, services.identity, options.circle, background)
     setup = TrainSetup(plan, options, manifest.created, rows)
     fingerprinter = await comparing(model_host, plan, services)
