@@ -23,7 +23,6 @@ from p2pnode.wire.status import (
     MAIN_JOB,
     Condition,
     ExchangeRow,
-    Guest,
     JobState,
     Machine,
     MergeRow,
@@ -66,7 +65,7 @@ class PretendNode:
         self._start = time.time() - past
         self.seconds = 0
         self.left = False
-        self.guest = Guest()
+        self.paused = ""
         self.events = [NodeEvent(self._start, "joined", "joined run 'run of quiet-otter-07'")]
         self.condition: Condition = "connected"
         self.reason = f"connected: {peers} peers here"
@@ -90,7 +89,7 @@ class PretendNode:
             traffic=Traffic(41_000 * self.seconds, 130_000 * self.seconds, 4 * self.seconds, 5 * self.seconds, 2),
             peers=tuple(self._peer(number) for number in self.present), events=tuple(self.events[-40:]),
             jobs={name: self._training(name) for name in self.jobs},
-            exchanges=self._exchanges(), shards=tuple(self._shards), guest=self.guest,
+            exchanges=self._exchanges(), shards=tuple(self._shards), paused=self.paused,
             machine=Machine(0.62, 0.48, 412_000_000, 6_100_000_000),
         )  # fmt: skip
 
@@ -111,7 +110,7 @@ class PretendNode:
         if request.do == "blame":
             return ControlAnswer(blame=self._blame())
         if request.do in ("pause", "resume"):
-            self.guest = replace(self.guest, paused="paused by you" if request.do == "pause" else "")
+            self.paused = "paused by you" if request.do == "pause" else ""
             return ControlAnswer(said=f"{request.do}d")
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints={self._id(number): _fingerprint(number) for number in (0, *self.present)})

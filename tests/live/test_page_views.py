@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from msgspec.structs import replace
 
 from benchmarks.pretend import REASONS, PretendNode, serving
 from p2pnode.watch.dashboard import feed
@@ -206,10 +205,10 @@ def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser, m
                 node.condition, node.reason = condition, reason
                 until(page, says.format(title))
             picture(page, "another-version")
-            node.condition, node.guest = "connected", replace(node.guest, paused="on battery")
+            node.condition, node.paused = "connected", "on battery"
             until(page, says.format("Paused: on battery"))
             until(page, "document.getElementById('condition').textContent === 'paused'")
-            node.condition, node.guest = "leaving", replace(node.guest, paused="")
+            node.condition, node.paused = "leaving", ""
             until(page, says.format("is leaving the run"))
         until(page, says.format("The node left"))
 
