@@ -20,8 +20,8 @@ from benchmarks.shards_data import PROBES, SAMPLES, Places, deal
 from benchmarks.shards_merges import Merging, Rows
 from benchmarks.shards_models import SIZES, Models, outputs_of
 from benchmarks.shards_tuning import RouteTuning, choose_mixture, learnt, with_mixture
-from p2pnode.shards.confidence import Confidences, Shares
-from p2pnode.shards.datum import DatumStates, StateRules, age_of_round, chances, scored, untouched
+from p2pnode.shards.confidence import Confidences
+from p2pnode.shards.datum import DatumStates, Shares, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.route import RouteRules, ShardCandidate, ShardView, choose_shipment
 from p2pnode.shards.visits import EarlierVisits
 from p2pnode.training.batches import DrawnBatches, Floats, base_chances, sampling

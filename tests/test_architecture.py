@@ -43,7 +43,6 @@ IMPURE = {
     "watch",
     "storage",
     "network/base.py",
-    "network/cancelling.py",
     "network/libp2p",
     "network/sim",
     "runtime/calls.py",

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from ..network.cancelling import cancelled
+from ..network.base import cancel_and_wait
 
 LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, besides what handing over may take
 TASKS_LIMIT = 1.0  # seconds for what is still under way when the node has left
@@ -100,7 +100,7 @@ async def _end_tasks() -> None:
     left = asyncio.all_tasks() - {asyncio.current_task()}
     try:
         async with asyncio.timeout(TASKS_LIMIT):
-            await cancelled(*left)
+            await cancel_and_wait(*left)
     except TimeoutError:
         logger.warning("some of what was under way did not end within %g s", TASKS_LIMIT)
     await asyncio.sleep(0)  # transports closed by the tasks get their turn

@@ -1,16 +1,17 @@
 """The network seam: what a node may ask of a network, whichever network it is.
 
-Implementations: `hivemind` (libp2p daemons) and `sim` (in memory, virtual time); tests/network/test_conformance.py says
-what both keep. Every method that waits for a peer has a limit, and fails with PeerUnreachable, PeerTimeout, PeerRefused
-or PeerMisbehaved, or with NetworkDown when our own side is the one that is gone.
+Every method that waits for a peer has a time limit. It fails with PeerUnreachable, PeerTimeout, PeerRefused or
+PeerMisbehaved, or with NetworkDown when our own side is down.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from blake3 import blake3
 
@@ -22,37 +23,39 @@ KIB = 1024
 CHUNK_BYTES = 512 * KIB
 MAX_CHUNK_BYTES = 1024 * KIB
 
+logger = logging.getLogger(__name__)
+
 NetworkState = Literal["starting", "up", "down", "closed"]
 
 
 @dataclass(frozen=True)
 class Health:
-    """What the network knows of its own machinery (not of peers). `generation` rises with every new daemon."""
+    """The state of the network itself, not of peers. `generation` rises with every new daemon."""
 
     state: NetworkState
     generation: int = 0
-    why: str = ""
+    reason: str = ""
 
 
 class Throttle(Protocol):
-    """Slows a stream down to what this node may send or receive."""
+    """Slows a stream down to the rate that this node may send or receive."""
 
-    def piece(self, most: int) -> int:
-        """How much to send at once, at most `most`."""
+    def piece(self, limit: int) -> int:
+        """How many bytes to send at once, at most `limit`."""
         ...
 
     async def spend(self, count: int) -> None:
-        """So many bytes went; returns when more may."""
+        """Note that `count` bytes were transferred; returns when more may follow."""
         ...
 
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Before the first byte: to be held while the stream goes on; PeerRefused when there is no room for it."""
+        """To be held from the first byte to the last; PeerRefused when too many streams wait."""
         ...
 
 
 @dataclass(frozen=True)
 class Payload:
-    """Something to stream to a peer: its size and content hash (BLAKE3), and how to read a piece of it."""
+    """Something to stream to a peer: its size, its content hash (BLAKE3), and a function that reads a piece of it."""
 
     size: int
     digest: bytes
@@ -67,14 +70,14 @@ class Payload:
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """What a receiver puts up with."""
+    """What a receiver of a stream accepts."""
 
     max_bytes: int
     first_byte: Seconds = 10.0
     min_rate: float = 16 * KIB  # bytes per second, after `grace`
     grace: Seconds = 10.0
-    expected_digest: bytes = b""  # refuse at once what announces another content hash
-    throttle: Throttle | None = None  # the time it takes is not held against the sender
+    expected_digest: bytes = b""  # a stream that announces another content hash is refused at once
+    throttle: Throttle | None = None  # the time it takes does not count for `min_rate`
 
 
 class Hasher(Protocol):
@@ -82,9 +85,9 @@ class Hasher(Protocol):
 
 
 class Sink(Protocol):
-    """Where a stream goes. `offset` bytes are there already, hashed into `hasher`; `write` appends and hashes.
+    """Takes the bytes of a stream. `offset` bytes are there already, hashed into `hasher`; `write` appends and hashes.
 
-    `write` may raise PeerMisbehaved when it sees that a piece is wrong.
+    `write` may raise PeerMisbehaved when a piece is wrong.
     """
 
     @property
@@ -95,7 +98,7 @@ class Sink(Protocol):
 
 
 class MemorySink:
-    """A sink for things small enough to keep in memory. Use it again to resume."""
+    """A sink for content that fits into memory. Use it again to resume a stream."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -113,7 +116,7 @@ class MemorySink:
 
 @dataclass(frozen=True)
 class StreamResult:
-    """A completed stream: the payload's size and verified content hash, and how many bytes of it came this time."""
+    """A completed stream: size and verified content hash of the payload, and how many bytes were received now."""
 
     size: int
     digest: bytes
@@ -121,23 +124,23 @@ class StreamResult:
 
 
 class Server(Protocol):
-    """The node's side of incoming traffic. `peer` is authenticated by the network."""
+    """Answers incoming traffic. The network has authenticated `peer`."""
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
-        """Answer a call. Whatever it raises reaches the caller as PeerRefused("failed")."""
+        """The answer to a call. The caller sees any exception as PeerRefused("failed")."""
         ...
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
-        """What to stream for a request; PeerRefused to say no."""
+        """What to stream for a request; PeerRefused to decline."""
         ...
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        """The network saw the peer break the framing."""
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        """Called when the peer broke the rules of the network's own protocol."""
         ...
 
 
 class Network(Protocol):
-    """One node's network. `peer` is its own id."""
+    """The network of one node, whose id is `peer`."""
 
     peer: PeerId
 
@@ -145,43 +148,54 @@ class Network(Protocol):
     def health(self) -> Health: ...
 
     async def start(self, server: Server) -> None:
-        """Come up and serve. LocalProblem with a remedy when that is impossible here."""
+        """Start serving. LocalProblem with a remedy when that is impossible on this machine."""
         ...
 
     async def contact(self, address: Address, timeout: Seconds) -> None:
         """Dial an address, so that its peer and the DHT behind it become known.
 
-        PeerMisbehaved when another peer answers there than the address names.
+        PeerMisbehaved when another peer than the one in the address answers there.
         """
         ...
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        """Remember where a peer says it can be dialled (hints; never trusted)."""
+        """Remember addresses at which a peer may be dialled. They are hints and never trusted."""
         ...
 
     async def call(self, peer: PeerId, request: bytes, timeout: Seconds) -> bytes: ...
 
     async def fetch(self, peer: PeerId, request: bytes, sink: Sink, limits: StreamLimits) -> StreamResult:
-        """Stream the answer to `request` into `sink`, from `sink.offset` on, hash-checked at the end."""
+        """Stream the answer to `request` into `sink`, from `sink.offset` on; the content hash is checked at the end."""
         ...
 
     async def nearest(self, key: str, count: int) -> list[PeerId]:
-        """The peers whose ids lie nearest to a key, this node included when it is one of them."""
+        """The peers whose ids are nearest to a key, including this node if it is one of them."""
         ...
 
     async def addresses(self) -> tuple[str, ...]:
-        """Where this node can be dialled now, with its peer id."""
+        """Addresses at which this node can be dialled now, with its peer id."""
         ...
 
     def on_change(self, listener: Callable[[Health], None]) -> None:
-        """Be told when `health` changes."""
+        """Call `listener` whenever `health` changes."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Clock(Protocol):
-    """Wall and monotonic time. Waiting is asyncio's, whose loop the simulator replaces."""
+    """Wall and monotonic time. Waiting is done with asyncio, whose loop the simulator replaces."""
 
     def time(self) -> float: ...
     def monotonic(self) -> float: ...
+
+
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have ended; errors of theirs are logged. The caller itself can be cancelled."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a task failed before it was cancelled", exc_info=error)

@@ -13,8 +13,7 @@ from ..config.options import Options
 from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
-from ..network.base import Health, Network
-from ..network.cancelling import cancelled
+from ..network.base import Health, Network, cancel_and_wait
 from ..runtime.limiter import LIMIT_ORDERS
 from ..runtime.routes import Routes
 from ..runtime.seams import Seams
@@ -125,7 +124,7 @@ class Node:
         try:
             await asyncio.wait({leaving, living}, return_when=asyncio.FIRST_COMPLETED)
             if self._leaving.is_set():
-                await cancelled(living)
+                await cancel_and_wait(living)
                 if self.learner is not None:
                     await self.learner.save(SAVE_LIMIT)
                     await self.learner.shard_driver.hand_over_all(self._options.train.leave_timeout)
@@ -133,9 +132,9 @@ class Node:
             else:
                 raise_unwrapped(living)
         finally:
-            await cancelled(leaving)
+            await cancel_and_wait(leaving)
             if not living.done():  # else it was seen to end
-                await cancelled(living)
+                await cancel_and_wait(living)
             self._services.registry.tidy()
             await self._network.close()
             self._events.say("left", "left the swarm")
@@ -238,7 +237,7 @@ class Node:
     def _why(self, condition: Condition) -> str:
         here = self._services.table.count_present(self._tag)
         trouble = self._membership.search.trouble
-        return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.why)
+        return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.reason)
 
     def _network_changed(self, health: Health) -> None:
         if self._condition != "starting":

@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar
 from numpy.typing import NDArray
 
 from ..discovery.services import Services
-from ..network.base import Payload
-from ..network.cancelling import cancelled
+from ..network.base import Payload, cancel_and_wait
 from ..runtime.calls import JobCalls
 from ..runtime.events import Kind
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
@@ -276,7 +275,7 @@ class ShardDriver:
         except TimeoutError:
             pass
         finally:
-            await cancelled(running)
+            await cancel_and_wait(running)
         left = self.only_here
         text = f"{_are(left)} still only here: nobody else took over in time" if left else f"{_are(shards)} handed over"
         events.say("handing over", text, warning=bool(left))

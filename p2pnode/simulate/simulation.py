@@ -31,8 +31,7 @@ class Simulation:
     def __init__(self, scenario: Scenario, recording: Recording = NOWHERE, on_progress: OnProgress = ignore) -> None:
         self.scenario = scenario
         self.watch = None if scenario.training is None else Watch(self, scenario.training, recording, on_progress)
-        self.swarm = SimSwarm(scenario.seed, scenario.links, scenario.keep_trace)
-        self.swarm.runner = self
+        self.swarm = SimSwarm(scenario.seed, scenario.links, scenario.keep_trace, runner=self)
         self.identities = [identity_of(scenario.seed, index) for index in range(scenario.peers)]
         self.processes: dict[int, Process] = {}
         self.ended: dict[int, P2pnodeError] = {}

@@ -300,7 +300,7 @@ def test_a_chatty_daemon_does_not_block_and_is_bounded(tmp_path: Path) -> None:
             async with asyncio.timeout(10):
                 while not (tmp_path / "done").exists():  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            assert len(daemon._said) <= 20
+            assert len(daemon._output) <= 20
         finally:
             await daemon.stop()
 

@@ -56,7 +56,7 @@ def test_a_lost_daemon_is_noticed_and_replaced(tmp_path: Path, blow: signal.Sign
             await until(lambda: ours.health.state == "up", REPLACED_WITHIN)
 
             assert [health.state for health in told] == ["down", "up"]
-            assert told[0].why
+            assert told[0].reason
             assert ours.health.generation == 2
             assert not psutil.pid_exists(first)
             assert await address_of(ours) == before
@@ -94,7 +94,7 @@ def test_while_down_operations_say_so_at_once(tmp_path: Path) -> None:
             await until(lambda: ours.health.state == "down", NOTICED_WITHIN)
             with pytest.raises(NetworkDown):
                 await ours.nearest("peers/x", 5)
-            await until(lambda: "p2pd ended at its start" in ours.health.why, 10)
+            await until(lambda: "p2pd ended at its start" in ours.health.reason, 10)
             key.with_suffix(".away").rename(key)
             await until(lambda: ours.health.state == "up", 20)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from p2pnode.network.base import Payload
-from p2pnode.network.sim import Links, SimNetwork, SimSwarm
+from p2pnode.network.sim import Links, Runner, SimNetwork, SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.simulate import identity_of
 from p2pnode.wire.addresses import Address
@@ -69,12 +69,17 @@ class World:
 
 
 def in_world(
-    count: int, test: Callable[[World], Awaitable[T]], links: Links = STEADY, seed: int = 1, keep_trace: int = 0
+    count: int,
+    test: Callable[[World], Awaitable[T]],
+    links: Links = STEADY,
+    seed: int = 1,
+    keep_trace: int = 0,
+    runner: Runner | None = None,
 ) -> T:
     """Run a test in a started world; nothing may be left under way when it ends."""
 
     async def main() -> T:
-        world = World(SimSwarm(seed, links, keep_trace), count)
+        world = World(SimSwarm(seed, links, keep_trace, runner), count)
         await world.start()
         result = await test(world)
         for network in world.networks:

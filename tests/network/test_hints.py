@@ -1,4 +1,4 @@
-from p2pnode.network.libp2p.hints import MAX_HINTED_PEERS, Hints
+from p2pnode.network.libp2p.supervised import MAX_HINTED_PEERS, Hints
 from p2pnode.wire.addresses import EXAMPLE, parse_address
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import MAX_ADDRESSES

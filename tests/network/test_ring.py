@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.network.sim.faults import Fault, draw_faults, shrink
-from p2pnode.network.sim.ring import ID_BITS, Acquaintance, RingRouting, ring_id
+from p2pnode.network.sim.ring import ID_BITS, Component, RingRouting, ring_id
 
 ids = st.integers(0, 2**ID_BITS - 1) | st.integers(0, 300)
 
 
 @given(st.lists(ids, unique=True), ids)
 def test_nearest_is_the_order_by_xor_distance(members: list[int], target: int) -> None:
-    assert list(Acquaintance(sorted(members)).nearest(target)) == sorted(members, key=lambda id: id ^ target)
+    assert list(Component(sorted(members)).nearest(target)) == sorted(members, key=lambda id: id ^ target)
 
 
 def test_nearest_looks_at_few_of_many() -> None:
@@ -29,7 +29,7 @@ def test_nearest_looks_at_few_of_many() -> None:
             return super().__getitem__(place)
 
     members = Counting(sorted(ring_id(str(number)) for number in range(20_000)))
-    found = Acquaintance(members).nearest(ring_id("key"))
+    found = Component(members).nearest(ring_id("key"))
     first = [next(found) for _ in range(5)]
     assert first == sorted(members, key=ring_id("key").__xor__)[:5]
     assert Counting.looked < 400
@@ -43,16 +43,16 @@ def test_joining_is_transitive_and_starting_anew_is_alone() -> None:
         routing.join(id, id - 1)
     for id in range(21, 40):
         routing.join(id, 20)
-    assert routing.of(0).ids == list(range(20))
+    assert routing.component(0).ids == list(range(20))
     routing.join(3, 33)
-    assert routing.of(0) is routing.of(39)
-    assert routing.of(5).ids == list(range(40))
+    assert routing.component(0) is routing.component(39)
+    assert routing.component(5).ids == list(range(40))
     routing.start_anew(5)
-    assert routing.of(5).ids == [5]
-    assert 5 not in routing.of(6).ids
+    assert routing.component(5).ids == [5]
+    assert 5 not in routing.component(6).ids
     routing.split({6, 7})
-    assert routing.of(6).ids == [6, 7]
-    assert len(routing.of(0)) == 37
+    assert routing.component(6).ids == [6, 7]
+    assert len(routing.component(0)) == 37
 
 
 def test_drawn_faults_are_the_seeds_and_end_in_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from p2pnode.network.base import CHUNK_BYTES, Health, MemorySink, Payload, StreamLimits
 from p2pnode.network.sim import Fault, Links, SimSwarm
-from p2pnode.network.sim.pipe import BUFFER_BYTES
+from p2pnode.network.sim.traffic import BUFFER_BYTES
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.simulate import identity_of
 from p2pnode.wire.addresses import Address, parse_address
@@ -278,27 +278,29 @@ def test_a_restarted_node_begins_without_acquaintances() -> None:
 
 
 class RestartLog:
-    """Who was told to crash and restart."""
+    """A runner that notes crashes and restarts."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[float, str, int]] = []
+        self.calls: list[tuple[float, str, int]] = []
 
     def crash(self, index: int) -> None:
-        self.told.append((now(), "crash", index))
+        self.calls.append((now(), "crash", index))
 
     def restart(self, index: int) -> None:
-        self.told.append((now(), "restart", index))
+        self.calls.append((now(), "restart", index))
 
 
-def test_whoever_runs_the_nodes_is_told_of_crash_and_restart() -> None:
+def test_the_runner_of_the_nodes_is_told_of_crash_and_restart() -> None:
+    log = RestartLog()
+
     async def test(world: World) -> None:
-        log = world.swarm.runner = RestartLog()
         start = now()
         world.swarm.schedule([Fault(start + 5.0, "crash", (0, 2), seconds=7.0)])
         await asyncio.sleep(20)
-        assert log.told == [(start + delay, what, i) for delay, what in ((5, "crash"), (12, "restart")) for i in (0, 2)]
+        expected = [(5, "crash"), (12, "restart")]
+        assert log.calls == [(start + delay, what, index) for delay, what in expected for index in (0, 2)]
 
-    in_world(3, test)
+    in_world(3, test, runner=log)
 
 
 def test_daemon_death_fails_what_is_under_way_and_passes() -> None:

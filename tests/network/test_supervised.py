@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from swarm_servers import TestServer
 
 from p2pnode.network.base import Health, MemorySink, StreamLimits
 from p2pnode.network.libp2p.frames import FrameReader, FrameWriter
@@ -16,6 +15,7 @@ from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.addresses import Address
 from p2pnode.wire.errors import LocalProblem, NetworkDown, PeerTimeout, PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
+from tests.network.swarm_servers import TestServer
 
 US = Identity(bytes(32)).peer_id
 OTHER = Identity(bytes([1]) * 32).peer_id
@@ -50,7 +50,7 @@ class FakeLink:
     async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None:
         self.connected.append((peer, transports))
 
-    async def meet(self, peer: PeerId) -> None:
+    async def join_routing(self, peer: PeerId) -> None:
         self.met.append(peer)
 
     async def call(self, peer: PeerId, request: bytes) -> bytes:
@@ -172,7 +172,7 @@ def test_reopening_backs_off_and_never_gives_up() -> None:
         links.made[0].dead.set()
         await asyncio.sleep(2)
         assert network.health.state == "down"
-        assert network.health.why.startswith("reason")
+        assert network.health.reason.startswith("reason")
         with pytest.raises(NetworkDown):
             await network.call(OTHER, b"", 5)
         await asyncio.sleep(100)

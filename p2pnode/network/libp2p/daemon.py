@@ -1,6 +1,6 @@
-"""One p2pd process: launched so that it cannot outlive us, watched, and ended without a trace.
+"""One p2pd process: started so that it cannot outlive us, watched, and ended without leaving anything behind.
 
-hivemind is not imported here (it takes seconds): only the path of the binary in its wheel is looked up.
+hivemind is not imported here, because that takes seconds; only the path of the binary in its wheel is needed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ...wire.errors import LocalProblem
 from ...wire.types import Seconds
 from .orphans import forget_daemon, record_daemon, socket_directory
 
-START_LIMIT: Seconds = 60.0  # usually 0.3 s; an overloaded laptop is given its time
+START_LIMIT: Seconds = 60.0  # usually 0.3 s; an overloaded laptop may need much longer
 STOP_LIMIT: Seconds = 2.0
 IDLE_LIMIT = "60s"  # p2pd ends itself when nobody connects to it in this time after its start
-# What a relay gives away. The buffer is taken twice for each connection it relays; p2pd's own size is 16 MiB.
+# What a relay offers. Each connection it relays takes two buffers; by default p2pd uses 16 MiB for each.
 RELAY_LIMITS = {"relayBufferSize": str(256 << 10), "relayMaxReservations": "512", "relayMaxCircuits": "64"}
 _READY = "Peer ID:"
 HIVEMIND = "hivemind==1.1.12"  # as pyproject.toml has it
 _REINSTALL = f"reinstall hivemind: pip install --force-reinstall --no-deps {HIVEMIND}"
 
-# Asks the kernel to end p2pd when we die, leaves the terminal's Ctrl-C to us, and becomes p2pd (so the pid stays).
+# Asks the kernel to end p2pd when we die, detaches from the terminal's Ctrl-C, and becomes p2pd (with the same pid).
 _LAUNCHER = """
 import os, signal, sys
 if sys.platform == "linux":
@@ -53,13 +53,13 @@ logger = logging.getLogger("p2pnode.p2pd")
 
 @dataclass(frozen=True)
 class DaemonOptions:
-    """How to run p2pd. `directory` is the node's data directory, where the running daemon is recorded."""
+    """Options of p2pd. `directory` is the node's data directory, where the running daemon is recorded."""
 
     key_file: Path
     directory: Path
     listen: tuple[str, ...] = ("/ip4/127.0.0.1/tcp/0",)
     announce: tuple[str, ...] = ()
-    relays: tuple[str, ...] = ()  # to be reached through, one address each; they must all be there
+    relays: tuple[str, ...] = ()  # through which others reach this node, one address each; all must be up
     no_listen: bool = False
     reachability: Reachability = "auto"
     relay_service: bool = False
@@ -67,7 +67,7 @@ class DaemonOptions:
 
 
 def find_p2pd() -> Path:
-    """The daemon that hivemind's wheel carries; LocalProblem when it is not there."""
+    """The daemon in hivemind's wheel; LocalProblem when hivemind is not installed."""
     spec = importlib.util.find_spec("hivemind")
     if spec is None or not spec.submodule_search_locations:
         raise LocalProblem(f"hivemind is not installed; pip install {HIVEMIND}")
@@ -75,7 +75,7 @@ def find_p2pd() -> Path:
 
 
 def daemon_flags(options: DaemonOptions, control: Path) -> list[str]:
-    """p2pd's command line. `-b` is left out: p2pd refuses to start when its bootstrap peers are away."""
+    """The command line of p2pd. It has no `-b`, because p2pd does not start when its bootstrap peers are down."""
     reachability = forced_reachability(options)
     outward = _is_outward(options)
     flags = {
@@ -83,7 +83,7 @@ def daemon_flags(options: DaemonOptions, control: Path) -> list[str]:
         "id": str(options.key_file),
         "dhtServer": "1",
         "tls": "1",
-        "autonat": "1",  # answers others' questions about their reachability, and brings hole punching
+        "autonat": "1",  # tells others whether they are reachable, and enables hole punching
         "connManager": "1",
         "relay": "1",
         "relayService": str(int(reachability == "public")),
@@ -93,8 +93,8 @@ def daemon_flags(options: DaemonOptions, control: Path) -> list[str]:
     }
     if reachability == "public":
         flags |= RELAY_LIMITS
-    if uses_relays(options) and options.relays:  # p2pd panics on relays it is told not to use
-        # Of relays it looks for by itself it wants four before it uses the first, or three minutes to pass.
+    if uses_relays(options) and options.relays:  # p2pd panics if it gets relays without -autoRelay
+        # When it looks for relays by itself, it uses the first one only after it found four or waited three minutes.
         flags |= {"trustedRelays": ",".join(options.relays), "relayDiscovery": "0"}
     if options.no_listen:
         flags["noListenAddrs"] = "1"
@@ -108,10 +108,10 @@ def daemon_flags(options: DaemonOptions, control: Path) -> list[str]:
 
 
 def forced_reachability(options: DaemonOptions) -> Reachability:
-    """What p2pd is told about itself; with "auto" it asks its peers (AutoNAT), which takes 15 s.
+    """The reachability that p2pd assumes; with "auto" it asks its peers (AutoNAT), which takes 15 s.
 
-    A relay has to be public from its start on: when p2pd changes to public later, it forgets who reserved a place, and
-    the nodes behind NAT that did cannot be reached for up to an hour.
+    A relay has to be public from the start. If p2pd becomes public later, it forgets its reservations, and the nodes
+    behind NAT that made them cannot be reached for up to an hour.
     """
     if options.no_listen:
         return "private"
@@ -121,14 +121,15 @@ def forced_reachability(options: DaemonOptions) -> Reachability:
 
 
 def uses_relays(options: DaemonOptions) -> bool:
-    """Whether the node is, or may turn out to be, one that others reach through relays."""
+    """Whether others reach this node through relays, or may have to."""
     return _is_outward(options) and forced_reachability(options) != "public"
 
 
 def daemon_environment(options: DaemonOptions, inherited: Mapping[str, str]) -> dict[str, str]:
-    """p2pd starts two relays and the later one counts: its own with our limits, and one with 128 KiB per connection.
+    """The environment of p2pd. A relay gets one processor, so that our limits apply.
 
-    On one processor ours is nearly always the later one (37 of 39 starts; 7 of 21 on two), and streams are not slower.
+    p2pd starts two relays, one with our limits and one with 128 KiB per connection, and the later one counts. On one
+    processor ours is nearly always the later one (37 of 39 starts; 7 of 21 on two), and streams are not slower.
     """
     environment = {"GOLOG_LOG_LEVEL": "error", **inherited}
     if forced_reachability(options) == "public":
@@ -137,14 +138,14 @@ def daemon_environment(options: DaemonOptions, inherited: Mapping[str, str]) -> 
 
 
 def _is_outward(options: DaemonOptions) -> bool:
-    """Whether the node has to do with other machines, as far as its addresses tell."""
+    """Whether other machines can be involved, judging by the addresses to listen on."""
     places = [host_and_port(text) for text in options.listen]
     on_loopback = all(place is not None and ipaddress.ip_address(place[0]).is_loopback for place in places)
     return options.no_listen or not on_loopback
 
 
 class Daemon:
-    """A running p2pd. Use `await Daemon.start(options)`; `sockets` is a private directory for it and us."""
+    """A running p2pd. Use `await Daemon.start(options)`. `sockets` is a private directory for its sockets and ours."""
 
     def __init__(self, options: DaemonOptions, process: asyncio.subprocess.Process, sockets: Path) -> None:
         self.sockets = sockets
@@ -152,15 +153,15 @@ class Daemon:
         self.pid = process.pid
         self._options = options
         self._process = process
-        self._said: deque[str] = deque(maxlen=20)
+        self._output: deque[str] = deque(maxlen=20)
         self._ready = asyncio.Event()
         self._reading = asyncio.create_task(self._read_output(), name="p2pd output")
 
     @classmethod
     async def start(cls, options: DaemonOptions) -> Daemon:
-        """A daemon that has come up; LocalProblem with the reason when it does not. Call it from the loop's thread.
+        """Start a daemon and wait until it is ready; LocalProblem with the reason when that fails.
 
-        The parent-death signal is bound to the thread that starts the child; this runs where the loop runs.
+        Call it from the thread of the event loop: the signal at the parent's death is bound to the starting thread.
         """
         binary = _checked(options.binary or find_p2pd())
         sockets = await asyncio.to_thread(socket_directory)
@@ -188,39 +189,39 @@ class Daemon:
             return
         if not self._reading.done():
             raise LocalProblem(f"p2pd did not come up within {START_LIMIT:.0f} s; is this machine overloaded?")
-        last = self._said[-1] if self._said else "it said nothing"
+        last = self._output[-1] if self._output else "it said nothing"
         raise LocalProblem(f"p2pd ended at its start ({last}); if this stays, {_REINSTALL}")
 
     async def _read_output(self) -> None:
-        """Read for ever, so that the pipe never fills."""
+        """Read all output, so that the pipe never fills up."""
         output = self._process.stdout
         assert output is not None
         while True:
             try:
                 line = await output.readline()
             except ValueError:
-                continue  # a line beyond the reader's limit is dropped
+                continue  # the line was longer than the reader's limit and is dropped
             if not line:
                 return
             text = line.decode(errors="replace").rstrip()
             if text:
-                self._said.append(text)
+                self._output.append(text)
                 logger.debug("%s", text)
             if text.startswith(_READY):
                 self._ready.set()
 
     async def wait_dead(self) -> str:
-        """Wait until the process is gone; says how it went."""
+        """Wait until the process has ended; returns how."""
         code = await self._process.wait()
         return f"p2pd was ended by signal {-code}" if code < 0 else f"p2pd ended with code {code}"
 
     def kill(self) -> None:
-        """End it at once, stopped or not."""
+        """Kill the process, even if it is suspended."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
     async def stop(self) -> None:
-        """End it politely, or by force after a while; nothing of it is left afterwards."""
+        """Ask the process to end, kill it after a while, and remove everything it leaves."""
         try:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
@@ -238,7 +239,7 @@ class Daemon:
                 await self._process.wait()
                 await self._reading
         except TimeoutError:
-            logger.warning("p2pd %d does not go away", self.pid)
+            logger.warning("p2pd %d does not end", self.pid)
         finally:
             self._reading.cancel()
             shutil.rmtree(self.sockets, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Bulk streams in our own frames, over any reader and writer pair.
+"""The format of streams, over any pair of reader and writer.
 
     caller  →  version u8 · request length u32 · request · offset u64
     server  →  OPEN    u8 · payload size u64 · content hash 32 bytes
@@ -6,8 +6,8 @@
             →  END     u8 · 0 u32          or at any point
             →  REFUSED | FAILED  u8 · length u32 · reason
 
-Lengths and the total are checked before anything is read; an end of file without END is a lost connection, never a
-success; a sender below the minimum rate is given up; the receiver holds one chunk at a time, however large the payload.
+All lengths are checked before anything is read. An end of file without END is a lost connection, never a success. A
+sender below the minimum rate is given up. The receiver has one chunk in memory at a time, however large the payload.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ..base import CHUNK_BYTES, MAX_CHUNK_BYTES, Payload, Server, Sink, StreamLi
 VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_REASON_BYTES = 400
-SEND_BUFFER_BYTES = 2 * CHUNK_BYTES  # what a writer may hold unsent: enough to read the next chunk meanwhile
-SEND_GRACE: Seconds = 60.0  # a receiver that takes longer than this for that much (17 kB/s) is given up
+SEND_BUFFER_BYTES = 2 * CHUNK_BYTES  # unsent bytes of a writer: enough to read the next chunk meanwhile
+SEND_GRACE: Seconds = 60.0  # a receiver that needs longer for so many bytes (17 kB/s) is given up
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class FrameWriter(Protocol):
 async def fetch_stream(
     reader: FrameReader, writer: FrameWriter, request: bytes, sink: Sink, limits: StreamLimits
 ) -> StreamResult:
-    """Ask for a payload and take it in. Raises PeerError; what `sink` has by then stays, for a resumed fetch."""
+    """Ask for a payload and write it to `sink`. On PeerError the sink keeps what it has, so a fetch can be resumed."""
     resumed_at = sink.offset
     try:
         async with asyncio.timeout(limits.first_byte):
@@ -98,11 +98,11 @@ def _check_opening(size: int, digest: bytes, resumed_at: int, limits: StreamLimi
     if limits.expected_digest and digest != limits.expected_digest:
         raise PeerMisbehaved("offers other content than was asked for")
     if resumed_at > size:
-        raise PeerMisbehaved(f"has only {size} bytes of what already has {resumed_at}")
+        raise PeerMisbehaved(f"has only {size} bytes, of which {resumed_at} were received before")
 
 
 async def _take_chunks(reader: FrameReader, size: int, sink: Sink, limits: StreamLimits) -> None:
-    """Read DATA frames until END; one timer, moved on with every piece, keeps the minimum rate."""
+    """Read DATA frames until END. A timer that moves with every piece enforces the minimum rate."""
     async with asyncio.timeout(limits.grace) as timer:
         loop = asyncio.get_running_loop()
         begun, resumed_at = loop.time(), sink.offset
@@ -167,7 +167,7 @@ async def serve_stream(peer: PeerId, reader: FrameReader, writer: FrameWriter, s
 
 
 class _NodeFailed(Exception):
-    """The node's own side failed, by the error this was raised from."""
+    """This node failed, with the error this was raised from."""
 
 
 async def _payload(server: Server, peer: PeerId, request: bytes) -> Payload:
@@ -176,24 +176,24 @@ async def _payload(server: Server, peer: PeerId, request: bytes) -> Payload:
             return await server.payload(peer, request)
     except (PeerRefused, PeerMisbehaved):
         raise
-    except Exception as error:  # no bug of ours may end the service to others
+    except Exception as error:  # no bug of ours may end the service for others
         raise _NodeFailed from error
 
 
 def _piece(payload: Payload, offset: int) -> bytes | memoryview:
-    most = CHUNK_BYTES if payload.throttle is None else payload.throttle.piece(CHUNK_BYTES)
-    length = min(most, payload.size - offset)
+    limit = CHUNK_BYTES if payload.throttle is None else payload.throttle.piece(CHUNK_BYTES)
+    length = min(limit, payload.size - offset)
     try:
         piece = payload.read(offset, length)
         if len(piece) != length:
             raise ValueError(f"a payload of {payload.size} bytes gave {len(piece)} of {length} at {offset}")
-    except Exception as error:  # the same
+    except Exception as error:  # as above
         raise _NodeFailed from error
     return piece
 
 
 async def refuse_stream(writer: FrameWriter, reason: str) -> None:
-    """Say no to a stream whose request was not even read."""
+    """Refuse a stream before its request is read."""
     try:
         await _send_reason(writer, FrameStatus.REFUSED, reason)
     finally:
@@ -234,4 +234,4 @@ async def _send_reason(writer: FrameWriter, status: FrameStatus, reason: str) ->
             writer.write(_FRAME.pack(status, len(data)) + data)
             await writer.drain()
     except (OSError, RuntimeError, TimeoutError):
-        pass  # nobody is left to tell
+        pass  # the peer is gone

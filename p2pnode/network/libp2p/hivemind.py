@@ -1,7 +1,4 @@
-"""The real network: libp2p through hivemind's p2pd and its asyncio bindings. The only importer of hivemind.
-
-`link` is one daemon with everything on it; `supervised` replaces dead ones; here they are put together.
-"""
+"""Puts the real network together: ports, relays, a daemon, and its supervision. The only file that imports hivemind."""
 
 from __future__ import annotations
 
@@ -30,14 +27,14 @@ from .relays import choose_relays
 from .routing import clean_answer, may_ask
 from .supervised import SupervisedNetwork
 
-PORT_WAIT: Seconds = 2.0  # for a just ended daemon's port to come free
+PORT_WAIT: Seconds = 2.0  # until the port of a daemon that has just ended is free
 
 
 @dataclass(frozen=True)
 class HivemindOptions:
-    """How a node is on the network. `data_dir` holds the daemon's record; `key_file` is the identity for p2pd.
+    """Options of the network. `data_dir` has the daemon's record; `key_file` is the identity in p2pd's format.
 
-    `bootstrap` are relays to be reached through, should others not be able to dial us; `relay_service` is to be one.
+    `bootstrap` peers relay for this node if others cannot dial it; with `relay_service` it relays for others.
     """
 
     data_dir: Path
@@ -51,7 +48,7 @@ class HivemindOptions:
 
 
 class HivemindNetwork(SupervisedNetwork):
-    """`Network` over libp2p. The port is kept from the first start to `close`, whatever happens to the daemon."""
+    """`Network` over libp2p. The port stays reserved until `close`, whatever happens to the daemon."""
 
     def __init__(self, identity: Identity, options: HivemindOptions) -> None:
         super().__init__(identity.peer_id, self._open)
@@ -96,7 +93,7 @@ class HivemindNetwork(SupervisedNetwork):
 
 
 async def _lease_ports(listen: tuple[str, ...]) -> PortLease:
-    """A killed node's daemon may need a moment to let go of its port."""
+    """Reserve ports. The daemon of a killed node may need a moment to free its port."""
     deadline = asyncio.get_running_loop().time() + PORT_WAIT
     while True:
         try:
@@ -111,7 +108,7 @@ async def _lease_ports(listen: tuple[str, ...]) -> PortLease:
 def _parts_of_hivemind_only() -> Iterator[None]:
     """Import from hivemind without running its `__init__`.
 
-    That imports averaging, experts and scipy, none of which we use: a quarter of the time a node needs to start.
+    That would import averaging, experts and scipy, which we do not use: a quarter of a node's start time.
     """
     spec = importlib.util.find_spec("hivemind")
     if spec is None or "hivemind" in sys.modules:
@@ -121,12 +118,12 @@ def _parts_of_hivemind_only() -> Iterator[None]:
     try:
         yield
     finally:
-        del sys.modules["hivemind"]  # whoever imports it later gets all of it
+        del sys.modules["hivemind"]  # a later import gets all of it
 
 
 @functools.cache
 def load_hivemind() -> SimpleNamespace:
-    """Import what we use of hivemind, and make it quiet. Takes seconds the first time: call it in a thread."""
+    """Import what we use of hivemind, and silence its log. The first time takes seconds: call it in a thread."""
     from google.protobuf.message import DecodeError
     from google.protobuf.wrappers_pb2 import BytesValue
 
@@ -143,13 +140,13 @@ def load_hivemind() -> SimpleNamespace:
     logging.getLogger("hivemind").setLevel(logging.WARNING)
 
     class NoRecords(RecordValidatorBase):  # type: ignore[misc]
-        """Our records go over our own calls: nothing is stored in hivemind's DHT or believed from it."""
+        """Rejects all records: we store none in hivemind's DHT and read none from it, but use our own calls."""
 
         def validate(self, record: object) -> bool:
             return False
 
     class RoutingOnly(AuthorizerBase):  # type: ignore[misc]
-        """Lets only routing requests through, and only what is sound of their answers."""
+        """Admits only routing requests, and removes what is invalid from their answers."""
 
         async def sign_request(self, request: Any, service_public_key: Any) -> None: ...
         async def sign_response(self, response: Any, request: Any) -> None: ...

@@ -1,6 +1,7 @@
-"""Incoming traffic: how much of it at once, and the node's failures turned into answers.
+"""Limits incoming traffic, and turns failures of the node into answers.
 
-A flood must not grow memory or starve the node: beyond its slots a call or stream is refused, at once and cheaply.
+A flood of requests must not fill memory or starve the node: when all slots are in use, a call or stream is refused at
+once and at little cost.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Slots:
-    """How many things may go on at once, in all and for one peer."""
+    """Limits how many requests are served at once, in all and for one peer."""
 
     def __init__(self, total: int, per_peer: int) -> None:
         self._total = total
@@ -38,7 +39,7 @@ class Slots:
 
     @contextlib.contextmanager
     def taken(self, peer: PeerId) -> Iterator[None]:
-        """Hold a slot, in a task that `cancel_all` will reach; PeerRefused("busy") when none is left."""
+        """Hold a slot for the current task, which `cancel_all` can end; PeerRefused("busy") when none is free."""
         if len(self._tasks) >= self._total or self._used[peer] >= self._per_peer:
             raise PeerRefused("busy", "too much at once")
         task = asyncio.current_task()
@@ -54,7 +55,7 @@ class Slots:
                 del self._used[peer]
 
     async def cancel_all(self, limit: Seconds) -> None:
-        """End what still goes on."""
+        """Cancel the tasks that hold slots."""
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -63,7 +64,7 @@ class Slots:
 
 
 class Incoming:
-    """The node's `Server` behind its slots. Nothing it raises gets past here."""
+    """Calls the node's `Server` within its slots. No exception of the node leaves this class."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -71,7 +72,7 @@ class Incoming:
         self._streams = Slots(MAX_STREAMS, MAX_STREAMS_PER_PEER)
 
     async def answer(self, peer: PeerId, request: bytes) -> bytes:
-        """The answer to a call; an encoded Refused when there is none."""
+        """The answer to a call, or an encoded Refused."""
         if len(request) > MAX_CALL_BYTES:
             self._server.misbehaved(peer, f"call of {len(request)} bytes")
             return encode_message(Refused("too large", f"{MAX_CALL_BYTES} bytes are allowed"))
@@ -85,7 +86,7 @@ class Incoming:
         try:
             async with asyncio.timeout(ANSWER_LIMIT):
                 answer = await self._server.answer(peer, request)
-        except Exception:  # no bug of ours may end the service to others
+        except Exception:  # no bug of ours may end the service for others
             logger.exception("answering a call of %s failed", short(peer))
             raise PeerRefused("failed", "the peer could not answer; its log says why") from None
         if len(answer) > MAX_CALL_BYTES:
@@ -102,5 +103,5 @@ class Incoming:
             await refuse_stream(writer, str(refusal))
 
     async def cancel_all(self, limit: Seconds) -> None:
-        """End what is being served."""
+        """Cancel everything that is being served."""
         await asyncio.gather(self._calls.cancel_all(limit), self._streams.cancel_all(limit))

@@ -1,7 +1,7 @@
 """One generation of the real network: a daemon, our connection to it, the DHT on it and our handlers.
 
-hivemind comes in as an argument: it takes seconds to import (it pulls torch), in a thread while p2pd starts.
-Everything that touches hivemind's undocumented inside is at the end of this file.
+hivemind is passed in as an argument, because it takes seconds to import (it imports torch); that happens in a thread
+while p2pd starts. Code that depends on undocumented internals of hivemind is at the end of this file.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .routing import BUCKET, MAX_RPCS, RPC_LIMIT, DhtRouting, place_of
 CALL_PROTOCOL = "p2pnode/1/call"
 STREAM_PROTOCOL = "p2pnode/1/stream"
 OPEN_LIMIT: Seconds = 15.0
-END_LIMIT: Seconds = 0.5  # for what is still going on when a link closes
+END_LIMIT: Seconds = 0.5  # for work that is under way when a link closes
 
 T = TypeVar("T")
 
 
 class HivemindLink:
-    """One daemon, our connection to it, the DHT on it and our handlers: what dies together."""
+    """Implements `supervised.Link`: a daemon and everything that dies with it."""
 
     def __init__(self, peer: PeerId, library: SimpleNamespace, daemon: Daemon, server: Server) -> None:
         self._peer = peer
@@ -48,7 +48,7 @@ class HivemindLink:
     async def open(
         cls, peer: PeerId, options: DaemonOptions, server: Server, load_library: Callable[[], SimpleNamespace]
     ) -> HivemindLink:
-        """Bring up a daemon and everything on it; LocalProblem when that fails."""
+        """Start a daemon and everything on it; LocalProblem when that fails."""
         importing = asyncio.create_task(asyncio.to_thread(load_library))
         try:
             daemon = await Daemon.start(options)
@@ -78,7 +78,7 @@ class HivemindLink:
             raise LocalProblem(
                 f"the key file is that of {self._p2p.peer_id}, not of {self._peer}; restore the right one"
             )
-        _quieten(self._p2p)
+        _silence(self._p2p)
         dht = await library.DHTNode.create(
             p2p=self._p2p,
             node_id=library.DHTID.from_bytes(place_of(self._p2p.peer_id.to_bytes())),
@@ -110,7 +110,7 @@ class HivemindLink:
     # ---- outgoing ----
 
     async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None:
-        # Not hivemind's own Multiaddr: it writes the relay's peer id in a way that p2pd does not read.
+        # Not hivemind's own Multiaddr, which encodes the relay's peer id in a way that p2pd does not understand.
         from multiaddr import Multiaddr
 
         try:
@@ -119,7 +119,8 @@ class HivemindLink:
             raise PeerUnreachable(f"this is not an address: {error}") from None
         await self._asked(peer, self._p2p._client.connect(self._id(peer), addresses))
 
-    async def meet(self, peer: PeerId) -> None:
+    async def join_routing(self, peer: PeerId) -> None:
+        """Enter each other's routing table, and look for more peers."""
         assert self._routing is not None
         try:
             answered = await self._routing.ping(self._id(peer))
@@ -154,7 +155,7 @@ class HivemindLink:
         return self._library.PeerID.from_base58(peer)
 
     async def _asked(self, peer: PeerId, work: Awaitable[T]) -> T:
-        """What hivemind or p2pd say no with, in our words."""
+        """Await an operation with a peer; errors of hivemind and p2pd become ours."""
         library = self._library
         try:
             return await work
@@ -164,7 +165,10 @@ class HivemindLink:
             raise _translated(peer, str(error)) from None
         except library.DecodeError:
             raise PeerMisbehaved(f"{short(peer)} answered something that is not an answer") from None
-        except (OSError, EOFError) as error:  # the daemon hung up; `supervised` finds out whether it is dead
+        except (
+            OSError,
+            EOFError,
+        ) as error:  # the daemon closed the connection; `supervised` finds out whether it is dead
             raise PeerUnreachable(f"lost p2pd while talking to {short(peer)} ({type(error).__name__})") from None
 
     # ---- life ----
@@ -173,7 +177,7 @@ class HivemindLink:
         return await self._daemon.wait_dead()
 
     async def check(self) -> None:
-        """Ask the daemon who it is; also drops what hivemind keeps of calls that were cancelled."""
+        """Ask the daemon for its id. Also removes finished calls, which hivemind would keep for ever."""
         await self._p2p._client.identify()
         handling = self._p2p._client.control._handler_tasks
         for call in [call for call, task in handling.items() if task.done()]:
@@ -183,7 +187,7 @@ class HivemindLink:
         self._daemon.kill()
 
     async def close(self) -> None:
-        """Never waits for hivemind's own shutdown: it hangs once the daemon is dead."""
+        """Close everything. Does not wait for hivemind's own shutdown, which hangs if the daemon is dead."""
         try:
             if self._p2p is not None:
                 await _end_hivemind(self._p2p, self._incoming, self._routing)
@@ -191,13 +195,14 @@ class HivemindLink:
             await self._daemon.stop()
 
 
-def _translated(peer: PeerId, said: str) -> PeerError:
-    if "peer id mismatch" in said:
-        found = said.partition("remote key matches ")[2].split()[:1]
+def _translated(peer: PeerId, text: str) -> PeerError:
+    """Our error for an error text of p2pd."""
+    if "peer id mismatch" in text:
+        found = text.partition("remote key matches ")[2].split()[:1]
         return PeerMisbehaved(f"another peer answers there: {found[0] if found else 'unknown'}, not {peer}")
-    if "protocols not supported" in said:
+    if "protocols not supported" in text:
         return PeerRefused("protocol", f"{short(peer)} is not a p2pnode of this version")
-    reason = said.splitlines()[-1].strip(" *")[:200]
+    reason = text.splitlines()[-1].strip(" *")[:200]
     return PeerUnreachable(f"{short(peer)} cannot be reached: {reason}")
 
 
@@ -208,7 +213,7 @@ def _first_line(error: Exception) -> str:
 def _texts(addresses: Any) -> list[str]:
     texts = []
     for address in addresses:
-        with contextlib.suppress(Exception):  # protocols the vendored parser does not know; of no use to it either
+        with contextlib.suppress(Exception):  # protocols that the vendored parser does not know are of no use to it
             texts.append(str(address))
     return texts
 
@@ -217,11 +222,11 @@ def _unix(library: SimpleNamespace, path: Path) -> Any:
     return library.Multiaddr(f"/unix{path}")
 
 
-# ---- inside hivemind ----
+# ---- internals of hivemind ----
 
 
-def _quieten(p2p: Any) -> None:
-    """Keep a stream that breaks before hivemind has read its header from ending in an unseen exception."""
+def _silence(p2p: Any) -> None:
+    """Handle streams that break before hivemind has read their header; hivemind lets the exception escape."""
     handle = p2p._client.control._handler
 
     async def quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,13 +239,13 @@ def _quieten(p2p: Any) -> None:
 
 
 async def _end_hivemind(p2p: Any, incoming: Incoming, routing: DhtRouting | None) -> None:
-    """End every task of hivemind's on this link; none is left to complain later."""
+    """End every task of hivemind on this link, so that none fails later."""
     control = p2p._client.control
 
-    async def gone(*_: object) -> bytes:
+    async def refuse_call(*_: object) -> bytes:
         raise ConnectionError("the link is closed")
 
-    control.call_unary_handler = gone
+    control.call_unary_handler = refuse_call
     for call in list(control._pending_calls.values()):
         if not call.done():
             call.set_exception(ConnectionError("the link is closed"))

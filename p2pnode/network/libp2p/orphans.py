@@ -1,6 +1,7 @@
-"""Daemons that outlived their node: each running p2pd is written down, and found again at the next start.
+"""Ends daemons that outlived their node. Each running p2pd is recorded on disk, and found again at the next start.
 
-On Linux the kernel ends p2pd with us; this is for where it cannot, and for the socket directory left by a hard end.
+On Linux the kernel ends p2pd together with its node. This is for other systems, and for the socket directory that a
+killed node leaves behind.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SOCKETS_PREFIX = "p2pnode-"
 
 @dataclass(frozen=True)
 class DaemonRecord:
-    """Which process is the daemon, and which process started it. Start times tell a reused pid from the real one."""
+    """The process of the daemon and the one that started it. Their start times reveal pids that were reused."""
 
     pid: int
     started: float
@@ -38,7 +39,7 @@ class DaemonRecord:
 
 
 def socket_directory() -> Path:
-    """A fresh private directory for sockets, named after this process; those of processes that are gone are removed."""
+    """A new private directory for sockets, named after this process. Directories of dead processes are removed."""
     for base in {tempfile.gettempdir(), SHORT_TMP}:
         for left in Path(base).glob(f"{_SOCKETS_PREFIX}*-*"):
             _remove_if_ownerless(left)
@@ -59,22 +60,22 @@ def _remove_if_ownerless(directory: Path) -> None:
 
 
 def record_daemon(directory: Path, pid: int, sockets: Path) -> None:
-    """Write down a daemon that this process has just started."""
+    """Record a daemon that this process has just started."""
     record = DaemonRecord(pid, _started(pid) or 0.0, os.getpid(), _started(os.getpid()) or 0.0, str(sockets))
     write_whole(directory / RECORD, json.dumps(asdict(record)).encode())
 
 
 def forget_daemon(directory: Path, pid: int) -> None:
-    """Delete the record, unless it is already another daemon's."""
+    """Delete the record, unless it is already that of another daemon."""
     record = _read(directory)
     if record is None or record.pid == pid:
         (directory / RECORD).unlink(missing_ok=True)
 
 
 def sweep_orphan(directory: Path) -> bool:
-    """End the daemon recorded here when its node is gone, and remove its sockets. True when there was one to end.
+    """End the daemon recorded here if its node is gone, and remove its sockets. Returns whether it still ran.
 
-    LocalProblem when the node that owns it still runs. Blocks for at most SWEEP_LIMIT.
+    LocalProblem when the node that owns it is still running. Blocks for at most SWEEP_LIMIT.
     """
     record = _read(directory)
     if record is None:
@@ -103,6 +104,7 @@ def _end(record: DaemonRecord) -> bool:
 
 
 def _started(pid: int) -> float | None:
+    """When a process started; None when it does not run."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -113,7 +115,7 @@ def _started(pid: int) -> float | None:
 
 
 def _read(directory: Path) -> DaemonRecord | None:
-    """The record, or None when there is none or it is damaged."""
+    """The record; None when it is missing or damaged."""
     try:
         data = json.loads((directory / RECORD).read_text())
         record = DaemonRecord(**data)

@@ -1,6 +1,6 @@
-"""A reader that hands on what the socket gave it, without copying it twice as asyncio's StreamReader does.
+"""A reader that passes on what it gets from the socket, without the two copies that asyncio's StreamReader makes.
 
-On 2 cores that p2pd also needs, those copies were a fifth of Python's share of a stream.
+On two cores that p2pd needs too, these copies took a fifth of Python's time for a stream.
 """
 
 from __future__ import annotations
@@ -8,30 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-PAUSE_BYTES = 1 << 20  # held here while the node is busy; then the socket waits
+PAUSE_BYTES = 1 << 20  # unread bytes after which reading from the socket pauses
 
 
 class PieceReader(asyncio.Protocol):
-    """Takes over a connection whose StreamReader has read its part; keeps frames.Reader's contract."""
+    """Takes over a connection from a StreamReader. Implements `frames.FrameReader`."""
 
     def __init__(self, reader: asyncio.StreamReader, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._pieces: deque[bytes] = deque()
-        self._taken = 0  # of the first piece
+        self._taken = 0  # bytes of the first piece
         self._held = 0
         self._paused = False
         self._ended = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         transport.set_protocol(self)
-        early = bytes(reader._buffer)  # type: ignore[attr-defined]  # what came before we took over
+        early = bytes(reader._buffer)  # type: ignore[attr-defined]  # what arrived before we took over
         if early:
             self.data_received(early)
         if reader.at_eof() or reader._eof:  # type: ignore[attr-defined]
             self.eof_received()
         transport.resume_reading()
 
-    # ---- the socket's side ----
+    # ---- called by the transport ----
 
     def data_received(self, data: bytes) -> None:
         self._pieces.append(data)
@@ -44,7 +44,7 @@ class PieceReader(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._ended = True
         self._wake()
-        return True  # our side stays open, as StreamReader has it
+        return True  # our side stays open, as with StreamReader
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended = True
@@ -55,10 +55,10 @@ class PieceReader(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # ---- the frames' side ----
+    # ---- for frames ----
 
     async def read(self, n: int) -> bytes:
-        """Up to `n` bytes; none at the end."""
+        """Up to `n` bytes; empty at the end of the stream."""
         while not self._pieces:
             if self._error is not None:
                 raise self._error
@@ -74,7 +74,7 @@ class PieceReader(asyncio.Protocol):
         return piece
 
     def _next(self, n: int) -> bytes:
-        """The first piece or a part of it; copied only where a frame's edge cuts it."""
+        """The first piece or a part of it; copied only where a frame ends inside it."""
         first, start = self._pieces[0], self._taken
         if len(first) - start > n:
             self._taken = start + n

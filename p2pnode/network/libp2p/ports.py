@@ -1,8 +1,8 @@
-"""The TCP ports a node listens on: seen to be free, and kept from others for as long as the node lives.
+"""Reserves the TCP ports a node listens on, for as long as the node lives.
 
-p2pd binds with SO_REUSEPORT, so a second p2pd on a taken port starts without a word and gets half of the other's
-connections. So the port is checked before p2pd is launched, and held by a socket of our own that never listens: p2pd
-can bind beside it (same user, SO_REUSEPORT), other nodes see it taken, also while a dead p2pd is being replaced.
+p2pd binds with SO_REUSEPORT, so a second p2pd on a used port starts without an error and gets half of the other's
+connections. Therefore the port is checked before p2pd starts, and held by a socket of our own that never listens. p2pd
+can still bind (same user, SO_REUSEPORT), but other nodes see that the port is in use, even while p2pd is replaced.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ...wire.errors import LocalProblem
 
 
 class PortLease:
-    """The addresses to listen on with every port 0 made concrete, and the sockets that hold those ports."""
+    """The addresses to listen on, with a free port instead of port 0, and the sockets that hold the ports."""
 
     def __init__(self, listen: Sequence[str]) -> None:
-        """LocalProblem with the port's number when one cannot be had."""
+        """LocalProblem with the number of the port when one is not available."""
         self._held: list[socket.socket] = []
         try:
             self.listen = tuple(self._concrete(text) for text in listen)
@@ -30,7 +30,7 @@ class PortLease:
     def _concrete(self, text: str) -> str:
         place = host_and_port(text)
         if place is None:
-            return text  # not TCP: p2pd finds out by itself
+            return text  # not TCP: left to p2pd
         host, port = place
         if port:
             _check_free(host, port)
@@ -49,7 +49,7 @@ class PortLease:
 
 
 def _check_free(host: str, port: int) -> None:
-    # SO_REUSEADDR looks past connections in TIME_WAIT, but sees listeners and other nodes' leases.
+    # SO_REUSEADDR ignores connections in TIME_WAIT, but not listeners and the leases of other nodes.
     with _socket(host) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -59,7 +59,7 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _hold(host: str, port: int) -> socket.socket | None:
-    """A bound, never listening socket; None where a stranger's TIME_WAIT forbids it (p2pd can still bind)."""
+    """A bound socket that never listens; None where a connection in TIME_WAIT prevents it (p2pd can still bind)."""
     held = _socket(host)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:

@@ -1,7 +1,8 @@
-"""Who is nearest to a key: hivemind's Kademlia routing, shut to everything else and bound to peer ids.
+"""Finds the peers nearest to a key, with hivemind's Kademlia routing, restricted to lookups and bound to peer ids.
 
-A node's place in the DHT is the SHA-1 of its peer id, and peers that claim another place are ignored: to sit around a
-key, one must search for fitting identities. Values are neither stored nor read, and no peer's clock is looked at.
+The position of a node in the DHT is the SHA-1 of its peer id, and peers that claim another position are ignored. So an
+attacker who wants positions around a key must search for matching identities. Values are neither stored nor read, and
+the clocks of peers are not used.
 """
 
 from __future__ import annotations
@@ -31,31 +32,31 @@ _deadline: contextvars.ContextVar[float] = contextvars.ContextVar("lookup deadli
 
 
 def place_of(peer_id: bytes) -> bytes:
-    """Where in the DHT a peer belongs."""
+    """The position of a peer in the DHT."""
     return hashlib.sha1(peer_id, usedforsecurity=False).digest()
 
 
 def is_in_place(node_id: bytes, peer_id: bytes) -> bool:
-    """Whether a peer is one of ours (Ed25519) and where it belongs."""
+    """Whether a peer has an id like ours (Ed25519) and the position that follows from it."""
     return (
         len(peer_id) == _ED25519_PEER_ID_BYTES and peer_id.startswith(_ED25519_PEER_ID) and node_id == place_of(peer_id)
     )
 
 
 def may_ask(request: Any) -> bool:
-    """Whether a peer's DHT request is answered: pings and finds of sane size; never a store."""
+    """Whether a DHT request of a peer is answered: pings and finds of a sensible size, never a store."""
     kind = request.DESCRIPTOR.name
     if kind not in ("PingRequest", "FindRequest") or len(request.peer.node_id) not in (0, NODE_ID_BYTES):
         return False
     if kind == "PingRequest":
-        return not request.validate  # would make us dial back for anyone who asks
+        return not request.validate  # that would make us dial back for anyone who asks
     return len(request.keys) <= MAX_KEYS_PER_FIND and all(len(key) == NODE_ID_BYTES for key in request.keys)
 
 
 def clean_answer(response: Any) -> bool:
-    """Whether a peer's DHT answer is usable. Strips from it all values and all peers that are not in their place.
+    """Whether a DHT answer of a peer is usable. Removes all values, and all peers whose position is wrong.
 
-    Before hivemind sees it: it encodes peer ids of any length in quadratic time.
+    This happens before hivemind sees the answer, because it encodes peer ids of any length in quadratic time.
     """
     if len(response.peer.node_id) not in (0, NODE_ID_BYTES):
         return False
@@ -69,11 +70,11 @@ def clean_answer(response: Any) -> bool:
 
 
 class Suspended:
-    """Peers that did not answer, left alone for a while that doubles. hivemind's own list trusts the wall clock."""
+    """Peers that did not answer are not asked for a while, which doubles. hivemind's own list uses the wall clock."""
 
-    def __init__(self, most: int = 1000) -> None:
+    def __init__(self, limit: int = 1000) -> None:
         self._until: dict[Any, tuple[float, float]] = {}
-        self._most = most
+        self._limit = limit
 
     def __contains__(self, peer: Any) -> bool:
         return self._until.get(peer, (0.0, 0.0))[0] > asyncio.get_running_loop().time()
@@ -82,7 +83,7 @@ class Suspended:
         if peer in self:
             return
         length = min(2 * self._until.get(peer, (0.0, FIRST_SUSPENSION / 2))[1], LONGEST_SUSPENSION)
-        if len(self._until) >= self._most:
+        if len(self._until) >= self._limit:
             self._until.clear()
         self._until[peer] = (asyncio.get_running_loop().time() + length, length)
 
@@ -91,7 +92,7 @@ class Suspended:
 
 
 class DhtRouting:
-    """One node's routing table and lookups, over a hivemind `DHTNode` that `bind` takes over."""
+    """The routing table and lookups of one node, over a hivemind `DHTNode`."""
 
     def __init__(self, dht: Any, make_id: Any) -> None:
         self._dht = dht
@@ -101,7 +102,7 @@ class DhtRouting:
         self._bind(dht.protocol)
 
     def _bind(self, protocol: Any) -> None:
-        """Put our rules around what hivemind does on its own account."""
+        """Apply our rules to what hivemind does by itself."""
         update, find = protocol.update_routing_table, protocol.call_find
         suspended = self._dht.blacklist = Suspended()
 
@@ -113,7 +114,7 @@ class DhtRouting:
             await update(node_id, peer_id, responded=responded)
 
         async def call_find(peer: Any, keys: Any) -> Any:
-            # A lookup is never cancelled (hivemind would lose tasks): past its time it runs dry instead.
+            # A lookup is never cancelled, because hivemind would lose tasks. Instead it gets no more answers.
             if self._closed or asyncio.get_running_loop().time() > _deadline.get():
                 return None
             return await find(peer, keys)
@@ -122,20 +123,20 @@ class DhtRouting:
         protocol.call_find = call_find
 
     async def ping(self, peer: Any) -> bool:
-        """Get to know a peer, both ways. False when it does not answer; ValueError when it is not in its place."""
+        """Enter each other's routing table. False when the peer does not answer; ValueError for a wrong position."""
         node_id = await self._dht.protocol.call_ping(peer, validate=False, strict=False)
         if node_id is None:
             return False
         if not is_in_place(node_id.to_bytes(), peer.to_bytes()):
-            raise ValueError("its place in the DHT does not follow from its peer id")
+            raise ValueError("its position in the DHT does not follow from its peer id")
         return True
 
     def look_around(self) -> None:
-        """Fill the routing table by looking for ourselves, in the background."""
+        """Fill the routing table by a lookup of our own id, in the background."""
         self._lookup("", self._dht.node_id)
 
     async def nearest(self, key: str, count: int) -> list[PeerId]:
-        """The peers nearest to a key; from the own routing table alone when the lookup takes too long."""
+        """The peers nearest to a key; only from our routing table when the lookup takes too long."""
         target = self._make_id.generate(key)
         lookup = self._lookup(key, target)
         if lookup is not None:
@@ -145,7 +146,7 @@ class DhtRouting:
         return lookup.result()[:count]
 
     def _lookup(self, key: str, target: Any) -> asyncio.Task[list[PeerId]] | None:
-        """The lookup for a key, joined when it is already under way; None when there are too many."""
+        """The lookup for a key, new or already under way; None when there are too many."""
         if key not in self._lookups and len(self._lookups) < MAX_LOOKUPS:
             task = asyncio.create_task(self._look_up(target), name=f"lookup {key}")
             task.add_done_callback(lambda done: self._finished(key, done))
@@ -155,7 +156,7 @@ class DhtRouting:
     def _finished(self, key: str, task: asyncio.Task[list[PeerId]]) -> None:
         self._lookups.pop(key, None)
         if not task.cancelled():
-            task.exception()  # seen; `nearest` falls back on the table
+            task.exception()  # retrieved, so that asyncio does not log it; `nearest` uses the table
 
     async def _look_up(self, target: Any) -> list[PeerId]:
         _deadline.set(asyncio.get_running_loop().time() + LOOKUP_LIMIT - RPC_LIMIT)
@@ -168,7 +169,7 @@ class DhtRouting:
         return [PeerId(str(peer)) for _, peer in sorted(near, key=lambda pair: target.xor_distance(pair[0]))]
 
     async def close(self, limit: Seconds) -> None:
-        """Let the lookups run dry; their calls must have been failed."""
+        """Wait for the lookups to end; their calls must have been failed before."""
         self._closed = True
         if self._lookups:
             await asyncio.wait(set(self._lookups.values()), timeout=limit)

@@ -1,7 +1,7 @@
-"""A network that heals itself: one link at a time to the outside, watched, and replaced when it dies.
+"""A network that repairs itself: it watches one link at a time, and replaces it when it dies or hangs.
 
-A link is everything that dies with the daemon: the process, the connection to it, the DHT and the handlers. While there
-is none, operations end with NetworkDown; those under way when it dies end so at once instead of hanging.
+A link is everything that dies with the daemon: the process, the connection to it, the DHT and the handlers. Without a
+link operations fail with NetworkDown; those under way when it dies fail at once instead of hanging.
 """
 
 from __future__ import annotations
@@ -9,28 +9,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 
-from ...wire.addresses import Address
-from ...wire.errors import LocalProblem, NetworkDown, P2pnodeError, PeerError, PeerTimeout, PeerUnreachable
+from ...wire.addresses import Address, parse_address
+from ...wire.bounded import keep_newest
+from ...wire.errors import (
+    LocalProblem,
+    NetworkDown,
+    P2pnodeError,
+    PeerError,
+    PeerTimeout,
+    PeerUnreachable,
+    UsageError,
+)
 from ...wire.ids import PeerId, short
-from ...wire.messages import MAX_CALL_BYTES
+from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
 from ...wire.types import Seconds
-from ..base import Health, NetworkState, Server, Sink, StreamLimits, StreamResult
-from ..cancelling import cancelled
+from ..base import Health, NetworkState, Server, Sink, StreamLimits, StreamResult, cancel_and_wait
 from .frames import FrameReader, FrameWriter, fetch_stream
-from .hints import Hints
 
 CHECK_EVERY: Seconds = 2.0
 CHECK_LIMIT: Seconds = 3.0
-FAILURES_TO_DEATH = 2  # 2 + 3 + 3 seconds until a hung daemon is noticed
-LAG_ALLOWED: Seconds = 0.5  # a check later than this was held up by our own loop, and proves nothing
-REOPEN_FIRST: Seconds = 0.5
-REOPEN_MOST: Seconds = 10.0
+FAILURES_TO_DEATH = 2  # so a hung daemon is noticed after 2 + 3 + 3 seconds
+LAG_ALLOWED: Seconds = 0.5  # a check that ends later than this was delayed by our own loop, and proves nothing
+FIRST_REOPEN_PAUSE: Seconds = 0.5
+LONGEST_REOPEN_PAUSE: Seconds = 10.0
 DIAL_LIMIT: Seconds = 5.0
 CLOSE_LIMIT: Seconds = 2.5
-CLOSED_TRANSPORT = "handler is closed"  # how uvloop words a write to a connection that is gone
+CLOSED_TRANSPORT = "handler is closed"  # in the error of uvloop for a write to a closed connection
+MAX_HINTED_PEERS = 1000
 MAX_RECONTACTS = 32
 RECONTACTS_AT_ONCE = 8
 
@@ -38,13 +46,46 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+class Hints:
+    """Addresses at which peers may be dialled, because they answered there or were announced. The newest peers stay."""
+
+    def __init__(self) -> None:
+        self._by_peer: dict[PeerId, tuple[str, ...]] = {}
+
+    def heard(self, peer: PeerId, addresses: Iterable[str]) -> None:
+        """Remember reported addresses of a peer; what is not an address of that peer is ignored."""
+        good = []
+        for text in list(addresses)[:MAX_ADDRESSES]:
+            with contextlib.suppress(UsageError):
+                address = parse_address(text)
+                if address.peer == peer:
+                    good.append(address.text)
+        if good:
+            self._remember(peer, good)
+
+    def reached(self, address: Address) -> None:
+        """Put an address first, because the peer answered there."""
+        self._remember(address.peer, (address.text, *self._by_peer.get(address.peer, ())))
+
+    def transports(self, peer: PeerId) -> tuple[str, ...]:
+        """The addresses of a peer, without its id."""
+        return tuple(Address(text, peer).transport for text in self._by_peer.get(peer, ()))
+
+    def latest(self, count: int) -> list[PeerId]:
+        """The peers remembered last, latest first."""
+        return list(reversed(self._by_peer))[:count]
+
+    def _remember(self, peer: PeerId, addresses: Iterable[str]) -> None:
+        keep_newest(self._by_peer, peer, tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES], MAX_HINTED_PEERS)
+
+
 class Link(Protocol):
-    """One generation of the network. Nothing here has a limit of its own: the caller sets them."""
+    """One generation of the network. The caller sets all time limits."""
 
     async def wait_dead(self) -> str: ...
     async def check(self) -> None: ...
     async def connect(self, peer: PeerId, transports: tuple[str, ...]) -> None: ...
-    async def meet(self, peer: PeerId) -> None: ...
+    async def join_routing(self, peer: PeerId) -> None: ...
     async def call(self, peer: PeerId, request: bytes) -> bytes: ...
     async def open_stream(self, peer: PeerId) -> tuple[FrameReader, FrameWriter]: ...
     async def nearest(self, key: str, count: int) -> list[PeerId]: ...
@@ -57,7 +98,7 @@ OpenLink = Callable[[Server], Awaitable[Link]]
 
 
 class SupervisedNetwork:
-    """`Network` over links that `open_link` makes."""
+    """Implements `Network` over links that `open_link` makes."""
 
     def __init__(self, peer: PeerId, open_link: OpenLink) -> None:
         self.peer = peer
@@ -66,7 +107,7 @@ class SupervisedNetwork:
         self._listeners: list[Callable[[Health], None]] = []
         self._server: Server | None = None
         self._link: Link | None = None
-        self._reached: set[PeerId] = set()  # peers this link has talked to
+        self._reached: set[PeerId] = set()  # peers that answered over this link
         self._hints = Hints()
         self._scopes: set[asyncio.Timeout] = set()
         self._supervisor: asyncio.Task[None] | None = None
@@ -89,7 +130,7 @@ class SupervisedNetwork:
         self._supervisor = asyncio.create_task(self._supervise(self._link), name="network supervisor")
 
     async def close(self) -> None:
-        """Under 3 s, whatever state things are in; nothing is left behind."""
+        """Close everything within 3 s, in whatever state it is."""
         if self._health.state == "closed":
             return
         self._change("closed")
@@ -100,16 +141,16 @@ class SupervisedNetwork:
         if link is not None:
             await _close(link)
 
-    def _change(self, state: NetworkState, why: str = "", generation: int | None = None) -> None:
-        self._health = Health(state, self._health.generation if generation is None else generation, why)
+    def _change(self, state: NetworkState, reason: str = "", generation: int | None = None) -> None:
+        self._health = Health(state, self._health.generation if generation is None else generation, reason)
         for listener in tuple(self._listeners):
             try:
                 listener(self._health)
-            except Exception:  # the others must be told, and the network goes on
+            except Exception:  # the other listeners must be called, and the network goes on
                 logger.exception("a listener to the network's health failed")
 
     def _drop_link(self) -> Link | None:
-        """From here on there is no link; whoever waits for something from it is told."""
+        """Forget the link, and fail the operations that wait for it."""
         link, self._link = self._link, None
         self._reached.clear()
         now = asyncio.get_running_loop().time()
@@ -122,10 +163,10 @@ class SupervisedNetwork:
 
     async def _supervise(self, link: Link) -> None:
         while True:
-            why = await self._death(link)
-            logger.warning("the network is down: %s", why)
+            reason = await self._death(link)
+            logger.warning("the network is down: %s", reason)
             self._drop_link()
-            self._change("down", why)
+            self._change("down", reason)
             link.kill()
             await _close(link)
             link = await self._reopen()
@@ -134,31 +175,31 @@ class SupervisedNetwork:
             logger.warning("the network is up again (generation %d)", self._health.generation)
 
     async def _death(self, link: Link) -> str:
-        """Wait until the link is dead; says why. Meanwhile meet again whom we knew."""
+        """Wait until the link is dead; returns the reason. Meanwhile contact known peers again."""
         exit_ = asyncio.create_task(link.wait_dead())
         hang = asyncio.create_task(_hang(link))
-        meet = asyncio.create_task(self._meet_again(link))
+        recontact = asyncio.create_task(self._contact_again(link))
         try:
             done, _ = await asyncio.wait({exit_, hang}, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
-            await cancelled(exit_, hang, meet)
+            await cancel_and_wait(exit_, hang, recontact)
 
     async def _reopen(self) -> Link:
         assert self._server is not None
-        pause = REOPEN_FIRST
+        pause = FIRST_REOPEN_PAUSE
         while True:
             try:
                 return await self._open_link(self._server)
-            except Exception as error:  # whatever it is, a node without a network is no use: try for ever
+            except Exception as error:  # a node without a network is of no use: try for ever
                 if not isinstance(error, P2pnodeError | OSError | EOFError):
                     logger.exception("the network could not be replaced")
                 self._change("down", str(error) or type(error).__name__)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, REOPEN_MOST)
+            pause = min(2 * pause, LONGEST_REOPEN_PAUSE)
 
-    async def _meet_again(self, link: Link) -> None:
-        """After a replacement: dial the peers dialled or heard of before, the latest first."""
+    async def _contact_again(self, link: Link) -> None:
+        """After a replacement: dial the peers known before, the latest first."""
         turns = asyncio.Semaphore(RECONTACTS_AT_ONCE)
 
         async def dial(peer: PeerId) -> None:
@@ -166,7 +207,7 @@ class SupervisedNetwork:
                 with contextlib.suppress(PeerError, LocalProblem, TimeoutError):
                     async with asyncio.timeout(DIAL_LIMIT):
                         await link.connect(peer, self._hints.transports(peer))
-                        await link.meet(peer)
+                        await link.join_routing(peer)
 
         if self._health.generation > 1:
             async with asyncio.TaskGroup() as group:
@@ -177,7 +218,7 @@ class SupervisedNetwork:
 
     @contextlib.asynccontextmanager
     async def _operation(self, what: str, timeout: Seconds | None) -> AsyncIterator[Link]:
-        """Something over the link, within a limit; NetworkDown the moment the link is gone."""
+        """An operation over the link within a time limit; NetworkDown as soon as the link is gone."""
         link = self._link
         if link is None:
             raise self._down()
@@ -194,7 +235,7 @@ class SupervisedNetwork:
             if self._link is not link or not await _responds(link):
                 raise self._down() from None
             raise
-        except (OSError, EOFError):  # the daemon hung up on us; the supervisor sees to it
+        except (OSError, EOFError):  # the daemon closed the connection; the supervisor deals with it
             raise self._down() from None
         except RuntimeError as error:
             if CLOSED_TRANSPORT not in str(error):
@@ -209,7 +250,7 @@ class SupervisedNetwork:
     async def contact(self, address: Address, timeout: Seconds) -> None:
         async with self._operation(f"dialling {address}", timeout) as link:
             await link.connect(address.peer, (address.transport,))
-            await link.meet(address.peer)
+            await link.join_routing(address.peer)
         self._reached.add(address.peer)
         self._hints.reached(address)
 
@@ -236,7 +277,7 @@ class SupervisedNetwork:
             return await fetch_stream(reader, writer, request, sink, limits)
 
     async def _reach(self, link: Link, peer: PeerId, attempt: Callable[[], Awaitable[T]], dial_limit: Seconds) -> T:
-        """Attempt something with a peer; hints are dialled once, before the first contact or after a lost one."""
+        """Attempt something with a peer. Its hints are dialled once: before the first contact, or after a lost one."""
         dialled = peer not in self._reached and await self._dial_hints(link, peer, dial_limit)
         try:
             result = await attempt()
@@ -253,7 +294,7 @@ class SupervisedNetwork:
         transports = self._hints.transports(peer)
         if not transports:
             return False
-        with contextlib.suppress(PeerError, TimeoutError):  # the attempt that follows tells
+        with contextlib.suppress(PeerError, TimeoutError):  # the attempt that follows shows whether it helped
             async with asyncio.timeout(min(limit, DIAL_LIMIT)):
                 await link.connect(peer, transports)
         return True

@@ -1,4 +1,9 @@
-"""A network in memory on virtual time: SimSwarm is the world, SimNetwork a node's part of it, Fault what goes wrong."""
+"""A network in memory on virtual time, for simulations and tests.
+
+`swarm.SimSwarm` has the hosts, links and faults of the whole swarm; start reading there. `network.SimNetwork` is the
+network of one node, `traffic` its calls and streams. `faults` says what can go wrong, `ring` who finds whom, `trace`
+records what happened, and `virtual_time` is the event loop that never waits.
+"""
 
 from .faults import Fault, churn_faults, draw_faults, shrink
 from .network import SimNetwork

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated swarm, as plain values: a list of faults can be drawn from a seed, printed, shrunk."""
+"""Faults of a simulated swarm as plain values: a list of them can be drawn from a seed, printed and shrunk."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FaultKind = Literal["partition", "split", "cut", "slow", "loss", "daemon", "cras
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong at `time` and is over after `seconds` (inf: it stays).
+    """Something that fails at `time` and recovers after `seconds` (inf: never).
 
-    Peers are indices in the swarm; faults of one kind add up.
+    Peers are indices in the swarm. Faults of one kind add up.
 
-        partition  nothing passes between `peers` and `others` (empty: all the rest), either way
-        split      the same, and their routing tables forget each other
-        cut        nothing passes from `peers` to `others` (empty: all the rest); the other way stays open
+        partition  nothing passes between `peers` and `others` (empty: all the rest), in either direction
+        split      like partition, and their routing tables forget each other
+        cut        nothing passes from `peers` to `others` (empty: all the rest); the other direction works
         slow       every message from or to `peers` takes `amount` times as long
         loss       every call message from or to `peers` (empty: everybody) is lost with probability `amount`
         daemon     the daemons of `peers` die and are replaced after `seconds`
@@ -41,7 +41,7 @@ class Fault:
 
 
 class ActiveFaults:
-    """The faults that act on messages right now. Asked for every message, so the faultless case is one check."""
+    """The faults that affect messages now. Used for every message, so without faults it costs one check."""
 
     def __init__(self) -> None:
         self._active: list[tuple[Fault, frozenset[int], frozenset[int]]] = []
@@ -56,7 +56,7 @@ class ActiveFaults:
         return bool(self._active)
 
     def blocked(self, source: int, target: int) -> bool:
-        """Whether a message from one to the other is stopped."""
+        """Whether messages from `source` to `target` are stopped."""
         for fault, peers, others in self._active:
             if _across(source, target, peers, others) and fault.kind in ("partition", "split", "cut"):
                 return True
@@ -86,7 +86,7 @@ def _across(source: int, target: int, peers: frozenset[int], others: frozenset[i
 def churn_faults(
     rng: random.Random, peers: Sequence[int], share: float, start: Seconds, seconds: Seconds
 ) -> list[Fault]:
-    """A share of the peers crashes at random times within `seconds`, and comes back 1 to 60 seconds later."""
+    """A share of the peers crashes at random times within `seconds`, and returns 1 to 60 seconds later."""
     victims = rng.sample(list(peers), round(share * len(peers)))
     times = sorted(start + rng.random() * seconds for _ in victims)
     return [

@@ -1,4 +1,4 @@
-"""One node's side of a simulated swarm: the Network seam in memory."""
+"""The network of one node in a simulated swarm."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ...wire.types import Seconds
 from ..base import Health, NetworkState, Server, Sink, StreamLimits, StreamResult
 from ..libp2p.frames import fetch_stream
 from ..libp2p.incoming import Incoming
-from .exchange import Call, Stream, fail, succeed
 from .swarm import Arrive, SimHost, SimSwarm
+from .traffic import Call, Stream, fail, succeed
 
 START_SECONDS: Seconds = 0.2
-BITS_PER_HOP = 4  # what one step of a lookup gains in a table of 20 per bucket
-MAX_LEARNT = 1000
+BITS_PER_HOP = 4  # gained by one step of a lookup, with buckets of 20
+MAX_LEARNT = 1000  # peers whose addresses are remembered
 
 T = TypeVar("T")
 
 
 class SimNetwork:
-    """Made by SimSwarm.network(). `learn` and `contact` are its address book; the swarm's routing is its DHT."""
+    """Implements `Network`. Made by SimSwarm.network(); the swarm's routing is its DHT."""
 
     def __init__(self, swarm: SimSwarm, host: SimHost) -> None:
         self.peer = host.peer
@@ -37,8 +37,8 @@ class SimNetwork:
         self._listeners: list[Callable[[Health], None]] = []
         self._learnt: dict[PeerId, tuple[str, ...]] = {}
         self._incoming: Incoming | None = None
-        self._waiting: dict[asyncio.Future[Any], None] = {}  # our operations under way
-        self._serving: dict[asyncio.Task[None], Arrive] = {}  # calls and streams we answer, and how to reset them
+        self._waiting: dict[asyncio.Future[Any], None] = {}  # operations of this node
+        self._serving: dict[asyncio.Task[None], Arrive] = {}  # calls and streams it answers, and how to reset them
 
     @property
     def health(self) -> Health:
@@ -46,7 +46,7 @@ class SimNetwork:
 
     @property
     def under_way(self) -> int:
-        """Operations not yet over, our own and those we serve; 0 once closed."""
+        """The number of operations under way, own and served ones; 0 once closed."""
         return len(self._waiting) + len(self._serving)
 
     # ---- coming and going ----
@@ -58,19 +58,19 @@ class SimNetwork:
             self.come_up()
 
     def come_up(self) -> None:
-        """Start serving, knowing nobody: the DHT of a new daemon is empty."""
+        """Start serving. The DHT of a new daemon is empty, so the node knows nobody."""
         self.swarm.routing.start_anew(self.host.ring)
         self._set_health(Health("up", self._health.generation + 1))
 
-    def stop(self, state: NetworkState, why: str) -> None:
-        """Fail what is under way, on both sides, and leave the swarm."""
+    def stop(self, state: NetworkState, reason: str) -> None:
+        """Fail everything under way, on both sides, and leave the swarm."""
         if self._health.state == "closed":
             return
         if self._health.state == "up":
             self.swarm.routing.remove(self.host.ring)
-        self._set_health(Health(state, self._health.generation, why))
+        self._set_health(Health(state, self._health.generation, reason))
         for outcome in list(self._waiting):
-            fail(outcome, NetworkDown(f"our network is gone: {why}"))
+            fail(outcome, NetworkDown(f"our network is gone: {reason}"))
         for task, reset in list(self._serving.items()):
             task.cancel()
             reset()
@@ -109,7 +109,7 @@ class SimNetwork:
 
     async def nearest(self, key: str, count: int) -> list[PeerId]:
         self._check_up()
-        known = len(self.swarm.routing.of(self.host.ring))
+        known = len(self.swarm.routing.component(self.host.ring))
         hops = ceil(log2(known) / BITS_PER_HOP)
         self.swarm.record("nearest", self.host)
         if hops:
@@ -118,7 +118,7 @@ class SimNetwork:
         return [host.peer for _, host in zip(range(count), found, strict=False)]
 
     async def _dial(self, target: SimHost | None, peer: PeerId, timeout: Seconds) -> None:
-        """Open a connection to whoever is at `target`, who must be `peer`. Takes a round trip; makes acquainted."""
+        """Connect to `target`, which must be `peer`. Takes a round trip; then the two know each other."""
         self._check_up()
         outcome = self._begin(timeout, peer)
         if target is None or target is self.host:
@@ -128,13 +128,13 @@ class SimNetwork:
         await self._outcome(outcome)
 
     def _dialled(self, target: SimHost, peer: PeerId, outcome: asyncio.Future[None]) -> None:
-        """Our dial has arrived at the target."""
+        """Answer a dial that has arrived at the target."""
 
         def answered() -> None:
             if target.peer != peer:
                 fail(outcome, PeerMisbehaved(f"{short(target.peer)} answers where {short(peer)} should be"))
                 return
-            self.meet(target)
+            self.note_contact(target)
             succeed(outcome, None)
 
         if target.up:
@@ -143,21 +143,21 @@ class SimNetwork:
             self.reset_by(target, outcome)
 
     def reset_by(self, target: SimHost, outcome: asyncio.Future[Any]) -> None:
-        """The target's machine tells us that no process listens there (any more)."""
+        """Fail an operation, because the target's machine answers that no process listens there."""
         error = PeerUnreachable(f"{short(target.peer)} is not there")
         self.swarm.carry(target, self.host, "unreachable", b"", lambda: fail(outcome, error))
 
     def _find(self, peer: PeerId) -> SimHost | None:
-        """The peer's host, if we know how to get there."""
+        """The host of a peer, if this node knows how to reach it."""
         host = self.swarm.host_of(peer)
         if host is None or host is self.host:
             return None
-        if self.swarm.acquainted(self.host, host) or host.address in self._learnt.get(peer, ()):
+        if self.swarm.know_each_other(self.host, host) or host.address in self._learnt.get(peer, ()):
             return host
         return None
 
-    def meet(self, other: SimHost) -> None:
-        """We have just heard from the other."""
+    def note_contact(self, other: SimHost) -> None:
+        """Let the two hosts know each other, because the other has just answered."""
         if self.host.network is self and self.host.up and other.up:
             self.swarm.routing.join(self.host.ring, other.ring)
 
@@ -176,7 +176,7 @@ class SimNetwork:
         return await self._outcome(outcome)
 
     def serve(self, work: Coroutine[Any, Any, None], reset: Arrive) -> None:
-        """Work on something a peer asked for; `reset` tells the peer when we are gone before it is done."""
+        """Run `work` for a peer; `reset` tells the peer if this network stops before the work is done."""
         task = asyncio.get_running_loop().create_task(work)
         self._serving[task] = reset
         task.add_done_callback(self._served)
@@ -218,10 +218,10 @@ class SimNetwork:
 
     def _check_up(self) -> None:
         if self._health.state != "up":
-            raise NetworkDown(f"our network is {self._health.state} {self._health.why}".strip())
+            raise NetworkDown(f"our network is {self._health.state} {self._health.reason}".strip())
 
     def _begin(self, timeout: Seconds, peer: PeerId) -> asyncio.Future[Any]:
-        """An operation under way: it ends by its outcome, by `timeout`, or by our network going down."""
+        """The outcome of a new operation; it ends with a result, by `timeout`, or when this network goes down."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
         self._waiting[outcome] = None

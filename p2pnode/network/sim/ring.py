@@ -1,8 +1,8 @@
-"""Idealised DHT routing: who knows of whom, and which of them lie nearest to a key.
+"""Idealised DHT routing: which hosts know each other, and which of them are nearest to a key.
 
-Every host belongs to one acquaintance, the set of hosts that have found each other directly or through others. Contact
-joins two acquaintances for good; a host that starts anew begins alone. Within its acquaintance a host finds exactly the
-XOR-nearest ids, as a Kademlia lookup without failures would: lookups are never wrong here, only slow or cut off.
+Every host belongs to one component, the set of hosts that have found each other directly or through others. A contact
+joins two components for good; a host that restarts begins alone. Within its component a host finds exactly the ids that
+are nearest by XOR, like a Kademlia lookup without failures: lookups are never wrong here, only slow or cut off.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _FEW = 8
 
 
 def ring_id(name: str) -> int:
-    """The place of a peer id or a key among the ids."""
+    """The number of a peer id or a key, by which distances are measured."""
     return int.from_bytes(sha1(name.encode(), usedforsecurity=False).digest(), "big")
 
 
-class Acquaintance:
-    """A sorted set of ring ids."""
+class Component:
+    """Hosts that know each other, as a sorted list of ring ids."""
 
     def __init__(self, ids: list[int]) -> None:
         self.ids = ids
@@ -36,12 +36,12 @@ class Acquaintance:
         del self.ids[bisect_left(self.ids, id)]
 
     def nearest(self, target: int) -> Iterator[int]:
-        """All ids, nearest to `target` first; costs about the logarithm of their number for the first few."""
+        """All ids, nearest to `target` first. The first few cost about the logarithm of their number."""
         return _nearest(self.ids, target, 0, len(self.ids), 1 << (ID_BITS - 1))
 
 
 def _nearest(ids: list[int], target: int, low: int, high: int, bit: int) -> Iterator[int]:
-    """Ids between two places that agree in all bits above `bit`: those that share the target's bit come first."""
+    """The ids from `low` to `high`, which agree in all bits above `bit`; those with the target's bit come first."""
     if high - low <= _FEW:
         yield from sorted(ids[low:high], key=target.__xor__)
         return
@@ -53,27 +53,27 @@ def _nearest(ids: list[int], target: int, low: int, high: int, bit: int) -> Iter
 
 
 class RingRouting:
-    """Which acquaintance each ring id belongs to."""
+    """The component of each ring id."""
 
     def __init__(self) -> None:
-        self._of: dict[int, Acquaintance] = {}
+        self._components: dict[int, Component] = {}
 
-    def of(self, id: int) -> Acquaintance:
-        return self._of[id]
+    def component(self, id: int) -> Component:
+        return self._components[id]
 
     def start_anew(self, id: int) -> None:
-        """The host knows nobody (any more), and nobody finds it."""
+        """Let a host know nobody, and nobody find it."""
         self.remove(id)
-        self._of[id] = Acquaintance([id])
+        self._components[id] = Component([id])
 
     def remove(self, id: int) -> None:
-        known = self._of.pop(id, None)
+        known = self._components.pop(id, None)
         if known is not None:
             known.remove(id)
 
     def join(self, one: int, other: int) -> None:
-        """The two have found each other, and with them all that each of them knows."""
-        large, small = self._of[one], self._of[other]
+        """Let two hosts, and all whom they know, find each other."""
+        large, small = self._components[one], self._components[other]
         if large is small:
             return
         if len(large) < len(small):
@@ -84,15 +84,15 @@ class RingRouting:
         else:
             large.ids = sorted(large.ids + small.ids)
         for id in small.ids:
-            self._of[id] = large
+            self._components[id] = large
 
     def split(self, ids: set[int]) -> None:
-        """The hosts `ids` and all others forget each other, as routing tables do in a long partition."""
-        for known in list(dict.fromkeys(self._of.values())):
+        """Let the hosts `ids` and all others forget each other, as routing tables do in a long partition."""
+        for known in list(dict.fromkeys(self._components.values())):
             inside = [member for member in known.ids if member in ids]
             if not inside or len(inside) == len(known.ids):
                 continue
             known.ids = [member for member in known.ids if member not in ids]
-            apart = Acquaintance(inside)
+            apart = Component(inside)
             for member in inside:
-                self._of[member] = apart
+                self._components[member] = apart

@@ -1,8 +1,8 @@
-"""The world that simulated networks share: hosts, links, faults, and the trace. All chance comes from one seed.
+"""The hosts, links, faults and trace that all simulated networks share. All randomness comes from one seed.
 
-Messages take time and may be lost, doubled or late; what passes is decided when a message arrives, so a partition also
-stops what is on its way. A host whose process is gone answers with a reset, as an operating system does; from a host
-behind a partition comes nothing. Routing is idealised (see ring). Host number n has the address /ip4/10.a.b.c/tcp/4001.
+Messages take time and may be lost, duplicated or late. Whether one passes is decided when it arrives, so a partition
+also stops what is under way. A host whose process is gone answers with a reset, like an operating system; a host behind
+a partition does not answer. Routing is idealised (see ring). Host number n has the address /ip4/10.a.b.c/tcp/4001.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .ring import RingRouting, ring_id
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from .exchange import Stream
     from .network import SimNetwork
+    from .traffic import Stream
 
 RETRANSMIT: Seconds = 1.0  # what a lost packet costs a reliable connection
-LATE_FACTOR = 10.0  # a reordered message takes up to so many times the mean latency
+LATE_FACTOR = 10.0  # a reordered message is late by up to this many times the mean latency
 
 Arrive = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Links:
-    """How messages travel. Probabilities are per message; `rate` is what one host can send in bytes per second."""
+    """How messages travel. Probabilities are for each message; `rate` is the upload of one host in bytes per second."""
 
     latency: Seconds = 0.05
     jitter: Seconds = 0.02
@@ -43,20 +43,20 @@ class Links:
 
 
 class Runner(Protocol):
-    """Whoever runs the nodes: it is told what faults do to their processes."""
+    """Runs the nodes, and carries out crashes and restarts of their processes."""
 
     def crash(self, index: int) -> None:
-        """The process is gone: cancel its tasks; nothing of it may run on."""
+        """End the process: cancel all its tasks."""
         ...
 
     def restart(self, index: int) -> None:
-        """Start it again from its disk, on a new SimNetwork."""
+        """Start the process again from its disk, on a new SimNetwork."""
         ...
 
 
 @dataclass(eq=False)
 class SimHost:
-    """A machine with one address. `network` is that of the node running there, if any."""
+    """A machine with one address. `network` is that of the node that runs there, if any."""
 
     index: int
     peer: PeerId
@@ -79,7 +79,9 @@ class SimHost:
 class SimSwarm:
     """A simulated network for any number of nodes, which must all run in the same loop."""
 
-    def __init__(self, seed: int, links: Links | None = None, keep_trace: int = 0) -> None:
+    def __init__(
+        self, seed: int, links: Links | None = None, keep_trace: int = 0, runner: Runner | None = None
+    ) -> None:
         self.links = links or Links()
         self.rng = random.Random(f"swarm {seed}")
         self.trace = Trace(keep_trace)
@@ -87,7 +89,7 @@ class SimSwarm:
         self.active = ActiveFaults()
         self.hosts: list[SimHost] = []
         self.streams: dict[Stream, None] = {}
-        self.runner: Runner | None = None
+        self._runner = runner
         self._by_peer: dict[PeerId, SimHost] = {}
         self._by_transport: dict[str, SimHost] = {}
         self._by_ring: dict[int, SimHost] = {}
@@ -95,7 +97,7 @@ class SimSwarm:
     # ---- hosts ----
 
     def network(self, peer: PeerId) -> SimNetwork:
-        """A network for a node with this id, on the peer's host; its former one there, if any, is crashed."""
+        """A network for a node with this id, on its host. A former network there is closed."""
         from .network import SimNetwork
 
         host = self._by_peer.get(peer) or self.add_host(peer)
@@ -105,7 +107,7 @@ class SimSwarm:
         return host.network
 
     def add_host(self, peer: PeerId) -> SimHost:
-        """The next host; it fixes the peer's index and address before any node runs there."""
+        """Add a host, which fixes the peer's index and address before a node runs there."""
         index = len(self.hosts)
         number = index + 1
         transport = f"/ip4/10.{number >> 16}.{number >> 8 & 255}.{number & 255}/tcp/4001"
@@ -120,25 +122,25 @@ class SimSwarm:
     def host_at(self, transport: str) -> SimHost | None:
         return self._by_transport.get(transport)
 
-    def acquainted(self, one: SimHost, other: SimHost) -> bool:
-        return one.up and other.up and self.routing.of(one.ring) is self.routing.of(other.ring)
+    def know_each_other(self, one: SimHost, other: SimHost) -> bool:
+        return one.up and other.up and self.routing.component(one.ring) is self.routing.component(other.ring)
 
     def nearest(self, caller: SimHost, key: str) -> Iterator[SimHost]:
-        """The caller's acquaintances that it can reach now, itself included, nearest to the key first."""
-        for ring in self.routing.of(caller.ring).nearest(ring_id(key)):
+        """The hosts that the caller knows and can reach now, itself included, nearest to the key first."""
+        for ring in self.routing.component(caller.ring).nearest(ring_id(key)):
             host = self._by_ring[ring]
             if not self.active or host is caller or self.reachable(caller, host):
                 yield host
 
     def reachable(self, one: SimHost, other: SimHost) -> bool:
-        """Whether messages pass both ways."""
+        """Whether messages pass in both directions."""
         blocked = self.active.blocked
         return not blocked(one.index, other.index) and not blocked(other.index, one.index)
 
     # ---- messages ----
 
     def send(self, source: SimHost, target: SimHost, kind: str, data: bytes, arrive: Arrive) -> None:
-        """Carry one call message; it arrives once, twice or never."""
+        """Carry a message of a call; it arrives once, twice or never."""
         links, rng = self.links, self.rng
         now = self.record(kind, source, target, data)
         size = len(data)
@@ -164,7 +166,7 @@ class SimSwarm:
     def carry(
         self, source: SimHost, target: SimHost, kind: str, data: bytes, arrive: Arrive, after: Seconds = 0.0
     ) -> Seconds:
-        """Carry bytes reliably: losses only delay them. Returns when they arrive, at `after` or later."""
+        """Carry bytes reliably: losses only delay them. Returns the time at which they arrive, not before `after`."""
         now = self.record(kind, source, target, data)
         size = len(data)
         source.sent_bytes += size
@@ -197,7 +199,7 @@ class SimSwarm:
             arrive()
 
     def record(self, kind: str, source: SimHost, target: SimHost | None = None, data: bytes = b"") -> Seconds:
-        """Add to the trace; returns the time."""
+        """Add an event to the trace; returns the time."""
         now = asyncio.get_running_loop().time()
         self.trace.add(now, kind, source.index, -1 if target is None else target.index, data)
         return now
@@ -205,13 +207,13 @@ class SimSwarm:
     # ---- faults ----
 
     def schedule(self, faults: Iterable[Fault]) -> None:
-        """Let these faults happen, each at its time."""
+        """Let faults happen, each at its time."""
         loop = asyncio.get_running_loop()
         for fault in faults:
             loop.call_at(fault.time, self.begin, fault)
 
     def begin(self, fault: Fault) -> None:
-        """Let a fault happen now, and be over after its time."""
+        """Let a fault happen now, and end it after its time."""
         loop = asyncio.get_running_loop()
         self.trace.add(loop.time(), "fault", -1, -1, repr(fault).encode())
         if fault.kind == "crash":
@@ -246,19 +248,19 @@ class SimSwarm:
                 stream.break_off()
 
     def crash(self, index: int) -> None:
-        """The node vanishes at once."""
+        """Let the node disappear at once."""
         network, self.hosts[index].network = self.hosts[index].network, None
         if network is not None:
             network.stop("closed", "crashed")
-        if self.runner is not None:
-            self.runner.crash(index)
+        if self._runner is not None:
+            self._runner.crash(index)
 
     def restart(self, index: int) -> None:
-        if self.runner is not None and self.hosts[index].network is None:
-            self.runner.restart(index)
+        if self._runner is not None and self.hosts[index].network is None:
+            self._runner.restart(index)
 
     def kill_daemon(self, index: int) -> None:
-        """The node lives on, but its network is down until `revive_daemon`."""
+        """Take the network of a node down until `revive_daemon`; the node goes on."""
         host = self.hosts[index]
         if host.network is not None and host.up:
             host.network.stop("down", "the daemon died")

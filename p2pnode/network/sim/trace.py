@@ -1,4 +1,4 @@
-"""What happened in a simulated swarm: counted, and folded into one digest that two equal runs share."""
+"""Counts what happens in a simulated swarm, and hashes it: two equal runs have equal digests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TraceEvent(NamedTuple):
 
 
 class Trace:
-    """Takes every event of a swarm. Memory is bounded: the newest `keep` events stay readable."""
+    """Takes every event of a swarm. Memory is bounded: only the newest `keep` events can be read."""
 
     def __init__(self, keep: int = 0) -> None:
         self.counts: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class Trace:
         self._keep = keep
 
     def add(self, now: float, kind: str, source: int, target: int = -1, data: bytes = b"") -> None:
-        """An event between two peers; `data` is what travelled."""
+        """Add an event between two peers; `data` is what was sent."""
         time = round(now * 1e6)
         size = len(data)
         self.counts[kind] += 1

@@ -1,4 +1,4 @@
-"""Virtual time: an asyncio loop that never waits. When nothing is ready its clock jumps to the next timer.
+"""Virtual time: an asyncio loop that never waits. When nothing is ready, its clock jumps to the next timer.
 
 `asyncio.sleep`, `asyncio.timeout` and `loop.time()` work unchanged. There are no sockets and no threads, so the order
 of events depends on the program alone: timers due at the same time fire in the order in which they were set.
@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_MANY_CANCELLED = 1000  # cancelled timers are swept out when there are so many and they are the majority
+_MANY_CANCELLED = 1000  # cancelled timers are removed when there are more than this and they are the majority
 
 
 class VirtualDeadlock(RuntimeError):
@@ -26,7 +26,7 @@ class VirtualDeadlock(RuntimeError):
 
 
 class _Timer(TimerHandle):
-    """A timer, made without what asyncio's own does for its debug mode. `_scheduled`: it is in the heap."""
+    """A timer without the debugging support of asyncio's own. `_scheduled`: it is in the heap."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class _Timer(TimerHandle):
 
 
 class VirtualLoop(BaseEventLoop):
-    """The loop. It replaces asyncio's timer heap, whose comparisons in Python cost more than all the rest of it."""
+    """The event loop. It replaces asyncio's timer heap, whose comparisons in Python cost more than all the rest."""
 
     _ready: deque[Handle]
     _stopping: bool
@@ -95,7 +95,7 @@ class VirtualLoop(BaseEventLoop):
             self._timers_cancelled = 0
 
     def _run_once(self) -> None:
-        """One moment: all that is ready or becomes so; if nothing is, the timers of the next moment that has any."""
+        """Run all callbacks that are ready or become so; if there are none, first go to the next timers."""
         ready = self._ready
         if not ready and not self._stopping:
             self._jump()
@@ -124,7 +124,7 @@ class VirtualLoop(BaseEventLoop):
         names = sorted(task.get_name() for task in asyncio.all_tasks(self))
         return f"{len(names)} tasks wait: {', '.join(names[:8])}"
 
-    # ---- what BaseEventLoop asks of a loop with a selector ----
+    # ---- required by BaseEventLoop ----
 
     def _process_events(self, event_list: object) -> None:
         pass
@@ -134,6 +134,6 @@ class VirtualLoop(BaseEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time, starting at 0; tasks it leaves behind are cancelled."""
+    """Run a coroutine to its end in virtual time, starting at 0. Tasks that are left are cancelled."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from p2pnode.network.cancelling import cancelled
+from p2pnode.network.base import cancel_and_wait
 from p2pnode.network.sim.virtual_time import run_virtual
 
 
@@ -24,7 +24,7 @@ def test_what_an_ended_task_failed_with_is_logged(at_the_end: bool, caplog: pyte
     async def main() -> None:
         task, well = asyncio.create_task(fail(at_the_end)), asyncio.create_task(asyncio.sleep(100.0))
         await asyncio.sleep(1.0)
-        await cancelled(task, well)
+        await cancel_and_wait(task, well)
         assert task.done() and well.cancelled()
 
     with caplog.at_level(logging.ERROR):
@@ -42,7 +42,7 @@ def test_a_cancel_of_who_waits_goes_on_to_it() -> None:
     async def main() -> None:
         task = asyncio.create_task(slow_to_end())
         await asyncio.sleep(1.0)
-        caller = asyncio.create_task(cancelled(task))
+        caller = asyncio.create_task(cancel_and_wait(task))
         await asyncio.sleep(1.0)
         caller.cancel()
         await asyncio.wait({caller})

@@ -1,20 +1,91 @@
-"""A simulated connection: two one-way flows of bytes, delayed, throttled, bounded, and reliable until they break."""
+"""What passes between two hosts of a simulated swarm: calls, and streams of two one-way flows of bytes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-BUFFER_BYTES = 512 * 1024  # written but not yet read by the other side; a writer over it waits in drain()
+from .swarm import Arrive, SimHost, SimSwarm
+
+if TYPE_CHECKING:
+    from .network import SimNetwork
+
+BUFFER_BYTES = 512 * 1024  # written but not yet read by the other side; a writer above this waits in drain()
 
 Send = Callable[[bytes, Callable[[], None]], None]  # (data, what to do when it has arrived)
+T = TypeVar("T")
+
+
+def fail(outcome: asyncio.Future[Any], error: Exception) -> None:
+    if not outcome.done():
+        outcome.set_exception(error)
+
+
+def succeed(outcome: asyncio.Future[T], value: T) -> None:
+    if not outcome.done():
+        outcome.set_result(value)
+
+
+class Call:
+    """A call under way. A duplicated request is answered twice; the first answer counts."""
+
+    def __init__(self, caller: SimNetwork, target: SimHost, request: bytes, outcome: asyncio.Future[bytes]) -> None:
+        self.caller = caller
+        self.request = request
+        self._target = target
+        self._outcome = outcome
+
+    def arrive(self) -> None:
+        server = self._target.network
+        if server is None or not self._target.up:
+            self._reset()
+        else:
+            server.serve(server.answer(self), self._reset)
+
+    def answered(self, answer: bytes) -> None:
+        if not self._outcome.done():
+            self.caller.note_contact(self._target)
+            succeed(self._outcome, answer)
+
+    def _reset(self) -> None:
+        self.caller.reset_by(self._target, self._outcome)
+
+
+class Stream:
+    """An open connection from `caller` to `server`, with a flow in each direction."""
+
+    def __init__(self, swarm: SimSwarm, caller: SimHost, server: SimHost) -> None:
+        self.caller = caller
+        self.server = server
+        self.forth = Flow(self._link(swarm, caller, server))
+        self.back = Flow(self._link(swarm, server, caller))
+        self._swarm = swarm
+        swarm.record("stream", caller, server)
+        swarm.streams[self] = None
+
+    def break_off(self) -> None:
+        """Reset both directions, unless they have ended."""
+        self._swarm.streams.pop(self, None)
+        self.forth.break_off()
+        self.back.break_off()
+
+    @staticmethod
+    def _link(swarm: SimSwarm, source: SimHost, target: SimHost) -> Send:
+        last = 0.0
+
+        def send(data: bytes, arrive: Arrive) -> None:
+            nonlocal last
+            last = swarm.carry(source, target, "piece", data, arrive, after=last)
+
+        return send
 
 
 class Flow:
-    """Bytes one way. It is the writer of one end and the reader of the other (p2pnode.network.frames.Reader, Writer).
+    """Bytes in one direction: delayed, bounded, and reliable until the flow breaks.
 
-    `send` carries a piece over the link, pieces arriving in the order sent.
+    It is the `FrameWriter` of one end and the `FrameReader` of the other. `send` carries pieces over the link in order.
     """
 
     def __init__(self, send: Send) -> None:
@@ -44,7 +115,7 @@ class Flow:
             raise ConnectionResetError("the stream is gone")
 
     def close(self) -> None:
-        """No more will be written; the reader sees the end after all that was sent."""
+        """Write no more; the reader sees the end after everything that was sent."""
         if not self._closed:
             self._closed = True
             self._send(b"", self._end)
@@ -84,7 +155,7 @@ class Flow:
     # ---- the link ----
 
     def break_off(self) -> None:
-        """Both ends see a reset; what was not read by now is lost."""
+        """Reset both ends; what was not read yet is lost."""
         self._broken = True
         self._pieces.clear()
         self._readable = 0
