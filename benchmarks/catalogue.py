@@ -32,7 +32,7 @@ def of_hivemind(*suffixes: str) -> dict[str, str]:
 BENCHMARKS = (
     Benchmark(
         "network",
-        "How fast are streams, calls, joining and recovery compared with hivemind's raw streams and calls and plain TCP?",
+        "How fast are streams, calls, joining and recovery, compared with hivemind's raw streams and calls and TCP?",
         {
             "stream_mb_per_s": "raw_mb_per_s",
             "stream_mb_per_s_10mb": "raw_mb_per_s_10mb",
