@@ -123,7 +123,11 @@ def test_initial_weights_must_follow_the_seed():
     [
         ({"model": lambda self: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))}, "batchnorm", "not shared"),
         ({"batch_size": 500}, "data", "fewer than one batch"),
-        ({"loss": lambda self, model, batch: model(batch["x"]).square().mean()}, "losses", "nothing about single samples"),
+        (
+            {"loss": lambda self, model, batch: model(batch["x"]).square().mean()},
+            "losses",
+            "nothing about single samples",
+        ),
         ({"probe": lambda self: {"x": torch.zeros(3, 4)}}, "probe", "3 probe inputs"),
     ],
 )
