@@ -1,4 +1,4 @@
-"""Real `python -m p2pnode` processes for the live tests of the command line. Only processes started here are ever ended."""
+"""Real `python -m p2pnode` processes for the live tests of the command line. They end only what they started."""
 
 from __future__ import annotations
 

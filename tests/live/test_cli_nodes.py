@@ -33,13 +33,11 @@ NOBODY = Identity(b"\7" * 32).peer_id
 def process(tmp_path) -> Iterator[Opener]:
     opened: list[NodeProcess] = []
 
-    def open_door(
-        name: str, *arguments: str, argv: list[str] | None = None, terminal: int | None = None
-    ) -> NodeProcess:
+    def launch(name: str, *arguments: str, argv: list[str] | None = None, terminal: int | None = None) -> NodeProcess:
         opened.append(NodeProcess(tmp_path, name, *arguments, argv=argv, terminal=terminal))
         return opened[-1]
 
-    yield open_door
+    yield launch
     for one in opened:
         one.stop()
 
