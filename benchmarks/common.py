@@ -56,9 +56,7 @@ def run(
 
 def need_fashion_mnist() -> None:
     """Raise LocalProblem with the command that installs Fashion-MNIST unless it is on this machine."""
-    from p2pnode.tasks.idx import find_idx
-
-    from p2pnode.tasks.fashion_mnist import SYSTEM  # imports torch
+    from p2pnode.tasks.fashion_mnist import SYSTEM, find_idx  # imports torch
 
     if find_idx(SYSTEM, "train-images-idx3-ubyte") is None:
         raise LocalProblem("this needs Fashion-MNIST; install it with `apt-get install dataset-fashion-mnist`")

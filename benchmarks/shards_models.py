@@ -7,8 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.shards_data import CLASSES, PIXELS
+from benchmarks.shards_data import PIXELS
 from benchmarks.shards_merges import Rows
+from p2pnode.tasks.fashion_mnist import CLASSES
 
 HIDDEN = 64
 SHAPES = ((PIXELS, HIDDEN), (1, HIDDEN), (HIDDEN, CLASSES), (1, CLASSES))

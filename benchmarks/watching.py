@@ -32,7 +32,7 @@ from benchmarks.common import Figures, middle, percentile, progress, run
 from benchmarks.nodes import local_steps, log_of, log_tail, node, wait_for
 from benchmarks.pretend import PretendNode, serving
 from p2pnode.watch.dashboard import feed
-from p2pnode.watch.history import MOST
+from p2pnode.watch.history import MAX_PICTURES
 from p2pnode.wire.errors import LocalProblem
 
 PEERS, MANY = 64, 500
@@ -125,7 +125,7 @@ def loads_and_events(browser: Any, quick: bool) -> Figures:
     loads = []
     with serving(PretendNode(PEERS, 4, past=LONG)) as place:
         with pictures_every(0.001):
-            time.sleep(max(4.0, MOST / 200))  # the past fills up
+            time.sleep(max(4.0, MAX_PICTURES / 200))  # the past fills up
         for _ in range(3 if quick else 9):
             page = browser.new_page()
             begun = time.perf_counter()
@@ -176,7 +176,7 @@ def rss_growth_mb(quick: bool) -> Figures:
         return most
 
     looking.past()
-    full = most_during(300 if quick else MOST)  # at 64 peers the bound on rows comes first
+    full = most_during(300 if quick else MAX_PICTURES)  # at 64 peers the bound on rows comes first
     looks = 500 if quick else 20_000
     begun = time.perf_counter()
     grown = most_during(looks) - full

@@ -1,1 +1,1 @@
-"""An always-on meeting point."""
+"""An always-on meeting point: `python -m bootstrap`. Start reading with `__main__.py`."""

@@ -14,7 +14,7 @@ from p2pnode.jobs.train.plan import open_model_host
 from p2pnode.jobs.train.prepare import fixed_rows
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup
-from p2pnode.storage.checkpoints import Progress
+from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
@@ -82,7 +82,7 @@ def left_on_disk(node: DemoNode, plan: TrainPlan, run: str, model_host: ModelHos
     identity = Identity.from_key_file((node.data_dir / "identity.key").read_bytes())
     genesis = to_units(model_host.genesis)
     policy = DeltaSetPolicy(PolicySetup(genesis, identity, plan.genesis, MODEL, plan.layout, plan.settings, plan.seed))
-    saved = Progress(DiskStorage(node.data_dir), f"runs/{run}/{MODEL}").load()
+    saved = CheckpointStore(DiskStorage(node.data_dir), f"runs/{run}/{MODEL}").load()
     if saved is None:
         raise Failed(f"{node.name} left nothing on its disk")
     policy.restore(*saved)

@@ -70,7 +70,7 @@ def signature(name: str) -> str:
 
 
 def shown(parameter: inspect.Parameter) -> str:
-    prefix = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    prefix = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
     if parameter.default is inspect.Parameter.empty:
         return prefix + parameter.name
     default = parameter.default

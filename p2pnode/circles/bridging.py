@@ -1,4 +1,4 @@
-"""Bridges: now and then a node compares its circle's weights with another's, and tells its own (merge/setbridge.py)."""
+"""Bridges: now and then a node compares its circle's weights with another's and publishes half the difference."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .messages import Bridge
 from .trust import LEAST_MEMBERS
 
 BRIDGE_TIMEOUT: Seconds = 10.0
-MOST_ASKED = 256  # peers remembered
+MOST_ASKED = 256  # peers remembered as asked
 
 
-class Told(NamedTuple):
-    """A partner's answer, before anything came of it."""
+class BridgeAnswer(NamedTuple):
+    """A partner's answer that has not been used yet."""
 
     partner: PeerId
     other: bytes  # the partner's lineage
@@ -35,7 +35,7 @@ class Told(NamedTuple):
 
 
 class Bridging:
-    """One model's talk with circles it does not belong to. Only delta sets have circles to bridge."""
+    """Asks members of other circles for their weights, and answers them. Only delta sets have circles to bridge."""
 
     def __init__(
         self,
@@ -53,21 +53,21 @@ class Bridging:
         self._genesis = genesis
         self._train_progress = train_progress
         self._members = members
-        self._told: Told | None = None
-        self._asked: dict[PeerId, int] = {}  # until which round each is left alone
+        self._answer: BridgeAnswer | None = None
+        self._asked: dict[PeerId, int] = {}  # until which round each is not asked again
         self._answering = False
 
     # ---- asking ----
 
     @property
     def often(self) -> float:
-        """How many times as often as usual the run wants bridges."""
+        """How many times the usual rate of bridges the run wants."""
         return 0.0 if self._bridges is None else self._bridges.rate
 
     def beyond(self) -> list[PeerId]:
-        """Who is of another circle than this node; nobody where the policy has no bridges or the run wants none.
+        """Peers of other circles; nobody if the policy has no bridges or the run wants none.
 
-        Nor who is alone where it says it split off, or was asked lately: a liar is somewhere else each time.
+        Peers alone in a circle that split off, or asked recently, are left out: a liar names another circle each time.
         """
         if not self.often:
             return []
@@ -78,7 +78,7 @@ class Bridging:
         return [peer for peer, name in where.items() if name not in (mine, *small) and peer in rested]
 
     async def ask(self, partner: Peer, group: int) -> None:
-        """Ask a peer of another circle for its weights, unless one of our own circle of `group` members did lately."""
+        """Ask a peer of another circle for its weights, unless a member of our circle of `group` did so recently."""
         assert self._bridges is not None
         other = circle_lineage(self._genesis, partner.announcement.circle)
         question = self._bridges.ask(other, group)
@@ -89,33 +89,35 @@ class Bridging:
             answer = (await self._calls.ask(partner.id, Bridge(question), Exchanged, BRIDGE_TIMEOUT)).body
         except (PeerError, NetworkDown):
             return
-        if answer:  # else it has moved to another circle since it said where it is
-            self._told = Told(partner.id, other, answer, group)
+        if answer:  # empty: the partner has moved to another circle since its announcement
+            self._answer = BridgeAnswer(partner.id, other, answer, group)
             now = self._services.seams.clock.time()
             self._train_progress.note_exchange(partner.id, len(question), len(answer), now)
 
     def move(self) -> None:
-        """Our circle is another now: what was told was for the old one."""
-        self._told = None
+        """This node is in another circle now: the answer was for the old one."""
+        self._answer = None
 
     async def draft(self) -> BridgeDraft | None:
-        """What to publish after an answer; None when there is none. Nonsense costs the partner standing.
+        """The entry to publish after an answer; None when there is none. Nonsense costs the partner reputation.
 
-        For the round to ask and to publish: what a node publishes and what it saves must not cross.
+        The round asks for it and publishes it, since publishing and saving must not overlap.
         """
-        told, bridges, self._told = self._told, self._bridges, None
-        if told is None or bridges is None:
+        received, bridges, self._answer = self._answer, self._bridges, None
+        if received is None or bridges is None:
             return None
         try:
-            return await self._services.seams.compute(lambda: bridges.draft(told.other, told.answer, told.group))
+            return await self._services.seams.compute(
+                lambda: bridges.draft(received.other, received.answer, received.group)
+            )
         except ValueError as fault:
-            self._services.fault(told.partner, f"bridge: {fault}")
+            self._services.fault(received.partner, f"bridge: {fault}")
             return None
 
     # ---- answering ----
 
     async def answer(self, peer: PeerId, request: Bridge) -> Exchanged:
-        """What a node of another circle gets; PeerRefused or PeerMisbehaved when it may not ask, or talks nonsense."""
+        """The answer to a node of another circle; PeerRefused when it must wait, PeerMisbehaved for nonsense."""
         bridges = self._bridges
         if bridges is None:
             raise PeerRefused("no bridges", "this run's policy has none")

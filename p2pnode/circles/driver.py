@@ -1,12 +1,12 @@
-"""Changing circles: carries out what communities/circles.py advises. Only delta sets have circles.
+"""Changes circles as advice.py recommends. Only delta sets have circles.
 
-split   the first of a large circle signs who leaves with it (founding.py) and goes; those named hear its new
-        name, ask for that word, make the same beginning from their own entries, and follow
-join    members of a small circle go over to a larger one, the first of them with a union entry
-move    seldom, for a clear gain
+split   the first member of a large circle signs a founding record (founding.py) and leaves; the members it names hear
+        the new circle's name, ask for the record, compute the same first set from their own entries, and follow
+join    the members of a small circle move to a larger one, the first of them with a union entry
+move    a single node moves, rarely and for a clear gain
 
-Where to go on is prepared beside training, and gone to between two rounds: a single write says where this node is.
-Whatever fails before it leaves everything as it was.
+A change is prepared while training goes on and made between two rounds: a single write says where this node is.
+Whatever fails before that leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from .bridging import Bridging
 from .founding import CircleFounding, FoundingRecords, circle_lineage, circle_name, encode_found
 from .members import Members
 from .splits import SplitWatcher
-from .transitions import elsewhere, follow_split, split_off, union_with
-from .trust import LEAST_MEMBERS, LONG, CircleTrust, founded_well, worth_a_look
+from .transitions import follow_split, set_from_snapshot, split_off, union_with
+from .trust import LEAST_MEMBERS, LONG, CircleTrust, is_valid_founding, without_tiny_circles
 
 DECIDE_EVERY = 5  # rounds
-SPREAD_ROUNDS = 2  # from the word of a split to the split: so long others get the entries it is about
-FOLLOW_TRIES = 6  # rounds, for entries that are on their way
-ENTER_TRIES = 3  # circles a newcomer asks
+SPREAD_ROUNDS = 2  # between signing a split and leaving, in which others receive the entries it is about
+FOLLOW_TRIES = 6  # rounds to wait for entries that are on their way
+ENTER_TRIES = 3  # circles that a newcomer tries
 
 
 @dataclass(frozen=True)
-class Going:
-    """Where this node goes on as soon as it has done so many rounds."""
+class PreparedChange:
+    """The circle where this node goes on, from round `after`."""
 
     name: str
     found: bytes
     deltas: DeltaSet
-    why: str
+    reason: str
     after: int = 0
-    union: tuple[int, int] | None = None  # members of the circle that joins another, and of that one
-    most_loss: float | None = None  # in the first rounds there, where the weights are not our own
+    union: tuple[int, int] | None = None  # members of the joining circle, and of the joined one
+    loss_limit: float | None = None  # for the first rounds there; None: this node keeps its weights
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class CircleContext:
 
 
 class CircleDriver:
-    """One model's way through its run's circles."""
+    """Moves one model through the circles of its run."""
 
     def __init__(self, context: CircleContext) -> None:
         services, members = context.services, context.members
@@ -96,29 +96,30 @@ class CircleDriver:
         self._splits = SplitWatcher(
             services.identity.peer_id, members, context.policy, context.train_progress, self.founding
         )
-        self._going: Going | None = None
+        self._prepared: PreparedChange | None = None
         self._to_greet: list[PeerId] = []
         self._round = asyncio.Event()
-        self._followed: tuple[CircleFounding, int] | None = None  # a split we are part of, and how often it was tried
+        self._followed: tuple[CircleFounding, int] | None = None  # a split that names this node, and tries so far
 
-    # ---- beside training ----
+    # ---- while training goes on ----
 
     def round_done(self) -> None:
+        """A round has ended, and no change of circles is under way."""
         self._round.set()
 
     async def keep(self) -> None:
-        """After each round look who left, and now and then decide; until cancelled."""
+        """Look after each round who left, and decide every few rounds, until cancelled."""
         while True:
             await self._round.wait()
             self._round.clear()
             if self._to_greet:
                 peers, self._to_greet = self._to_greet, []
                 await self._context.greet(peers)
-            if self._going is None:
+            if self._prepared is None:
                 await self.once()
 
     async def once(self) -> None:
-        """Leave where it was wrong to come; else hear of splits, follow one that names us, or decide."""
+        """Leave a circle that does harm; else follow a split that names this node, or decide what to do."""
         found = await self._splits.hear()
         self._followed = self._followed if found is None else (found, 0)
         regret = self._trust.regret()
@@ -130,7 +131,7 @@ class CircleDriver:
             await self._decide()
 
     async def _follow(self, found: CircleFounding, tries: int) -> None:
-        """Make the beginning the founder signed from our own entries; else take it from who is there."""
+        """Compute the set that the founder signed from our own entries; after some tries take a snapshot instead."""
         policy, name = self._policy, circle_name(found)
         self._followed = (found, tries + 1) if tries < FOLLOW_TRIES else None
         try:
@@ -139,11 +140,11 @@ class CircleDriver:
             self._followed = None
             self._services.fault(found.founder, f"circle: {fault}")
             return
-        why = f"{short(found.founder)} split a circle of {found.group}"
+        reason = f"{short(found.founder)} split a circle of {found.group}"
         if deltas is not None:
-            self._followed, self._going = None, Going(name, encode_found(found), deltas, why)
+            self._followed, self._prepared = None, PreparedChange(name, encode_found(found), deltas, reason)
         elif self._followed is None:
-            await self._prepare(name, why)
+            await self._prepare(name, reason)
 
     # ---- deciding ----
 
@@ -156,9 +157,9 @@ class CircleDriver:
             await self._split(advice)
         elif advice.what == "join":
             circle = self._where_mates_went(circles) or _named(advice.circle)
-            await self._prepare(circle, advice.why, self._members.in_circle())
+            await self._prepare(circle, advice.reason, self._members.in_circle())
         elif advice.what == "move":
-            await self._prepare(_named(advice.circle), advice.why)
+            await self._prepare(_named(advice.circle), advice.reason)
 
     async def _advise(self, circles: Mapping[PeerId, str], rounds_here: int, tree: Callable[[], Dendrogram]) -> Advice:
         """Advice on the circle to be in, computed in the background: with many circles it takes a while."""
@@ -167,7 +168,7 @@ class CircleDriver:
         return await self._services.seams.background(lambda: advise(declared, tree(), aim, rounds_here, rng))
 
     def _circles(self, mine: str) -> dict[PeerId, str]:
-        """Which learner is where, by its own word: those of bad standing are nowhere, nor who just left our circle."""
+        """The circle each learning peer says it is in; "" for peers of bad reputation and those who just left ours."""
         now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
         found = {self._services.identity.peer_id: mine}
         for peer in self._members.present():
@@ -175,19 +176,19 @@ class CircleDriver:
             left = circle == self._circle.name and peer.id in self._splits.left
             if peer.announcement.fingerprint and not left and not reputation.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._trust.enterable(circle) else ""
-        return worth_a_look(found, mine)
+        return without_tiny_circles(found, mine)
 
     def _where_mates_went(self, circles: dict[PeerId, str]) -> str:
-        """The circle that one of our small one joined before us, if ours may too, or ""."""
+        """The circle that another member of this small circle has joined, if this node may join it too, or ""."""
         may = joinable(Declared(self._services.identity.peer_id, circles))
         went = (circles.get(peer, "") for peer in self._splits.mates)
         return next((_named(name) for name in went if name in may), "")
 
-    async def _leave(self, why: str) -> None:
-        """It was wrong to come: enter another circle, like a newcomer."""
-        self._trust.useless(self._circle.name, LONG)
+    async def _leave(self, reason: str) -> None:
+        """Enter another circle like a newcomer, because this one does harm."""
+        self._trust.avoid(self._circle.name, LONG)
         advice = await self._advise(self._circles(""), 0, lambda: self._similarity.tree)
-        if advice.what == "enter" and await self._prepare(_named(advice.circle), f"left the last one: {why}"):
+        if advice.what == "enter" and await self._prepare(_named(advice.circle), f"left the last one: {reason}"):
             self._followed = None
 
     async def _split(self, advice: Advice) -> None:
@@ -197,100 +198,100 @@ class CircleDriver:
                 lambda: split_off(policy, self._services.identity, advice.members, group, self._genesis)
             )
         except ValueError:
-            return  # our weights are being mended
-        why = f"splits off with {len(advice.members) - 1} others: {advice.why}"
+            return  # our weights are being repaired
+        reason = f"splits off with {len(advice.members) - 1} others: {advice.reason}"
         after = self._train_progress.rounds + SPREAD_ROUNDS
-        self._going = Going(circle_name(found), encode_found(found), deltas, why, after)
+        self._prepared = PreparedChange(circle_name(found), encode_found(found), deltas, reason, after)
 
-    async def _prepare(self, name: str, why: str, joining: list[PeerId] | None = None) -> bool:
-        """Take a snapshot of another circle, to go on from it; `joining` are those of our circle that go there too."""
+    async def _prepare(self, name: str, reason: str, joining: list[PeerId] | None = None) -> bool:
+        """Take a snapshot of another circle to go on from; `joining` are the members of ours that go there too."""
         members = [peer for peer, circle in self._circles("").items() if _named(circle) == name and circle]
         found = await self.founding.ask(name, members) if name else None
         taken: list[DeltaSet] = []
         lineage = circle_lineage(self._genesis, name)
 
         def take(snapshot: Snapshot) -> None:
-            taken.append(elsewhere(self._policy, lineage, snapshot))
+            taken.append(set_from_snapshot(self._policy, lineage, snapshot))
 
         alone, take_from = len(members) < LEAST_MEMBERS, self._context.snapshots.take_from
-        known = not name or (found is not None and founded_well(found, self._policy.set.rules))
+        known = not name or (found is not None and is_valid_founding(found, self._policy.set.rules))
         if not known or not await take_from(members, name, take, on_its_word=alone):
-            self._trust.useless(name)
+            self._trust.avoid(name)
             return False
-        most_loss = await self._try(name, taken[-1])
-        if most_loss is None:
+        loss_limit = await self._try(name, taken[-1])
+        if loss_limit is None:
             return False
-        word = b"" if found is None else encode_found(found)
+        record = b"" if found is None else encode_found(found)
         union = None if joining is None else (len(joining) + 1, len(members))
-        self._going = Going(name, word, taken[-1], why, union=union, most_loss=most_loss)
+        self._prepared = PreparedChange(name, record, taken[-1], reason, union=union, loss_limit=loss_limit)
         return True
 
     async def _try(self, name: str, deltas: DeltaSet) -> float | None:
-        """How high the loss may be in a circle; None when its weights do much worse here than our own."""
+        """The highest acceptable loss in a circle; None when its weights do much worse here than our own."""
         trust, policy = self._trust, self._policy
         try:
-            return await self._services.seams.compute(lambda: trust.most_loss(deltas.weights(), policy.weights()))
+            return await self._services.seams.compute(lambda: trust.loss_limit(deltas.weights(), policy.weights()))
         except Unsuited as error:
-            trust.useless(name, LONG)
+            trust.avoid(name, LONG)
             text = f"this node does not go to circle {name[:8] or GENESIS}: {error}"
             self._services.events.say("circle", text, warning=True)
             return None
 
-    async def enter(self, look: NewcomerProbe) -> bool:
-        """For a newcomer: start in the circle that wants it most; False when that is the run's first, or none.
+    async def enter(self, probe: NewcomerProbe) -> bool:
+        """Start a newcomer in the circle where it helps most; False when that is the run's first circle, or none.
 
-        Where there is a choice, by what its own data teach.
+        If there is a choice, the newcomer's data decide, by the fingerprint of a short training alone.
         """
         for _ in range(ENTER_TRIES):
             circles = self._circles("")
-            known = await look.fingerprint() if len({*circles.values()} - {""}) > 1 else b""
+            known = await probe.fingerprint() if len({*circles.values()} - {""}) > 1 else b""
             view = self._similarity.newcomer_view(circles, known)
             advice = await self._advise(circles, 0, lambda view=view: grow(view))  # type: ignore[misc]
             if advice.what != "enter" or advice.circle == GENESIS:
                 return False
-            if await self._prepare(advice.circle, advice.why):
+            if await self._prepare(advice.circle, advice.reason):
                 await self.change()
                 return True
         return False
 
-    # ---- going ----
+    # ---- changing ----
 
     @property
     def due(self) -> bool:
         """Whether a change of circles is prepared."""
-        return self._going is not None and self._train_progress.rounds >= self._going.after
+        return self._prepared is not None and self._train_progress.rounds >= self._prepared.after
 
     async def change(self) -> BridgeDraft | None:
-        """Between two rounds, when due: go on elsewhere. To be saved; then what to publish there first, if anything."""
-        going, self._going = self._going, None
-        assert going is not None
+        """Change circles between two rounds. Returns what to publish there once the state is saved, if anything."""
+        change, self._prepared = self._prepared, None
+        assert change is not None
         before = self._members.in_circle()
         try:
-            incarnation, weights, union = await self._services.seams.compute(lambda: self._pack(going))
+            incarnation, weights, union = await self._services.seams.compute(lambda: self._pack(change))
         except LocalProblem as problem:
             self._services.events.say("circle", f"this node stays in its circle: {problem}", warning=True)
             return None
-        # With no wait between: what this node answers is of the circle it says.
-        self._policy.move(going.deltas, weights, incarnation)
+        # No await from here on: what this node answers must belong to the circle it names.
+        self._policy.move(change.deltas, weights, incarnation)
         circle, context = self._circle, self._context
-        circle.name, circle.found, circle.since = going.name, going.found, self._train_progress.rounds
+        circle.name, circle.found, circle.since = change.name, change.found, self._train_progress.rounds
         context.trainer.reset_optimizer()
         context.bridging.move()
         context.snapshots.offers.move()
         self._splits.moved()
         self._followed = None
-        self._trust.came(going.most_loss)
+        self._trust.moved(change.loss_limit)
         self._to_greet = [*before, *(peer for peer in self._members.in_circle() if peer not in before)]
-        self._services.events.say("circle", f"in circle {going.name[:8] or GENESIS} now: {going.why}")
+        self._services.events.say("circle", f"in circle {change.name[:8] or GENESIS} now: {change.reason}")
         return union
 
-    def _pack(self, going: Going) -> tuple[int, Floats, BridgeDraft | None]:
-        """Heavy. What is needed there: a log not written to yet, weights, a union. LocalProblem without a disk."""
+    def _pack(self, change: PreparedChange) -> tuple[int, Floats, BridgeDraft | None]:
+        """Heavy. What is needed there: a new log, the weights, a union. LocalProblem when the disk fails."""
         incarnation = self._context.begin_log()
-        union = None if going.union is None else union_with(self._policy, going.deltas, *going.union)
-        return incarnation, going.deltas.weights(), union
+        union = None if change.union is None else union_with(self._policy, change.deltas, *change.union)
+        return incarnation, change.deltas.weights(), union
 
 
 def _named(circle: str) -> str:
-    """A circle's name as it is announced."""
+    """A circle's name as it is announced: the run's first one has none."""
     return "" if circle == GENESIS else circle

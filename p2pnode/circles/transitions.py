@@ -1,6 +1,6 @@
-"""A delta set's way from one circle to another: splitting off, following a split, taking over elsewhere, uniting. Pure.
+"""The delta set to go on with in another circle: after splitting off, following a split, moving, or uniting circles.
 
-Nothing here changes the policy: each gives a set to go on with, and `FormsCircles.move` goes on with it.
+Nothing here changes the policy: each function returns a set, and `FormsCircles.move` switches to it. Pure.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from ..wire.ids import Identity, PeerId
 from ..wire.types import MAX_PLACE_BYTES
 from .founding import CircleFounding, first_set, sign_found
 
-MOST_UNITS = MAX_UNITS + MAX_UNITS // 4  # entries of several authors at once may lead a little beyond the bound
-OLD_ENOUGH = 0.5  # of the larger circle's steps per member, for a smaller one's weights to be worth uniting
+MOST_UNITS = MAX_UNITS + MAX_UNITS // 4  # concurrent entries may lead a little beyond the bound
+OLD_ENOUGH = 0.5  # steps per member, as a share of the larger circle's, from which weights are worth uniting
 
 
 def split_off(
     policy: FormsCircles, identity: Identity, members: Iterable[PeerId], group: int, genesis: bytes
 ) -> tuple[CircleFounding, DeltaSet]:
-    """Leave a circle of `group` together with `members`: the word for it, and the set the new circle begins with.
+    """Leave a circle of `group` together with `members`: the signed founding record and the new circle's first set.
 
-    ValueError when that cannot be told.
+    ValueError when this node's weights are damaged, or the record would be too long.
     """
     here = policy.snapshot()
     if here is None:
-        raise ValueError("this node's weights are not in order")
+        raise ValueError("this node's weights are damaged")
     if len(here.place) > MAX_PLACE_BYTES:
-        raise ValueError("too many logs to tell of")
+        raise ValueError("too many logs for a founding record")
     units = units_of(here, policy.set.rules)
     found = CircleFounding(here.place, weights_hash(units), group, tuple(members))
     signed = sign_found(identity, found)
@@ -43,7 +43,7 @@ def split_off(
 
 
 def follow_split(policy: FormsCircles, found: CircleFounding, genesis: bytes) -> DeltaSet | None:
-    """The same beginning, made from our own entries; None when we lack some, or no longer keep them.
+    """The first set of a new circle, from this node's own entries; None when some are missing or no longer kept.
 
     ValueError when the founder signed anything but what the entries make.
     """
@@ -55,8 +55,8 @@ def follow_split(policy: FormsCircles, found: CircleFounding, genesis: bytes) ->
     return first_set(found, genesis, policy.set.rules, units_of(there, policy.set.rules))
 
 
-def elsewhere(policy: FormsCircles, lineage: bytes, snapshot: Snapshot) -> DeltaSet:
-    """The set of another circle, from a snapshot of it; ValueError when it is none."""
+def set_from_snapshot(policy: FormsCircles, lineage: bytes, snapshot: Snapshot) -> DeltaSet:
+    """The set of another circle, from a snapshot of it; ValueError when the snapshot is not one of that lineage."""
     rules = replace(policy.set.rules, lineage=lineage)
     place, units = decode_place(snapshot.place, rules), units_of(snapshot, rules)
     if not -MOST_UNITS <= units.min() <= units.max() <= MOST_UNITS:
@@ -65,9 +65,9 @@ def elsewhere(policy: FormsCircles, lineage: bytes, snapshot: Snapshot) -> Delta
 
 
 def union_with(policy: FormsCircles, larger: DeltaSet, members: int, others: int) -> BridgeDraft | None:
-    """What our circle of `members` adds to the larger one of `others` when it joins; None when it has nothing to add.
+    """The entry that a circle of `members` adds to the larger one of `others` when it joins; None when there is none.
 
-    A circle that has learned far less has not: half the way to it would undo what the larger one knows.
+    A circle that has learned far less adds nothing: moving towards it would undo what the larger one knows.
     """
     ours = policy.set
     if ours.steps * others < OLD_ENOUGH * larger.steps * members:

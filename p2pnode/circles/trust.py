@@ -1,7 +1,8 @@
-"""Which circles are worth going to, and whether it was right to come: nobody is believed what it says of its own.
+"""Decides whether to move to another circle, and whether to leave it again. A circle's claims are not believed.
 
-before   two members or more, a word of this model, and weights that do not much worse on our own samples than ours do
-after    who diverges, or does much worse, in its first rounds there leaves again; the circle is left alone for long
+before   the circle needs two members, a valid founding record, and weights that do not do much worse than ours on this
+         node's own samples
+after    a node that diverges or does much worse in its first rounds there leaves again, and avoids the circle for long
 """
 
 from __future__ import annotations
@@ -25,48 +26,48 @@ from ..wire.run import GENESIS
 from .advice import FEWEST, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
 from .founding import CircleFounding, is_split_off, of_this_model
 
-LEAST_MEMBERS = 2  # one alone can say anything
-NEARLY = 2  # by so many members views of one circle differ
-MOST_REMEMBERED = 64  # circles
-LONG = 10 * REST_ROUNDS  # before a circle is tried again that did harm
+LEAST_MEMBERS = 2  # a single member can claim anything
+NEARLY = 2  # members by which views of one circle may differ
+MOST_REMEMBERED = 64  # circles to avoid
+LONG = 10 * REST_ROUNDS  # before a circle that did harm is tried again
 WRONG_ROUNDS = 3  # in a row, before a node leaves again
-TRIED_BATCHES = 8  # of our own samples, or
-TRIED_SAMPLES = 256  # of the test data where this node has none
+TRIED_BATCHES = 8  # of this node's own samples that foreign weights are tried on, or
+TRIED_SAMPLES = 256  # of the test data, if it has none
 
 
 class CircleTrust:
-    """One model's experience with circles."""
+    """What this node has experienced with circles, for one model."""
 
     def __init__(self, trainer: Trainer, train_progress: TrainProgress) -> None:
         self._trainer = trainer
         self._train_progress = train_progress
-        self._useless: dict[str, int] = {}  # until which round
-        self._most_loss: float | None = None  # in the first rounds after we came; None: we did not come from elsewhere
-        self._first_rounds = 0  # last until this one
-        self._wrong = 0
+        self._avoided: dict[str, int] = {}  # until which round
+        self._loss_limit: float | None = None  # in the first rounds after moving; None: this node kept its weights
+        self._first_rounds = 0  # they end with this one
+        self._wrong = 0  # rounds in a row that went wrong
 
     # ---- before ----
 
-    def useless(self, circle: str, rounds: int = REST_ROUNDS) -> None:
-        """A circle is not tried again for so many rounds."""
-        keep_newest(self._useless, circle, self._train_progress.rounds + rounds, MOST_REMEMBERED)
+    def avoid(self, circle: str, rounds: int = REST_ROUNDS) -> None:
+        """Do not try a circle again for a number of rounds."""
+        keep_newest(self._avoided, circle, self._train_progress.rounds + rounds, MOST_REMEMBERED)
 
     def enterable(self, circle: str) -> bool:
-        """Whether a circle, by its name, can be entered and was not found useless lately."""
-        lately = self._train_progress.rounds < self._useless.get(circle, 0)
-        return (not circle or is_split_off(circle)) and not lately
+        """Whether a circle of this name can be entered and is not avoided."""
+        avoided = self._train_progress.rounds < self._avoided.get(circle, 0)
+        return (not circle or is_split_off(circle)) and not avoided
 
-    def most_loss(self, theirs: Floats, ours: Floats) -> float:
-        """Heavy. What the loss may be in the first rounds elsewhere; Unsuited when `theirs` are worse than that now.
+    def loss_limit(self, theirs: Floats, ours: Floats) -> float:
+        """Heavy. The highest acceptable loss in the first rounds elsewhere; Unsuited when `theirs` exceeds it now.
 
-        Twice our own, or half the way back to a model that knows nothing: circles differ, and data too.
+        It is twice our own loss, or half the way back to an untrained model: circles and data differ.
         """
         there, here, untrained = (self._loss(weights) for weights in (theirs, ours, self._trainer.model_host.genesis))
         known = here if math.isfinite(here) else untrained
-        most = known + max(abs(known), (untrained - known) / 2)
-        if not there <= most:
+        limit = known + max(abs(known), (untrained - known) / 2)
+        if not there <= limit:
             raise Unsuited(f"on this node's samples its weights have a loss of {there:.3g}, ours {here:.3g}")
-        return most
+        return limit
 
     def _loss(self, weights: Floats) -> float:
         return self._trainer.evaluate(weights, self._samples()).loss
@@ -78,38 +79,38 @@ class CircleTrust:
 
     # ---- after ----
 
-    def came(self, most_loss: float | None) -> None:
-        """We are in another circle, where the loss may be that in our first rounds; None: with our own weights."""
-        self._most_loss, self._wrong = most_loss, 0
+    def moved(self, loss_limit: float | None) -> None:
+        """This node is in another circle now, with this limit for its first rounds; None if it kept its weights."""
+        self._loss_limit, self._wrong = loss_limit, 0
         self._first_rounds = self._train_progress.rounds + SETTLE_ROUNDS
 
     def regret(self) -> str:
-        """After each round, diverged ones too: why it was wrong to come, or ""."""
+        """After each round, diverged ones too: the reason why moving was wrong, or ""."""
         now = self._train_progress
-        if self._most_loss is None or now.rounds > self._first_rounds:
+        if self._loss_limit is None or now.rounds > self._first_rounds:
             return ""
-        wrong = now.diverged > 0 or (now.loss is not None and not now.loss <= self._most_loss)
+        wrong = now.diverged > 0 or (now.loss is not None and not now.loss <= self._loss_limit)
         self._wrong = self._wrong + 1 if wrong else 0
         if self._wrong < WRONG_ROUNDS:
             return ""
         return "training diverges there" if now.diverged else f"the loss rose to {now.loss:.3g} there"
 
 
-def worth_a_look(circles: Mapping[PeerId, str], mine: str) -> dict[PeerId, str]:
-    """Who is where; members of circles too small to be believed are nowhere, as long as there are others."""
+def without_tiny_circles(circles: Mapping[PeerId, str], mine: str) -> dict[PeerId, str]:
+    """Which circle each peer is in; members of circles too small to be believed are in none, if there are others."""
     sizes = Counter(name for name in circles.values() if name)
     others = max(sizes.values(), default=0) >= LEAST_MEMBERS or (GENESIS in sizes and mine != GENESIS)
     small = {name for name, size in sizes.items() if size < LEAST_MEMBERS and others} - {mine, GENESIS}
     return {peer: "" if name in small else name for peer, name in circles.items()}
 
 
-def founded_well(found: CircleFounding, rules: SetRules) -> bool:
-    """Whether a circle's word is one that a node of this model may have given."""
+def is_valid_founding(found: CircleFounding, rules: SetRules) -> bool:
+    """Whether a founding record is one that an honest node of this model could have signed."""
     return of_this_model(found, rules) and FEWEST <= len(found.members) <= found.group
 
 
 def is_fair(found: CircleFounding, mates: Collection[PeerId]) -> bool:
-    """Whether a split is one that our circle needs, as far as we see: the half of a large one, by one of us."""
+    """Whether this node's circle needs the split, as far as it knows: half of a large circle, by one of its members."""
     size = len(mates) + 1
     large = size >= SPLIT - NEARLY and found.founder in mates
     return large and FEWEST <= len(found.members) <= size // 2 + NEARLY and size <= 2 * found.group <= 4 * size

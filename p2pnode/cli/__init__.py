@@ -18,8 +18,11 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from ..config.options import TrainOptions
+from ..config.resolve import read_flag
+from ..config.settings import SETTINGS
 from ..wire.errors import LocalProblem, UsageError
-from .flags import ALL, LIMITS, PLACE, SAVED, WATCHING, takes
+from .flags import ALL, CHECKING, LIMITS, PLACE, SAVED, WATCHING, takes
 from .load import load
 from .sim import sim
 
@@ -215,19 +218,18 @@ def doctor(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
 
 
 @app.command()
+@takes(CHECKING)
 def check(
+    ctx: typer.Context,
+    flags: dict[str, object],
     task: Annotated[str, typer.Argument(help="A name, package.module:Class, or file.py[:Class].", metavar="TASK")],
-    option: Annotated[
-        list[str] | None, typer.Option("--task-option", help="Set an option of the task.", metavar="KEY=VALUE")
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="Where the task's data are.", metavar="PATH")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", metavar="DEVICE")] = "cpu",
     json: Json = False,
 ) -> None:
     """Try out a task, and show what is wrong with it and what training it costs."""
+    given = {SETTINGS[key].field.removeprefix("train."): read_flag(key, flags[key]) for key in CHECKING if key in flags}
     from .check import check_and_print
 
-    raise typer.Exit(check_and_print(task, option or [], data, device, json))
+    raise typer.Exit(check_and_print(TrainOptions(**{"device": "cpu", **given, "task": task}), json))
 
 
 def main() -> None:

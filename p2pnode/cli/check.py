@@ -1,4 +1,4 @@
-"""`p2pnode check TASK`: a dry run of a task, told in plain words: is it fit to be learned together, at what cost?"""
+"""`check TASK`: tries out a task and prints whether it can be trained together, and at what cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..compression.codec import encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import MAX_UNITS, UNIT, Floats, layout_of, read_weights
-from ..config.resolve import read_flag
+from ..config.options import DEFAULT_TASK, TrainOptions
 from ..tasks.errors import task_errors
 from ..tasks.find import load_task
 from ..tasks.task import Evaluation, Samples, Task, length, rows
@@ -28,10 +28,10 @@ from .reports import print_json
 
 
 def losses_findings(model_host: ModelHost, batch: Samples) -> Iterator[Finding]:
-    """Where a task tells the loss of each sample: that they make up its loss, and how sure the model is of them."""
+    """Checks the losses of single samples: their mean must be the loss, and confidences must lie from 0 to 1."""
     task = model_host.task
     if not model_host.per_sample:
-        words = "loss() tells nothing of single samples, so hard and wrong ones are not found"
+        words = "loss() says nothing about single samples, so hard and wrong ones are not found"
         yield Finding("losses", "warning", words, "give losses(), one number for each sample, instead of loss()")
         return
     with task_errors(task, "losses"), torch.no_grad():
@@ -57,7 +57,7 @@ LOOKED_AT = 1024  # samples whose values are examined
 
 @dataclass
 class Examination:
-    """What the checks learn one after the other."""
+    """The task under examination, its model once it is built, and the figures that the checks find."""
 
     task: Task
     device: str
@@ -75,10 +75,14 @@ class Examination:
 Check = Callable[[Examination], Iterator[Finding]]
 
 
-def check_and_print(spec: str, options: list[str], source: str | None, device: str, as_json: bool) -> int:
-    """Check, print, and return the exit code: 1 when there is a problem. UsageError when there is no such task."""
-    task = load_task(spec, dict(read_flag("task-option", options)), source)
-    findings, facts = check_task(task, device)
+def check_and_print(options: TrainOptions, as_json: bool) -> int:
+    """Check a task, print the findings, and return the exit code: 1 when there is a problem.
+
+    UsageError when there is no such task.
+    """
+    source = None if options.data is None else str(options.data)
+    task = load_task(options.task or DEFAULT_TASK, options.task_options, source)
+    findings, facts = check_task(task, options.device)
     fit = all(finding.verdict != "problem" for finding in findings)
     if as_json:
         print_json({"ok": fit, "task": task.name, "checks": findings, "facts": facts})
@@ -88,7 +92,7 @@ def check_and_print(spec: str, options: list[str], source: str | None, device: s
 
 
 def check_task(task: Task, device: str = "cpu") -> tuple[list[Finding], dict[str, object]]:
-    """All findings in order, up to the first that leaves nothing to go on with, and the figures behind them."""
+    """All findings in order and the figures behind them. Without a model or data the checks end there."""
     examination = Examination(task, device)
     findings: list[Finding] = []
     for name, check in CHECKS.items():
@@ -103,7 +107,7 @@ def check_task(task: Task, device: str = "cpu") -> tuple[list[Finding], dict[str
 
 
 def _model(examination: Examination) -> Iterator[Finding]:
-    """Its size, and that each call makes the same one."""
+    """Checks the model's size, and that each call makes the same model."""
     task, model_host = examination.task, examination.model_host
     again, other = build_model(task, 0), build_model(task, 1)
     if checked_layout(task, again) != model_host.layout or checked_layout(task, other) != model_host.layout:
@@ -144,7 +148,7 @@ def _initial_weights(first: Floats, second: Floats) -> Iterator[Finding]:
 
 
 def _data(examination: Examination) -> Iterator[Finding]:
-    """What there is to learn from, its values, and that it stays the same."""
+    """Checks the samples' values, and that each call gives the same samples."""
     task, model_host = examination.task, examination.model_host
     shapes = ", ".join(f"{name} {tuple(column.shape[1:])} {column.dtype}" for name, column in model_host.data.items())
     train, test = model_host.samples, length(model_host.test)
@@ -178,7 +182,7 @@ def _probe(examination: Examination) -> Iterator[Finding]:
 
 
 def _loss(examination: Examination) -> Iterator[Finding]:
-    """One finite number with a gradient, the same for the same batch, which it leaves alone."""
+    """Checks that the loss is one finite number with a gradient, and that it leaves the batch alone."""
     task, model_host = examination.task, examination.model_host
     batch = model_host.batch(torch.arange(min(task.batch_size, model_host.samples)))
     before = {name: column.clone() for name, column in batch.items()}
@@ -212,7 +216,7 @@ def _loss(examination: Examination) -> Iterator[Finding]:
 
 
 def _learning(examination: Examination) -> Iterator[Finding]:
-    """A small batch, again and again: its loss must fall. Tells the cost of a step and of a delta as well."""
+    """Trains on one small batch again and again: its loss must fall. Also measures a step and a delta."""
     task, model_host = examination.task, examination.model_host
     few = np.arange(min(task.batch_size, model_host.samples))
     trainer, weights, losses, seconds = Trainer(model_host, few), model_host.genesis, [], []
@@ -244,7 +248,7 @@ def _cost(examination: Examination, per_step: float) -> Iterator[Finding]:
 
 
 def _delta(examination: Examination, weights: Floats) -> Finding:
-    """The size of what a round publishes, encoded for real."""
+    """Measures what a round publishes, by encoding it."""
     genesis = examination.model_host.genesis
     count = max(1, round(DENSITY * len(genesis)))
     delta, _ = make_delta(record(np.zeros(len(genesis), np.int32), weights - genesis, 1.0), count, 2, 1.0)
@@ -285,7 +289,7 @@ def _uses_chance(task: Task, model: nn.Module, samples: Samples) -> bool:
 
 
 def _some(samples: Samples) -> dict[str, Tensor]:
-    """A spread of samples, to look at without reading all."""
+    """Samples from all over the data, to examine without reading everything."""
     count = length(samples)
     return rows(samples, torch.linspace(0, count - 1, min(count, LOOKED_AT)).long())
 

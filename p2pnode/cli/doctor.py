@@ -1,4 +1,4 @@
-"""`p2pnode doctor`: each thing a node needs, tried for real, with what to do about what is wrong."""
+"""`doctor`: tries everything a node needs, and says how to solve each problem."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ print(json.dumps({"version": torch.__version__, "cuda": cuda, "mps": bool(mps an
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of the doctor's report. A problem or warning says what to do about it."""
+    """One line of a report. A problem or warning says what to do about it."""
 
     check: str
     verdict: CheckLevel
@@ -78,7 +78,7 @@ def check_python() -> Finding:
 
 
 async def check_torch() -> Finding:
-    """The version and what it can compute on; its absence hinders training, not meeting."""
+    """Checks torch's version and devices. A node without torch can meet others but not train."""
     if _version("torch") is None:
         return Finding("torch", "warning", "not installed; the node can meet others but not train", "pip install torch")
     process = await asyncio.create_subprocess_exec(
@@ -92,7 +92,7 @@ async def check_torch() -> Finding:
     except TimeoutError:
         return Finding("torch", "problem", f"does not load within {TORCH_LIMIT:.0f} s", _reinstall("torch"))
     except (ValueError, IndexError):
-        last = (complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (complaint.decode(errors="replace").strip().splitlines() or ["without a message"])[-1]
         return Finding("torch", "problem", f"does not load ({last[:200]})", _reinstall("torch"))
     finally:
         if process.returncode is None:
@@ -128,7 +128,7 @@ def running_node(options: Options) -> NodeStatus | None:
 
 
 def check_port(options: Options, running: NodeStatus | None) -> Finding:
-    """Whether the ports asked for are free; a node of our own that has them is fine."""
+    """Checks that the ports are free, or taken by the node that runs on this data directory."""
     if options.network.no_listen:
         return Finding("port", "ok", "none needed: --no-listen")
     listen = options.network.listen or ("/ip4/0.0.0.0/tcp/0",)
@@ -144,7 +144,7 @@ def check_port(options: Options, running: NodeStatus | None) -> Finding:
 
 
 def check_disk(options: Options, running: NodeStatus | None) -> Finding:
-    """The data directory as the node would use it; nothing is created that stays."""
+    """Checks that the data directory can be written and has room. Leaves nothing behind."""
     place = _nearest_existing(options.data_dir)
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -237,7 +237,7 @@ async def _interruptible(options: Options) -> list[Finding] | None:
 
 
 async def examine(options: Options) -> list[Finding]:
-    """All findings, in the order people read them."""
+    """All findings, in the order in which people read them."""
     running = await asyncio.to_thread(running_node, options)
     torch, network = await asyncio.gather(check_torch(), check_network(options))
     machine = [check_python(), torch, check_hivemind(), network[0], check_port(options, running)]
@@ -245,7 +245,7 @@ async def examine(options: Options) -> list[Finding]:
 
 
 async def check_network(options: Options) -> list[Finding]:
-    """Daemon, clock, reachability and each bootstrap, with a daemon of a throw-away identity."""
+    """Checks daemon, clock, reachability and each bootstrap, with a temporary daemon and identity."""
     begun = time.monotonic()
     try:
         async with _throwaway_network(options) as network:
@@ -272,7 +272,7 @@ def _without_daemon(what: str, remedy: str) -> list[Finding]:
 
 @contextlib.asynccontextmanager
 async def _throwaway_network(options: Options) -> AsyncIterator[HivemindNetwork]:
-    """A started network that listens where the node would, on any free port. Nothing of it stays."""
+    """A started network that listens where the node would, on any free port; removed afterwards."""
     identity = Identity(secrets.token_bytes(32))
     with tempfile.TemporaryDirectory(prefix="p2pnode-doctor-") as scratch:
         key_file = Path(scratch, "identity.key")
@@ -357,7 +357,7 @@ def _clock(visits: list[_Visit]) -> Finding:
 
 
 def _reachability(options: Options, addresses: tuple[str, ...]) -> Finding:
-    """What we would announce, and what that means for others."""
+    """Checks which addresses the node would announce, and what that means for others."""
     chosen = options.network
     if chosen.announce:
         return Finding("reachability", "ok", f"announces {', '.join(chosen.announce)} as told; not tried from outside")

@@ -1,4 +1,4 @@
-"""Ending in time: the first signal asks the node to leave, a second or too long a wait ends the process at once."""
+"""Ends the process in time: the first signal asks the node to leave; a second one, or a long wait, ends it at once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 class Ending:
-    """Installed on the running loop. `leave` asks politely; `sweep` removes what a hard end would leave behind.
+    """Handles signals on the running loop. `leave` asks the node to leave; `sweep` cleans up before a hard end.
 
-    `more` says how many seconds beyond the usual limit leaving may take.
+    `more` returns how many seconds beyond the usual limit leaving may take.
     """
 
     def __init__(
@@ -54,29 +54,29 @@ class Ending:
     def _too_late(self) -> None:
         self.at_once(1, "leaving took too long, so the process was ended")
 
-    def at_once(self, code: int, why: str = "") -> NoReturn:
+    def at_once(self, code: int, reason: str = "") -> NoReturn:
         """End the process now; the daemon and its sockets go with it."""
         with contextlib.suppress(Exception):  # whatever it is, the process must end
             self._sweep()
-        end_process(code, why)
+        end_process(code, reason)
 
 
-def end_process(code: int, why: str = "") -> NoReturn:
+def end_process(code: int, reason: str = "") -> NoReturn:
     """Exit without waiting for threads: one may be inside an import or a training step for long."""
     with contextlib.suppress(Exception):  # the stream may be gone, closed or in use: the process must end
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[?25h")  # a live view that was cut off has hidden the cursor
         sys.stdout.flush()
     with contextlib.suppress(Exception):  # the same
-        if why:
-            complain(why, code)
+        if reason:
+            complain(reason, code)
         sys.stderr.flush()
     os._exit(code)
 
 
 def complain(problem: str, code: int) -> int:
-    """Say what is wrong, in one line on stderr. Some of it may be a peer's words: no escape gets to the terminal."""
-    from ..watch.text import clean, one_line  # a tenth of a second, for who has something to complain about
+    """Print what is wrong in one line on stderr. A peer may have written part of it, so escapes are removed."""
+    from ..watch.text import clean, one_line  # takes a tenth of a second, so only when needed
 
     sys.stderr.write(f"p2pnode: {clean(one_line(problem), LONGEST_LINE)}\n")
     return code

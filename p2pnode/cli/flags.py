@@ -1,4 +1,4 @@
-"""Command-line flags made from the settings, so that a setting is declared once (in config/settings.py)."""
+"""Makes command-line flags from config/settings.py, so that each setting is declared once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ..config.settings import SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
-PLACE = ("data-dir", "config")  # all that a command about a running node needs to know
+PLACE = ("data-dir", "config")  # what a command about a running node needs
 WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "listen", "config")
-SAVED = (*PLACE, "task", "task-option", "data")  # what one about a saved run may need besides
+SAVED = (*PLACE, "task", "task-option", "data")  # what a command about a saved run may need as well
+CHECKING = ("task-option", "data", "device")
 
 LIMITS = keys_of("limits")
 

@@ -1,4 +1,4 @@
-"""Reading the sources of the configuration: environment, TOML file, the place where data is kept by default."""
+"""Reads flags, environment and TOML file into the options of this start, and finds the default data directory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MAX_CONFIG_BYTES = 1 << 20
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], program: str = "p2pnode") -> Resolved:
-    """The configuration of this start. `flags` by key, only those given; `config` names the TOML file to read.
+    """The options of this start, and where each came from. `flags` holds those given, by key.
 
-    `program` names the data directory that is taken when none is given.
+    The flag `config` names the TOML file to read; `program` names the data directory that is used when none is given.
     """
     given = {key: value for key, value in flags.items() if key != "config"}
     strong = [from_flags(given), from_environment(environ)]
@@ -69,7 +69,7 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
-        return False  # the data directory itself will be complained of, by whoever opens it
+        return False  # whoever opens the data directory reports the problem
 
 
 def _default_data_dir(program: str) -> Path:

@@ -1,4 +1,4 @@
-"""From Options to a running node: data directory, identity, network, node, control socket, view; and back down."""
+"""Runs a node: opens its data directory and network, shows it, answers its control socket, and closes everything."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ RUN_ALONE = "--run alone does not say where its nodes are; paste the whole invit
 def run_and_exit(options: Options) -> NoReturn:
     """Run a node and end the process: with 0 when it left, else with one line on stderr."""
     try:
-        code, why = run_node(options), ""
+        code, reason = run_node(options), ""
     except (UsageError, LocalProblem) as error:
-        code, why = error.exit_code, str(error)
-    end_process(code, why)
+        code, reason = error.exit_code, str(error)
+    end_process(code, reason)
 
 
 def watch_and_exit(flags: Mapping[str, object], address: str) -> NoReturn:
-    """Look at a swarm from a place of no lasting, and end the process."""
+    """Look at a swarm as an observer with a temporary data directory, and end the process."""
     with tempfile.TemporaryDirectory(prefix="p2pnode-watch-") as place:
-        told = {**flags, "bootstrap": [address], "data-dir": place}
+        given = {**flags, "bootstrap": [address], "data-dir": place}
         try:
             parse_address(address)
-            code, why = run_node(replace(load(told, os.environ).options, role="observer")), ""
+            code, reason = run_node(replace(load(given, os.environ).options, role="observer")), ""
         except (UsageError, LocalProblem) as error:
-            code, why = error.exit_code, str(error)
-    end_process(code, why)
+            code, reason = error.exit_code, str(error)
+    end_process(code, reason)
 
 
 def run_node(options: Options) -> int:
@@ -98,7 +98,7 @@ async def _run(options: Options, data_dir: DataDir) -> int:
 
 @contextlib.asynccontextmanager
 async def _looking_around(node: Node) -> AsyncIterator[None]:
-    """An observer asks peers how they are doing all the time: it is there for nothing else."""
+    """Lets an observer ask peers how they are doing all the time."""
 
     async def keep() -> None:
         while True:
@@ -115,7 +115,7 @@ async def _looking_around(node: Node) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def _page(node: Node, place: tuple[str, int] | None) -> AsyncIterator[None]:
-    """The page to look at the swarm, where the user wants one."""
+    """Serves the page, if the user wants one."""
     if place is None:
         yield
         return
@@ -143,7 +143,7 @@ def _daemon_options(options: Options, data_dir: DataDir) -> HivemindOptions:
 
 
 def _check_against_saved(options: Options, data_dir: DataDir) -> None:
-    """What is asked for and what the data directory remembers must go together."""
+    """UsageError when the options contradict the run saved in the data directory."""
     wanted = options.run
     saved = load_saved(data_dir.storage)
     if wanted.private and not wanted.found and saved is not None and not RunAccess.parse(saved.access).private:
@@ -155,13 +155,13 @@ def _check_against_saved(options: Options, data_dir: DataDir) -> None:
 
 
 def _same_place_as_before(data_dir: DataDir) -> str:
-    """All interfaces, on the port of last time so that old invites hold; another if somebody took that."""
+    """All interfaces, on the port of last time so that old invites work; on any port if that one is taken."""
     before = ANY_PORT.format(port=data_dir.port() or 0)
     return before if _port_problem((before,)) is None else ANY_PORT.format(port=0)
 
 
 def _check_fresh_start(options: Options) -> None:
-    """What can be said before anything is written. (An old data directory may own the daemon that has the port.)"""
+    """Raises what is wrong before anything is written. (An old data directory may own the daemon on the port.)"""
     if options.data_dir.exists():
         return
     if options.run.access is not None and not options.run.bootstrap and options.role != "bootstrap":
@@ -191,7 +191,7 @@ async def _controlled(node: Node, data_dir: DataDir) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def _port_kept(node: Node, data_dir: DataDir) -> AsyncIterator[None]:
-    """Remember the port once it is known; a disk that will not have it is no reason to stop."""
+    """Saves the port once it is known. A disk that cannot be written is no reason to stop."""
 
     async def remember() -> None:
         port = None
@@ -216,7 +216,7 @@ def listening_port(addresses: tuple[str, ...]) -> int | None:
 
 
 def _sweep(path: Path) -> None:
-    """What a hard end must not leave behind: the daemon, its sockets, our control socket."""
+    """Removes what a hard end would leave behind: the daemon, its sockets, the control socket."""
     for left in (socket_path(path), path / "control.path"):
         with contextlib.suppress(OSError):
             os.unlink(left)

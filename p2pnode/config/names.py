@@ -1,17 +1,17 @@
-"""A friendly name for a node that was given none: made from its peer id, so it stays and tells nothing else."""
+"""Names for nodes and runs that were given none. They are made from the peer id, so they stay the same."""
 
 from __future__ import annotations
 
 from ..wire.ids import sha256
 from ..wire.messages import MAX_NAME_CHARS
 
-_HOW = """
+_ADJECTIVES = """
 able agile amber ample apt azure bold brave bright brisk calm clear clever cosy crisp curious
 daring dear deft eager early easy fair fast fine fleet fond frank fresh gentle glad golden
 good grand green happy hardy honest jolly keen kind lively loyal lucky mellow merry mild neat
 noble patient plucky polite proud quick quiet ready rosy silver sunny swift tidy warm wise witty
 """
-_WHO = """
+_ANIMALS = """
 ant badger bat bear beaver bee bison boar camel cat crane crow deer dingo dove duck
 eagle elk falcon ferret finch fox frog gecko goat goose hare hawk hedgehog heron horse ibex
 jay kiwi koala lark lemur lion lynx magpie marten mole moose mouse newt otter owl panda
@@ -20,12 +20,12 @@ puffin quail rabbit raven robin salmon seal sparrow squirrel stork swan tiger to
 
 
 def friendly_name(peer: str) -> str:
-    """Two words and two digits, always the same for the same peer id: `quiet-otter-07`."""
+    """Two words and two digits such as `quiet-otter-07`, always the same for the same peer id."""
     digest = sha256(b"p2pnode name " + peer.encode())
-    how, who = _HOW.split()[digest[0] % 64], _WHO.split()[digest[1] % 64]
-    return f"{how}-{who}-{digest[2] % 100:02d}"
+    adjective, animal = _ADJECTIVES.split()[digest[0] % 64], _ANIMALS.split()[digest[1] % 64]
+    return f"{adjective}-{animal}-{digest[2] % 100:02d}"
 
 
 def run_name(founder: str) -> str:
-    """What a run is called when its founder does not say."""
+    """The name of a run whose founder gave it none."""
     return f"run of {founder}"[:MAX_NAME_CHARS]

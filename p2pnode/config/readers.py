@@ -1,4 +1,7 @@
-"""From what a user wrote (flag, variable, TOML value) to a checked value; UsageError says what is wrong with it."""
+"""Readers of values that are not quantities: each turns what a user wrote into a checked value.
+
+UsageError says what is wrong; the caller adds the name of the flag, variable or key. Quantities are in `units.py`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _NO = ("0", "false", "no", "off")
 
 
 def read_name(raw: object) -> str:
-    """A name other people see: short, printable, one line."""
+    """A name that other people see: short, printable, one line."""
     name = _text(raw).strip()
     if not name:
         raise UsageError("a name cannot be empty; give one, or leave it out")
@@ -69,7 +72,7 @@ def read_announce(raw: object) -> tuple[str, ...]:
 
 
 def read_dashboard(raw: object) -> tuple[str, int]:
-    """Where the page is served: a port, on loopback unless a host stands before it; port 0 takes any free one."""
+    """Host and port of the page, from `8080` or `0.0.0.0:8080`. The host is loopback unless given; port 0 is any."""
     if isinstance(raw, bool) or not isinstance(raw, str | int):
         raise UsageError(f"a port is needed, not {_kind(raw)}; for example 8080 or 0.0.0.0:8080")
     host, _, port = str(raw).strip().rpartition(":")
@@ -94,7 +97,7 @@ def read_word(raw: object) -> str:
     """A short text, such as the name of a task or a policy."""
     word = _text(raw).strip()
     if not word or len(word) > MAX_WORD or not word.isprintable():
-        raise UsageError(f"{word[:40]!r} is not a name; one to {MAX_WORD} printable characters are")
+        raise UsageError(f"{word[:40]!r} is not a name; write 1 to {MAX_WORD} printable characters")
     return word
 
 
@@ -113,7 +116,7 @@ def read_pairs(raw: object) -> dict[str, str]:
 
 
 def _pairs(text: str) -> list[str]:
-    """The pairs in a text. A value may hold commas and spaces: only those before a further KEY= separate."""
+    """The pairs in a text. A value may contain commas and spaces: only those before another KEY= separate pairs."""
     pairs = text.strip(", \t\n")
     return _BETWEEN_PAIRS.split(pairs) if pairs else []
 
@@ -173,7 +176,7 @@ def _words(text: str) -> list[str]:
 
 
 def _list(raw: object, items_of: Callable[[str], list[str]] = _words) -> list[str]:
-    """A list as such (TOML, repeated flags), or its items in one text with commas or spaces between."""
+    """The items of a list (TOML, repeated flags), or of one text with commas or spaces between them."""
     if isinstance(raw, int) and not isinstance(raw, bool):
         raw = str(raw)  # `listen = 31337`
     words: list[str] = []

@@ -33,7 +33,7 @@ export class Chart {
 
   options(width) {
     const axis = { stroke: ink("--dim"), font: "11px system-ui, sans-serif", grid: { stroke: ink("--line"), width: 1 }, ticks: { show: false } };
-    const words = (value) => (value == null ? "–" : `${Number(value.toPrecision(3)).toLocaleString("en")}${this.unit && ` ${this.unit}`}`);
+    const words = (value) => (value == null ? "–" : `${value.toLocaleString("en", { maximumSignificantDigits: 3 })}${this.unit && ` ${this.unit}`}`);
     const line = ([label, colour, dashed]) => ({
       label, stroke: ink(colour), width: dashed ? 1 : 2, dash: dashed ? [4, 3] : undefined, spanGaps: true, points: { show: false }, value: (_, value) => words(value),
     });
@@ -41,7 +41,7 @@ export class Chart {
     return {
       width,
       height: this.height,
-      padding: [8, 8, 0, 0],
+      padding: [8, 24, 0, 0],
       scales: { x: { time: !this.rounds }, y: { distr: this.log ? 3 : 1 } },
       series: [this.rounds ? { label: "round" } : { label: "at", value: (_, time) => (time == null ? "–" : clock(time)) }, ...this.lines.map(line)],
       bands: this.band ? [{ series: this.band, fill: `color-mix(in srgb, ${ink("--accent")} 12%, transparent)` }] : [],

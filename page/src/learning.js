@@ -1,9 +1,8 @@
 // How a train job goes: figures, this node compared with the swarm, and each round.
 import { Chart } from "./chart.js";
-import { by, clean, definitions, inJob, median, number, percent, whole, write } from "./format.js";
+import { Curves, spread } from "./curves.js";
+import { by, clean, definitions, number, percent, whole, write } from "./format.js";
 import { Asked } from "./store.js";
-
-const SPREAD = [["highest", "--dim", true], ["median", "--dim"], ["lowest", "--dim", true], ["this node", "--accent"]];
 
 export class LearningView {
   constructor(store) {
@@ -15,9 +14,8 @@ export class LearningView {
       this.perRound();
     });
     const chart = (name, lines, options) => new Chart(by(`chart-${name}`), lines, options);
+    this.curves = new Curves(by("chart-accuracy"), by("chart-loss"));
     this.charts = {
-      accuracy: chart("accuracy", SPREAD, { unit: "%", band: [1, 3] }),
-      loss: chart("loss", SPREAD, { band: [1, 3] }),
       distance: chart("distance", [["median", "--accent"], ["farthest", "--dim", true], ["nearest", "--dim", true]], { band: [2, 3] }),
       update: chart("update", [["update norm", "--accent"]], { log: true, unit: "%", rounds: true }),
       values: chart("values", [["k: weights sent", "--accent"]], { rounds: true }),
@@ -72,14 +70,10 @@ export class LearningView {
   overTime() {
     const { job } = this.store;
     const pictures = this.store.pictures.filter((picture) => picture.jobs[job]);
-    const times = pictures.map((picture) => picture.time);
-    const scaled = (value, factor) => (value == null ? null : factor * value);
-    const own = (field, factor = 1) => pictures.map((picture) => scaled(picture.jobs[job].state[field], factor));
-    const all = (field, factor = 1) => spread(pictures, (peer) => scaled(inJob(peer, job)[field], factor));
-    this.charts.accuracy.draw([times, ...all("accuracy", 100), own("accuracy", 100)]);
-    this.charts.loss.draw([times, ...all("loss"), own("loss")]);
-    const [far, middle, near] = spread(pictures, (peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity), 1);
-    this.charts.distance.draw([times, middle, far, near]);
+    this.curves.draw(pictures, job);
+    const distance = (peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity);
+    const [farthest, middle, nearest] = spread(pictures, "distance", distance, 1);
+    this.charts.distance.draw([pictures.map((picture) => picture.time), middle, farthest, nearest]);
   }
 
   perRound() {
@@ -92,13 +86,4 @@ export class LearningView {
     this.charts.bytes.draw([numbers, line((row) => row.sent_bytes / 1000), line((row) => row.received_bytes / 1000)]);
     this.charts.steps.draw([numbers, line((row) => row.steps || null)]);
   }
-}
-
-// Highest, median and lowest value of the peers that are present, where at least so many have one.
-function spread(pictures, value, least = 2) {
-  const rows = pictures.map((picture) =>
-    picture.peers.filter((peer) => peer.present).map(value).filter((one) => one != null && Number.isFinite(one)).sort((a, b) => a - b),
-  );
-  const pick = (choose) => rows.map((row) => (row.length < least ? null : choose(row)));
-  return [pick((row) => row.at(-1)), pick(median), pick((row) => row[0])];
 }

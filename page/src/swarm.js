@@ -1,5 +1,6 @@
-// The swarm: graph, legend, card of the selected peer, time, and the same as a table.
+// The swarm: graph, legend, card of the selected peer, time, curves, and a table of peers.
 import { Rows, ago, by, bytes, called, clean, element, number, percent, short, whole, write } from "./format.js";
+import { Curves } from "./curves.js";
 import { Asked } from "./store.js";
 import { Graph, groupName, groupOf, similarityColour } from "./graph.js";
 
@@ -27,6 +28,7 @@ export class SwarmView {
       this.graph.select(id);
       by("graph").scrollIntoView({ block: "nearest" });
     });
+    this.curves = new Curves(by("swarm-accuracy"), by("swarm-loss"), { height: 120 });
     this.playing = null;
     this.asked = new Asked("api/similarity", 10, (found) => this.compare(found));
     this.listen();
@@ -82,6 +84,7 @@ export class SwarmView {
     this.time(picture);
     this.legend(picture);
     this.table(picture);
+    this.curves.draw(this.store.pictures, this.store.job);
     this.card(picture);
   }
 

@@ -43,7 +43,7 @@ def test_advice_keeps_the_bounds_and_says_why(circles: dict[PeerId, str], aim: A
         declared = Declared(me, circles)
         advice = advise(declared, TREE, aim, rounds, random.Random(seed))
         size = {name: len(members) for name, members in declared.by_name().items()}
-        assert advice.why
+        assert advice.reason
         first = bool(declared.mine) and me == declared.by_name()[declared.mine][0]
         if advice.what == "join" or (advice.what == "split" and first):
             acting.setdefault(declared.mine, []).append(me)
@@ -123,14 +123,14 @@ def test_newcomers_go_where_the_aim_wants_them() -> None:
     assert advise(Declared(peer(0), circles), TREE, "own", 0, random.Random(1)).circle == "alike"
     assert advise(Declared(peer(0), circles), TREE, "shared", 0, random.Random(1)).circle == "unlike"
     assert advise(Declared(peer(0), {}), TREE, "own", 0, random.Random(1)).what == "found"
-    assert "5 members, most like" in advise(Declared(peer(0), circles), TREE, "own", 0, random.Random(1)).why
+    assert "5 members, most similar" in advise(Declared(peer(0), circles), TREE, "own", 0, random.Random(1)).reason
 
 
 @pytest.mark.parametrize("aim", ["own", "shared"])
 def test_a_newcomer_without_a_fingerprint_goes_where_the_fewest_are_by_lot_among_equals_and_says_so(aim: Aim) -> None:
     circles = {peer(number): f"{number % 4}" for number in range(27)}  # 7 in each but the last, 6 there
     found = advise(Declared(PeerId("unknown"), circles), TREE, aim, 0, random.Random(1))
-    assert (found.what, found.circle, found.why) == ("enter", "3", "6 members, the fewest of all")
+    assert (found.what, found.circle, found.reason) == ("enter", "3", "6 members, the fewest of all")
     del circles[peer(26)]
     entered = {advise(Declared(PeerId("?"), circles), TREE, aim, 0, random.Random(seed)).circle for seed in range(40)}
     assert entered == {"2", "3"}
@@ -138,7 +138,7 @@ def test_a_newcomer_without_a_fingerprint_goes_where_the_fewest_are_by_lot_among
     heights = {apart.height(PeerId("?"), member) for member in circles}
     assert len(heights) == 1, "as far from everybody"
     found = advise(Declared(PeerId("?"), circles), apart, aim, 0, random.Random(1))
-    assert found.why == "6 members, the fewest of all"
+    assert found.reason == "6 members, the fewest of all"
 
 
 @pytest.mark.parametrize("aim", ["own", "shared"])
@@ -212,7 +212,7 @@ def test_a_full_circle_is_entered_only_where_all_are_full_however_well_it_fits(a
     tree = grow({PeerId("me"): like, **dict.fromkeys(circles, fitting), **view})
     me, rng = Declared(PeerId("me"), circles), random.Random(1)
     entered = advise(me, tree, aim, 0, rng)
-    assert (entered.what, entered.why) == ("enter", f"{MAX_CIRCLE} members, the fewest of all")
+    assert (entered.what, entered.reason) == ("enter", f"{MAX_CIRCLE} members, the fewest of all")
     del circles[PeerId("1 0")]
     assert advise(me, tree, aim, 0, rng).circle == "1", "a single place that is left is found"
     del circles[PeerId("2 0")]

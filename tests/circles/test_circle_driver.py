@@ -41,6 +41,7 @@ from p2pnode.similarity.partners import PartnerChoice
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.training.host import ModelHost
+from p2pnode.training.newcomer_probe import NewcomerProbe
 from p2pnode.wire.addresses import Address
 from p2pnode.wire.envelope import open_envelope, unseal
 from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, PeerRefused, PeerUnreachable
@@ -48,8 +49,10 @@ from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.messages import Announcement, Refused, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import Aim
+from p2pnode.wire.status import NodeEvent
 from tests.jobs.train.setups import with_plan
 from tests.jobs.train.test_train_job import RUN, SETUP, Lines, policy_of
+from tests.known import known
 from tests.similarity.views import planted
 
 GENESIS = b"g" * 32
@@ -103,7 +106,7 @@ class Member:
         message = unseal(request, GetCircle)
         self.asked.append(message.circle)
         try:
-            return encode_message(self.bend(self.learning.circle_driver.founding.answer(peer, message)))
+            return encode_message(self.bend(known(self.learning.circle_driver).founding.answer(peer, message)))
         except PeerRefused as refusal:
             return encode_message(Refused(refusal.code, refusal.reason))
 
@@ -161,7 +164,7 @@ class Swarm:
         for member in members or self.members:
             member.learning.train_progress.rounds = number
             await member.learning.likeness.look(member.learning.members.active(), 5, 0.0)
-            if member.circle_driver._going is None:
+            if member.circle_driver._prepared is None:
                 await member.circle_driver.once()
             await member.learning._change_circle()
 
@@ -242,8 +245,8 @@ def test_those_chosen_are_asked_and_nobody_else() -> None:
                 asked.append((peer, isinstance(unseal(request, Exchange, Bridge), Bridge)))
             raise PeerUnreachable("no way")
 
-        member.learning.likeness.choose = noted  # type: ignore[method-assign]
-        member.services.calls.call = unheard  # type: ignore[method-assign]
+        member.learning.likeness.choose = noted  # type: ignore[method-assign, assignment]
+        member.services.calls.call = unheard  # type: ignore[method-assign, assignment]
         for number in range(20):
             member.learning.train_progress.rounds = number
             asked.clear()
@@ -308,7 +311,7 @@ def test_circles_do_not_exchange_and_that_is_nobodys_fault() -> None:
         with pytest.raises(PeerRefused, match="another circle"):
             new[0].learning.partner_exchange.answer(old.peer, request)
         with pytest.raises(PeerRefused, match="another circle"):
-            new[0].learning.circle_driver.founding.answer(old.peer, GetCircle("ab" * 20))
+            known(new[0].learning.circle_driver).founding.answer(old.peer, GetCircle("ab" * 20))
 
     in_swarm(SPLIT, test)
 
@@ -417,7 +420,7 @@ def test_who_lacks_the_entries_of_a_split_takes_a_snapshot_of_the_new_circle() -
         await swarm.rounds(SETTLE_ROUNDS - 1)
         founder.learn(1)
         await swarm.rounds(SETTLE_ROUNDS, [founder])
-        going = founder.circle_driver._going
+        going = founder.circle_driver._prepared
         assert going is not None
         named = read_found(going.found, going.name).members
         late = next(member for member in swarm.members[1:] if member.peer in named)
@@ -476,7 +479,7 @@ def test_where_nobody_gives_a_snapshot_all_stays_as_it_was() -> None:
             raise PeerRefused("cannot say", "not now")
 
         for member in large:
-            member.learning.routes.stream = nothing  # type: ignore[method-assign]
+            member.learning.routes.stream = nothing  # type: ignore[method-assign, assignment]
         before = [(member.circle, member.policy.set.hash(), member.policy.author.incarnation) for member in small]
         await swarm.rounds(45)
         await swarm.rounds(46)
@@ -560,8 +563,8 @@ def test_without_a_disk_a_node_stays_where_it_is() -> None:
     in_swarm(SPLIT, test)
 
 
-class Look:
-    """A first look that shows this; `asked` says how often."""
+class Look(NewcomerProbe):
+    """A probe that shows this; `asked` says how often it was taken."""
 
     def __init__(self, shows: bytes = b"") -> None:
         self.shows, self.asked = shows, 0
@@ -587,7 +590,7 @@ def test_a_newcomer_that_has_learned_nothing_enters_where_fewest_are_and_stands_
     async def test(swarm: Swarm) -> None:
         small, large = await shrink(swarm, await swarm.split(), 4)
         newcomer = await newcomer_to(swarm)
-        events = []
+        events: list[NodeEvent] = []
         newcomer.services.events.listen(events.append)
         assert len(large) > len(small)
         assert await newcomer.circle_driver.enter(Look())
@@ -636,7 +639,7 @@ def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() 
         circles = []
         for number in range(5, REST_ROUNDS + 200, 5):
             swarm.hear()
-            likeness._neighbours.told(likeness._sights(member.peer for member in swarm.members))
+            known(likeness._neighbours).told(likeness._sights(member.peer for member in swarm.members))
             for turn in (number, number + 1):
                 await swarm.rounds(turn, [newcomer])
             circles.append(newcomer.circle)

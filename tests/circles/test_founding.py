@@ -8,7 +8,6 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from chains import AUTHORS, GENESIS, LINEAGE, RULES
 
 from p2pnode.circles.founding import (
     CircleFounding,
@@ -24,6 +23,7 @@ from p2pnode.circles.founding import (
 from p2pnode.merging.deltaset.set import DeltaSet, weights_hash
 from p2pnode.merging.deltaset.snapshots import encode_place, log_position
 from p2pnode.wire.messages import MAX_NAME_CHARS
+from tests.merging.deltaset.chains import AUTHORS, GENESIS, LINEAGE, RULES
 
 MEMBERS = sorted(AUTHORS[:3], key=lambda author: author.peer_id)
 PLACE = log_position(DeltaSet(RULES, GENESIS))

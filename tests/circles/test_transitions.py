@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pnode.circles.founding import CircleFounding, circle_lineage, circle_name, sign_found
-from p2pnode.circles.transitions import elsewhere, follow_split, split_off, union_with
+from p2pnode.circles.transitions import follow_split, set_from_snapshot, split_off, union_with
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.entry import UNION, decode_entry
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
@@ -55,7 +55,7 @@ def split(members: list[DeltaSetPolicy], leaving: int) -> CircleFounding:
 
 
 def go(policy: DeltaSetPolicy, lineage: bytes, snapshot: Snapshot, incarnation: int) -> None:
-    there = elsewhere(policy, lineage, snapshot)
+    there = set_from_snapshot(policy, lineage, snapshot)
     policy.move(there, there.weights(), incarnation)
 
 
@@ -113,10 +113,12 @@ def test_the_two_halves_go_their_own_ways() -> None:
     begun = follow_split(members[1], found, RUN)
     assert begun is not None
     members[1].move(begun, begun.weights(), 1)
-    learn(members[0], 50), learn(members[2], 51)
+    learn(members[0], 50)
+    learn(members[2], 51)
     with pytest.raises(ValueError, match="another lineage"):
         exchange(members[3], members[0])
-    exchange(members[1], members[0]), exchange(members[3], members[2])
+    exchange(members[1], members[0])
+    exchange(members[3], members[2])
     assert members[1].set.hash() == members[0].set.hash() != members[2].set.hash() == members[3].set.hash()
 
 
@@ -165,7 +167,7 @@ def test_what_is_no_snapshot_of_that_circle_is_refused_and_nothing_changes(what:
     }[what]
     before = mover.set.hash(), mover.set.rules
     with pytest.raises(ValueError, match=r"malformed|bytes|lineage") as error:
-        elsewhere(mover, circle_lineage(RUN, "other") if what == "lineage" else FIRST, broken)
+        set_from_snapshot(mover, circle_lineage(RUN, "other") if what == "lineage" else FIRST, broken)
     assert not isinstance(error.value, Unsuited)
     assert (mover.set.hash(), mover.set.rules) == before
 
@@ -179,7 +181,7 @@ def test_a_union_is_published_once_and_moves_the_larger_circle_by_the_share_of_t
     for one in small:
         snapshot = large[0].snapshot()
         assert snapshot is not None
-        there = elsewhere(one, FIRST, snapshot)
+        there = set_from_snapshot(one, FIRST, snapshot)
         union = union_with(one, there, 2, 3)
         assert union is not None
         one.move(there, there.weights(), 1)
@@ -199,7 +201,7 @@ def test_a_circle_that_has_learned_little_adds_nothing() -> None:
     learn(newcomer, 7)
     snapshot = large[0].snapshot()
     assert snapshot is not None
-    assert union_with(newcomer, elsewhere(newcomer, FIRST, snapshot), 1, 3) is None
+    assert union_with(newcomer, set_from_snapshot(newcomer, FIRST, snapshot), 1, 3) is None
 
 
 def test_whom_one_leaves_out_stays_out_in_a_circle_that_split_off() -> None:

@@ -12,7 +12,7 @@ import pytest
 from p2pnode.circles.advice import REST_ROUNDS, SETTLE_ROUNDS, SPLIT
 from p2pnode.circles.founding import ASK_TIMEOUT, CircleFounding, circle_lineage, circle_name, sign_found
 from p2pnode.circles.transitions import split_off
-from p2pnode.circles.trust import WRONG_ROUNDS, founded_well, is_fair, worth_a_look
+from p2pnode.circles.trust import WRONG_ROUNDS, is_fair, is_valid_founding, without_tiny_circles
 from p2pnode.compression.weights import Units, to_units
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.merging.messages import Exchanged
@@ -268,22 +268,22 @@ def test_a_split_is_fair_when_half_of_a_large_circle_goes(found: CircleFounding,
 
 def test_circles_of_one_are_nowhere_as_long_as_there_are_others() -> None:
     a, b, c, d = PEERS[:4]
-    assert worth_a_look({a: "", b: "x", c: "y", d: "y"}, "") == {a: "", b: "", c: "y", d: "y"}
-    assert worth_a_look({a: "", b: "x", c: FIRST}, "") == {a: "", b: "", c: FIRST}
-    assert worth_a_look({a: "x", b: "y"}, "x") == {a: "x", b: "y"}, "two that are alone may join"
-    assert worth_a_look({a: FIRST, b: "y"}, FIRST) == {a: FIRST, b: "y"}
-    assert worth_a_look({a: "x", b: "y", c: "y"}, "x") == {a: "x", b: "y", c: "y"}
+    assert without_tiny_circles({a: "", b: "x", c: "y", d: "y"}, "") == {a: "", b: "", c: "y", d: "y"}
+    assert without_tiny_circles({a: "", b: "x", c: FIRST}, "") == {a: "", b: "", c: FIRST}
+    assert without_tiny_circles({a: "x", b: "y"}, "x") == {a: "x", b: "y"}, "two that are alone may join"
+    assert without_tiny_circles({a: FIRST, b: "y"}, FIRST) == {a: FIRST, b: "y"}
+    assert without_tiny_circles({a: "x", b: "y", c: "y"}, "x") == {a: "x", b: "y", c: "y"}
 
 
 def test_a_word_must_be_of_this_model_and_name_a_circle() -> None:
     async def test(swarm: Swarm) -> None:
         one, rules = swarm.members[0], swarm.members[0].policy.set.rules
         found, _ = split_off(one.policy, one.identity, [member.peer for member in swarm.members], 8, GENESIS)
-        assert founded_well(found, rules)
-        assert founded_well(found, replace(rules, lineage=b"p" * 32)), "of any parent"
-        assert not founded_well(found, replace(rules, layout_hash="another"))
-        assert not founded_well(msgspec.structs.replace(found, place=b""), rules)
-        assert not founded_well(msgspec.structs.replace(found, members=found.members[:3]), rules)
-        assert not founded_well(msgspec.structs.replace(found, group=3), rules)
+        assert is_valid_founding(found, rules)
+        assert is_valid_founding(found, replace(rules, lineage=b"p" * 32)), "of any parent"
+        assert not is_valid_founding(found, replace(rules, layout_hash="another"))
+        assert not is_valid_founding(msgspec.structs.replace(found, place=b""), rules)
+        assert not is_valid_founding(msgspec.structs.replace(found, members=found.members[:3]), rules)
+        assert not is_valid_founding(msgspec.structs.replace(found, group=3), rules)
 
     in_swarm(4, test)

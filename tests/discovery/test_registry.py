@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from p2pnode.discovery.table import MAX_UNMET_PER_SOURCE
-from p2pnode.node.peer_states import peer_row
+from p2pnode.node.peer_states import peer_state
 from p2pnode.wire.ids import Identity, PeerId, sha256
 from p2pnode.wire.messages import PROTOCOL, GetPeers, Hello, Peers, Ping, Pong, Welcome
 from p2pnode.wire.records import SignedRecord
@@ -36,7 +36,7 @@ class Hearing(Answering):
         return {record.peer for record in told.announcements}
 
     def shown_here(self) -> set[str]:
-        return {peer.id for peer in self.services.table if peer_row(peer, self.services, None, None).present}
+        return {peer.id for peer in self.services.table if peer_state(peer, self.services, {}).present}
 
     def knows(self, peer: PeerId) -> bool:
         return self.services.table.get(peer) is not None

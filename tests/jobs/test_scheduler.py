@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -29,7 +30,7 @@ async def counted(jobs: dict[str, tuple[JobCompute, int]], seconds: float) -> Co
     """How many steps each job gets done in this time."""
     done: Counter[str] = Counter()
     tasks = [
-        asyncio.create_task(train(compute, steps, lambda name=name, steps=steps: done.update({name: steps})))
+        asyncio.create_task(train(compute, steps, partial(done.update, {name: steps})))
         for name, (compute, steps) in jobs.items()
     ]
     await asyncio.sleep(seconds)
@@ -54,8 +55,8 @@ def test_a_job_alone_has_the_thread_to_itself() -> None:
 
 def test_work_submitted_at_once_by_a_job_alone_is_done_in_order() -> None:
     async def main() -> None:
-        compute, order = scheduler().add("alone"), []
-        await asyncio.gather(*(compute(lambda number=number: order.append(number), 1) for number in range(5)))
+        compute, order = scheduler().add("alone"), list[int]()
+        await asyncio.gather(*(compute(partial(order.append, number), 1) for number in range(5)))
         assert order == [0, 1, 2, 3, 4]
 
     run_virtual(main())

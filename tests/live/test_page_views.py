@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from benchmarks.pretend import REASONS, PretendNode, serving
 from p2pnode.watch.dashboard import feed
-from p2pnode.wire.status import NodeEvent
+from p2pnode.wire.status import Condition, NodeEvent
 from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = pytest.mark.live
@@ -214,7 +214,7 @@ def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser, m
         until(page, says.format("The node left"))
 
 
-STATES = (
+STATES: tuple[tuple[Condition, str, str], ...] = (
     ("alone", "nobody else is here yet", "Nobody else is here yet"),
     ("network down", "the network daemon is being replaced", "The network is down"),
     ("searching", "no peer answers (1.2.3.4: timeout); still trying", "No peer answers"),

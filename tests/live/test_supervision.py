@@ -56,7 +56,7 @@ def test_a_lost_daemon_is_noticed_and_replaced(tmp_path: Path, blow: signal.Sign
             await until(lambda: ours.health.state == "up", REPLACED_WITHIN)
 
             assert [health.state for health in told] == ["down", "up"]
-            assert told[0].why
+            assert told[0].reason
             assert ours.health.generation == 2
             assert not psutil.pid_exists(first)
             assert await address_of(ours) == before

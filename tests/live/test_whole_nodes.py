@@ -51,8 +51,8 @@ class Swarm:
     def begin(self, name: str, listen: str = "/ip4/127.0.0.1/tcp/0", skew: float = 0.0, **options: Any) -> Node:
         data_dir = open_data_dir(self.root / name)
         identity = data_dir.identity()
-        options = HivemindOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=(listen,))
-        network = HivemindNetwork(identity, options)
+        place = HivemindOptions(data_dir=data_dir.path, key_file=data_dir.key_file, listen=(listen,))
+        network = HivemindNetwork(identity, place)
         node = Node(node_options(name, **options), real_world(data_dir.storage, skew), network, identity)
         self._lives[node] = asyncio.create_task(node.run())
         self._lives[node].add_done_callback(lambda _: data_dir.close())

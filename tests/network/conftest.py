@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sim_backend import SimBackend
-from swarm_backends import Backend, HivemindBackend
+
+from tests.network.sim_backend import SimBackend
+from tests.network.swarm_backends import Backend, HivemindBackend
 
 
 @pytest.fixture(params=["sim", pytest.param("hivemind", marks=pytest.mark.live)])

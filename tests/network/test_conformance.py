@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from swarm_backends import Backend, identity, on_swarm
-from swarm_servers import RecordServer, TestServer, dawdle, fail
 
 from p2pnode.network.base import Health, MemorySink, Network, Payload, StreamLimits
 from p2pnode.wire.addresses import Address, parse_address
 from p2pnode.wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.messages import MAX_CALL_BYTES, Pong, decode_answer
+from tests.network.swarm_backends import Backend, identity, on_swarm
+from tests.network.swarm_servers import RecordServer, TestServer, dawdle, fail
 
 LIMITS = StreamLimits(max_bytes=20_000_000)
 STRANGER = identity(999).peer_id

@@ -8,7 +8,6 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from swarm_servers import TestServer
 
 from p2pnode.network.base import CHUNK_BYTES, MAX_CHUNK_BYTES, MemorySink, Payload, StreamLimits, StreamResult
 from p2pnode.network.libp2p.frames import (
@@ -23,6 +22,7 @@ from p2pnode.network.libp2p.frames import (
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.errors import PeerError, PeerMisbehaved, PeerRefused, PeerTimeout, PeerUnreachable
 from p2pnode.wire.ids import PeerId
+from tests.network.swarm_servers import TestServer
 
 PEER = PeerId("peer")
 LIMITS = StreamLimits(max_bytes=1_000_000)

@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from swarm_servers import TestServer
 
 from p2pnode.network.base import Health, MemorySink, StreamLimits
 from p2pnode.network.libp2p.frames import FrameReader, FrameWriter
@@ -16,6 +15,7 @@ from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.addresses import Address
 from p2pnode.wire.errors import LocalProblem, NetworkDown, PeerTimeout, PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
+from tests.network.swarm_servers import TestServer
 
 US = Identity(bytes(32)).peer_id
 OTHER = Identity(bytes([1]) * 32).peer_id

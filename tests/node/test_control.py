@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ async def serving(data_dir: Path, peers: tuple[PeerState, ...] = ()):
         await server.close()
 
 
-async def asked(data_dir: Path, do: str, timeout: float = 5.0):
+async def asked(data_dir: Path, do: Any, timeout: float = 5.0):
     return await asyncio.to_thread(ask, data_dir, ControlRequest(do), timeout)
 
 
@@ -108,7 +109,7 @@ def runtime() -> Iterator[Path]:
 
 
 async def test_a_long_path_gets_a_short_socket_elsewhere(tmp_path, runtime, monkeypatch):
-    monkeypatch.setattr(control.tempfile, "gettempdir", lambda: str(runtime))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(runtime))
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
     deep = tmp_path / ("x" * 90)
     deep.mkdir()
@@ -117,7 +118,7 @@ async def test_a_long_path_gets_a_short_socket_elsewhere(tmp_path, runtime, monk
         assert path.is_relative_to(runtime)
         assert len(os.fsencode(path)) <= 107
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        monkeypatch.setattr(control.tempfile, "gettempdir", lambda: "/nowhere")  # a command in another environment
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: "/nowhere")  # a command in another environment
         assert (await asked(deep, "status")).status is not None
     assert list(deep.iterdir()) == []
     assert list(runtime.iterdir()) == []
@@ -126,13 +127,13 @@ async def test_a_long_path_gets_a_short_socket_elsewhere(tmp_path, runtime, monk
 def test_a_long_temporary_directory_is_passed_over(tmp_path, monkeypatch):
     deep = tmp_path / ("x" * 90)
     deep.mkdir()
-    monkeypatch.setattr(control.tempfile, "gettempdir", lambda: str(deep))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(deep))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
     assert socket_path(deep).parent == Path("/tmp", f"p2pnode-control-{os.getuid()}")
 
 
 async def test_somebody_elses_directory_is_not_used(tmp_path, runtime, monkeypatch):
-    monkeypatch.setattr(control.tempfile, "gettempdir", lambda: str(runtime))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(runtime))
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
     open_to_all = runtime / f"p2pnode-control-{os.getuid()}"
     open_to_all.mkdir()

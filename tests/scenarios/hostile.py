@@ -30,7 +30,9 @@ from p2pnode.wire.records import SignedRecord, sign_record
 def read(request: bytes) -> Exchange | Ping | Hello | None:
     """What an honest node asks, if it is something a liar answers."""
     with contextlib.suppress(PeerMisbehaved):
-        return unseal(request, Exchange, Ping, Hello)
+        asked = unseal(request, Exchange, Ping, Hello)
+        assert isinstance(asked, Exchange | Ping | Hello)
+        return asked
     return None
 
 

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from benchmarks.common import Figures
 from benchmarks.directory_load import Crowd, Watched, counted
 from p2pnode.discovery.table import PeerTable
 from p2pnode.network.sim import Fault
@@ -24,15 +23,15 @@ class Unread(Watched):
         return False
 
 
-def asked_for(peers: int, table: int) -> Figures:
-    """What a node asks for a minute that has joined so many."""
+def asked_for(peers: int, table: int) -> dict[str, float]:
+    """What a node that has joined `peers` others asks for per minute."""
 
-    async def main() -> Figures:
+    async def main() -> dict[str, float]:
         crowd = Crowd(peers)
         async with crowd.there():
             node = Watched(crowd, table)
             life = asyncio.create_task(node.live())
-            figures = await counted([node], SETTLING, WATCHING)
+            figures = {name: float(value) for name, value in (await counted([node], SETTLING, WATCHING)).items()}
             figures["listed"] = sum(peer.listed for peer in node.table)
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)

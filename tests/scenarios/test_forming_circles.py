@@ -15,6 +15,7 @@ from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_s
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.run import GENESIS
 from p2pnode.wire.status import NodeEvent
+from tests.scenarios.test_training import policies
 
 FOREVER = 100_000
 
@@ -67,7 +68,7 @@ def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_
         await simulation.go_on(12.0)
         again = simulation.learning()[back]
         assert again.status().state.circle == name, "it comes back to its circle"
-        lineages = {simulation.learning()[index].policy.set.rules.lineage for index in circles[name]}
+        lineages = {policies(simulation)[index].set.rules.lineage for index in circles[name]}
         assert lineages == {circle_lineage(again._setup.genesis, name)}
         assert simulation.changes == calm
         for index in others[1:]:
@@ -95,8 +96,8 @@ def test_forty_peers_make_circles_of_a_good_size_and_rest(aim: str) -> None:
     assert all(FEWEST <= size <= MAX_CIRCLE for size in sizes)
     changes = Counter[str]()
     for graph, later in zip(result.pictures, result.pictures[1:], strict=False):
-        before = {peer.id: peer.circle or GENESIS for peer in graph.peers}
-        changes.update(peer.id for peer in later.peers if before.get(peer.id, GENESIS) != (peer.circle or GENESIS))
+        before, now = ({peer.id: peer.job().circle or GENESIS for peer in seen.peers} for seen in (graph, later))
+        changes.update(peer for peer, circle in now.items() if before.get(peer, GENESIS) != circle)
     assert max(changes.values()) <= 4
     assert sum(changes.values()) <= 2 * 40
     assert min(result.accuracies()) > 0.85

@@ -7,6 +7,7 @@ import random
 from benchmarks.directory import fill, reads_to_find, walk
 from p2pnode.discovery.directory import SAMPLE, Directory
 from p2pnode.simulate import run_sim
+from p2pnode.wire.ids import PeerId
 from p2pnode.wire.records import MAX_RECORDS_PER_KEY
 
 PEERS = 1800
@@ -16,7 +17,8 @@ async def check_samples(directory: Directory) -> None:
     """In a crowd a read gives some of the own key and some of elsewhere, by lot, and nobody is left out for ever."""
     assert directory.depth
     everyone = await directory.read_key(directory.key)
-    seen, rng = set(), random.Random(1)
+    seen: set[PeerId] = set()
+    rng = random.Random(1)
     for _ in range(40):
         depth, key = directory.depth, directory.key
         sample = await directory.sample_key(key, rng)

@@ -16,6 +16,7 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.network.sim import Fault, Links
 from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_scenario, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
+from tests.known import known
 from tests.scenarios.hostile import Liar
 
 TRAINING = SimTraining(replace(SIMULATED, split=parse_split("dirichlet:0.3")), rounds=15)
@@ -106,16 +107,16 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
     said = [event.text for event in status.events if event.kind in ("snapshot", "caught up")]
     assert any("not what its entries make" in text for text in said)
     assert any("those of the others again" in text for text in said)
-    reported = [found[0].latest(author) for author in found[0].heads()]
-    assert len(reported) == 8, "what every author published of its latest round is known to each"
-    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in reported)
+    latest = [known(found[0].latest(author)) for author in found[0].heads()]
+    assert len(latest) == 8, "each knows what every author published of its latest round"
+    assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in latest)
 
 
 def test_time_is_charged() -> None:
     """Rounds take as long as their steps; what is sent and received is what travelled."""
     result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)))
     for one in result.summaries:
-        training = one.status.steps / one.status.state.steps_per_second  # the round under way is in it
+        training = one.status.steps / known(one.status.state.steps_per_second)  # the round under way is in it
         longest = result.seconds + 2 * TRAINING.round_seconds
         assert 0.6 * result.seconds < training < longest, "nodes train nearly all the time, and no more"
     assert max(one.status.steps for one in result.summaries) > 1.5 * min(one.status.steps for one in result.summaries)

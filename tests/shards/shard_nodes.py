@@ -30,6 +30,7 @@ from p2pnode.wire.messages import Refused, encode_message
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import NodeEvent
 from p2pnode.wire.types import Seconds
+from tests.known import known
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 IMPATIENT = MaintenanceRules(period=1.0, sync_anyone_every=3, keeper_gone=8.0, holder_gone=12.0, offer_open=4.0)
@@ -148,7 +149,7 @@ class ShardNode:
         await self.network.start(self)
         for other in self.world.nodes:
             if other is not self:
-                self.network.learn(other.peer, (self.world.swarm.host_of(other.peer).address,))
+                self.network.learn(other.peer, (known(self.world.swarm.host_of(other.peer)).address,))
         self.task = asyncio.create_task(self._live())
         self.fate.dies_at = dies_at
 

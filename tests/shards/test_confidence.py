@@ -16,7 +16,7 @@ KEYS = st.lists(st.integers(0, 40), unique=True, max_size=30)
 def scores(keys: list[int]) -> Scores:
     """What they are tells whose they are."""
     found = Scores(len(keys))
-    found.note(np.arange(len(keys)), np.array(keys, np.float32) / 64)
+    found.note(np.arange(len(keys)), np.array(keys, np.float32) / np.float32(64))
     found.end_round("model", StateRules())
     return found
 

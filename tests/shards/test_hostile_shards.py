@@ -12,7 +12,7 @@ import pytest
 from p2pnode.network.base import Payload
 from p2pnode.shards import driver
 from p2pnode.shards.handoff.certificate import Certificate, claim, countersign, following, offer, sign_release
-from p2pnode.shards.handoff.messages import Certified, Kept, MayDrop, Offer, Release, encode_handoff
+from p2pnode.shards.handoff.messages import AnyMessage, Certified, Kept, MayDrop, Offer, Release, encode_handoff
 from p2pnode.shards.messages import GetShard, SyncShards
 from p2pnode.shards.route import Shipment
 from p2pnode.shards.samples import MAX_SHARD_BYTES, encode_samples
@@ -188,7 +188,12 @@ def test_messages_about_shards_that_do_not_concern_us_leave_nothing_behind(monke
             id = f"{number:032x}"
             strange = claim(one.identity, RUN.tag, id, (one.peer,))
             ours = claim(one.identity, RUN.tag, f"{number + 100:032x}", (one.peer, other.peer))
-            messages = [Certified(strange), MayDrop(strange), Kept(RUN.tag, id, bytes(32)), Certified(ours)]
+            messages: list[AnyMessage] = [
+                Certified(strange),
+                MayDrop(strange),
+                Kept(RUN.tag, id, bytes(32)),
+                Certified(ours),
+            ]
             await send(one, other, *map(encode_handoff, messages))
         assert len(other.shard_driver._store.entries) == 5
         assert len(other.disk.names(f"runs/{RUN.run}/shards")) == 5

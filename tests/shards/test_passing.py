@@ -26,7 +26,8 @@ class Held:
     """A shard driver whose peers accept at once."""
 
     def __init__(self, shards: list[str]) -> None:
-        self.shards, self.given, self.room, self.takes = shards, [], Room(1 << 30, 0), True
+        self.shards, self.room, self.takes = shards, Room(1 << 30, 0), True
+        self.given: list[Shipment] = []
 
     def held(self) -> list[str]:
         return self.shards
@@ -58,8 +59,15 @@ class Use:
         return self.labels
 
 
-def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) -> Passing:
-    """A node that holds some shards, among peers that answer so when they are asked."""
+class PassingHeld(Passing):
+    """Shows the shards it passes on, and asks peers through `calls.ask`."""
+
+    held: Held
+    calls: SimpleNamespace
+
+
+def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) -> PassingHeld:
+    """A node that holds some shards, among peers that give these answers when they are asked."""
 
     async def ask(peer, request, expected, timeout):
         return answers[peer]
@@ -73,8 +81,8 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
     calls = SimpleNamespace(ask=ask)
     similarity = SimpleNamespace(similarity_to=lambda peer: None)
     held = Held(list(SHARDS if shards is None else shards))
-    made = Passing(services, calls, held, Use(), similarity, LinkRate())  # type: ignore[arg-type]
-    made.held = held  # type: ignore[attr-defined]
+    made = PassingHeld(services, calls, held, Use(), similarity, LinkRate())  # type: ignore[arg-type]
+    made.held, made.calls = held, calls
     return made
 
 
@@ -114,7 +122,7 @@ def test_what_went_while_peers_were_asked_is_not_sent() -> None:
         one.held.shards.clear()
         return needs()
 
-    one._calls.ask = ask
+    one.calls.ask = ask
     assert once(one) is None and one.held.given == []
 
 
@@ -139,7 +147,7 @@ def test_who_trains_on_what_it_gets_gets_more() -> None:
         given = {pass_mark(shipment.shard) for shipment in one.held.given}
         return needs(visited=[shard for shard in SHARDS if pass_mark(shard) in given]) if peer == FOX else needs(room=0)
 
-    one._calls.ask = ask
+    one.calls.ask = ask
     for _ in range(29):
         once(one)
     assert len(one.held.given) == 29

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def shard(name: str, confidence: float = 0.5, *pasts: EarlierVisits, size: int =
     return ShardView(name, size, confidence, labels, {line.model: line for line in pasts})
 
 
-def peer(name: str, **fields: object) -> ShardCandidate:
+def peer(name: str, **fields: Any) -> ShardCandidate:
     return ShardCandidate(name, f"model of {name}", **fields)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from p2pnode.shards.samples import MAGIC, MAX_SHARD_BYTES, count_samples, decode_samples, encode_samples, sample_layout
 from p2pnode.shards.shard import columns_id, cut_shards
 
-KINDS = [np.uint8, np.int16, np.int64, np.float16, np.float32, np.float64, np.bool_, np.dtype(">f4")]
+KINDS: list[Any] = [np.uint8, np.int16, np.int64, np.float16, np.float32, np.float64, np.bool_, np.dtype(">f4")]
 
 
 @st.composite

@@ -74,7 +74,7 @@ def test_only_the_holder_gives_and_one_at_a_time() -> None:
     async def act(shards: Shards) -> None:
         await begun(shards)
         assert not await give(shards, 1, 2)
-        both = await asyncio.gather(give(shards, 0, 1), give(shards, 0, 2))
+        both = await asyncio.gather(*(give(shards, 0, to) for to in (1, 2)))
         assert both == [True, False] and shards.holders(ID) == [1]
 
     play(3, act)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from p2pnode.similarity.fingerprint import Row, similarities, similarity
 from p2pnode.similarity.neighbours import TOLD, Neighbour, Neighbours
 from p2pnode.wire.ids import PeerId
+from tests.known import known as present
 from tests.similarity.views import peer, planted, scattered
 
 NOW = 0.0
@@ -88,7 +89,7 @@ def test_whoever_is_asked_was_not_asked_lately() -> None:
     known = neighbours(view, near=8, far=0)
     assert known.whom_to_ask(random.Random(1)) is None
     known.told(sights(view))
-    asked = [known.whom_to_ask(random.Random(turn)) for turn in range(8)]
+    asked = [present(known.whom_to_ask(random.Random(turn))) for turn in range(8)]
     assert sorted(asked) == sorted(view)[1:]
     known.forget([asked[0]])
     assert known.whom_to_ask(random.Random(1)) == asked[1]
@@ -123,7 +124,7 @@ def test_rounds_of_telling_find_the_nearest() -> None:
         node.sampled([seen[other] for other in lots.sample(members, 5)])
     for _ in range(12):
         for member, node in nodes.items():
-            other = node.whom_to_ask(lots)
+            other = present(node.whom_to_ask(lots))
             there = nodes[other]
             answer = there.tell(member, view[member], node.marks(NOW, 1.0), node.floor())
             there.told([*node.tell(other, view[other], there.marks(NOW, 1.0), there.floor()), seen[member]])

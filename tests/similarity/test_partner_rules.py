@@ -52,7 +52,8 @@ def test_the_same_seed_gives_the_same_row(name, way, model_host) -> None:
     row = run_cell(cell, model_host)
     again = run_cell(cell, model_host)
     assert {**row, "cpu_s": 0} == {**again, "cpu_s": 0}
-    assert row["common_worst"] <= row["common"]
-    assert row["own_worst"] <= row["own"]
-    assert row["common@8"] > 0
-    assert row["mb_per_node"] > 0
+    figures = {name: value for name, value in row.items() if isinstance(value, float)}
+    assert figures["common_worst"] <= figures["common"]
+    assert figures["own_worst"] <= figures["own"]
+    assert figures["common@8"] > 0
+    assert figures["mb_per_node"] > 0

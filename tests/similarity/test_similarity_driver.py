@@ -6,11 +6,11 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
-from p2pnode.runtime.calls import JobCalls
+from p2pnode.runtime.calls import Calls, JobCalls
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.similarity.driver import PeerSimilarity
 from p2pnode.similarity.fingerprint import HEADER_BYTES
@@ -24,6 +24,7 @@ from p2pnode.wire.messages import Announcement, decode_announcement, encode_mess
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import PeerState
+from tests.known import known
 from tests.node.test_router import PUBLIC, HandClock
 from tests.similarity.views import planted
 
@@ -64,8 +65,9 @@ class Node:
         world = Seams(self.clock, random.Random(number), MemoryStorage(), inline, background=self.background)
         services = make_services(self.identity, world, SimSwarm(seed=1).network(self.peer))
         services.clock.established = True
-        self.services = replace(services, calls=self)
-        self.likeness = PeerSimilarity(self.services, JobCalls(self, access, self.peer, "main"))
+        self.calls = cast(Calls, self)  # the calls it answers itself
+        self.services = replace(services, calls=self.calls)
+        self.likeness = PeerSimilarity(self.services, JobCalls(self.calls, access, self.peer, "main"))
         self.likeness.took(fingerprint)
 
     @property
@@ -136,7 +138,7 @@ def test_what_peers_tell_does_not_get_into_the_random_sample() -> None:
     me, read, told = nodes[0], nodes[1:13], nodes[13:]
     me.knows(*told)
     me.reads_of(*read)
-    me.likeness._look_around(me.likeness._neighbours)
+    me.likeness._look_around(known(me.likeness._neighbours))
     assert me.view() == {me.peer, *(node.peer for node in read)}
 
 
@@ -145,7 +147,7 @@ def test_strangers_are_drawn_from_the_directory() -> None:
     read, beyond = {node.peer for node in others[:12]}, [node.peer for node in others]
     me.knows(*others[12:])
     me.reads_of(*others[:12])
-    fresh = PeerSimilarity(me.services, JobCalls(me, PUBLIC, me.peer, "main"))
+    fresh = PeerSimilarity(me.services, JobCalls(me.calls, PUBLIC, me.peer, "main"))
     assert {choice.peer for turn in range(100) for choice in fresh.choose((), beyond, turn, 0.0)} == read
 
 
@@ -194,7 +196,7 @@ def test_while_nothing_is_new_it_seldom_asks() -> None:
 
 def test_before_the_first_fingerprint_it_chooses_in_the_circle_and_tells_nothing() -> None:
     me, other = swarm()[:2]
-    fresh = PeerSimilarity(me.services, JobCalls(me, PUBLIC, me.peer, "main"))
+    fresh = PeerSimilarity(me.services, JobCalls(me.calls, PUBLIC, me.peer, "main"))
     me.knows(other)
     asyncio.run(fresh.swap(me.record))
     assert [choice.peer for choice in fresh.choose([other.peer], [], 1, 0.0)] == [other.peer]
@@ -213,7 +215,7 @@ def test_choices_are_remembered_for_people() -> None:
         assert state.reason == choice.why
         assert state.community in me.likeness.communities.of.values()
         assert state.similarity is not None
-    assert me.likeness.similarity_to(nodes[4].peer) > me.likeness.similarity_to(nodes[1].peer)
+    assert known(me.likeness.similarity_to(nodes[4].peer)) > known(me.likeness.similarity_to(nodes[1].peer))
 
 
 def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:

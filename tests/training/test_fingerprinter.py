@@ -36,7 +36,7 @@ class Halves(nn.Module):
 class Dead(Digits):
     def model(self):
         model = super().model()
-        nn.init.constant_(model[1].bias, -1e6)
+        nn.init.constant_(model.get_parameter("1.bias"), -1e6)
         return model
 
 

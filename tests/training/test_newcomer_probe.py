@@ -92,7 +92,12 @@ def test_it_takes_a_round_at_the_most_and_is_left_out_where_that_is_too_short(sp
 def test_where_the_speed_is_not_known_the_clock_ends_it() -> None:
     trainer = Trainer(BENCH)
     done = []
-    trainer.brake = lambda: done.append(1) or False
+
+    def brake() -> bool:
+        done.append(1)
+        return False
+
+    trainer.brake = brake
     shown, _ = looked(trainer, round_seconds=0.0)
     assert len(done) == 1
     assert shown == b"", "one step tells nothing"

@@ -25,6 +25,7 @@ from p2pnode.watch.swarm import keep_looking, stored_picture
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import PROTOCOL
+from tests.known import known
 
 OBSERVER = 2
 
@@ -61,8 +62,8 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
     assert any("still trying" in picture.reason for picture in seen[lost:])
     assert conditions[-1] == "connected"
     before, after = ({peer.id: peer.job().round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
-    assert all(after[peer] > before[peer] for peer in before)
-    assert seen[-1].manifest.plan.task == "digits"
+    assert all(known(after[peer]) > known(before[peer]) for peer in before)
+    assert known(known(seen[-1].manifest).plan).task == "digits"
     assert set(seen[-1].fingerprints) == set(after)
     assert all(peer.community for peer in seen[-1].peers if peer.role == "node")
 
@@ -118,7 +119,7 @@ def test_a_node_that_does_not_run_is_seen_by_what_it_stored(tmp_path: Path) -> N
     book.save(3.0)
     picture = stored_picture(tmp_path, 5.0)
     assert [(peer.id, peer.present, peer.heard_seconds_ago) for peer in picture.peers] == [("fox", False, 2.0)]
-    assert (picture.run, picture.manifest.name, picture.condition) == (run.access.run, "a run", "stopped")
+    assert (picture.run, known(picture.manifest).name, picture.condition) == (run.access.run, "a run", "stopped")
     view = p2pnode.Swarm.own(tmp_path)
     assert "no node is running" in view.state
     assert "no node is running" in view._repr_html_()

@@ -11,6 +11,7 @@ import pytest
 
 from p2pnode.config.options import OutputOptions
 from p2pnode.watch.show import shown, view_kind
+from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.status import NodeEvent, NodeStatus, Traffic
 
 
@@ -33,6 +34,13 @@ class FakeNode:
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self.say = listener
 
+    def leave(self) -> None: ...
+
+    async def look_around(self) -> None: ...
+
+    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+        raise AssertionError("nobody steers this node")
+
     def status(self) -> NodeStatus:
         return NodeStatus(
             id="me", name="otter", run="r", role=self.role, condition="alone", reason="", private=False,
@@ -40,6 +48,12 @@ class FakeNode:
             clock_offset_seconds=0.0, addresses=("/ip4/1.2.3.4/tcp/5",), invite="python -m p2pnode --run r",
             daemon_starts=1, traffic=Traffic(), peers=(), events=(),
         )  # fmt: skip
+
+
+async def until_shown(stream: Stream, text: str) -> None:
+    async with asyncio.timeout(30.0):
+        while text not in stream.getvalue():  # noqa: ASYNC110 (a stream sends no event)
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +92,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
 async def test_lines_have_events_invite_and_log():
     stream, node = Stream(False), FakeNode()
     async with shown(node, OutputOptions(), stream):
-        await asyncio.sleep(0.1)
+        await until_shown(stream, "--run r")
         node.say(NodeEvent(0.0, "joined", "fox is here"))
         logging.getLogger("hivemind.x").warning("something\nodd")
         logging.getLogger("p2pnode.x").info("not worth a line")
@@ -92,14 +106,14 @@ async def test_lines_have_events_invite_and_log():
 async def test_a_meeting_point_says_its_address():
     stream = Stream(False)
     async with shown(FakeNode("bootstrap"), OutputOptions(), stream):
-        await asyncio.sleep(0.1)
+        await until_shown(stream, "/tcp/5")
     assert stream.getvalue().splitlines()[1] == "/ip4/1.2.3.4/tcp/5"
 
 
 async def test_the_live_view_is_drawn_and_says_goodbye():
     stream = Stream(True)
     async with shown(FakeNode(), OutputOptions(), stream):
-        await asyncio.sleep(0.4)
+        await until_shown(stream, "otter")
         logging.getLogger("hivemind.x").warning("something odd")
     assert "otter" in stream.getvalue()
     assert "something odd" in stream.getvalue()

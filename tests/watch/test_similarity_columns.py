@@ -27,9 +27,10 @@ LEARNERS = [
 
 
 def shown(*rows, width: int = 200) -> str:
-    console = Console(width=width, file=io.StringIO(), no_color=True)
+    text = io.StringIO()
+    console = Console(width=width, file=text, no_color=True)
     console.print(peers_table(rows, width))
-    return console.file.getvalue()
+    return text.getvalue()
 
 
 def column(text: str, heading: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import subprocess
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,7 +49,7 @@ HOSTILE = [
 ]
 
 
-def row(name: str = "fox", job: dict[str, object] | None = None, **changes) -> PeerState:
+def row(name: str = "fox", job: dict[str, Any] | None = None, **changes) -> PeerState:
     """A peer, with changes of it and the state of its job."""
     peer = PeerState(ID, name, "node", present=True, heard_seconds_ago=2.0, latency_ms=12.0)
     return replace(peer, jobs={"main": JobState(**job)} if job else {}, **changes)
@@ -83,10 +84,15 @@ EXCHANGES = (ExchangeRow(ID, "other", 1.0, 9, 9, 9), ExchangeRow(ID, ID, 2.0, 3,
 SHARDS = (ShardRow("a", 1, 1, ID), ShardRow("b", 1, 1, ID, received=True), ShardRow("c", 1, 1, "other", here=False))
 
 
+def text_of(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def drawn(shown: NodeStatus, width: int = 110, height: int = 40, curves: str = "") -> str:
     console = Console(file=io.StringIO(), force_terminal=False, width=width, height=height, no_color=True)
     console.print(render(shown, width, height, curves))
-    return console.file.getvalue()
+    return text_of(console)
 
 
 def test_learning_is_shown():
@@ -149,7 +155,8 @@ def test_curves_take_down_each_round_once_and_an_observer_sees_the_mean_of_its_p
     own, others = TerminalCurves(), TerminalCurves()
     for number in range(40):
         own.note(status(jobs=training(round=number // 2, loss=1.0 - number / 100, accuracy=number / 100)))
-        fox, owl = {"round": number, "loss": 2.0}, {"round": number, "loss": 1.0 - number / 100}
+        fox: dict[str, Any] = {"round": number, "loss": 2.0}
+        owl: dict[str, Any] = {"round": number, "loss": 1.0 - number / 100}
         peers = (row(job=fox), row("owl", owl), row("late"))
         others.note(status(peers=peers))
     assert own.bars(90).count("loss") == 1
@@ -281,14 +288,14 @@ def test_the_invite_is_printed_once_on_a_line_of_its_own():
                 await view.run()
 
     asyncio.run(look_for_a_moment())
-    assert console.file.getvalue().count(INVITE + "\n") == 1
+    assert text_of(console).count(INVITE + "\n") == 1
 
 
 def test_no_color_is_honoured(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
     console.print(render(status(), 100, 40))
-    assert "\x1b[3" not in console.file.getvalue()
+    assert "\x1b[3" not in text_of(console)
 
 
 def test_words_for_amounts():

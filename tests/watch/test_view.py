@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -78,7 +79,8 @@ def test_rows_are_what_data_frames_take(recorded) -> None:
 
     whole = recorded[0].view()
     view = SwarmView(lambda: [replace(whole.picture(), shards=SHARDS)])
-    for frame_of in (pandas.DataFrame, polars.DataFrame):
+    frames: tuple[Any, ...] = (pandas.DataFrame, polars.DataFrame)
+    for frame_of in frames:
         peers, shards = frame_of(view.peers()), frame_of(view.shards())
         assert len(peers) == 6
         assert peers["accuracy"].mean() > 0.2

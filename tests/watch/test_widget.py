@@ -75,6 +75,6 @@ def test_what_is_not_installed_is_one_clear_line(package: str, monkeypatch: pyte
     known = importlib.util.find_spec
     monkeypatch.setattr("p2pnode.watch.view.find_spec", lambda name: None if name == package else known(name))
     view = SwarmView(lambda: [picture(1.0)])
-    call = {"anywidget": view.widget, "matplotlib": view.plot_similarity, "networkx": view.graph}[package]
+    method = {"anywidget": "widget", "matplotlib": "plot_similarity", "networkx": "graph"}[package]
     with pytest.raises(LocalProblem, match=rf"{package} is not installed; pip install 'p2pnode\[notebook\]'"):
-        call()
+        getattr(view, method)()

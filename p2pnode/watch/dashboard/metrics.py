@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 from ...wire.status import NodeStatus, fact
 
 WELL = ("connected", "alone")
+JOB_LABEL = "job_name"  # Prometheus itself sets `job`, to the name of the scrape
+JOB_LABEL = "job_name"  # Prometheus itself sets `job`, to the name of the scrape
 
 
 class Metric(NamedTuple):
@@ -74,7 +76,9 @@ def metrics(status: NodeStatus) -> bytes:
     for metric in METRICS:
         lines += _lines(metric, {"": _value(status, metric.path)})
     for metric in JOB_METRICS:
-        lines += _lines(metric, {_label("job", name): _value(job, metric.path) for name, job in status.jobs.items()})
+        lines += _lines(
+            metric, {_label(JOB_LABEL, name): _value(job, metric.path) for name, job in status.jobs.items()}
+        )
     present = sum(row.present for row in status.peers)
     lines += _lines(WELL_METRIC, {"": not health(status)})
     lines += _lines(

@@ -15,6 +15,7 @@ from p2pnode.config.until import Until
 from p2pnode.jobs.train.plan import make_plan
 from p2pnode.jobs.train.prepare import comparing
 from p2pnode.jobs.train.steps import RoundSteps
+from p2pnode.merging.policy import MergeResult, RoundFacts
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES
 from p2pnode.tasks.task import Samples, rows
@@ -34,7 +35,7 @@ class Speechless(Lines):
 
     def model(self) -> nn.Module:
         model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
-        nn.init.constant_(model[0].bias, -30.0)
+        nn.init.constant_(model.get_parameter("0.bias"), -30.0)
         return model
 
 
@@ -85,8 +86,17 @@ def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkey
         made.learning.fingerprinter = Noting(Fingerprinter(made.learning.model_host, 1), note)  # type: ignore[assignment]
         policy = made.policy
         record, merge = policy.record, policy.merge
-        policy.record = lambda begun, weights, facts: note("record", weights) or record(begun, weights, facts)
-        policy.merge = lambda: note("merge", np.empty(0)) or merge()
+
+        def noted_record(begun: Floats, after: Floats, facts: RoundFacts) -> object:
+            note("record", after)
+            return record(begun, after, facts)
+
+        def noted_merge() -> MergeResult:
+            note("merge", np.empty(0, np.float32))
+            return merge()
+
+        monkeypatch.setattr(policy, "record", noted_record)
+        monkeypatch.setattr(policy, "merge", noted_merge)
         return made
 
     learned(setup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -35,5 +36,5 @@ def test_what_was_not_said_contradicts_nothing() -> None:
         follow_plan(PLAN, TrainOptions(meet_only=True, share_data=True), never_opened)
 
 
-def never_opened(options: TrainOptions, seed: int, installed_only: bool = False) -> Any:
+def never_opened(key: Hashable, make: Callable[[], Any]) -> Any:
     raise AssertionError("opened")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chains import entry, set_of
 
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import MAX_UNITS, Units
@@ -21,6 +20,7 @@ from p2pnode.merging.deltaset.bridges import (
 from p2pnode.merging.deltaset.entry import BRIDGE
 from p2pnode.merging.deltaset.log import KEPT
 from p2pnode.merging.deltaset.set import apply
+from tests.merging.deltaset.chains import entry, set_of
 
 RNG = np.random.default_rng(8)
 THEN = RNG.integers(-(1 << 20), 1 << 20, 10_000).astype(np.int32)

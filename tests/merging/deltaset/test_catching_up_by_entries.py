@@ -23,6 +23,7 @@ from p2pnode.training.progress import TrainProgress
 from p2pnode.wire.errors import PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.run import RunAccess
+from tests.merging.snapshots.test_snapshot_driver import in_order
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SIZE = 20_000
@@ -53,7 +54,7 @@ class Arriving(PartnerExchange):
     def __init__(self, policy: DeltaSetPolicy, members: list[DeltaSetPolicy]) -> None:
         world = Seams(SimClock(0.0), random.Random(1), MemoryStorage(), inline)
         self.services = make_services(NEWCOMER, world, SimSwarm(1).network(NEWCOMER.peer_id))
-        world.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
+        in_order(world.rng)
         calls = JobCalls(self.services.calls, RUN, NEWCOMER.peer_id, "main")
         super().__init__(self.services, calls, policy, TrainProgress(), CurrentCircle(), PartnerRecord())
         self.members_by_id = {one.author.identity.peer_id: one for one in members}

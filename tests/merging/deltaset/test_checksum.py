@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import numpy.typing as npt
-from chains import LINEAGE, SIZE, chain, set_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -15,6 +14,7 @@ from p2pnode.compression.delta import SparseDelta
 from p2pnode.merging.deltaset import checksum
 from p2pnode.merging.deltaset.set import apply, unapply
 from tests.compression.dense import dense_delta
+from tests.merging.deltaset.chains import LINEAGE, SIZE, chain, set_of
 
 FEW = settings(max_examples=60, deadline=None)
 EVERYTHING = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -8,7 +8,6 @@ import random
 import msgspec
 import numpy as np
 import pytest
-from chains import GENESIS, LINEAGE, RULES, chain, delta, entry
 
 from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.delta import SparseDelta
@@ -32,6 +31,7 @@ from p2pnode.merging.deltaset.entry import (
     rules_for,
 )
 from tests.compression.dense import dense_delta
+from tests.merging.deltaset.chains import GENESIS, LINEAGE, RULES, chain, delta, entry
 
 WHOLE = entry(0, None, 3, facts=EntryFacts(0.5, 640, 0.01, 7), trained=Mark(b"t" * 16, 4), published=Mark(b"p", 9))
 

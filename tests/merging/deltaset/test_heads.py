@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chains import AUTHORS, name
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.merging.deltaset.entry import Chain
 from p2pnode.merging.deltaset.heads import covered_by, decode_heads, encode_heads, head_mark, merge, missing, total
 from p2pnode.wire.ids import Identity
+from tests.merging.deltaset.chains import AUTHORS, name
 
 chains = st.builds(Chain, st.sampled_from([author.peer_id for author in AUTHORS]), st.integers(0, 3))
 heads = st.dictionaries(chains, st.integers(1, 9), max_size=8)

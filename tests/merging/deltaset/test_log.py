@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
-from chains import AUTHORS, RULES, alike, chain, deliver, delta, entry, name, set_of
 
 from p2pnode.compression.codec import encode_delta
 from p2pnode.merging.deltaset import log as log_module
 from p2pnode.merging.deltaset.entry import Entry, ForkProof, entry_id, prove, read_proof
 from p2pnode.merging.deltaset.heads import Span
 from p2pnode.merging.deltaset.log import EntrySet, Waiting, droppable
+from tests.merging.deltaset.chains import AUTHORS, RULES, alike, chain, deliver, delta, entry, name, set_of
 
 CHAIN = chain(0, 6)
 TAIL = chain(0, 2, seed=9, after=CHAIN[2])
@@ -92,7 +94,7 @@ def test_the_earliest_fork_counts() -> None:
         assert log.heads == {name(0): 1}
 
 
-BENT = {
+BENT: dict[str, tuple[Any, str]] = {
     "lineage": (b"o" * 32, "another lineage"),
     "model": ("other", "another lineage or model"),
     "gamma": (4.5, "gamma"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
-from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, Pace, pace_for
+from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, pace_for
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
-from p2pnode.merging.policy import Policy, PolicySetup, RoundFacts
+from p2pnode.merging.policy import Pace, Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
 from p2pnode.training.rounds import shortened
 from p2pnode.wire.ids import Identity
@@ -80,5 +82,6 @@ def test_a_slow_link_bounds_what_is_sent() -> None:
 
 @pytest.mark.parametrize("name", ["gamma", "density", "rate", "interval"])
 def test_settings_below_zero_are_refused(name: str) -> None:
+    wrong: dict[str, Any] = {name: -1.0}
     with pytest.raises(ValueError, match=name):
-        policy(**{name: -1.0})
+        policy(**wrong)

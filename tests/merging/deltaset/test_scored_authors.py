@@ -15,8 +15,9 @@ from p2pnode.merging.policy import RoundFacts
 from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
 from p2pnode.training.host import ModelHost
+from tests.known import known
 
-VARIANTS = [
+VARIANTS: list[dict[str, float]] = [
     {"influence": 1.0, "importance": 0.5, "layer_scores": 0.5},
     {"least_influence": 0.3, "granularity": HYBRID},
     {"granularity": COARSE},
@@ -41,7 +42,7 @@ def test_the_same_seed_gives_the_same_and_everybody_learns(settings: dict[str, f
     for one, other in zip(first, again, strict=True):
         assert np.array_equal(one.policy.readout(), other.policy.readout())
         assert one.received == other.received > 0
-        assert one.trainer.evaluate(one.policy.readout()).accuracy > 0.5
+        assert known(one.trainer.evaluate(one.policy.readout()).accuracy) > 0.5
 
 
 def selector_of(peer: Peer) -> Scored:
@@ -64,7 +65,8 @@ def test_partners_hear_each_others_scores_of_layers() -> None:
 
 
 def test_entries_carry_a_hint_only_where_the_selector_gives_one() -> None:
-    for settings, has_hint in (({}, False), (VARIANTS[0], True)):
+    cases: list[tuple[dict[str, float], bool]] = [({}, False), (VARIANTS[0], True)]
+    for settings, has_hint in cases:
         (peer, *_) = run(settings)
         assert isinstance(peer.policy, DeltaSetPolicy)
         assert {bool(entry.hint) for entry in peer.policy.set.log} == {has_hint}

@@ -19,9 +19,10 @@ from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
 from p2pnode.merging.deltaset.log import KEPT
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
-from p2pnode.wire.ids import Identity
+from p2pnode.wire.ids import Identity, PeerId
 
 SIZE = 20_000
+NOBODY = PeerId("")
 RUN = b"g" * 32
 HERE, THERE = circle_lineage(RUN, "here"), circle_lineage(RUN, "there")
 GENESIS: Floats = np.random.default_rng(1).normal(0, 0.1, SIZE).astype(np.float32)
@@ -64,7 +65,8 @@ def apart(one: DeltaSetPolicy, other: DeltaSetPolicy, where: np.ndarray) -> floa
 
 def test_a_bridge_halves_the_difference_where_the_others_changed_and_leaves_the_residual_alone() -> None:
     one, other = member(1, HERE), member(2, THERE)
-    learn(one, 1, 3), learn(other, 2, 3)
+    learn(one, 1, 3)
+    learn(other, 2, 3)
     where = places(told(one, other))
     before, residual, rounds = apart(one, other, where), one.author.residual.copy(), one.author.rounds
     entry = decode_entry(bridged(one, other))
@@ -76,9 +78,10 @@ def test_a_bridge_halves_the_difference_where_the_others_changed_and_leaves_the_
 
 def test_a_bridge_is_an_entry_like_any_other_for_the_circle() -> None:
     one, mate, other = member(1, HERE), member(3, HERE), member(2, THERE)
-    learn(one, 1), learn(other, 2)
+    learn(one, 1)
+    learn(other, 2)
     bridged(one, other)
-    mate.take("", one.answer("", mate.ask("")))
+    mate.take(NOBODY, one.answer(NOBODY, mate.ask(NOBODY)))
     assert mate.set.hash() == one.set.hash()
     assert not mate.bridges.ask(THERE, 8)  # one of the circle has bridged lately
     assert mate.bridges.ask(circle_lineage(RUN, "elsewhere"), 8)
@@ -86,12 +89,14 @@ def test_a_bridge_is_an_entry_like_any_other_for_the_circle() -> None:
 
 def test_bridges_are_made_again_after_a_while_and_tell_what_changed_since() -> None:
     one, other = member(1, HERE), member(2, THERE)
-    learn(one, 1), learn(other, 2)
+    learn(one, 1)
+    learn(other, 2)
     first = places(told(one, other))
     bridged(one, other)
     then = other.weights()
     assert not one.bridges.ask(THERE, 1)
-    learn(one, 3), learn(other, 4)
+    learn(one, 3)
+    learn(other, 4)
     change = np.abs(other.weights() - then)
     large = np.sort(change)[-len(first)]  # many are as large as each other: there are few levels
     again = places(told(one, other))
@@ -112,7 +117,7 @@ def test_two_at_once_count_once() -> None:
     learn(other, 2)
     draft = one.bridges.draft(THERE, told(one, other, 2), 2)
     bridged(mate, other, 2)
-    one.take("", mate.answer("", one.ask("")))
+    one.take(NOBODY, mate.answer(NOBODY, one.ask(NOBODY)))
     assert draft is not None
     assert one.publish(draft) == b""
 
@@ -123,7 +128,7 @@ def test_entries_of_another_circle_are_foreign() -> None:
     before = one.set.hash()
     foreign = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, other.set.log))))
     with pytest.raises(ValueError, match="another lineage"):
-        one.take("", foreign)
+        one.take(NOBODY, foreign)
     assert one.set.hash() == before
 
 
@@ -147,7 +152,8 @@ def test_a_bridge_stays_within_the_norm_an_entry_may_have() -> None:
 
 def test_nonsense_is_refused_and_changes_nothing() -> None:
     one, other = member(1, HERE), member(2, THERE)
-    learn(one, 1), learn(other, 2)
+    learn(one, 1)
+    learn(other, 2)
     question, answer = one.bridges.ask(THERE, 1), told(one, other)
     rng, refused = random.Random(5), 0
     before = one.set.hash(), other.set.hash()
@@ -183,7 +189,8 @@ def test_more_weights_than_a_bridge_has_are_refused() -> None:
 
 def test_a_restart_remembers_its_bridges() -> None:
     one, other = member(1, HERE), member(2, THERE)
-    learn(one, 1), learn(other, 2)
+    learn(one, 1)
+    learn(other, 2)
     state = one.state()
     journal = [bridged(one, other)]
     again = member(1, HERE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from chains import AUTHORS, GENESIS, alike, chain, deliver, delta, entry, name, new_set, set_of, sum_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,19 @@ from p2pnode.merging.deltaset.entry import Entry
 from p2pnode.merging.deltaset.heads import Span, missing
 from p2pnode.merging.deltaset.set import DeltaSet, apply, in_range, unapply, weights_hash
 from tests.compression.dense import dense_delta
+from tests.merging.deltaset.chains import (
+    AUTHORS,
+    GENESIS,
+    alike,
+    chain,
+    deliver,
+    delta,
+    entry,
+    name,
+    new_set,
+    set_of,
+    sum_of,
+)
 
 HONEST = [one for author in range(4) for one in chain(author, 5)] + chain(0, 3, seed=7, incarnation=1)
 MAIN = chain(2, 6, seed=3)

@@ -8,7 +8,6 @@ import random
 import msgspec
 import numpy as np
 import pytest
-from chains import RULES, alike, chain, deliver, entry, name, new_set, set_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from p2pnode.merging.deltaset.snapshots import (
     take_off,
     take_over,
 )
+from tests.merging.deltaset.chains import RULES, alike, chain, deliver, entry, name, new_set, set_of
 
 ENTRIES = [one for author in range(3) for one in chain(author, 6)]
 BRANCH = chain(1, 2, seed=9, after=chain(1, 3)[2])

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -36,6 +36,7 @@ from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity, PeerId
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import NodeEvent
+from tests.known import known
 
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 SMALL, LARGE = 600, 6 * CHUNK_BYTES // 4 + 50
@@ -93,11 +94,17 @@ class Member:
 
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         message = unseal(request, GetSnapshot, GetChunks, GetKept)
+        assert isinstance(message, GetSnapshot | GetChunks | GetKept)
         self.served.append(message)
         return self.bend(message, await self.snapshots.payload(peer, message))
 
     def misbehaved(self, peer: PeerId, why: str) -> None:
         self.services.reputation.fault(peer, why, 0.0)
+
+
+def in_order(rng: Any) -> None:
+    """Let samples be the first of what there is."""
+    rng.sample = lambda population, count: list(population)[:count]
 
 
 class Swarm:
@@ -125,7 +132,7 @@ class Swarm:
     async def join(self, *givers: int) -> bool:
         """The newcomer takes over from a member; the first of `givers` is asked first."""
         order = list(givers)
-        self.newcomer.services.seams.rng.sample = lambda peers, count: list(peers)[:count]  # type: ignore[method-assign, misc]
+        in_order(self.newcomer.services.seams.rng)
         return await self.newcomer.snapshots.adopt_from([self.members[index].peer for index in order])
 
 
@@ -166,7 +173,8 @@ def test_chunks_come_from_all_who_know_that_place_though_they_have_moved_on() ->
     async def test(swarm: Swarm) -> None:
         first, second, third, newcomer = swarm.members
         busy(swarm)
-        second.publish(2), third.publish(1)
+        second.publish(2)
+        third.publish(1)
         assert await swarm.join(0, 1, 2)
         assert alike(newcomer, first)
         assert not alike(second, first)
@@ -267,7 +275,8 @@ def test_weights_that_two_others_do_not_have_are_refused() -> None:
     async def test(swarm: Swarm) -> None:
         liar, second, third, newcomer = swarm.members
         busy(swarm)
-        second.publish(1), third.publish(2)
+        second.publish(1)
+        third.publish(2)
         liar.policy.set.units[99] += 5
         assert await swarm.join(0, 1, 2)
         assert alike(newcomer, second)
@@ -296,7 +305,8 @@ def test_a_place_that_nobody_else_knows_is_not_preferred() -> None:
 def test_where_nobody_can_confirm_it_is_taken_with_a_warning() -> None:
     async def test(swarm: Swarm) -> None:
         first, second, newcomer = swarm.members
-        first.publish(2), second.publish(2)
+        first.publish(2)
+        second.publish(2)
         assert await swarm.join(0, 1)
         assert alike(newcomer, first)
         assert "could confirm" in newcomer.warnings()[0]
@@ -377,7 +387,7 @@ def test_own_later_entries_and_proofs_of_forks_are_kept() -> None:
         newcomer.publish(2)
         told = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, forked.policy.set.log))))
         first.policy.take(newcomer.peer, told)
-        newcomer.policy.take(first.peer, encode_deltas(push(first.policy.set, {})))
+        newcomer.policy.take(first.peer, encode_deltas(known(push(first.policy.set, {}))))
         newcomer.policy.take(first.peer, told)
         proofs = newcomer.policy.set.log.proofs
         assert len(proofs) == 1

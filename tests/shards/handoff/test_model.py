@@ -10,7 +10,7 @@ import pytest
 from p2pnode.shards.handoff import certificate as certificates
 from p2pnode.shards.handoff import step as stepping
 from p2pnode.shards.handoff.certificate import Certificate, Signer, certificate_id, countersign, is_offer
-from p2pnode.shards.handoff.messages import Release
+from p2pnode.shards.handoff.messages import Certified, Release
 from p2pnode.shards.handoff.state import (
     BytesArrived,
     DeleteBytes,
@@ -86,12 +86,11 @@ def test_a_missing_term_is_found_out(monkeypatch) -> None:
 
 def announcing_before_the_write(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
     """The receipt leaves when the offer comes; bytes and certificate follow."""
-    if isinstance(event, Received) and getattr(event.message, "certificate", None) is not None:
-        offered = event.message.certificate
-        if is_offer(offered) and not state.have:
-            made = step(me, state, event)
-            receipt = stepping.Certified(countersign(me, offered))
-            return made._replace(messages=(*made.messages, (offered.giver, receipt)))
+    offered = getattr(event.message, "certificate", None) if isinstance(event, Received) else None
+    if offered is not None and is_offer(offered) and not state.have:
+        made = step(me, state, event)
+        receipt = Certified(countersign(me, offered))
+        return made._replace(messages=(*made.messages, (offered.giver, receipt)))
     return step(me, state, event)
 
 

@@ -42,7 +42,7 @@ from p2pnode.shards.handoff.state import (
     unconfirmed,
 )
 from p2pnode.shards.handoff.step import step
-from p2pnode.wire.ids import Identity
+from p2pnode.wire.ids import Identity, PeerId
 
 SHARD = "ab" * 16
 
@@ -64,7 +64,7 @@ class Swarm:
         done = step(self.keys[name], self.states[name], event)
         self.states[name] = done.state
         for peer, message in done.messages:
-            self.hear(self.names[peer], name, message)
+            self.hear(self.names[PeerId(peer)], name, message)
         return done
 
     def hear(self, name: str, sender: str, message: AnyMessage) -> None:

@@ -26,7 +26,7 @@ class Line:
 
 def lines(text: str) -> list[Line]:
     found = [
-        re.fullmatch(r"([a-z0-9_]+)(?:\{[a-z]+=\"[a-z]+\"\})? (\S+)", line)
+        re.fullmatch(r"([a-z0-9_]+)(?:\{[a-z_]+=\"[a-z]+\"\})? (\S+)", line)
         for line in text.splitlines()
         if line[0] != "#"
     ]
@@ -49,8 +49,8 @@ def test_everything_known_is_there_once_with_help_and_type() -> None:
 
 def test_the_figures_of_a_job_carry_its_name() -> None:
     text = metrics(status(jobs={"small": TRAINING, 'the "wide"\n': TRAINING})).decode()
-    assert 'p2pnode_rounds_total{job="small"} 12\n' in text
-    assert r'p2pnode_rounds_total{job="the \"wide\"\n"} 12' in text
+    assert 'p2pnode_rounds_total{job_name="small"} 12\n' in text
+    assert r'p2pnode_rounds_total{job_name="the \"wide\"\n"} 12' in text
     assert text.count("# TYPE p2pnode_rounds_total ") == 1
     assert "p2pnode_up_seconds 75\n" in text
 
