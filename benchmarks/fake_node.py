@@ -1,4 +1,4 @@
-"""A node that only pretends: made-up peers, exchanges, shards and lineage, to test and measure the page with."""
+"""A node with made-up peers, exchanges, shards and lineage, to test and measure the page with."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def peer_id(number: int) -> str:
     return f"12D3KooW{random.Random(number).getrandbits(160):040x}"
 
 
-class PretendNode:
+class FakeNode:
     """A swarm of `peers` in `communities`, of circles of at most 16, `past` seconds old; `turn()` adds a second."""
 
     def __init__(
@@ -117,10 +117,10 @@ class PretendNode:
         found = [shard for shard in self._shards if shard.id == request.shard]
         if request.do == "shards" and found:
             return ControlAnswer(shards=(replace(found[0], journey=self._journey(request.shard)),))
-        raise LocalProblem("this node only pretends")
+        raise LocalProblem("a fake node cannot do that")
 
     def turn(self) -> None:
-        """A second goes by: some peers exchange."""
+        """Let a second pass, in which some peers exchange."""
         self.seconds += 1
         there = [0, *(number for number, here in self.present.items() if here)]
         circles: dict[str, list[int]] = {}
@@ -232,7 +232,7 @@ class PretendNode:
 
 
 def _fingerprint(number: int) -> bytes:
-    """Of one kind for all, at random."""
+    """A random fingerprint; all are of one kind."""
     head = bytes([VERSION]).ljust(HEADER_BYTES, b"\1")
     return head + bytes(1 + byte % 100 for byte in random.Random(number).randbytes(FINGERPRINT_BYTES - HEADER_BYTES))
 
@@ -246,8 +246,8 @@ def _animal(number: int) -> str:
 
 
 @contextlib.contextmanager
-def serving(node: PretendNode, port: int = 0) -> Iterator[PageAddress]:
-    """Its page, served from a thread with a loop of its own."""
+def serving(node: FakeNode, port: int = 0) -> Iterator[PageAddress]:
+    """Serve the page of a node from a thread with its own event loop."""
     placed: Future[PageAddress] = Future()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
