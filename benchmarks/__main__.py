@@ -93,6 +93,7 @@ def main() -> int:
         "--report", type=Path, default=ROOT / "docs" / "benchmarks.md", help="where to write the figures"
     )
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the benchmark ends too
     unknown = set(arguments.only) - {benchmark.name for benchmark in BENCHMARKS}
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(each.name for each in BENCHMARKS)}")

@@ -32,7 +32,7 @@ def of_hivemind(*suffixes: str) -> dict[str, str]:
 BENCHMARKS = (
     Benchmark(
         "network",
-        "How fast are streams, calls, joining and recovery beside hivemind's raw streams and calls and plain TCP?",
+        "How fast are streams, calls, joining and recovery, compared with hivemind's raw streams and calls and TCP?",
         {
             "stream_mb_per_s": "raw_mb_per_s",
             "stream_mb_per_s_10mb": "raw_mb_per_s_10mb",
@@ -42,10 +42,10 @@ BENCHMARKS = (
     ),
     Benchmark(
         "swarm",
-        "How fast do four peers behind slow links learn, beside hivemind.Optimizer?",
+        "How fast do four peers behind slow links learn, compared with hivemind.Optimizer?",
         of_hivemind("", "_fashion_mnist", "_text"),
     ),
-    Benchmark("frontier", "How accurate is training for how many bytes, beside averaging, all-reduce and DiLoCo?"),
+    Benchmark("frontier", "How accurate is training for how many bytes, compared with averaging, all-reduce, DiLoCo?"),
     Benchmark(
         "deltaset",
         "How fast, small and quiet is the delta set of one node, and does its event loop keep up while it trains?",
@@ -58,7 +58,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "codec",
-        "How small and how fast are encoded deltas, beside hivemind's codecs and torch.topk?",
+        "How small and how fast are encoded deltas, compared with hivemind's codecs and torch.topk?",
         {"encode_vs_memcpy": "torch_topk_vs_memcpy"},
     ),
     Benchmark("importance", "Which rule chooses best what to send, at the same bytes?"),

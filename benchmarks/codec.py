@@ -1,21 +1,21 @@
-"""How small and how fast deltas get, beside hivemind's codecs and torch.topk.
+"""How small and how fast encoded deltas are, compared with hivemind's codecs and torch.topk.
 
     python -m benchmarks.codec --json [--quick]
 
 On one thread, for residuals of 1e4, 1e6 and 1.6e7 coordinates, of which 1 % is sent. All speeds are relative to copying
-the residual in the same run; times are processor time of the thread, the best of several, three in a row and in turn.
+the residual in the same run. Times are processor time of the thread: the best of several, three in a row and in turn.
 
     encode_vs_memcpy         copying / (select, quantise, code, and take out of the residual), at 1.6e7 and 4 bits
-    decode_apply_vs_encode   encoding / (decode and add to the weights), there; _cold: each first after another work
+    decode_apply_vs_encode   encoding / (decode and add to the weights), there; _cold: each right after other work
     peak_memory_vs_model     most memory beyond the residual and the weights / size of the residual, there
     bits_per_entry           whole payload, at 1e6 and 4 bits
     index_bits_vs_bound      whole payload without the values / log2 of the number of ways to choose as many places
-    value_bits_vs_entropy    values with their levels / entropy of the codes, each drawn by itself
-    quant_error_vs_lloyd     squared error / that of Lloyd and Max, iterated to rest from four starts, the best of them
+    value_bits_vs_entropy    values with their levels / entropy of the codes, each drawn independently
+    quant_error_vs_lloyd     squared error / that of Lloyd and Max, iterated to convergence from four starts, the best
 
 The same with _1e4, _1e6, _16e6 for other sizes, _2bit … _8bit for other bits (at 1e6), _trained for a residual of real
-training (Fashion-MNIST, if its files are here), where indices have a pattern. The residual of the rest is synthetic:
-Student's t with 4 degrees of freedom, without any pattern, which is hardest for the index code.
+training (Fashion-MNIST, if it is installed), where indices have a pattern. All other residuals are synthetic: Student's
+t with 4 degrees of freedom, without any pattern, which is hardest for the index code.
 
     hivemind_NAME_…, torch_topk_vs_memcpy   the same vector as float32: dense 16- and 8-bit codecs; selection alone
 """
@@ -53,7 +53,7 @@ def residual_of(size: int) -> Units:
 
 
 def sent(residual: Units, bits: int) -> bytes:
-    """From the residual to bytes; it loses what is in them."""
+    """Encode part of the residual, which loses what is encoded."""
     taken = take_levels(residual, largest(residual, entries(residual)), bits)
     taken.leave(residual)
     return encode_delta(taken.delta(WEIGHT))
@@ -68,9 +68,9 @@ def received(weights: Units, data: bytes, most: int) -> None:
 
 
 def best_of(times: int, works: Mapping[str, Callable[[], object]], in_a_row: int = 3) -> dict[str, float]:
-    """Seconds of each: `in_a_row` and then the next, so that a busy moment of the machine hits all alike.
+    """Seconds of each work: `in_a_row` times, then the next one, so that a busy moment of the machine slows all.
 
-    NAME_cold is the best of those that came after another work, which has used up the caches.
+    NAME_cold is the best of the runs right after another work, when the caches are cold.
     """
     best: dict[str, float] = {}
     for _ in range(times):
@@ -131,7 +131,7 @@ def smallness(residual: Units, bits: int) -> Figures:
 
 
 def bound(delta: SparseDelta) -> float:
-    """log2 of the number of ways to choose so many of so many places."""
+    """log2 of the number of ways to choose the delta's places among all."""
     size, count = delta.size, len(delta)
     return (lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1)) / log(2)
 

@@ -1,4 +1,4 @@
-"""What `benchmarks.codec` compares with: hivemind's codecs, the best levels there are, residuals of real training."""
+"""Baselines of `benchmarks.codec`: hivemind's codecs, the best levels there are, residuals of real training."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def hivemind_codecs(values: Floats, copying: float, times: int, best_of: Timer) 
 
 
 def lloyd_max(values: Units, count: int, known: npt.NDArray[np.int32]) -> float:
-    """The squared error of the best `count` levels that Lloyd's iteration finds, also from those `known`."""
+    """The squared error of the best `count` levels that Lloyd's iteration finds; `known` is one of its starts."""
     ordered = np.sort(np.abs(values)).astype(np.float64)
     sums = np.concatenate(([0.0], np.cumsum(ordered)))
     evenly = np.arange(count) / count

@@ -1,10 +1,10 @@
-"""What it costs to know how sure a model is of each sample, as a share of training time.
+"""What recording how confident a model is of each sample costs, as a share of training time.
 
     python -m benchmarks.confidence [--json] [--quick]
 
-The same rounds of local steps by two trainers in turn: one whose task tells the mean loss alone, one whose task tells
-the losses of samples, which are noted and judged at the end of the round. Processor time, and of the rounds the
-quicker half, since other work on the machine makes some slow.
+Two trainers do the same rounds of local steps in turn. The task of one reports only the mean loss; the task of the
+other reports the loss of every sample, which is recorded and judged at the end of the round. Processor time of the
+faster half of the rounds, because other work on the machine slows some of them down.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class PlainText(Text):
         return functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
 
 
-def cost(plain: Task, telling: Task, steps: int, rounds: int) -> float:
-    """How much longer rounds take with confidences, as a share."""
-    trainers = [Trainer(ModelHost(task), seed=1) for task in (plain, telling)]
+def cost(plain: Task, reporting: Task, steps: int, rounds: int) -> float:
+    """How much longer rounds take when confidence is recorded, as a share."""
+    trainers = [Trainer(ModelHost(task), seed=1) for task in (plain, reporting)]
     weights = [one.model_host.genesis for one in trainers]
     seconds: list[list[float]] = [[], []]
     for _ in range(rounds):
@@ -74,8 +74,8 @@ def measure(arguments: argparse.Namespace) -> Figures:
             "fashion_mnist": (PlainFashion(), FashionMnist()),
             "text": (PlainText(source=text.name), Text(source=text.name)),
         }
-        for name, (plain, telling) in pairs.items():
-            figures[f"cost_{name}"] = cost(plain, telling, STEPS[name], rounds)
+        for name, (plain, reporting) in pairs.items():
+            figures[f"cost_{name}"] = cost(plain, reporting, STEPS[name], rounds)
             progress(f"{name}: {figures[f'cost_{name}']:+.2%} of training time")
     return figures
 

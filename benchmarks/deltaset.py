@@ -1,15 +1,15 @@
-"""The delta set of one node: how fast, how quiet, how large; and how its event loop fares while it trains.
+"""How fast, small and quiet the delta set of one node is, and whether its event loop keeps up while it trains.
 
     python -m benchmarks.deltaset [--quick] [--json]
 
-`entries_per_s` is the full way from bytes at a million parameters: decode, signature, rules, codec, addition, with
-nothing cached; beside it the additions and the signatures alone.
-`idle_exchange_bytes` is question and answer when nothing is new, 16 authors.
-`snapshot_vs_raw` is a snapshot between two processes against hivemind's raw stream of as many bytes, median of
-neighbours; `snapshot_make_share` is the part of its time that making it takes, before the first byte.
-`bytes_per_parameter` is what stays between rounds with AdamW, the EMA (4) included; `…_peak` within them.
-`disk_…` plays rounds of 2 s in a circle of four: what is written in an hour, and what is there (held).
-`loop_lag_p99_ms` and `call_p99_ms_while_training` are of real nodes on loopback, `…_idle` the same with no training.
+`entries_per_s` is the whole way from bytes into a set of a million parameters (decode, signature, rules, codec,
+addition) with nothing cached; the additions and the signatures alone are reported too.
+`idle_exchange_bytes` is question and answer when nothing is new, with 16 authors.
+`snapshot_vs_raw` is a snapshot between two processes against hivemind's raw stream of as many bytes, the median over
+neighbouring transfers; `snapshot_make_share` is the part of its time spent on making it, before the first byte.
+`bytes_per_parameter` is what stays between rounds with AdamW, including the EMA (4); `…_peak` is the most within them.
+`disk_…` plays rounds of 2 s in a circle of four: what is written in an hour, and what is kept (held).
+`loop_lag_p99_ms` and `call_p99_ms_while_training` are of real nodes on loopback, `…_idle` of an idle node.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ONE, OTHER = PeerId("one"), PeerId("other")
 
 
 def measure_entries(rounds: int) -> Figures:
-    """Entries a second from bytes into A, beside what the additions and the signatures alone allow."""
+    """Entries a second from bytes into A, and what the additions and the signatures alone allow."""
     progress(f"{AUTHORS * rounds} entries at {SIZE:,} parameters")
     start = genesis(SIZE)
     authors = [policy(SIZE, number + 1, start) for number in range(AUTHORS)]

@@ -1,9 +1,9 @@
-"""Memory of a learning node: what its arrays hold, and how much the process grows. A process of its own.
+"""Memory of a training node: what its arrays hold, and how much the process grows.
 
     python -m benchmarks.deltaset_memory [--json] [--quick] [WIDTH [LAYERS]]
 
 Bytes per parameter: `counted` over all arrays that stay (a row each), `resident` and `peak` as the process grows
-between rounds and at most. Samples are few and short, so that activations do not count for much.
+between rounds and at most. Samples are few and short, so that activations hardly count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real nodes on loopback, one training at full speed: how late its event loop is, how long calls to it take."""
+"""Real nodes on loopback, one training at full speed: how late its event loop is, and how long calls to it take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other side of the delta set's benchmark, a process of its own: a real snapshot, and a raw stream beside it.
+"""The other side of the delta set's benchmark, in its own process: a real snapshot, and a raw stream as baseline.
 
     python -m benchmarks.deltaset_peer PARAMETERS
 

@@ -1,11 +1,12 @@
-"""What a node asks of a swarm larger than its table: Membership and Directory as they are, over the simulated network.
+"""What a node asks of a swarm that is larger than its peer table.
 
     python -m benchmarks.directory_load [--peers 100,500,2000,5000] [--json] [--quick]
 
-A swarm fills the directory and goes on announcing itself. Then some nodes join whose tables hold 500 peers, and when
-they have settled, all they ask for is counted, a node and minute: reads of the directory, records in the answers,
-lookups of who is nearest to a key (for announcing too), greetings, pings, questions for peers, and bytes both ways.
-The others answer them, and greet nobody. `peers_known` is how many peers a node knows in the end.
+The unmodified Membership and Directory run over the simulated network. A swarm fills the directory and keeps announcing
+itself. Then some nodes join whose tables hold 500 peers. Once they have settled, everything they ask for is counted per
+node and minute: reads of the directory, records in the answers, lookups of the peers nearest to a key (also for
+announcing), greetings, pings, questions for peers, and bytes in both directions. The other members only answer.
+`peers_known` is how many peers a node knows at the end.
 """
 
 from __future__ import annotations

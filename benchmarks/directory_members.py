@@ -1,4 +1,4 @@
-"""Members of a simulated swarm that do no more than keep and announce: for benchmarks of large directories."""
+"""Members of a simulated swarm that only keep records and announce themselves, for benchmarks of large directories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAG = "benchmarkbenchmarkbenchmar"
 
 
 class Member:
-    """What of a node takes part in the directory: it keeps records for others and announces itself."""
+    """The part of a node that takes part in the directory: it keeps records for others and announces itself."""
 
     def __init__(self, network: SimNetwork, identity: Identity) -> None:
         self.network = network
@@ -42,7 +42,7 @@ class Member:
         raise AssertionError(why)
 
     async def join(self, when: float, first: Address) -> None:
-        """Come up at a time, meet the first member, announce, and once more a period later."""
+        """Start at a time, contact the first member, announce, and announce again one period later."""
         await asyncio.sleep(when)
         await self.network.start(self)
         if first.peer != self.network.peer:

@@ -1,4 +1,4 @@
-"""How well 260 bytes tell how alike two models are: fingerprints beside exact CKA on real models.
+"""How well 260 bytes predict the similarity of two models: fingerprints against exact CKA of real models.
 
     python -m benchmarks.fingerprint [--json] [--quick] [--models 96] [--seed 1]
 
@@ -6,7 +6,7 @@ Models of three architectures are trained on Fashion-MNIST, each on its own labe
 or none) and for its own number of steps, from one genesis per architecture (with --own-genesis from one each). Over
 all pairs: cka_error_mean, cka_error_p99 (absolute), rank_correlation (Spearman); within architectures the same, as
 …_same_kind. `bytes` is what an announcement carries, `cost_of_round` the processor time of one fingerprint of the
-task's own model against a round's two seconds.
+task's own model against a round of two seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PARTS = 8
 STEPS = (50, 100, 200, 400)
 STEPS_QUICK = (50, 100)
 COST_TAKES = 20
-ROUND_SECONDS = 2.0  # as a plan has it when nothing is said
+ROUND_SECONDS = 2.0  # the default of a plan
 
 
 class Wide(FashionMnist):
@@ -64,7 +64,7 @@ KINDS: tuple[type[FashionMnist], ...] = (FashionMnist, Wide, Convolutions)
 
 
 def shares(model_host: ModelHost, seed: int) -> list[NDArray[np.int64]]:
-    """Shares of the data of all degrees of skew."""
+    """Shares of the data with every degree of skew."""
     labels = model_host.task.labels(model_host.data)
     assert labels is not None
     return [
@@ -77,7 +77,7 @@ def shares(model_host: ModelHost, seed: int) -> list[NDArray[np.int64]]:
 def trained(
     kind: type[FashionMnist], count: int, steps: tuple[int, ...], seed: int, shared: bool
 ) -> tuple[list[bytes], list[NDArray[np.float64]]]:
-    """Fingerprints and exact Gram vectors of so many models of one kind."""
+    """Fingerprints and exact Gram vectors of `count` trained models of one kind."""
     model_host = ModelHost(kind(learning_rate=0.05), seed=seed)
     fingerprinter = Fingerprinter(model_host, seed)
     parts = shares(model_host, seed)

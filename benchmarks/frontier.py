@@ -1,4 +1,4 @@
-"""How accurate for how many bytes: the delta set beside alone, averaging, all-reduce, DiLoCo and gossip.
+"""How accurate training is for how many bytes: the delta set against averaging, all-reduce, DiLoCo, gossip and none.
 
     python -m benchmarks.frontier --json [--quick] [--task fashion-mnist|digits|text] [--peers 8]
         [--split dirichlet:0.3] [--steps 2500] [--seeds 1,2] [--schemes dense,deltaset …] [--circle 8]
@@ -7,16 +7,16 @@ A text for `--task text --data kjv`, in eight parts, from Debian's `bible-kjv`:
 
     mkdir -p kjv && bible -f gen1:1-rev22:21 < /dev/null | cut -d' ' -f2- | split -l 3888 -d - kjv/
 
-`deltaset` is the policy as it comes, all of its numbers found by themselves; `deltaset-0.5` and its like have density,
-outer step, rounds and learning rate fixed. The others have the learning rate that suits them best, for text the task's
-own and twice as much (`-2x`).
+`deltaset` is the policy with its defaults: it finds all its numbers itself. `deltaset-0.5` and similar have density,
+outer step, rounds and learning rate fixed. The others use the learning rate that suits them best; for text, the task's
+own rate and twice that (`-2x`).
 
 One row per scheme and seed: accuracy (of the nodes' read-outs, mean), accuracy_worst, accuracy_x (of the weights right
 after training), mb_per_node (received), gap_pp (below dense fp32 pairwise averaging), gap_all_reduce_pp, bytes_ratio
-(dense / this), learning_rate, and of delta sets sent_share (of the coordinates, in an entry) and gamma, both at the
+(dense / this), learning_rate; for delta sets also sent_share (of the coordinates, in an entry) and gamma, both at the
 end. For `text` the figures are losses in nats per byte: loss, loss_worst, loss_x, gap_nats (above dense). With
-`--circle N` peers share delta sets by N, with bridges between them (`deltaset-0.5-islands` has none); `bridges` is how
-many each peer made.
+`--circle N`, groups of N peers share a delta set, with bridges between the groups (`deltaset-0.5-islands` has none);
+`bridges` is how many each peer made.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from p2pnode.wire.errors import UsageError
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to learn together; `learning_rate` None: the task's own, or what a delta set makes of it."""
+    """A way to train together. Without `learning_rate`, the task's own is used, or what a delta set makes of it."""
 
     policy: str
     settings: dict[str, float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ FIXED: dict[str, float] = {"beta": 0.98, "gamma": 1.0, "rate": 1.0, "interval": 
 
 
 def schemes(learning_rate: float | None) -> dict[str, Scheme]:
-    """Those of every task."""
+    """The schemes that every task has."""
 
     def deltaset(density: float, **settings: float) -> Scheme:
         return Scheme("deltaset", {**FIXED, "density": density, **settings}, 3, learning_rate)
@@ -105,7 +105,7 @@ QUICK = ("alone", "dense", "dense-4bit", "gossip", "deltaset", "deltaset-0.5")
 def run_scheme(
     scheme: Scheme, model_host: ModelHost, parts: list[np.ndarray], plan: Plan, genesis: Floats
 ) -> list[Row]:
-    """Each node's figures."""
+    """Run a scheme; returns the figures of each node."""
     rate = (scheme.learning_rate or model_host.task.learning_rate) / model_host.task.learning_rate
     plan = replace(plan, partners=scheme.partners, waits=scheme.waits, rate=rate, mean_steps=scheme.mean_steps)
     if scheme.policy == "all-reduce":
@@ -131,7 +131,7 @@ def figures(peer: Peer, weights: Floats) -> Row:
 
 
 def found(policy: Policy) -> Row:
-    """What a delta set's own numbers are by now."""
+    """The numbers that a delta set has found by now."""
     if not isinstance(policy, DeltaSetPolicy):
         return {}
     author, peers = policy.author, len(policy.set.heads)
@@ -159,9 +159,9 @@ def mean_of(nodes: list[Row], what: str) -> float:
 
 
 def compare(rows: list[Row], what: str) -> None:
-    """Add what each row loses against dense averaging and all-reduce of the same seed, and how many times fewer bytes.
+    """Add to each row its gap to dense averaging and to all-reduce of the same seed, and how many times fewer bytes.
 
-    Averaging with one partner at a time is the usual yardstick and a weak one: all-reduce says what exact means reach.
+    Averaging with one partner at a time is the usual baseline and a weak one; all-reduce shows what exact means reach.
     """
     unit, factor = ("nats", -1.0) if what == "loss" else ("pp", 100.0)
     for row in rows:

@@ -1,15 +1,15 @@
-"""What to send: scoring rules and granularities beside plain magnitude, at the same bytes.
+"""Which coordinates to send: scoring rules and granularities against plain magnitude, at the same bytes.
 
     python -m benchmarks.importance --json [--quick] [--tasks fashion-mnist,text,digits] [--peers 8] [--steps 500]
         [--seeds 1,2,3] [--variants magnitude,influence …]
 
-One row per variant, task and seed: `scoring`, `granularity` and `k_policy` (what the variant is), accuracy or loss of
-the nodes' read-outs (mean, worst), `gain` over plain magnitude of the same seed (in points of accuracy, or in
-thousandths of a nat), mb_per_node (received), entries (coordinates an entry carries, mean), added_compute (processor
-time beyond what plain magnitude takes, as a share of the training: looks and scoring), look_share (the looks of it),
-beside (the networks' learning, in a thread of its own in a node, as a share of the training), looks and lessons (how
-many).
-`fashion-mnist` is a perceptron with SGD; `text` a small transformer with AdamW on text that comes with Python, `digits`
+One row per variant, task and seed: `scoring`, `granularity` and `k_policy` describe the variant; accuracy or loss of
+the nodes' read-outs (mean, worst); `gain` over plain magnitude of the same seed (in points of accuracy, or in
+thousandths of a nat); mb_per_node (received); entries (coordinates per entry, mean); added_compute (processor time
+beyond that of plain magnitude, as a share of the training, for measuring gradients and scoring); look_share (the part
+of it that measures gradients); background (learning of the importance networks, in its own thread in a node, as a share
+of the training); looks and lessons (how many).
+`fashion-mnist` is a perceptron with SGD, `text` a small transformer with AdamW on text that comes with Python, `digits`
 a wide perceptron.
 """
 
@@ -40,7 +40,7 @@ from p2pnode.wire.errors import UsageError
 
 @dataclass(frozen=True)
 class Case:
-    """A task as it is measured here."""
+    """A task, and how it is measured."""
 
     spec: str
     steps: int
@@ -54,7 +54,7 @@ class Case:
 
 
 def topics() -> str:
-    """The largest text that every Python brings along."""
+    """The largest text that comes with every Python."""
     import pydoc_data.topics
 
     return str(Path(pydoc_data.topics.__file__))
@@ -87,7 +87,7 @@ QUICK = ("magnitude", "influence", "importance", "both", "hybrid", "coarse", "ru
 
 
 class Stopwatch:
-    """Processor time spent in methods of objects, by name, and how many calls that were."""
+    """Counts calls of methods and the processor time spent in them, by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -109,7 +109,7 @@ class Stopwatch:
     def watch_peer(self, peer: Peer) -> None:
         assert isinstance(peer.policy, DeltaSetPolicy)
         self.watch(peer.trainer, "steps", "train")
-        self.watch(peer.trainer, "slopes", "look")
+        self.watch(peer.trainer, "gradients_at", "look")
         self.watch(peer.policy, "record", "record")
         selector = peer.policy.author.selector
         if selector.gradients is not None:
@@ -170,7 +170,7 @@ def _described(name: str) -> Row:
 
 
 def compare(rows: list[Row]) -> None:
-    """Each row beside plain magnitude of its task and seed; the training is as long in all of them."""
+    """Compare each row with plain magnitude of its task and seed; all rows train equally long."""
     timed = [dict(row) for row in rows]
     for row in rows:
         alike = [one for one in timed if _same_run(one, row)]
@@ -181,7 +181,7 @@ def compare(rows: list[Row]) -> None:
         extra = _number(row, "record_s") - _number(plain, "record_s")
         row["added_compute"] = round((_number(row, "look_s") + extra) / train, 4)
         row["look_share"] = round(_number(row, "look_s") / train, 4)
-        row["beside"] = round(_number(row, "learn_s") / train, 4)
+        row["background"] = round(_number(row, "learn_s") / train, 4)
         for name in ("train_s", "record_s", "look_s", "learn_s"):
             del row[name]
 

@@ -1,24 +1,23 @@
-"""Finding the peers whose models are most alike, at any size: how many of the true ten nearest are known, at what cost.
+"""How many of the ten most similar peers a node finds, and at what cost, in swarms of any size.
 
     python -m benchmarks.neighbours [--peers 100,1000,10000] [--kinds churn,keys,mixed,noise] [--rounds 20] [--json]
 
-Every node runs the package's own Vicinity and swaps sights with one peer a round, a newcomer with three; the directory
-gives a random sample at the beginning and every ten rounds. Fingerprints are drawn in three ways: `planted`
-(communities of 100, unlike each other), `mixed` (no communities: each a mixture of ten directions, as of ten labels,
-with some noise), `noise` (all 256 numbers independent: nothing to go by). `churn` is planted, and a hundredth of the
-nodes is replaced every round; gone ones are found out by asking them. `keys` is planted, and half of every sample comes
-from a key made of the fingerprint's own signs under random projections, as a directory could keep. Swarms above 10,000
-are planted only. Recall is also told after 5 and 10 rounds.
+Every node runs the package's own Neighbours table and exchanges entries with one peer a round, a newcomer with three;
+the directory gives it a random sample at the start and every ten rounds. Fingerprints are drawn in three ways:
+`planted` (communities of 100 that differ from each other), `mixed` (no communities: each is a mixture of ten
+directions, as of ten labels, with some noise), `noise` (all 256 numbers independent: nothing to find). `churn` is
+planted, with a hundredth of the nodes replaced every round; a node notices that a peer is gone by asking it. `keys` is
+planted, with half of every sample from a key made of the signs of the fingerprint under random projections, as a
+directory could keep. Swarms above 10,000 are planted only. Recall is also reported after 5 and 10 rounds.
 
-The samples are this benchmark's own assumption, and so are the lookups told here: what a node really reads of the
-directory is counted by benchmarks/directory_load.py.
+The samples are an assumption of this benchmark, and so are the lookups it reports; benchmarks/directory_load.py counts
+what a node really reads of the directory.
 
-Per node and round: lookups, bytes (sent and received), records that come in, cpu_ms. The last is measured on some of
-the exchanges, done once more with fresh copies of both nodes' tables: among thousands of tables in one process most of
-the time would go into waiting for memory, which a node that has one table does not do; and it has the checking of every
-record that comes in, each of which takes check_ms. `choose_ms` is the processor time of growing the tree over a node's
-whole view, cutting it and choosing partners; `moved_…` how many peers change communities when a twentieth of the view
-goes.
+Per node and round: lookups, bytes (sent and received), records received, cpu_ms. cpu_ms is measured on some of the
+exchanges, repeated with fresh copies of both tables: among thousands of tables in one process most of the time would be
+spent waiting for memory, which a node with one table does not do. It includes checking every record that comes in
+(check_ms each). `choose_ms` is the processor time of growing the tree over a node's whole view, cutting it and choosing
+partners. `moved_…` is the share of peers that change communities when a twentieth of the view goes.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ SIZES = (100, 1_000, 10_000)
 SIZES_QUICK = (100, 1_000)
 ROUNDS = 20
 KINDS = ("churn", "keys", "mixed", "noise")  # besides planted
-EARLY = (5, 10)  # rounds after which recall is told too
-LONG = 10_000  # peers: from here on a round takes seconds, and is told
+EARLY = (5, 10)  # rounds after which recall is reported too
+LONG = 10_000  # peers from which on a round takes seconds and is reported as progress
 WATCHED = 2_000  # exchanges whose processor time is taken
 BUCKET = 200  # peers a key made of a fingerprint has at most
-JUDGED = 300  # nodes whose true nearest are worked out
-SETTLED = 10  # rounds a node must have been there to be judged by itself
+JUDGED = 300  # nodes whose true nearest peers are computed
+SETTLED = 10  # rounds after which a node counts as settled
 NEAREST = 10
 LASTING = 1.0
 FOR_EVER = 1e9
 
 
 def announced(number: int = 0) -> SignedRecord:
-    """A signed announcement with a fingerprint and two addresses, as it is sent."""
+    """A signed announcement with a fingerprint and two addresses, as nodes send it."""
     identity, fingerprint = Identity(number.to_bytes(32, "big")), b"f" * FINGERPRINT_BYTES
     addresses = tuple(f"/ip4/192.168.100.100/{kind}/31337/p2p/{identity.peer_id}" for kind in ("tcp", "udp"))
     word = Announcement("brave-bat-21", "r" * 26, addresses, started=1e9, fingerprint=fingerprint)
@@ -81,7 +80,7 @@ def cpu_of_check(count: int = 200) -> float:
 
 @dataclass
 class Swarm:
-    """Nodes by number; gone ones stay in the lists."""
+    """All nodes by number; nodes that left stay in the lists."""
 
     rows: Rows
     nodes: list[Neighbours]
@@ -123,7 +122,7 @@ class Swarm:
             del self.since[number]
 
     def exchange(self, number: int, rng: random.Random) -> None:
-        """One node's turn: it asks somebody, both tell; who does not answer is forgotten."""
+        """Let one node exchange with a peer; it forgets the peer when that does not answer."""
         node = self.nodes[number]
         peer = node.whom_to_ask(rng)
         if peer is None:
@@ -146,7 +145,7 @@ class Swarm:
                 self.look_up(place, FAR, rng)
 
     def recall(self, rng: random.Random, settled_at: int) -> tuple[float, float]:
-        """How many of the ten nearest are known, on average; and of nodes that have been there for a while."""
+        """The mean share of the ten nearest that nodes know: of all nodes, and of those that were there for a while."""
         there = np.array(self.here)
         matrix = self.rows[there].astype(np.float32)
         matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -163,7 +162,7 @@ class Swarm:
 
 
 def swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour) -> int:
-    """Two nodes tell each other; how many announcements went over the wire."""
+    """Exchange between two nodes; returns how many announcements were sent."""
     answer = there.recommend(me.peer, me.row, node.marks(0.0, LASTING), node.floor())
     push = node.recommend(partner.peer, partner.row, there.marks(0.0, LASTING), there.floor())
     there.take_in([*push, me])
@@ -172,7 +171,7 @@ def swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour)
 
 
 def cpu_of_swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour) -> float:
-    """Processor seconds of both sides, choosing whom to ask included; nothing changes."""
+    """Processor seconds of an exchange on both sides, including the choice of the peer; changes nothing."""
     one, other, lots = copy.deepcopy(node), copy.deepcopy(there), random.Random(1)
     gc.disable()  # a collection goes through all nodes of the process
     begun = time.process_time()

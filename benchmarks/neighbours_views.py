@@ -1,4 +1,4 @@
-"""Fingerprints of a swarm, drawn by kind; what choosing over a view of them costs, and how calm its communities are."""
+"""Made-up fingerprints of a swarm, the cost of choosing partners among them, and how stable communities are."""
 
 from __future__ import annotations
 

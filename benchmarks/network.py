@@ -1,4 +1,4 @@
-"""The network, beside its baselines: streams, calls, joining, recovery, the directory.
+"""How fast the network is: streams, calls, joining, recovery and the directory, with baselines.
 
     python -m benchmarks.network [--quick] [--json]
 
@@ -249,7 +249,7 @@ def join_and_recover(founder: Path, joiner: Path, invite: list[str]) -> tuple[fl
 
 
 def measure_imports(repeats: int) -> Figures:
-    """What `--help` costs, beside what importing hivemind costs."""
+    """What `--help` costs, and what importing hivemind costs."""
     progress("imports")
 
     def seconds(code: str) -> float:

@@ -1,4 +1,4 @@
-"""The other side of the network benchmark, a process of its own: our streams and calls, and the baselines beside them.
+"""The other side of the network benchmark, in its own process: our streams and calls, and the baselines.
 
 Prints one JSON line with its addresses, then serves until standard input ends.
 """

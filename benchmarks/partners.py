@@ -1,21 +1,21 @@
-"""Whom to learn with: rules of choosing partners beside each other, and both aims, on two kinds of test data.
+"""Whom to train with: rules for choosing partners compared with each other, and both aims, on two kinds of test data.
 
     python -m benchmarks.partners [--json] [--quick] [--tables rules,aims] [--only community,dirichlet:0.1,circles,1]
         [--steps 300] [--peers 32] [--seeds 1,2]
 
 Fashion-MNIST, 32 peers, a small perceptron. `circles`: delta sets in circles of 8 with bridges; the rule draws the
-circles and says whom bridges go to. `gossip`: the rule names the partner of each exchange. One row per way, rule, split
-and seed: accuracy of the nodes' read-outs (mean, worst) on test data common to all and on test data that has labels in
-the proportions of the node's own, `own_x` of the weights right after training; mb_per_node (received), bridges a node
-made, `told`: how well the first fingerprints tell whose labels are alike (rank correlation), and at the end; the time
-it took, in local steps.
+circles and chooses the peers that bridges go to. `gossip`: the rule chooses the partner of each exchange. One row per
+way, rule, split and seed: accuracy of the nodes' read-outs (mean, worst) on test data common to all, and on test data
+that has labels in the proportions of the node's own; `own_x` of the weights right after training; mb_per_node
+(received); bridges per node; `told`, how well the first fingerprints predict whose labels are alike (rank correlation),
+and `told_at_end`; the time it took, in local steps.
 
-Tables: `rules`; `aims`, longer, with looks on the way, annealing six times as fast as the package's, and `own` also as
-fast as `shared`, to see it settle; `labels`, what a fingerprint that told the labels exactly would bring; `weights`,
-one setting of the community rule changed at a time; `links`, the weight of links where half of the peers are far away
-(`link-…`) or slow (`rate-…`), with a look at the time at which the nearest are done. `--only` takes rules, splits, ways
-and seeds; a kind not named is not restricted. Without it, at the end: how many peers change communities when one
-fingerprint changes, or one peer comes.
+Tables: `rules`; `aims`, longer, with accuracies on the way, annealing six times as fast as the package's, and `own`
+also as fast as `shared`, to see it settle; `labels`, what a fingerprint that showed the labels exactly would bring;
+`weights`, one setting of the community rule changed at a time; `links`, the weight of links where half of the peers are
+far away (`link-…`) or slow (`rate-…`), with accuracies at the time at which the nearest are done. `--only` takes rules,
+splits, ways and seeds; a kind that is not named is not restricted. Without it, the end has: how many peers change
+communities when one fingerprint changes, or one peer arrives.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ NAMES = {*RULES, *AIMS, *LABELS, *LINKS, *RATES, *(name for rules in WEIGHTS.val
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    """What is asked for, in the order in which it is run."""
+    """The runs that were asked for, in order."""
     steps, peers, tables = arguments.steps or STEPS, arguments.peers, arguments.tables
     skewed = ("dirichlet:0.3", "dirichlet:0.1")
     for seed in arguments.seeds:
@@ -118,7 +118,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 
 def wanted(cell: Cell, only: list[str]) -> bool:
-    """Whether each kind of word that is there names the cell."""
+    """Whether --only admits the cell: of each kind of word in it, one must name the cell."""
     kinds = ((cell.name, NAMES), (cell.split, set(SPLITS)), (cell.way, set(WAYS)))
     named = [(value, known & set(only)) for value, known in kinds]
     seeds = {word for word in only if word.isdigit()}

@@ -1,7 +1,7 @@
-"""How peers find partners, by rule: who shares a circle, and whom a peer turns to after a round.
+"""How peers find partners, by rule: who shares a circle, and whom a peer exchanges with after a round.
 
-Peers see each other's fingerprints as in a run: taken of the weights right after training, before they merge, and known
-to others from then on. Before anything is shared each peer trains alone for a moment, which is not counted; circles are
+Peers see each other's fingerprints as in a run: taken of the weights right after training, before merging, and known to
+others from then on. Before anything is shared each peer trains alone for a moment, which is not counted; circles are
 drawn by the fingerprints of that, and stay.
 """
 

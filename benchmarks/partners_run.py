@@ -1,4 +1,4 @@
-"""One run of benchmarks.partners and what is measured of it."""
+"""One run of benchmarks.partners, and its figures."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A node as a user starts it, with probes inside: how late its event loop is, how long its calls take.
+"""A node as a user starts it, with a probe inside that measures its event loop or its calls.
 
     PROBE_FILE=out.json PROBE_CALLS=500 python -m benchmarks.probed_node [flags of p2pnode]
 
-With PROBE_CALLS it pings the first peer it finds so many times, else it watches its own loop for as long as it lives.
+With PROBE_CALLS it pings the first peer it finds that many times; otherwise it measures for as long as it runs how late
+its event loop is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ KEPT = 2000  # latest ticks: 10 s and more
 
 
 async def watch_loop(file: Path) -> None:
-    """How late a timer of 5 ms comes, in milliseconds, again and again into a file; the latest 10 s."""
+    """Write to a file, again and again, how late a timer of 5 ms fires, in milliseconds, over the latest 10 s."""
     late: deque[float] = deque(maxlen=KEPT)
     for tick in count():
         begun = time.perf_counter()
@@ -39,7 +40,7 @@ async def watch_loop(file: Path) -> None:
 
 
 async def call_often(node: Node, calls: int, file: Path) -> None:
-    """Round trips of Ping in milliseconds."""
+    """Write the round trips of pings to a file, in milliseconds."""
     peer = await somebody(node)
     times = []
     for _ in range(calls):
@@ -64,7 +65,7 @@ def write(file: Path, values: Iterable[float]) -> None:
 
 
 def add_probes() -> None:
-    """Let every node of this process carry the probe its environment asks for."""
+    """Add the probe that the environment asks for to every node of this process."""
     file, calls = Path(os.environ["PROBE_FILE"]), int(os.environ.get("PROBE_CALLS", "0"))
     plain = Node.run
 

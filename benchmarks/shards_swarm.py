@@ -20,11 +20,12 @@ from benchmarks.shards_data import PROBES, SAMPLES, Places, deal
 from benchmarks.shards_merges import Merging, Rows
 from benchmarks.shards_models import SIZES, Models, outputs_of
 from benchmarks.shards_tuning import RouteTuning, choose_mixture, learnt, with_mixture
+from p2pnode.compression.weights import Doubles
 from p2pnode.shards.confidence import Confidences
 from p2pnode.shards.datum import DatumStates, Shares, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.route import RouteRules, ShardCandidate, ShardView, choose_shipment
 from p2pnode.shards.visits import EarlierVisits
-from p2pnode.training.batches import DrawnBatches, Floats, base_chances, sampling
+from p2pnode.training.batches import DrawnBatches, base_chances, sampling
 
 STAY = 8  # rounds after which a receiver tells of a shipment, to a giver that learns from it
 
@@ -145,7 +146,7 @@ class Swarm:
     def _samples(self, peer: int) -> Places:
         return np.concatenate([self.data.shards[shard] for shard in self.held[peer]])
 
-    def _base(self, peer: int, samples: Places) -> Floats:
+    def _base(self, peer: int, samples: Places) -> Doubles:
         return base_chances(self.data.labels[samples], ~np.isin(samples, self.data.own(peer)))
 
     def _batches(self, peer: int, number: int) -> DrawnBatches:

@@ -1,15 +1,15 @@
-"""Four peers behind slow links learn together: p2pnode beside hivemind.Optimizer, real processes and daemons.
+"""Four peers behind slow links train together: p2pnode against hivemind.Optimizer, with real processes and daemons.
 
     python -m benchmarks.swarm [--quick] [--json] [--case fashion-mnist|text] [--limit SECONDS]
 
-Each peer has a network namespace whose link has 20 Mbit/s each way and a round trip of 50 ms (`round_trip_ms` is as
-measured; tbf for the uplink, benchmarks.swarm_relay for delay and downlink, packets of up to 9000 bytes). `…_s` runs
-from the start of the first process until the mean of all four reaches the target on the test data; `…_all_there_s` of
-it passed before all four trained. `…_mb` is all that a peer's interface sent from the start until then, on average.
-`utilisation` is the share of wall time in training steps once all train, from steps and the speed that nodes tell; for
-hivemind the few steps that it takes itself are left out, since they cannot be told from waiting. Where one did not
-reach the target within the limit, the ratios are "unknown". `load_before` is what others asked of the machine: above
-1, trust the ratios only. `--quick` is mostly start-up: trust its ratios little.
+Each peer has a network namespace whose link has 20 Mbit/s each way and a round trip of 50 ms (`round_trip_ms` is
+measured; tbf limits the uplink, benchmarks.swarm_relay adds delay and limits the downlink; packets of up to 9000
+bytes). `…_s` runs from the start of the first process until the mean of all four reaches the target on the test data;
+`…_all_there_s` is the part of it before all four trained. `…_mb` is what a peer's interface sent until then, on
+average. `utilisation` is the share of wall time in training steps once all train, from the steps and the speed that
+nodes report; for hivemind the few steps that it takes itself are left out, because they cannot be told from waiting.
+Where one did not reach the target within the limit, the ratios are "unknown". `load_before` is the load by other
+programs: above 1, trust only the ratios. `--quick` is mostly start-up: do not trust its ratios much.
 Needs root.
 """
 

@@ -25,8 +25,7 @@ from p2pnode.tasks.find import load_task
 from p2pnode.tasks.optimizers import AdamW, Sgd
 from p2pnode.tasks.task import Task, length
 from p2pnode.training.batches import Batches
-from p2pnode.training.cadence import SHARE
-from p2pnode.training.evaluation import FEW, next_count, spread
+from p2pnode.training.evaluation import FEW, SHARE, next_count, spread
 from p2pnode.training.host import ModelHost, build_model
 
 SEED = 7  # of the first weights, the same for all

@@ -1,4 +1,4 @@
-"""Namespaces with one shaped and delayed link each; all removed at the end, with the processes in them."""
+"""Network namespaces with one shaped and delayed link each; all are removed at the end, with the processes in them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Links:
         run("tc", "-n", name, "qdisc", "add", "dev", DEVICE, *shape.split())
 
     def inside(self, place: int, *command: str) -> list[str]:
-        """A command line for one place; its process is the command itself."""
+        """The command line that runs a command in one place."""
         return ["ip", "netns", "exec", self.name(place), *command]
 
     def bytes_sent(self, places: list[int]) -> int:

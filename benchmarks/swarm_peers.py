@@ -1,4 +1,4 @@
-"""The peers of the swarm's benchmark, of both kinds: how they are started, watched and ended."""
+"""The peers of benchmarks.swarm, of both kinds: how they are started, watched and ended."""
 
 from __future__ import annotations
 

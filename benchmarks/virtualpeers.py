@@ -1,10 +1,10 @@
-"""Asynchronous peers on virtual time: real training, real policies, real messages; only clock and network are not.
+"""Asynchronous peers on virtual time: real training, policies and messages; only clock and network are simulated.
 
-Time is counted in local steps. A round of K ~ 1 + Poisson(λ−1) steps takes K; then the node records, publishes,
-merges what has come in by then and at once begins the next round, while its exchange is on the way: each message
-takes `latency`. With `waits` it first waits for its answers, idle, and merges these too: averaging needs that, for
-otherwise it reads out weights freshly bent towards its own data, which a delta set never does. Events happen in the
-order of their times, so nobody ever sees a partner's steps of later, nor hands on the same step twice.
+Time is counted in local steps. A round of K ~ 1 + Poisson(λ−1) steps takes K. Then the node records, publishes, merges
+what has arrived by then and begins the next round at once, while its exchange is under way: each message takes
+`latency`. With `waits` it first waits for its answers, idle, and merges these too. Averaging needs that, because
+otherwise it reads out weights that were just trained on its own data, which a delta set never does. Events happen in
+the order of their times, so nobody ever sees a partner's later steps or passes on the same step twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GENESIS = bytes(32)
 
 @dataclass(frozen=True)
 class Plan:
-    """What all peers of a run do alike."""
+    """The plan that all peers of a run share."""
 
     steps: int  # local steps each does
     mean_steps: float = 10.0  # λ, of a round
@@ -63,7 +63,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Partners:
-    """Whom a peer turns to after a round: some of its circle, and some of others, to bridge to."""
+    """Whom a peer exchanges with after a round: members of its circle, and peers of others, to bridge to."""
 
     inside: list[Peer]
     beyond: list[Peer] = field(default_factory=list)
@@ -72,8 +72,8 @@ class Partners:
 class VirtualPeers:
     """One run. `run` brings every peer to the planned number of steps.
 
-    `circles` names each peer's circle, where they are not just consecutive. `choose` says whom a peer turns to; unless
-    it is replaced, that is by lot. `latency` is that of a message between two peers, in local steps; `per_byte` what
+    `circles` names each peer's circle, where they are not just consecutive. `choose` returns a peer's partners; by
+    default they are drawn by lot. `latency` is that of a message between two peers, in local steps; `per_byte` what
     each byte of it adds.
     """
 

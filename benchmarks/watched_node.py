@@ -1,4 +1,4 @@
-"""A node as a user starts it, which tells its page of peers that are made up.
+"""A node as a user starts it, whose page shows made-up peers.
 
 WATCHED_PEERS=64 python -m benchmarks.watched_node [flags of p2pnode]
 """
@@ -9,13 +9,13 @@ import os
 
 from msgspec.structs import replace
 
-from benchmarks.pretend import PretendNode
+from benchmarks.fake_node import FakeNode
 from p2pnode.cli import main
 from p2pnode.node.node import Node
 from p2pnode.wire.status import NodeStatus
 
 _status, _look_around = Node.status, Node.look_around
-_swarm = PretendNode(int(os.environ.get("WATCHED_PEERS", "64")), 4, shards=0)
+_swarm = FakeNode(int(os.environ.get("WATCHED_PEERS", "64")), 4, shards=0)
 
 
 def status(self: Node) -> NodeStatus:

@@ -1,14 +1,14 @@
-"""What watching costs: the node that is watched, and the page itself in Chromium.
+"""What watching a node costs the node, and how fast its page is in Chromium.
 
     python -m benchmarks.watching [--quick] [--json]
 
-`training_slowdown`: one node really training while its page, told of 64 made-up peers, follows it, against the same
-node while the page rests; blocks alternate, the median of neighbours counts. `serving_cpu` is the share of a core that
-the node's loop takes for it, all that training can lose where a core is free for the browser; `browser_cpu` Chromium's.
-`page_load_ms`: from the address until the graph of 64 peers is drawn, with the longest past a node remembers.
-`frame_ms_500_peers`: a step of the layout and its drawing. `events_per_s`: pictures of 64 peers the page takes, held
-for some seconds. `rss_growth_mb`: of a node's pictures over 20,000 seconds made fast (500 with --quick), after its
-history is full.
+`training_slowdown` compares one node that trains while its page, with 64 made-up peers, follows it, with the same node
+while the page rests; blocks alternate, and the median over neighbouring blocks counts. `serving_cpu` is the share of a
+core that the node's event loop takes for this: all that training can lose where the browser has another core.
+`browser_cpu` is Chromium's share. `page_load_ms` runs from opening the address until the graph of 64 peers is drawn,
+with the longest history a node keeps. `frame_ms_500_peers` is one step of the layout and its drawing. `events_per_s` is
+how many pictures of 64 peers the page takes, over some seconds. `rss_growth_mb` is how much a node grows while it makes
+pictures of 20,000 seconds (500 with --quick) after its history is full.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any
 import psutil
 
 from benchmarks.common import Figures, middle, percentile, progress, run
+from benchmarks.fake_node import FakeNode, serving
 from benchmarks.nodes import local_steps, log_of, log_tail, node, wait_for
-from benchmarks.pretend import PretendNode, serving
 from p2pnode.watch.dashboard import feed
 from p2pnode.watch.history import MAX_PICTURES
 from p2pnode.wire.errors import LocalProblem
@@ -103,7 +103,7 @@ def pictures_every(seconds: float) -> Iterator[None]:
 
 
 def until(page: Any, expression: str, pause: float = 0.01) -> None:
-    """The page forbids `eval`, by which playwright itself would wait."""
+    """Wait for an expression to be true. The page forbids `eval`, which playwright itself would use for waiting."""
     deadline = time.monotonic() + WAIT
     while not page.evaluate(expression):
         if time.monotonic() > deadline:
@@ -123,7 +123,7 @@ def loads_and_events(browser: Any, quick: bool) -> Figures:
     """The page of 64 peers: opened again and again, then sent pictures as fast as they are made."""
     seconds = 4 if quick else 15
     loads = []
-    with serving(PretendNode(PEERS, 4, past=LONG)) as place:
+    with serving(FakeNode(PEERS, 4, past=LONG)) as place:
         with pictures_every(0.001):
             time.sleep(max(4.0, MAX_PICTURES / 200))  # the past fills up
         for _ in range(3 if quick else 9):
@@ -144,7 +144,7 @@ def loads_and_events(browser: Any, quick: bool) -> Figures:
 
 def frames(browser: Any, quick: bool) -> Figures:
     """500 peers in eight communities of circles, thousands of exchanges."""
-    with serving(PretendNode(MANY, 8)) as place:
+    with serving(FakeNode(MANY, 8)) as place:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(place.address)
         until(page, DRAWN.format(MANY))
@@ -162,11 +162,11 @@ def frames(browser: Any, quick: bool) -> Figures:
 
 def rss_growth_mb(quick: bool) -> Figures:
     """Pictures one after the other as fast as they are made, each a second of a long run."""
-    node, process = PretendNode(PEERS, 4, past=LONG), psutil.Process()
+    node, process = FakeNode(PEERS, 4, past=LONG), psutil.Process()
     looking = feed.Feed(node)
 
     def most_during(looks: int) -> float:
-        """The history grows and is thinned again and again: what counts is the most it takes."""
+        """The peak memory in MB over some pictures: the history grows and is thinned again and again."""
         most = 0.0
         for at in range(looks):
             node.turn()

@@ -21,7 +21,7 @@ LARGEST = 2_000_000  # bytes of a committed recording
 def test_a_notebook_runs_and_shows_its_pictures(name: str) -> None:
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells), "outputs are not committed: they are made here"
-    NotebookClient(notebook, timeout=110, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert sum("image/png" in data for data in shown) == PICTURES[name]
     assert sum(WIDGET in data for data in shown) == WIDGETS[name]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..discovery.table import Peer, PeerTable
 from ..merging.deltaset.exchange import bytes_array
-from ..merging.policy import Arrays
+from ..storage.checkpoints import Arrays
 from ..wire.errors import PeerRefused
 from ..wire.ids import PeerId
 from .advice import MAX_CIRCLE

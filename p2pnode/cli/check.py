@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ..compression.codec import encode_delta
 from ..compression.residual import make_delta, record
-from ..compression.weights import MAX_UNITS, UNIT, layout_of, read_weights
+from ..compression.weights import MAX_UNITS, UNIT, Floats, layout_of, read_weights
 from ..config.options import DEFAULT_TASK, TrainOptions
 from ..tasks.errors import task_errors
 from ..tasks.find import load_task
 from ..tasks.task import Evaluation, Samples, Task, length, rows
-from ..training.host import BYTES_PER_PARAMETER, ModelHost, Vector, build_model, checked_layout
+from ..training.host import BYTES_PER_PARAMETER, ModelHost, build_model, checked_layout
 from ..training.threads import choose_threads
 from ..training.trainer import Trainer
 from ..watch.text import size
@@ -134,7 +134,7 @@ def _model(examination: Examination) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _initial_weights(first: Vector, second: Vector) -> Iterator[Finding]:
+def _initial_weights(first: Floats, second: Floats) -> Iterator[Finding]:
     if not np.isfinite(first).all():
         yield Finding("init", "problem", "the initial weights are not all finite numbers", "look at the model's init")
     elif not np.array_equal(first, second):
@@ -247,7 +247,7 @@ def _cost(examination: Examination, per_step: float) -> Iterator[Finding]:
     yield Finding("cost", "warning" if slow else "ok", words, "a smaller batch_size or model" if slow else "")
 
 
-def _delta(examination: Examination, weights: Vector) -> Finding:
+def _delta(examination: Examination, weights: Floats) -> Finding:
     """Measures what a round publishes, by encoding it."""
     genesis = examination.model_host.genesis
     count = max(1, round(DENSITY * len(genesis)))

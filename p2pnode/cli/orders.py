@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ..config.options import NO_LIMITS, Options
+from ..config.options import Options
 from ..config.resolve import changed
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.entrance import last_run
@@ -14,6 +14,7 @@ from ..storage.files import DiskStorage
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.run import TrainPlan
+from ..wire.status import NO_LIMITS
 
 
 def export_weights(options: Options, file: str, ema: bool) -> None:

@@ -13,8 +13,8 @@ from typing import Literal
 
 from ..wire.addresses import Address, Reachability
 from ..wire.run import Aim, RunAccess
+from ..wire.status import NO_LIMITS, LimitOptions
 from ..wire.types import Seconds
-from .schedule import Schedule
 from .split import Split, SplitPart
 from .until import Until
 
@@ -84,21 +84,6 @@ class NetworkOptions:
     announce: tuple[str, ...] = ()
     no_listen: bool = False
     reachability: Reachability = "auto"
-
-
-@dataclass(frozen=True)
-class LimitOptions:
-    """How much of the machine the node may use. None is no limit. Can be changed while the node runs."""
-
-    max_upload: float | None = None  # bytes a second
-    max_download: float | None = None
-    max_cpu: float | None = None  # share of the machine, 0 to 1
-    pause_on_battery: bool = False
-    idle_only: bool = False
-    schedule: Schedule | None = None
-
-
-NO_LIMITS = LimitOptions()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..wire.errors import UsageError
 from ..wire.messages import MAX_NAME_CHARS
 from ..wire.run import MAX_PAIRS, Aim, RunAccess
 from .options import Device, LogFormat
-from .schedule import Schedule, parse_schedule
+from .schedule import parse_schedule
 from .split import Split, SplitPart, parse_part, parse_split
 from .until import Until, parse_until
 
@@ -148,9 +148,10 @@ def read_until(raw: object) -> Until:
     return parse_until(_text(raw))
 
 
-def read_schedule(raw: object) -> Schedule:
-    """Spans of the day, in one text or as a list."""
-    return parse_schedule(",".join(_text(item) for item in raw) if isinstance(raw, list | tuple) else _text(raw))
+def read_schedule(raw: object) -> str:
+    """Spans of the day in their usual form, from one text or a list."""
+    text = ",".join(_text(item) for item in raw) if isinstance(raw, list | tuple) else _text(raw)
+    return str(parse_schedule(text))
 
 
 def choice(allowed: tuple[Any, ...]) -> Callable[[object], Any]:

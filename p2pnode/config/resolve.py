@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..wire.errors import UsageError, suggestion
-from .options import NO_LIMITS, LimitOptions, Options, SimOptions
+from ..wire.status import NO_LIMITS, LimitOptions
+from .options import Options, SimOptions
 from .settings import PREFIX, SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 OFF = ("off", "none", "")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.options import NO_LIMITS, LimitOptions
 from ..network.base import Clock, Network
 from ..runtime.calls import Calls
 from ..runtime.events import Events
 from ..runtime.limiter import Limiter
 from ..runtime.seams import Seams
 from ..wire.ids import Identity, PeerId
+from ..wire.status import NO_LIMITS, LimitOptions
 from ..wire.types import Seconds
 from .records import Records
 from .registry import PeerRegistry, arrival_reporter

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from ..compression.weights import Floats, from_units
+from ..storage.checkpoints import Arrays
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from .policy import Arrays, MergeResult, Policy, PolicySetup, RoundFacts, relative_change
+from .policy import MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (

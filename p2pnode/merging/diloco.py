@@ -20,10 +20,11 @@ import numpy.typing as npt
 from ..compression.codec import decode_delta, encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import Floats, Units, from_units
+from ..storage.checkpoints import Arrays
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
 from ..wire.types import decoded
-from .policy import Arrays, MergeResult, Policy, PolicySetup, RoundFacts, relative_change
+from .policy import MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (

@@ -25,9 +25,10 @@ from ..compression.delta import Indices
 from ..compression.sections import SectionReader, section
 from ..compression.selectors.magnitude import largest
 from ..compression.weights import Floats, from_units, to_units
+from ..storage.checkpoints import Arrays
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from .policy import Arrays, MergeResult, Policy, PolicySetup, RoundFacts, relative_change
+from .policy import MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
 from .snapshots.outline import Snapshot
 from .values import (

@@ -28,11 +28,10 @@ import numpy.typing as npt
 
 from ..compression.selector import Background, run_now
 from ..compression.weights import Floats, blocks
+from ..storage.checkpoints import Arrays
 from ..wire.ids import Identity, PeerId
 from .capabilities import Capabilities
 from .snapshots.outline import Snapshot
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
-from ..config.options import NO_LIMITS, LimitOptions
 from ..config.resolve import changed
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem
-from ..wire.status import Guest, Machine
+from ..wire.status import NO_LIMITS, LimitOptions, Machine
 from ..wire.types import Seconds
 from .events import Events
 from .limits import MachineSituation, Use, first_duty, next_duty, noticed, pause_after, resting
@@ -110,19 +109,7 @@ class Limiter:
         """Change some of the limits until the node ends; UsageError when they are wrong."""
         self._follow(changed(self.limits, written))
         self._report()
-        return f"limits until the node ends: {limits_in_words(self.status())}"
-
-    def status(self) -> Guest:
-        rules = self.limits
-        return Guest(
-            paused=self.resting,
-            max_upload=rules.max_upload,
-            max_download=rules.max_download,
-            max_cpu=rules.max_cpu,
-            pause_on_battery=rules.pause_on_battery,
-            idle_only=rules.idle_only,
-            schedule="" if rules.schedule is None else str(rules.schedule),
-        )
+        return f"limits until the node ends: {limits_in_words(self.limits)}"
 
     # ---- life ----
 
@@ -186,15 +173,15 @@ def _noted(events: Events) -> Iterator[None]:
         events.say("disk", f"a restart will not remember this: {problem}", warning=True)
 
 
-def limits_in_words(guest: Guest) -> str:
+def limits_in_words(limits: LimitOptions) -> str:
     """All limits in force, in one line."""
     words = [
         f"{name} {rate / 1000:g} kB/s"
-        for name, rate in (("upload", guest.max_upload), ("download", guest.max_download))
+        for name, rate in (("upload", limits.max_upload), ("download", limits.max_download))
         if rate is not None
     ]
-    words += [f"cpu {guest.max_cpu:.0%}"] if guest.max_cpu is not None else []
-    words += ["rests on battery"] if guest.pause_on_battery else []
-    words += ["rests while the machine is in use"] if guest.idle_only else []
-    words += [f"works {guest.schedule}"] if guest.schedule else []
+    words += [f"cpu {limits.max_cpu:.0%}"] if limits.max_cpu is not None else []
+    words += ["rests on battery"] if limits.pause_on_battery else []
+    words += ["rests while the machine is in use"] if limits.idle_only else []
+    words += [f"works {limits.schedule}"] if limits.schedule else []
     return ", ".join(words) or "none"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.options import LimitOptions
+from ..config.schedule import parse_schedule
+from ..wire.status import LimitOptions
 
 BUSY_SHARE = 0.25  # the machine is in use when other programs take more than this share of it,
 BUSY_CORES = 1.0  # or more than this many cores, whichever is less,
@@ -30,7 +31,7 @@ def resting(now: MachineSituation, limits: LimitOptions) -> str:
     """The reason why the node rests, or "" while it may work. A pause by the user comes before the rules."""
     if now.paused:
         return "paused by you"
-    if limits.schedule is not None and not limits.schedule.allows(now.minute):
+    if limits.schedule and not parse_schedule(limits.schedule).allows(now.minute):
         return f"outside {limits.schedule}"
     if limits.pause_on_battery and now.on_battery:
         return "on battery"

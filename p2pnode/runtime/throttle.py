@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from ..config.options import LimitOptions
 from ..network.base import Clock
 from ..wire.errors import PeerRefused
+from ..wire.status import LimitOptions
 from ..wire.types import Seconds
 
 BURST = 1.0  # this many seconds' worth of bytes may go at once

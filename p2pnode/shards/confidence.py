@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .datum import MAX_MODELS, Indices, Shares, StateRules, scored, untouched
+from ..storage.checkpoints import Arrays
+from .datum import MAX_MODELS, Shares, StateRules, scored, untouched
+from .shard import SampleNumbers
 
 SMOOTHING = 0.5  # weight of a new value
 MODEL_CHARS = 64
 UNSEEN = -1.0  # stands for NaN on disk
 
 Keys = NDArray[np.uint64]  # what a sample is known by over restarts, one for each place
-Arrays = dict[str, NDArray[Any]]
 
 
 class Confidences:
@@ -26,7 +27,7 @@ class Confidences:
         self.values: Shares = np.full(count, np.nan, np.float32)
         self._smoothing = np.float32(smoothing)
 
-    def note(self, indices: Indices, shares: Shares) -> None:
+    def note(self, indices: SampleNumbers, shares: Shares) -> None:
         """Take in confidences. Values that are not finite are ignored; for a repeated index the last value counts."""
         good = np.isfinite(shares)
         indices, shares = indices[good], np.clip(shares[good], 0.0, 1.0)
@@ -37,7 +38,7 @@ class Confidences:
         new, old = last[seen], self.values[seen]
         self.values[seen] = np.where(np.isnan(old), new, new + (1 - self._smoothing) ** times[seen] * (old - new))
 
-    def mean(self, indices: Indices) -> float:
+    def mean(self, indices: SampleNumbers) -> float:
         """The mean over some samples, such as a shard's; NaN when none of them was seen."""
         seen = self.values[indices]
         seen = seen[~np.isnan(seen)]
@@ -56,7 +57,7 @@ class Scores:
     def __len__(self) -> int:
         return len(self.first)
 
-    def note(self, places: Indices, shares: Shares) -> None:
+    def note(self, places: SampleNumbers, shares: Shares) -> None:
         """Take in the confidences of consecutive batches, in their order."""
         shares = np.clip(shares, 0.0, 1.0)
         for kept in (self.first, self._first_in_round):
@@ -72,7 +73,7 @@ class Scores:
             self.states = scored(self.states, model, touched, shares, float(np.median(shares)), rules)
             self._first_in_round[touched] = np.nan
 
-    def end_visit(self, places: Indices, minimum: float) -> tuple[float, float] | None:
+    def end_visit(self, places: SampleNumbers, minimum: float) -> tuple[float, float] | None:
         """Mean confidence before and after a visit of some samples; the next visit begins.
 
         None, and the visit goes on, while less than the share `minimum` of the samples was seen.

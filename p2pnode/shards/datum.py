@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .shard import SampleNumbers
+
 ACTIVE, RESERVE, RETIRED, QUARANTINED = 0, 1, 2, 3
 NAMES = ("active", "reserve", "retired", "quarantined")
 MAX_MODELS = 32  # whose verdicts are remembered: the latest
@@ -23,7 +25,6 @@ ROUNDS_APART = 4  # minimum between weights that count as different models
 PARTS_OF_PASS = 4  # maximum of different models in one pass through the data
 SMOOTHING = 0.3  # weight of a new value in a sample's confidence
 
-Indices = NDArray[np.int64]
 Shares = NDArray[np.float32]  # confidences in 0..1
 Bits = NDArray[np.uint32]
 
@@ -64,7 +65,7 @@ def untouched(count: int) -> DatumStates:
 
 
 def scored(
-    states: DatumStates, model: str, places: Indices, shares: Shares, usual: float, rules: StateRules
+    states: DatumStates, model: str, places: SampleNumbers, shares: Shares, usual: float, rules: StateRules
 ) -> DatumStates:
     """The states after `model` gave confidences to the samples at `places`; call it once for each round and model.
 
@@ -89,7 +90,7 @@ def scored(
     return DatumStates(confidence, sure, failing, level, quarantined, states.models)
 
 
-def part(states: DatumStates, places: Indices) -> DatumStates:
+def part(states: DatumStates, places: SampleNumbers) -> DatumStates:
     """The states of some of the samples, such as a shard's."""
     return DatumStates(
         states.confidence[places],

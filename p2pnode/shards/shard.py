@@ -11,6 +11,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 ShardId = NewType("ShardId", str)
+SampleNumbers = NDArray[np.int64]  # rows of a data set, or places in a pool
 Columns = Mapping[str, NDArray[np.generic]]  # of equal length; row i of all of them is sample i
 
 SHARD_SAMPLES = 100

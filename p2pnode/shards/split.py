@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from ..config.split import Split
 from ..wire.errors import UsageError
-from .shard import Shard
-
-Indices = NDArray[np.int64]
+from .shard import SampleNumbers, Shard
 
 
 def claimed(shards: Iterable[Shard], peers: Iterable[str], me: str) -> list[Shard]:
@@ -30,7 +28,7 @@ def owner(shard: str, peers: Sequence[str]) -> str:
     return max(peers, key=lambda peer: (blake3(f"{shard}/{peer}".encode()).digest(length=8), peer))
 
 
-def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Split, seed: int) -> list[Indices]:
+def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Split, seed: int) -> list[SampleNumbers]:
     """Divide `count` samples among `n` nodes; returns the rows of each node. Equal seeds give equal parts.
 
     iid: equal random parts. parts: consecutive equal parts. dirichlet: each label is divided in proportions drawn from
@@ -52,8 +50,8 @@ def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Spli
     return _by_labels(groups, n, int(how.amount), rng)
 
 
-def _by_proportion(groups: list[Indices], n: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
-    parts: list[list[Indices]] = [[] for _ in range(n)]
+def _by_proportion(groups: list[SampleNumbers], n: int, alpha: float, rng: np.random.Generator) -> list[SampleNumbers]:
+    parts: list[list[SampleNumbers]] = [[] for _ in range(n)]
     for group in groups:
         shares = rng.dirichlet(np.full(n, alpha))
         if not np.isfinite(shares).all():  # alpha is so small that everything underflows: one node takes the label
@@ -64,7 +62,7 @@ def _by_proportion(groups: list[Indices], n: int, alpha: float, rng: np.random.G
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def _fill_empty(parts: list[Indices]) -> list[Indices]:
+def _fill_empty(parts: list[SampleNumbers]) -> list[SampleNumbers]:
     """Give every node without samples one from the largest part."""
     for place, part in enumerate(parts):
         if len(part) == 0:
@@ -73,7 +71,7 @@ def _fill_empty(parts: list[Indices]) -> list[Indices]:
     return parts
 
 
-def _by_labels(groups: list[Indices], n: int, k: int, rng: np.random.Generator) -> list[Indices]:
+def _by_labels(groups: list[SampleNumbers], n: int, k: int, rng: np.random.Generator) -> list[SampleNumbers]:
     if k > len(groups):
         raise UsageError(f"--split labels:{k} asks for more labels than there are ({len(groups)})")
     holders: list[list[int]] = [[] for _ in groups]
@@ -82,7 +80,7 @@ def _by_labels(groups: list[Indices], n: int, k: int, rng: np.random.Generator) 
         chosen = sorted(range(len(groups)), key=lambda label: (len(holders[label]), lots[label]))[:k]
         for label in chosen:
             holders[label].append(node)
-    parts: list[list[Indices]] = [[np.empty(0, np.int64)] for _ in range(n)]
+    parts: list[list[SampleNumbers]] = [[np.empty(0, np.int64)] for _ in range(n)]
     for group, nodes in zip(groups, holders, strict=True):
         for node, piece in zip(nodes, np.array_split(group, max(1, len(nodes))), strict=False):
             parts[node].append(piece)

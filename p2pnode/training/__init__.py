@@ -1,6 +1,8 @@
-"""Local training at one node: from weights to weights on its own samples, off the event loop.
+"""Local training: from weights to weights on this node's own samples.
 
-Start with trainer.py (local steps) and host.py (the one model that all trainers of a process share). pool.py holds the
-samples to draw from, batches.py their order, stepper.py the optimizer, rounds.py the number of steps of a round.
-evaluation.py and progress.py say how good the model has become; fingerprinter.py describes it for others.
+host.py has the model and its data on a device; trainer.py does local steps on it and evaluates; pool.py and batches.py
+decide which samples come next; stepper.py holds the optimizer. evaluation.py says when to evaluate and save, rounds.py
+how long a round is, threads.py how many threads torch gets. fingerprinter.py describes a model for comparison,
+newcomer_probe.py does so before a node has joined a circle. background.py is work next to the steps, progress.py what
+training has reached. Start with trainer.py.
 """

@@ -22,7 +22,7 @@ def feed_gradients(selector: Selector | None, trainer: Trainer, weights: Floats)
     if trainer.last_gradient is not None:
         gradients.follow(trainer.last_gradient)
     if gradients.due(trainer.steps_done):
-        above, below = trainer.slopes(gradients.points(weights, trainer.steps_done))
+        above, below = trainer.gradients_at(gradients.points(weights, trainer.steps_done))
         gradients.note(above, below)
 
 

@@ -1,4 +1,4 @@
-"""How often the read-out is looked at, and on how much of the test data: a small share of the time, at any speed."""
+"""How often training is interrupted, for evaluation and for saving: each gets a small share of the time."""
 
 from __future__ import annotations
 
@@ -8,43 +8,59 @@ import torch
 from ..compression.weights import Floats
 from ..tasks.task import Evaluation, Samples, length, rows
 from ..wire.types import Seconds
-from .cadence import SHARE, Cadence
 from .trainer import Trainer
 
-FEW = 64  # test samples, at the first look and at the least
+SHARE = 0.02  # of the time, for each kind of work that training waits for
+FEW = 64  # test samples of the first evaluation, and the minimum
 
 
-class Evaluating:
-    """One model's looks at the test data, `every` so many seconds where that can be afforded."""
+class Cadence:
+    """Decides when work that interrupts training may happen again, so that it takes at most SHARE of the time."""
+
+    def __init__(self, now: Seconds, first: Seconds) -> None:
+        self._next = now + first
+
+    def due(self, now: Seconds) -> bool:
+        """Whether it may happen now."""
+        return now >= self._next
+
+    def done(self, begun: Seconds, now: Seconds, minimum: Seconds) -> None:
+        """Tells that it happened between `begun` and `now`. It is not due again for at least `minimum` seconds."""
+        self._next = now + max(minimum, (now - begun) / SHARE)
+
+
+class PeriodicEvaluation:
+    """Evaluates one model `every` so many seconds, on as many test samples as SHARE of the time allows."""
 
     def __init__(self, trainer: Trainer, every: Seconds, now: Seconds) -> None:
         self._trainer = trainer
         self._every = every
-        self._pace = Cadence(now, 0.0)
+        self._cadence = Cadence(now, 0.0)
         self._count = FEW
 
     def due(self, now: Seconds) -> bool:
-        return self._pace.due(now)
+        """Whether it is time to evaluate."""
+        return self._cadence.due(now)
 
     def evaluate(self, weights: Floats) -> Evaluation:
-        """Heavy. How good `weights` are on as much of the test data as time allows."""
+        """Heavy. How good `weights` are on as many test samples as time allows."""
         return self._trainer.evaluate(weights, spread(self._trainer.model_host.test, self._count))
 
     def done(self, begun: Seconds, now: Seconds) -> None:
-        """It took that long: the next one takes as many samples as SHARE of the time is enough for."""
+        """Tells how long the evaluation took, which decides how many samples the next one takes."""
         self._count = next_count(self._count, length(self._trainer.model_host.test), now - begun, self._every)
-        self._pace.done(begun, now, self._every)
+        self._cadence.done(begun, now, self._every)
 
 
-def next_count(count: int, everything: int, took: Seconds, every: Seconds) -> int:
-    """Samples to look at next, after `count` of them took that long."""
-    affordable = everything if took <= 0 else int(count * SHARE * every / took)
-    return max(FEW, min(affordable, everything))
+def next_count(count: int, available: int, took: Seconds, every: Seconds) -> int:
+    """The samples to evaluate next, after `count` of the `available` ones took so long."""
+    affordable = available if took <= 0 else int(count * SHARE * every / took)
+    return max(FEW, min(affordable, available))
 
 
 def spread(samples: Samples, count: int) -> Samples:
-    """About `count` of the samples, evenly spread over them; all when they are no more than that."""
-    everything = length(samples)
-    if everything <= count:
+    """About `count` of the samples, evenly spread over them; all of them when there are no more."""
+    available = length(samples)
+    if available <= count:
         return samples
-    return rows(samples, torch.from_numpy(np.linspace(0, everything - 1, count).astype(np.int64)))
+    return rows(samples, torch.from_numpy(np.linspace(0, available - 1, count).astype(np.int64)))

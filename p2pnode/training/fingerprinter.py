@@ -1,4 +1,4 @@
-"""Taking the fingerprint of a model in training: its activations on the run's probe, by hooks, off the event loop."""
+"""Takes fingerprints of a model in training: its activations on the run's probe, by forward hooks. Heavy work."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..compression.weights import Doubles, Floats
 from ..similarity.fingerprint import INPUTS, Activations, Projection
 from ..tasks.errors import task_errors
 from ..tasks.task import Samples, Task, length, rows
 from ..wire.errors import LocalProblem, TaskProblem
-from .host import ModelHost, Vector
+from .host import ModelHost
 from .trainer import Trainer
 
-SHARE_OF_TIME = 0.01  # the most of a node's time that fingerprints may take
-LEAST = 10.0  # seconds between two of them: models change their kind slowly
+SHARE_OF_TIME = 0.01  # of a node's time, for fingerprints
+LEAST = 10.0  # seconds between two fingerprints: models change slowly
 
 
 class Fingerprinter:
-    """One run's fingerprints at one node. `seed` is the run's."""
+    """Takes one node's fingerprints in one run. `seed` is the run's."""
 
     def __init__(self, model_host: ModelHost, seed: int) -> None:
         with task_errors(model_host.task, "probe"):
@@ -33,23 +33,23 @@ class Fingerprinter:
         self._next = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether the next one may be taken at this time."""
+        """Whether the next fingerprint may be taken now."""
         return now >= self._next
 
-    def take(self, trainer: Trainer, weights: Vector, clock: Callable[[], float]) -> bytes:
-        """The fingerprint of `weights`. Heavy. LocalProblem when their activations say nothing.
+    def take(self, trainer: Trainer, weights: Floats, clock: Callable[[], float]) -> bytes:
+        """Heavy. The fingerprint of `weights`, and when the next one is due; LocalProblem as in `look`.
 
-        Give the weights right after training, before they merge: they show what this node's data did. A large model's
-        fingerprints come the further apart, the longer one takes.
+        Pass the weights right after training, before they merge: they show the effect of this node's own data. The
+        longer a fingerprint takes, the longer it is until the next one.
         """
         begun = clock()
         try:
             return self.look(trainer, weights)
-        finally:  # one that cannot be taken costs no more time than others
+        finally:  # also after a failure, so that failures take no more time
             self._next = clock() + max(LEAST, (clock() - begun) / SHARE_OF_TIME)
 
-    def look(self, trainer: Trainer, weights: Vector) -> bytes:
-        """The same, whenever it is asked for."""
+    def look(self, trainer: Trainer, weights: Floats) -> bytes:
+        """Heavy. The fingerprint of `weights`; LocalProblem when the activations are not usable."""
         try:
             with trainer.borrowed(weights):
                 layers = activations(self._model_host, self._probe)
@@ -58,17 +58,18 @@ class Fingerprinter:
             raise LocalProblem(f"no fingerprint: {error}") from None
 
 
-def _inputs(task: Task, probe: Samples) -> NDArray[np.float64]:
-    """The probe's inputs as plain numbers, a row each: all columns but the labels."""
+def _inputs(task: Task, probe: Samples) -> Doubles:
+    """The probe's inputs as numbers, a row for each input: all columns except the labels."""
     labels = task.labels(probe)
     columns = [probe[name] for name in sorted(probe) if probe[name] is not labels]
     return np.concatenate([column.double().reshape(len(column), -1).numpy() for column in columns], axis=1)
 
 
 def activations(model_host: ModelHost, probe: Samples) -> list[Activations]:
-    """What the loaded weights make of the probe, a row per input, for each layer the task names.
+    """The activations on the probe, a row for each input, for each layer that the task names.
 
-    The task's own loss runs the model, as it knows how; without autocast, so that devices differ by rounding only.
+    The task's own loss runs the model, because it knows how. There is no autocast, so that devices differ only by
+    rounding.
     """
     model_host.model.eval()
     taken: list[list[Activations]] = []
@@ -84,7 +85,7 @@ def activations(model_host: ModelHost, probe: Samples) -> list[Activations]:
 
 @contextlib.contextmanager
 def _watched(model_host: ModelHost) -> Iterator[Callable[[], list[Tensor]]]:
-    """Notes what the layers give while the model runs inside; the function says it afterwards."""
+    """Records the layers' outputs while the model runs inside. The function that it yields returns them afterwards."""
     names = model_host.task.fingerprint_layers
     watched = _named(model_host, names) if names else _with_weights(model_host.model)
     seen: dict[nn.Module, tuple[Any, Any]] = {}  # in the order of the first calls
@@ -121,7 +122,7 @@ def _named_output(seen: dict[nn.Module, tuple[Any, Any]], module: nn.Module) -> 
 
 
 def _last_hidden(seen: dict[nn.Module, tuple[Any, Any]]) -> Tensor:
-    """What goes into the last layer with weights; where that is the only one, what comes out of it."""
+    """The input of the last layer with weights; its output where it is the only one."""
     if not seen:
         raise ValueError("the loss called no layer with weights; name some in fingerprint_layers")
     inputs, output = next(reversed(seen.values()))
@@ -137,7 +138,7 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _as_rows(tensor: Tensor, count: int) -> Activations:
-    """One row per input; layers that fold time or channels into the rows are unfolded again."""
+    """One row for each input. Layers that fold time or channels into the rows are unfolded again."""
     if tensor.ndim == 0 or len(tensor) % count:
         raise ValueError(f"a layer gave {tuple(tensor.shape)} for {count} inputs; name others in fingerprint_layers")
     found: Activations = tensor.detach().float().cpu().numpy().reshape(count, -1)

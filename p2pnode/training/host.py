@@ -1,7 +1,7 @@
-"""Where models are trained: one model on one device, used by any number of trainers in turn.
+"""The model host: one model and its data on one device, used by any number of trainers in turn.
 
-All trainable parameters lie in one vector, and their gradients in another: taking weights in and out is one copy, an
-elementwise optimizer is a few operations, and hundreds of simulated nodes need one model between them.
+All trainable parameters are in one vector and their gradients in another. So loading and reading weights is one copy,
+an elementwise optimizer takes a few operations, and hundreds of simulated nodes can share one model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..compression.weights import WeightLayout, layout_of, read_weights
+from ..compression.weights import Floats, WeightLayout, layout_of, read_weights
 from ..config.readers import DEVICES
 from ..shards.shard import sample_ids
 from ..tasks.errors import task_errors
@@ -27,19 +27,17 @@ from ..tasks.task import Evaluation, Samples, Task, has_sample_losses, length
 from ..wire.errors import LocalProblem, TaskProblem, UsageError
 from .stepper import FlatStepper, Stepper, TorchStepper
 
-Vector = NDArray[np.float32]
-
-ELEMENTWISE = ("SGD", "Adam", "AdamW")  # what one does to a vector, it does to its parts
+ELEMENTWISE = ("SGD", "Adam", "AdamW")  # torch optimizers that treat every number by itself
 BYTES_PER_PARAMETER = 28  # weights, gradient, two moments, and the node's three vectors
-MAX_CLASSES = 1024  # that are told others of
-FAR_OUT = 10.0  # times the largest number of our own data: more is no sample
+MAX_CLASSES = 1024  # that nodes report to each other
+FAR_OUT = 10.0  # times the largest number of our own data; a sample of others beyond that is refused
 
 
 class ModelHost:
-    """A task's model and data, ready to train. Trainers hold `lock` while they use it."""
+    """A task's model and data. Trainers hold `lock` while they use it."""
 
     def __init__(self, task: Task, device: str = "cpu", seed: int = 0) -> None:
-        """Build everything once; TaskProblem or LocalProblem says what failed. Model init is drawn from `seed`."""
+        """Builds everything once, the model from `seed`; TaskProblem or LocalProblem when that fails."""
         self.task = task
         self.device = choose_device(device)
         self.lock = threading.RLock()
@@ -51,16 +49,16 @@ class ModelHost:
             self.test = _checked(task, "test_data", task.test_data())
         self.model = build_model(task, seed).to(self.device)
         self.layout = checked_layout(task, self.model)
-        self.parts = _by_place(self.model, self.layout)
+        self.parts = _with_tied(self.model, self.layout)
         self.weights, self.gradient = _bind(self.parts, self.device)
         self.buffers = list(self.model.buffers())
-        self.per_sample = has_sample_losses(task)  # the loss of each sample is known
+        self.per_sample = has_sample_losses(task)  # whether the loss of each sample is known
         self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
 
     @property
-    def genesis(self) -> Vector:
-        """The weights as the seed initialises them; built anew each time, since only the start needs them."""
-        with self.lock:  # torch's generator is one for all threads, and trainers draw from it
+    def genesis(self) -> Floats:
+        """The initial weights of the seed. They are built each time, since only the start needs them."""
+        with self.lock:  # all threads share torch's generator, and trainers draw from it
             model = build_model(self.task, self._seed)
         try:
             return read_weights(model, self.layout)
@@ -80,7 +78,7 @@ class ModelHost:
 
     @cached_property
     def classes(self) -> int:
-        """How many labels mean the same to all nodes, counted from 0: where test data have them too; 0 for none."""
+        """The number of classes, if the test data have labels too and all nodes agree on their meaning; else 0."""
         with task_errors(self.task, "labels"):
             test = self.task.labels(self.test)
         if self.labels is None or test is None or min(int(self.labels.min()), int(test.min())) < 0:
@@ -90,7 +88,7 @@ class ModelHost:
 
     @cached_property
     def limits(self) -> dict[str, tuple[float, float]]:
-        """Between which numbers each column lies; bytes may be any, and floats somewhat more than our own."""
+        """The range of numbers that each column may have: any byte; floats somewhat beyond our own data."""
         found: dict[str, tuple[float, float]] = {}
         for name, column in self.data.items():
             both = [column, *([self.test[name]] if name in self.test else [])]
@@ -102,7 +100,7 @@ class ModelHost:
         return found
 
     def check_samples(self, samples: Samples) -> None:
-        """ValueError when samples of others, which have our columns, hold numbers that ours never do."""
+        """ValueError when samples of others, which have our columns, have numbers beyond `limits`."""
         for name, column in samples.items():
             low, high = self.limits[name]
             if not (low <= float(column.min()) and float(column.max()) <= high):  # NaN is neither
@@ -110,20 +108,20 @@ class ModelHost:
 
     @cached_property
     def row_of(self) -> dict[bytes, int]:
-        """Where each sample is, by its hash (shards.shard.sample_ids); the first, when it is there twice."""
+        """The row of each sample by its hash (shards.shard.sample_ids); the first row when it is there twice."""
         ids = sample_ids({name: column.numpy() for name, column in self.data.items()})
         return {id: row for row, id in reversed(list(enumerate(ids)))}
 
-    def put(self, weights: Vector) -> None:
-        """Load weights into the model."""
+    def put(self, weights: Floats) -> None:
+        """Loads weights into the model."""
         self.weights.copy_(torch.from_numpy(weights))
 
-    def take(self) -> Vector:
+    def take(self) -> Floats:
         """A copy of the model's weights."""
         return np.array(self.weights.detach().cpu().numpy(), dtype=np.float32, copy=True)
 
     def stepper(self) -> Stepper:
-        """A new optimizer of the task's kind: over the one vector where that comes to the same, else over the parts."""
+        """A new optimizer of the task: over the one vector where the result is the same, else over the parameters."""
         with task_errors(self.task, "optimizer"):
             made = self.task.optimizer([same[0] for same in self.parts])
             if not isinstance(made, torch.optim.Optimizer):
@@ -141,23 +139,23 @@ class ModelHost:
         return complete and type(made).__name__ in ELEMENTWISE
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """Samples of the data set on the device."""
+        """Rows of the data set, on the device."""
         if self.device.type == "cpu":
             return {name: column[indices] for name, column in self.data.items()}
         return {name: column[indices].to(self.device, non_blocking=True) for name, column in self.data.items()}
 
     def loss(self, batch: Samples) -> Tensor:
-        """The task's loss with autocast where it helps."""
+        """The task's loss, with autocast where it helps."""
         with autocast(self.device):
             return self.task.loss(self.model, batch)
 
     def losses(self, batch: Samples) -> Tensor:
-        """The loss of each sample of a batch, where the task tells them."""
+        """The loss of each sample of a batch, for a task that has them (`per_sample`)."""
         with autocast(self.device):
             return self.task.losses(self.model, batch)
 
     def check_losses(self, losses: Tensor, batch: Samples) -> None:
-        """ValueError unless there is one for each sample."""
+        """ValueError unless there is one loss for each sample."""
         if losses.shape != (length(batch),):
             raise ValueError(f"must give {length(batch)} numbers, one for each sample, not {tuple(losses.shape)}")
 
@@ -170,7 +168,7 @@ class ModelHost:
 
     @contextlib.contextmanager
     def randomness(self, seed: int) -> Iterator[None]:
-        """Torch's own random numbers (dropout) from `seed` inside, as they were afterwards."""
+        """Seeds torch's random numbers (dropout) inside, and restores them afterwards."""
         devices = [torch.cuda.current_device()] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.default_generator.manual_seed(seed)
@@ -180,7 +178,7 @@ class ModelHost:
 
 
 def build_model(task: Task, seed: int) -> nn.Module:
-    """The task's model as `seed` initialises it, on the CPU; nobody else's random numbers are disturbed."""
+    """The task's model as `seed` initialises it, on the CPU. Other users of torch's random numbers are not affected."""
     with torch.random.fork_rng([]), task_errors(task, "model"):
         torch.default_generator.manual_seed(seed)
         model = task.model()
@@ -188,7 +186,7 @@ def build_model(task: Task, seed: int) -> nn.Module:
         raise TaskProblem(f"task {task.name}: model() gave {type(model).__name__}, not a torch module")
     if not any(part.requires_grad for part in model.parameters()):
         raise TaskProblem(f"task {task.name}: the model has no trainable parameters")
-    return model.float()  # lower precision is autocast's business: small steps need all 24 bits
+    return model.float()  # autocast lowers precision where it helps; small steps need all 24 bits
 
 
 def checked_layout(task: Task, model: nn.Module) -> WeightLayout:
@@ -199,8 +197,8 @@ def checked_layout(task: Task, model: nn.Module) -> WeightLayout:
         raise TaskProblem(f"task {task.name}: {error}") from None
 
 
-def _by_place(model: nn.Module, layout: WeightLayout) -> list[list[nn.Parameter]]:
-    """For each parameter of the layout, it and those tied to it."""
+def _with_tied(model: nn.Module, layout: WeightLayout) -> list[list[nn.Parameter]]:
+    """Each parameter of the layout, together with those tied to it."""
     named = dict(model.named_parameters())
     everything = [part for part in named.values() if part.requires_grad]
     tied = [[part for part in everything if part.data_ptr() == named[name].data_ptr()] for name, _ in layout.parameters]
@@ -211,7 +209,7 @@ def _by_place(model: nn.Module, layout: WeightLayout) -> list[list[nn.Parameter]
 
 
 def _bind(parts: list[list[nn.Parameter]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Move the parameters into one vector and their gradients into another."""
+    """Moves the parameters into one vector and their gradients into another."""
     total = sum(same[0].numel() for same in parts)
     weights, gradient = torch.empty(total, device=device), torch.zeros(total, device=device)
     start = 0
@@ -238,11 +236,11 @@ def _checked(task: Task, method: str, samples: object) -> Samples:
 
 
 def check_memory(task: Task) -> None:
-    """LocalProblem when the model cannot fit this machine; models that cannot be sketched pass."""
+    """LocalProblem when the model does not fit into memory. A model that cannot be built on `meta` tensors passes."""
     try:
         with torch.device("meta"), _NoFilling(), torch.random.fork_rng([]):
             count = sum(part.numel() for part in task.model().parameters())
-    except Exception:  # the user's code, on tensors that hold nothing: it may fail in any way
+    except Exception:  # the user's code may fail in any way on tensors without data
         return
     needed, free = count * BYTES_PER_PARAMETER, psutil.virtual_memory().available
     if needed > free:
@@ -253,7 +251,7 @@ def check_memory(task: Task) -> None:
 
 
 class _NoFilling(TorchFunctionMode):
-    """Leaves out what writes into tensors: a sketch has nothing to write to, and torch loads 800 modules to do so."""
+    """Skips operations that write into tensors: `meta` tensors have no data, and torch loads 800 modules for them."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
@@ -264,7 +262,7 @@ class _NoFilling(TorchFunctionMode):
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device by name; `auto` takes CUDA, else MPS, else the CPU. UsageError when it is not there."""
+    """The device by name; `auto` takes CUDA, else MPS, else the CPU. UsageError when it is not available."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if wanted == "auto":
         return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
@@ -277,7 +275,7 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """bfloat16 where the hardware has it; elsewhere it costs more than it gains."""
+    """bfloat16 where the hardware supports it; elsewhere it costs more than it gains."""
     if device.type == "cuda" and torch.cuda.is_bf16_supported():
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return contextlib.nullcontext()

@@ -1,8 +1,8 @@
-"""The samples a trainer draws from: rows of the bench's data, and what came in shards from others.
+"""The samples that a trainer draws from: rows of the host's data, and samples received in shards.
 
-A received sample that lies in the bench's data as well is that row and costs no memory; others are kept beside. A
-sample that came twice is there once. Places number the samples of the pool; row numbers beyond the bench's data are
-those kept beside.
+A received sample that is also in the host's data is that row and takes no memory; others are extra samples. A sample
+that was received twice is there once. Places number the samples of the pool; row numbers from the end of the host's
+data on are extra samples.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..shards.confidence import Arrays, Keys, Scores, restored
+from ..shards.confidence import Keys, Scores, restored
 from ..shards.datum import StateRules, age_of_round, chances, scored
-from ..shards.shard import Columns, sample_ids
+from ..shards.shard import Columns, SampleNumbers, sample_ids
+from ..storage.checkpoints import Arrays
 from .batches import Batches, DrawnBatches, base_chances, sampling, seed_from
 from .host import ModelHost
 
-Indices = NDArray[np.int64]
-BESIDE = np.uint64(1 << 63)  # marks the keys of samples that are no rows of the bench
-MIX_ROUNDS = 8  # after so many, what models made of the samples counts in how often they are drawn
+EXTRA = np.uint64(1 << 63)  # marks the keys of extra samples
+MIX_ROUNDS = 8  # rounds after which the samples' states change how often they are drawn
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What a pool knew of its samples when it was saved."""
+class PoolState:
+    """What a pool knew about its samples when it was saved."""
 
     scores: Scores = field(default_factory=lambda: Scores(0))
     keys: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -40,89 +40,89 @@ class Judged:
     age: float = 0.0
 
 
-class Pool:
-    """One trainer's samples, what models made of them, and in what order they come."""
+class SamplePool:
+    """One trainer's samples, their scores, and the order in which they are drawn."""
 
     def __init__(self, model_host: ModelHost, seed: int) -> None:
-        self._balanced = False  # draw every label alike from the beginning; else from the first received shard on
-        self._thrifty = False  # draw what models are sure of less often
-        self.lock = threading.RLock()  # for who looks while training goes on: what is there may change between rounds
+        self._balanced = False  # draw all labels alike from the start, not only after the first received shard
+        self._thrifty = False  # draw samples that models are sure of less often
+        self.lock = threading.RLock()  # for readers in other threads; the content changes between rounds
         self.scores = Scores(0)
         self.rules = StateRules()
         self._model_host = model_host
         self._seed = seed
-        self._own: Indices = np.empty(0, np.int64)
-        self._received: dict[str, Indices] = {}  # rows of each shard's samples
-        self._beside: dict[bytes, int] = {}  # rows of samples by their hash
-        self._columns: dict[str, Tensor] = {name: column[:0] for name, column in model_host.data.items()}
+        self._own: SampleNumbers = np.empty(0, np.int64)
+        self._received: dict[str, SampleNumbers] = {}  # rows of each shard's samples
+        self._extra: dict[bytes, int] = {}  # rows of extra samples by their hash
+        self._extra_columns: dict[str, Tensor] = {name: column[:0] for name, column in model_host.data.items()}
         self._keys: Keys = np.empty(0, np.uint64)
         self._rows = torch.empty(0, dtype=torch.int64)
-        self._order: Indices = np.empty(0, np.int64)  # places by row
-        self.labels: NDArray[np.int64] | None = None  # of each place; None where samples have none
+        self._order: SampleNumbers = np.empty(0, np.int64)  # places by row
+        self.labels: SampleNumbers | None = None  # of each place; None where samples have no labels
         self._batches: Batches | DrawnBatches | None = None
-        self._drawn_by: NDArray[np.float32] = np.empty(0, np.float32)  # chances of the samples, when last mixed
+        self._drawn_by: NDArray[np.float32] = np.empty(0, np.float32)  # the samples' chances in the latest mix
         self._mixes = 0
         self._rounds = 0
-        self._age = 0.0  # of the merged weights, as datum.age_of_round counts it
-        self._drawn = 0  # samples, in this round
+        self._age = 0.0  # of the merged weights, as datum.age_of_round counts
+        self._drawn = 0  # samples drawn in this round
 
-    # ---- what is in it ----
+    # ---- the content ----
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def received(self) -> frozenset[str]:
-        """The shards of others that are in it."""
+        """The shards of others that are in the pool."""
         return frozenset(self._received)
 
     @property
-    def own(self) -> Indices:
-        """The rows of the bench's data that are this node's own."""
+    def own(self) -> SampleNumbers:
+        """The rows of the host's data that are this node's own."""
         return self._own
 
     @property
     def sample_bytes(self) -> int:
-        """What one sample is in memory."""
+        """The memory that one sample takes."""
         return sum(column[:1].nelement() * column.element_size() for column in self._model_host.data.values())
 
-    def use(self, rows: NDArray[np.int64]) -> None:
-        """From now on these rows of the bench's data are this node's own; the same as before change nothing."""
+    def use(self, rows: SampleNumbers) -> None:
+        """Makes these rows of the host's data this node's own. Does nothing when they are the same as before."""
         if not np.array_equal(rows, self._own) or self._batches is None:
             with self.lock:
                 self._own = np.array(rows, np.int64)
                 self._settle()
 
     def balance(self, thrifty: bool = False) -> None:
-        """Draw every label alike, leave out what is quarantined and, where that is wanted, spare the reserve."""
+        """Draws all labels alike, without quarantined samples; if `thrifty`, samples in reserve less often."""
         self._balanced, self._thrifty = True, thrifty
         self._mix()
 
     def receive(self, shards: Mapping[str, Columns]) -> None:
-        """Take in shards' samples, which have the columns of the bench's data."""
+        """Adds the samples of shards, which have the columns of the host's data."""
         with self.lock:
             self._receive(shards)
 
     def _receive(self, shards: Mapping[str, Columns]) -> None:
-        fresh: dict[bytes, tuple[str, int]] = {}  # what is to be kept beside: in which shard, at which place
+        fresh: dict[bytes, tuple[str, int]] = {}  # new extra samples: in which shard, at which place
         ids = {shard: sample_ids(columns) for shard, columns in shards.items()}
         for shard, found in ids.items():
             for place, id in enumerate(found):
-                if id not in self._model_host.row_of and id not in self._beside:
+                if id not in self._model_host.row_of and id not in self._extra:
                     fresh.setdefault(id, (shard, place))
         for id in fresh:
-            self._beside[id] = self._model_host.samples + len(self._beside)
-        for name, column in self._columns.items():
+            self._extra[id] = self._model_host.samples + len(self._extra)
+        for name, column in self._extra_columns.items():
             more = [
                 torch.from_numpy(np.array(shards[shard][name][place : place + 1])) for shard, place in fresh.values()
             ]
-            self._columns[name] = torch.cat([column, *more])
+            self._extra_columns[name] = torch.cat([column, *more])
         for shard, found in ids.items():
             self._received[shard] = np.array([self._row(id) for id in found], np.int64)
         self._settle()
 
     def drop(self, shards: Iterable[str]) -> None:
-        """They are no longer here. What was kept beside for them stays until the next start."""
+        """Removes shards. Their extra samples stay in memory until the next start."""
         with self.lock:
             gone = self._received.keys() & set(shards)
             for shard in gone:
@@ -132,49 +132,49 @@ class Pool:
 
     def _row(self, id: bytes) -> int:
         found = self._model_host.row_of.get(id)
-        return self._beside[id] if found is None else found
+        return self._extra[id] if found is None else found
 
     def _settle(self) -> None:
-        """The samples in an order that does not depend on that of arrival: rows of the bench, then shards by name."""
+        """Orders the samples independently of their arrival: rows of the host, then extra samples by shard name."""
         shards = [self._received[shard] for shard in sorted(self._received)]
         every = np.concatenate([self._own, *shards])
-        inside = every >= self._model_host.samples
-        _, first = np.unique(every[inside], return_index=True)
-        beside = every[inside][np.sort(first)]
-        own = self._own if not shards else np.unique(every[~inside])
-        rows = np.concatenate([own, beside])
-        names = {row: id for id, row in self._beside.items()} if len(beside) else {}
-        marks = [int.from_bytes(names[int(row)][:8], "big") for row in beside]
-        keys = np.concatenate([own.astype(np.uint64), np.array(marks, np.uint64) | BESIDE])
+        is_extra = every >= self._model_host.samples
+        _, first = np.unique(every[is_extra], return_index=True)
+        extra = every[is_extra][np.sort(first)]
+        own = self._own if not shards else np.unique(every[~is_extra])
+        rows = np.concatenate([own, extra])
+        names = {row: id for id, row in self._extra.items()} if len(extra) else {}
+        marks = [int.from_bytes(names[int(row)][:8], "big") for row in extra]
+        keys = np.concatenate([own.astype(np.uint64), np.array(marks, np.uint64) | EXTRA])
         self.scores = self.scores.carried(self._keys, keys)
         self._rows, self._keys = torch.from_numpy(rows), keys
         self._order, self.labels = np.argsort(rows, kind="stable"), self._labels()
         self._mix()
 
-    def places(self, rows: NDArray[np.int64]) -> Indices:
-        """Where some rows are in the pool; those that are not in it are left out."""
+    def places(self, rows: SampleNumbers) -> SampleNumbers:
+        """The places of some rows; rows that are not in the pool are left out."""
         if not len(self):
             return np.empty(0, np.int64)
-        ascending: Indices = self._rows.numpy()[self._order]
+        ascending: SampleNumbers = self._rows.numpy()[self._order]
         at = np.minimum(np.searchsorted(ascending, rows), len(self) - 1)
-        found: Indices = self._order[at[ascending[at] == rows]]
+        found: SampleNumbers = self._order[at[ascending[at] == rows]]
         return found
 
-    def places_of(self, shard: str) -> Indices:
-        """Of a received shard's samples."""
+    def places_of(self, shard: str) -> SampleNumbers:
+        """The places of a received shard's samples."""
         return self.places(self._received.get(shard, np.empty(0, np.int64)))
 
-    def _labels(self) -> NDArray[np.int64] | None:
-        near, far = self._model_host.labels, self._model_host.task.labels(self._columns)
-        if near is None or far is None:
+    def _labels(self) -> SampleNumbers | None:
+        own, extra = self._model_host.labels, self._model_host.task.labels(self._extra_columns)
+        if own is None or extra is None:
             return None
-        found: NDArray[np.int64] = np.concatenate([near, far.numpy().astype(np.int64)])[self._rows.numpy()]
+        found: SampleNumbers = np.concatenate([own, extra.numpy().astype(np.int64)])[self._rows.numpy()]
         return found
 
-    # ---- what comes next ----
+    # ---- drawing ----
 
     def _mix(self) -> None:
-        """Begin anew with the order: equal chances while all samples are own ones, else by label, state and origin."""
+        """Starts a new order: equal chances while all samples are own ones, else by label, state and origin."""
         if not len(self):
             self._batches = None
         elif not self._received and not self._balanced:
@@ -190,38 +190,38 @@ class Pool:
         self._batches = DrawnBatches(torch.arange(len(self)), how, self._model_host.task.batch_size, seed)
 
     def _chances(self) -> NDArray[np.float32]:
-        """How likely each sample is drawn by its state. When all are masked none is."""
+        """The chance of each sample by its state; all ones when every sample is masked."""
         found = chances(self.scores.states)
         found = found if self._thrifty else (found > 0).astype(np.float32)
         return found if found.any() else np.ones(len(found), np.float32)
 
     def next(self) -> tuple[Tensor, Tensor | None]:
-        """The places of the next batch, and the weights of their losses where these differ."""
+        """The places of the next batch, and the weights of their losses (None: equal weights)."""
         assert self._batches is not None
         drawn = self._batches.next()
         return drawn if isinstance(drawn, tuple) else (drawn, None)
 
     def peek(self) -> Tensor:
-        """The places that `next` will give."""
+        """The places that `next` will return."""
         assert self._batches is not None
         places, _ = self.next()
         self._batches.position -= 1
         return places
 
     def first(self, count: int) -> list[Tensor]:
-        """The places of up to `count` batches in their own order."""
+        """The places of up to `count` batches, in the order of the pool."""
         return [] if self._batches is None else self._batches.first(count)
 
     def batch(self, places: Tensor) -> dict[str, Tensor]:
         """The samples at some places, on the device."""
-        rows, near = self._rows[places], self._model_host.samples
-        if not self._beside or int(rows.max()) < near:
+        rows, end = self._rows[places], self._model_host.samples
+        if not self._extra or int(rows.max()) < end:
             return self._model_host.batch(rows)
-        far = rows >= near
+        is_extra = rows >= end
         found: dict[str, Tensor] = {}
         for name, column in self._model_host.data.items():
-            mixed = column[torch.where(far, 0, rows)]
-            mixed[far] = self._columns[name][rows[far] - near]
+            mixed = column[torch.where(is_extra, 0, rows)]
+            mixed[is_extra] = self._extra_columns[name][rows[is_extra] - end]
             found[name] = mixed.to(self._model_host.device)
         return found
 
@@ -229,15 +229,15 @@ class Pool:
     def batch_size(self) -> int:
         return 0 if self._batches is None else self._batches.size
 
-    # ---- what models make of it ----
+    # ---- the samples' scores ----
 
-    def note(self, places: Indices, shares: NDArray[np.float32]) -> None:
-        """What batches in a row said of their samples."""
+    def note(self, places: SampleNumbers, shares: NDArray[np.float32]) -> None:
+        """Takes the confidences of the samples in consecutive batches."""
         self.scores.note(places, shares)
         self._drawn += len(places)
 
-    def hear(self, model: str, rows: Indices, shares: NDArray[np.float32]) -> None:
-        """What another model, which had not trained on them, made of some rows."""
+    def hear(self, model: str, rows: SampleNumbers, shares: NDArray[np.float32]) -> None:
+        """Takes the confidences that another model, which has not trained on these rows, has in them."""
         with self.lock:
             there = np.isin(rows, self._rows.numpy())
             places, seen = self.places(rows[there]), shares[there]
@@ -245,8 +245,12 @@ class Pool:
                 self.scores.states = scored(self.scores.states, model, places, seen, float(np.median(seen)), self.rules)
 
     def end_round(self) -> None:
-        """A round is over. Its first words on samples count as those of a model that has not trained on them since the
-        merge, and merged weights of another age as another model; now and then they count in the mixture."""
+        """Ends a round.
+
+        The first confidence of a sample in a round counts as that of a model that has not trained on it since the
+        merge, and merged weights of another age count as another model. Every MIX_ROUNDS rounds the samples are mixed
+        anew by their states.
+        """
         with self.lock:
             self._age += age_of_round(self._drawn, len(self))
             self._drawn = 0
@@ -255,31 +259,31 @@ class Pool:
             if isinstance(self._batches, DrawnBatches) and self._rounds % MIX_ROUNDS == 0:
                 self._mix()
 
-    # ---- over restarts ----
+    # ---- saving ----
 
     @property
     def position(self) -> int:
         return 0 if self._batches is None else self._batches.position
 
     def state(self) -> Arrays:
-        """What `read_state` reads; the samples and the position are kept elsewhere."""
+        """What `read_pool_state` reads. The samples and the position are saved elsewhere."""
         counts = np.array([self._mixes, self._rounds], np.int64)
         scores = {f"scores/{name}": array for name, array in self.scores.arrays().items()}
         more: Arrays = {"age": np.array(self._age), "chances": self._drawn_by}
         return {"counts": counts, "keys": self._keys, **more, **scores}
 
-    def restore(self, judged: Judged, position: int) -> None:
-        """Go on from there, as far as the samples are still the same."""
-        self.scores = judged.scores.carried(judged.keys, self._keys)
-        self._mixes, self._rounds, self._age = judged.mixes, judged.rounds, judged.age
+    def restore(self, saved: PoolState, position: int) -> None:
+        """Continues from a saved state, as far as the samples are still the same."""
+        self.scores = saved.scores.carried(saved.keys, self._keys)
+        self._mixes, self._rounds, self._age = saved.mixes, saved.rounds, saved.age
         if self._batches is not None:
-            if isinstance(self._batches, DrawnBatches) and len(judged.chances) == len(self):
-                self._drawn_by = judged.chances
+            if isinstance(self._batches, DrawnBatches) and len(saved.chances) == len(self):
+                self._drawn_by = saved.chances
                 self._draw()
             self._batches.position = position
 
 
-def read_state(arrays: Mapping[str, NDArray[Any]]) -> Judged:
+def read_pool_state(arrays: Mapping[str, NDArray[Any]]) -> PoolState:
     """A pool's saved state; ValueError when it is damaged."""
     begin = "scores/"
     scores = restored({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
@@ -288,7 +292,7 @@ def read_state(arrays: Mapping[str, NDArray[Any]]) -> Judged:
         age = float(arrays["age"])
         keys, chances = arrays["keys"].astype(np.uint64), arrays["chances"].astype(np.float32)
     except KeyError as missing:
-        raise ValueError(f"of the pool, {missing} is missing") from None
+        raise ValueError(f"the pool's {missing} is missing") from None
     if len(keys) != len(scores):
         raise ValueError("the confidences belong to other samples")
-    return Judged(scores, keys, chances, mixes, rounds, age)
+    return PoolState(scores, keys, chances, mixes, rounds, age)

@@ -1,4 +1,4 @@
-"""One trainer's optimizer: what it remembers, how it steps, and both as plain arrays to save."""
+"""One trainer's optimizer: it steps, and saves what it remembers as plain arrays."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..storage.checkpoints import Arrays
 from ..tasks.optimizers import Moments, Optimizer
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class Stepper(Protocol):
+    """An optimizer with its memory, bound to the vectors of a model host."""
+
     def step(self, rate: float) -> None:
-        """Change the bench's weights by its gradient; `rate` multiplies the learning rate."""
+        """Changes the host's weights by its gradient; `rate` multiplies the learning rate."""
         ...
 
     def arrays(self) -> Arrays:
-        """What it remembers."""
+        """What it remembers, for `load`."""
         ...
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Remember that again; ValueError, and nothing changed, when it is another optimizer's."""
+        """Restores what `arrays` returned; ValueError, and no change, when it belongs to another optimizer."""
         ...
 
 
 class FlatStepper:
-    """One of our own optimizers over the bench's vector."""
+    """One of our own optimizers (tasks/optimizers.py) over the host's vector."""
 
     def __init__(self, optimizer: Optimizer, weights: Tensor, gradient: Tensor) -> None:
         self._optimizer = optimizer
@@ -49,12 +50,12 @@ class FlatStepper:
 
 
 class TorchStepper:
-    """Any torch optimizer a task made. What it keeps besides arrays and numbers is not saved and starts afresh."""
+    """A torch optimizer. Only the arrays and numbers in its state are saved."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
         self._rates = [group["lr"] for group in optimizer.param_groups]
-        self._services: list[torch.nn.Parameter] = [
+        self._parameters: list[torch.nn.Parameter] = [
             part for group in optimizer.param_groups for part in group["params"]
         ]
 
@@ -66,7 +67,7 @@ class TorchStepper:
     def arrays(self) -> Arrays:
         return {
             f"{number}/{name}": as_array(value)
-            for number, part in enumerate(self._services)
+            for number, part in enumerate(self._parameters)
             for name, value in self._optimizer.state.get(part, {}).items()
             if isinstance(value, Tensor | int | float)
         }
@@ -75,12 +76,12 @@ class TorchStepper:
         found: dict[int, dict[str, Tensor]] = {}
         for name, array in sorted(arrays.items()):
             number, _, key = name.partition("/")
-            if not number.isdecimal() or int(number) >= len(self._services) or not key:
+            if not number.isdecimal() or int(number) >= len(self._parameters) or not key:
                 raise ValueError(f"moment {name!r} belongs to another optimizer")
-            found.setdefault(int(number), {})[key] = _moment(array, self._services[int(number)], name)
+            found.setdefault(int(number), {})[key] = _moment(array, self._parameters[int(number)], name)
         self._optimizer.state.clear()
         for place, state in found.items():
-            self._optimizer.state[self._services[place]] = state
+            self._optimizer.state[self._parameters[place]] = state
 
 
 def _moment(array: NDArray[Any], like: Tensor, name: str) -> Tensor:
@@ -93,5 +94,5 @@ def _moment(array: NDArray[Any], like: Tensor, name: str) -> Tensor:
 
 
 def as_array(value: Tensor | float) -> NDArray[Any]:
-    """A copy as a plain array."""
+    """A copy of a tensor or a number, as an array."""
     return value.detach().cpu().numpy().copy() if isinstance(value, Tensor) else np.array(value)

@@ -1,4 +1,4 @@
-"""How many threads torch should train with: measured, because on a busy machine two can be 20 times slower than one."""
+"""Measures how many threads torch should train with. On a busy machine two can be 20 times slower than one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from .host import ModelHost
 from .trainer import Trainer
 
-WORTH = 1.1  # a further thread must make training this much faster to be taken from the network and the user
-SECONDS = 1.0
+WORTH = 1.1  # more threads must make training this much faster, since the network and the user need them too
+SECONDS = 1.0  # for measuring
 
 
 def choose_threads(
@@ -21,9 +21,9 @@ def choose_threads(
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> int:
-    """Try 1, 2, 4 … threads, one core left free, for about `seconds` in all; set and return the best.
+    """Tries 1, 2, 4 … threads for about `seconds` in all, leaving one core free; sets and returns the best number.
 
-    To be called in the thread that trains: torch keeps the number per thread.
+    Call it in the thread that trains: torch keeps the number for each thread.
     """
     candidates = thread_counts(cores if cores is not None else _cores()) if model_host.device.type == "cpu" else [1]
     best, fastest = 1, 0.0
@@ -37,12 +37,12 @@ def choose_threads(
 
 
 def thread_counts(cores: int) -> list[int]:
-    """Powers of two that leave a core for the network."""
+    """The powers of two that leave one core for the network."""
     return [1 << power for power in range(7) if 1 << power == 1 or 1 << power < cores]
 
 
 def _speed(model_host: ModelHost, seconds: float, clock: Callable[[], float]) -> float:
-    """Steps a second of a trainer that is thrown away; the first step, to warm up, counts only if it takes all."""
+    """The steps per second of a temporary trainer. The first step warms up and counts only if there is no time left."""
     trainer = Trainer(model_host, clock=clock)
     weights = model_host.take()
     warm = trainer.steps(weights, 1).seconds

@@ -1,4 +1,4 @@
-"""Local steps: from weights to weights on this node's own samples. Runs where `compute` puts it, never on the loop."""
+"""Local steps: from weights to weights on this node's own samples. Heavy: it never runs on the event loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..compression.weights import MAX_UNITS, UNIT
+from ..compression.weights import MAX_UNITS, UNIT, Floats
+from ..storage.checkpoints import Arrays
 from ..tasks.errors import task_errors
 from ..tasks.task import Evaluation, Samples, Task
 from ..wire.errors import Diverged, LocalProblem
 from .batches import seed_from
-from .host import ModelHost, Vector
-from .pool import Pool, read_state
-from .stepper import Arrays, as_array
+from .host import ModelHost
+from .pool import SamplePool, read_pool_state
+from .stepper import as_array
 
 LARGEST_WEIGHT = MAX_UNITS * UNIT
 SMOOTHING = 0.8
@@ -30,27 +31,27 @@ RECALIBRATION_BATCHES = 8
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What K local steps made of the weights they were given."""
+    """The result of some local steps."""
 
-    weights: Vector
+    weights: Floats
     loss: float  # mean over the steps, each before its update
     steps: int
     samples: int
     seconds: float
 
     def then(self, later: TrainResult) -> TrainResult:
-        """These steps and `later` ones that went on from them, as one."""
+        """These steps and the `later` ones that continued them, as one result."""
         steps = self.steps + later.steps
         loss = (self.loss * self.steps + later.loss * later.steps) / max(1, steps)
         return TrainResult(later.weights, loss, steps, self.samples + later.samples, self.seconds + later.seconds)
 
 
 class Trainer:
-    """One node's training: its samples, optimizer, order of batches and random numbers, on a bench it may share.
+    """One node's training: its samples, optimizer, order of batches and random numbers, on a model host it may share.
 
-    Contract: what `steps` returns depends on the bench, the seed, the samples, the weights given and the steps done
-    before; a trainer restored from `state` goes on bit for bit on a CPU. Not to be used by two threads at once; several
-    trainers on one bench may be.
+    What `steps` returns depends only on the host, the seed, the samples, the weights given and the steps done before; a
+    trainer restored from `state` continues bit for bit on a CPU. Two threads must not use one trainer at once; they may
+    use two trainers of one host.
     """
 
     def __init__(
@@ -62,19 +63,19 @@ class Trainer:
         declared_speed: float | None = None,
         brake: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Train on the given rows of the bench's data, or all of them; `declared_speed` saves measuring."""
+        """Trains on the given rows of the host's data, or all of them. A `declared_speed` replaces measuring."""
         self.model_host = model_host
         self.steps_done = 0
-        self.speed = declared_speed or 0.0  # local steps a second, smoothed; 0 before the first
+        self.speed = declared_speed or 0.0  # local steps per second, smoothed; 0 before the first
         self.brake = brake  # called after each step: it may wait, and True ends the steps
         self.keeps_gradient = False
-        self.last_gradient: Vector | None = None  # of the last local step, where it is kept
+        self.last_gradient: Floats | None = None  # of the last local step, if `keeps_gradient`
         self._shares = torch.empty(0)
         self._declared = declared_speed
         self._seed = seed
         self._clock = clock
-        self.pool = Pool(model_host, seed)
-        self._seen: list[tuple[Tensor, Tensor]] = []  # places and losses of batches since they were last noted
+        self.pool = SamplePool(model_host, seed)
+        self._seen: list[tuple[Tensor, Tensor]] = []  # places and losses of the batches of these steps
         self._own_confidence = type(model_host.task).confidence is not Task.confidence
         self._buffers = [buffer.clone() for buffer in model_host.buffers]
         self.reset_optimizer()
@@ -82,33 +83,32 @@ class Trainer:
 
     @property
     def samples(self) -> int:
-        """How many samples this node has to train on."""
+        """The number of samples that this node trains on."""
         return len(self.pool)
 
     @property
     def pace(self) -> tuple[int, int, float]:
-        """Local steps done, samples to do them on, and how many a second."""
+        """Local steps done, samples, and local steps per second."""
         return self.steps_done, self.samples, self.speed
 
     def use(self, samples: NDArray[np.int64]) -> None:
-        """From now on train on these rows of the data; the same rows as before change nothing."""
+        """Trains on these rows of the data from now on. Does nothing when they are the same as before."""
         self.pool.use(samples)
 
     def reset_optimizer(self) -> None:
-        """Forget the optimizer's moments, as on a change of lineage."""
+        """Forgets the optimizer's moments, for example on a change of lineage."""
         self._stepper = self.model_host.stepper()
 
-    def steps(self, weights: Vector, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
-        """Do `count` local steps from `weights`, which stay as they are; fewer, at least one, when `brake` says so.
+    def steps(self, weights: Floats, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
+        """Does `count` local steps from `weights`, which do not change; fewer, but at least one, if `brake` ends them.
 
-        `at` is the run's step the first of them is, for the task's schedule (own steps when not told); `rate` is a
-        further factor on the learning rate.
-        Raises Diverged when a loss or gradient is not finite or a weight leaves the range that can be shared: the
-        weights given are then the last good ones, the optimizer starts afresh, and the next call goes on with the
-        batches after the bad one.
+        `at` is the run's step number of the first one, for the task's schedule (default: this trainer's own steps);
+        `rate` is a further factor on the learning rate. Raises Diverged when a loss or gradient is not finite, or a
+        weight leaves the range that can be shared. The weights given are then the last good ones, the optimizer is
+        reset, and the next call continues with the batches after the bad one.
         """
         if not self.samples:
-            raise LocalProblem("this node has no samples to train on; give it some with --data, or wait for a share")
+            raise LocalProblem("this node has no samples to train on; give it some with --data, or wait for shards")
         with self.model_host.lock, self.model_host.randomness(seed_from(self._seed, "steps", self.steps_done)):
             begun = self._clock()
             self._borrow(weights)
@@ -136,40 +136,40 @@ class Trainer:
         value = self._descend() if model_host.per_sample else self._descend_by_mean()
         if not math.isfinite(value) or not math.isfinite(model_host.gradient.sum().item()):
             what = "loss" if not math.isfinite(value) else "gradient"
-            self._diverged(f"the {what} was no finite number", done, value)
+            self._diverged(f"the {what} was not finite", done, value)
         self._stepper.step(rate * model_host.task.rate(at))
         self.steps_done += 1
         return value
 
     def _descend(self) -> float:
-        """The gradient of the next batch's weighted mean loss; the losses are kept for what they say of samples."""
+        """The gradient of the next batch's weighted mean loss. The losses are kept, for the samples' confidences."""
         places, weights = self.pool.next()
         batch = self.pool.batch(places)
         with task_errors(self.model_host.task, "losses"):
             losses = self.model_host.losses(batch)
-            if losses.shape != self._shares.shape:  # a check at every step would cost more than it finds
+            if losses.shape != self._shares.shape:  # checking at every step would take too long
                 self.model_host.check_losses(losses, batch)
                 self._shares = torch.full_like(losses, 1 / len(losses), requires_grad=False)
             shares = self._shares if weights is None else self._shares * weights.to(losses)
             losses.backward(shares)  # type: ignore[no-untyped-call]
             plain = losses.detach()
-            told = self.model_host.task.confidence(plain, batch) if self._own_confidence else plain
-        self._seen.append((places, told))
+            judged = self.model_host.task.confidence(plain, batch) if self._own_confidence else plain
+        self._seen.append((places, judged))
         return torch.dot(plain, shares).item()
 
     def _descend_by_mean(self) -> float:
-        """The same where a task tells one loss for all; no weights then."""
+        """The same for a task without losses of single samples; there are no weights then."""
         with task_errors(self.model_host.task, "loss"):
             loss = self.model_host.loss(self.pool.batch(self.pool.next()[0]))
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.item()
 
     def _note_confidences(self) -> None:
-        """What the steps' losses say of the samples, all at once."""
+        """Passes the confidences of the steps' samples to the pool, all at once."""
         seen, self._seen = self._seen, []
         if seen:
-            told = torch.cat([told for _, told in seen]).float()
-            shares = told if self._own_confidence else torch.exp(-told)
+            judged = torch.cat([judged for _, judged in seen]).float()
+            shares = judged if self._own_confidence else torch.exp(-judged)
             self.pool.note(torch.cat([places for places, _ in seen]).numpy(), shares.cpu().numpy())
 
     def _check_weights(self, count: int, loss: float) -> None:
@@ -183,18 +183,18 @@ class Trainer:
         remedy = "if it happens again, lower the task's learning_rate"
         raise Diverged(f"{what} after {self.steps_done} local steps; {remedy}", steps, loss)
 
-    def evaluate(self, weights: Vector, samples: Samples | None = None) -> Evaluation:
-        """How good `weights` are on the task's test data, or on `samples`. Changes nothing of the training.
+    def evaluate(self, weights: Floats, samples: Samples | None = None) -> Evaluation:
+        """How good `weights` are on the task's test data, or on `samples`. Training is not affected.
 
-        Where the model keeps statistics of its inputs (BatchNorm), they are taken anew from own batches.
+        Where the model keeps statistics of its inputs (BatchNorm), they are measured again on own batches.
         """
         with self.borrowed(weights):
             if self.model_host.has_statistics and self.samples:
                 self._recalibrate()
             return self.model_host.evaluate(self.model_host.test if samples is None else samples)
 
-    def sure_of(self, weights: Vector, columns: Samples) -> NDArray[np.float32]:
-        """How sure `weights` are of samples nobody has trained them on. ValueError when these cannot be trained on."""
+    def confidence_in(self, weights: Floats, columns: Samples) -> NDArray[np.float32]:
+        """The confidence of `weights` in samples of others; ValueError when these cannot be trained on."""
         model_host = self.model_host
         with self.borrowed(weights), torch.no_grad():
             model_host.model.eval()
@@ -204,7 +204,7 @@ class Trainer:
                 if model_host.per_sample:
                     model_host.check_losses(losses, batch)
                 if not bool(torch.isfinite(losses).all()):
-                    raise ValueError("their loss is no finite number")
+                    raise ValueError("their loss is not finite")
                 shares = (
                     model_host.task.confidence(losses, batch)
                     if model_host.per_sample
@@ -212,27 +212,27 @@ class Trainer:
                 )
             except LocalProblem:
                 raise
-            except Exception as error:  # samples of a peer must not end a node whose own ones are fine
+            except Exception as error:  # a peer's bad samples must not stop this node
                 raise ValueError(f"{type(error).__name__}: {str(error)[:120]}") from None
         found: NDArray[np.float32] = shares.float().cpu().numpy()
         return found
 
     @contextlib.contextmanager
-    def borrowed(self, weights: Vector) -> Iterator[None]:
-        """The bench with `weights` and this trainer's buffers on it, for looking; changes nothing of the training."""
+    def borrowed(self, weights: Floats) -> Iterator[None]:
+        """Holds the model host with `weights` and this trainer's buffers loaded. Training is not affected."""
         with self.model_host.lock, self.model_host.randomness(seed_from(self._seed, "evaluate")):
             self._borrow(weights)
             yield
 
-    def slopes(self, points: Sequence[Vector]) -> list[Vector]:
-        """The gradients at some weights, all on the batch that comes next. Changes nothing of the training."""
+    def gradients_at(self, points: Sequence[Floats]) -> list[Floats]:
+        """The gradients at some weights, all on the next batch. Training is not affected."""
         if not self.samples:
-            raise LocalProblem("this node has no samples to look at")
+            raise LocalProblem("this node has no samples to measure a gradient on")
         with self.model_host.lock:
             places = self.pool.peek()
-            return [self._slope(weights, places) for weights in points]
+            return [self._gradient_at(weights, places) for weights in points]
 
-    def _slope(self, weights: Vector, places: Tensor) -> Vector:
+    def _gradient_at(self, weights: Floats, places: Tensor) -> Floats:
         model_host = self.model_host
         with (
             model_host.randomness(seed_from(self._seed, "slopes", self.steps_done)),
@@ -259,8 +259,8 @@ class Trainer:
         for module, momentum in zip(kept, momenta, strict=True):
             module.momentum = momentum
 
-    def _borrow(self, weights: Vector) -> None:
-        """Put this trainer's weights and buffers on the bench."""
+    def _borrow(self, weights: Floats) -> None:
+        """Loads this trainer's weights and buffers into the model host."""
         self.model_host.put(weights)
         for there, own in zip(self.model_host.buffers, self._buffers, strict=True):
             there.copy_(own)
@@ -275,7 +275,7 @@ class Trainer:
             self.speed = now if self.speed == 0 else SMOOTHING * self.speed + (1 - SMOOTHING) * now
 
     def state(self) -> Arrays:
-        """All that `restore` needs, as plain arrays; weights and samples are kept elsewhere."""
+        """All that `restore` needs, as arrays. Weights and samples are saved elsewhere."""
         counts = np.array([self.steps_done, self.pool.position], np.int64)
         arrays: Arrays = {"counts": counts, "speed": np.array(self.speed)}
         arrays.update({f"pool/{name}": array for name, array in self.pool.state().items()})
@@ -285,19 +285,19 @@ class Trainer:
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on where `state` was taken; ValueError, and nothing changed, when the arrays are of another model."""
+        """Continues from `state`; ValueError, and no change, when the arrays belong to another model."""
         if not {"counts", "speed"} <= set(arrays) or arrays["counts"].shape != (2,):
             raise ValueError("the counts are missing")
         buffers = [arrays.get(f"buffer/{number}") for number in range(len(self._buffers))]
         if any(found is None or found.shape != own.shape for found, own in zip(buffers, self._buffers, strict=True)):
             raise ValueError("the buffers belong to another model")
-        judged = read_state(_under("pool/", arrays))
+        pool = read_pool_state(_under("pool/", arrays))
         self._stepper.load(_under("optimizer/", arrays))
         for own, found in zip(self._buffers, buffers, strict=True):
             own.copy_(torch.from_numpy(np.array(found)))
         self.steps_done = int(arrays["counts"][0])
         self.speed = self._declared or float(arrays["speed"])
-        self.pool.restore(judged, int(arrays["counts"][1]))
+        self.pool.restore(pool, int(arrays["counts"][1]))
 
 
 def _under(folder: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:

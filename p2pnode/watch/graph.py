@@ -15,9 +15,10 @@ from ..wire.ids import short
 from ..wire.run import GENESIS, Manifest
 from ..wire.status import (
     MAIN_JOB,
+    NO_LIMITS,
     ExchangeRow,
-    Guest,
     JobState,
+    LimitOptions,
     Machine,
     NodeEvent,
     NodeStatus,
@@ -43,7 +44,8 @@ class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
     traffic: Traffic = Traffic()
     events: tuple[NodeEvent, ...] = ()
     invite: str = ""
-    guest: Guest = Guest()
+    paused: str = ""
+    limits: LimitOptions = NO_LIMITS
     machine: Machine | None = None
     shards: tuple[ShardRow, ...] = ()  # this and the rest for notebooks only: the page asks for shards by itself
     manifest: Manifest | None = None  # what the run is
@@ -72,7 +74,8 @@ def graph_of(status: NodeStatus, now: float) -> PeerGraph:
         traffic=status.traffic,
         events=status.events,
         invite="" if status.private else status.invite,  # that of a private run contains its key
-        guest=status.guest,
+        paused=status.paused,
+        limits=status.limits,
         machine=status.machine,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ..runtime.limiter import limits_in_words
 from ..wire.ids import short
-from ..wire.status import Guest, Machine, NodeStatus, TrainStatus
+from ..wire.status import NO_LIMITS, LimitOptions, Machine, NodeStatus, TrainStatus
 
 MAX_COMMAND = 4000
 BARS = "▁▂▃▄▅▆▇█"
@@ -96,14 +96,13 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((value - low) / span * len(BARS)))] for value in known)
 
 
-def machine_phrases(machine: Machine, guest: Guest) -> list[str]:
+def machine_phrases(machine: Machine, limits: LimitOptions) -> list[str]:
     """The load of the machine, this node's part in it, and the node's limits."""
     phrases = [f"machine {machine.cpu:.0%} busy, this node {machine.own_cpu:.0%}"]
     phrases.append(f"{size(machine.memory_bytes)} of memory, {size(machine.memory_free_bytes)} free")
     if machine.battery is not None:
         phrases.append(f"battery {machine.battery:.0%}{'' if machine.on_battery else ', plugged in'}")
-    limits = limits_in_words(guest)
-    return phrases if limits == "none" else [*phrases, f"limits: {limits}"]
+    return phrases if limits == NO_LIMITS else [*phrases, f"limits: {limits_in_words(limits)}"]
 
 
 def shard_phrase(status: NodeStatus) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -167,16 +168,22 @@ class ShardRow(msgspec.Struct, frozen=True):
     journey: tuple[VisitRow, ...] = ()  # only where one shard is asked for; old visits are summarised
 
 
-class Guest(msgspec.Struct, frozen=True):
-    """How far the node may use the machine, and whether it rests. None is no limit."""
+@dataclass(frozen=True)
+class LimitOptions:
+    """How much of the machine the node may use: set by the user, kept by the limiter, shown by the views.
 
-    paused: str = ""  # why, or "" while it works
+    None is no limit. The limits can be changed while the node runs.
+    """
+
     max_upload: float | None = None  # bytes a second
     max_download: float | None = None
     max_cpu: float | None = None  # share of the machine, 0 to 1
     pause_on_battery: bool = False
     idle_only: bool = False
-    schedule: str = ""
+    schedule: str = ""  # times of day at which the node may work, as config.schedule reads them; "" is always
+
+
+NO_LIMITS = LimitOptions()
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -212,7 +219,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     exchanges: tuple[ExchangeRow, ...] = ()
     page: str = ""  # link to the node's page; it contains the token that steering needs
     shards: tuple[ShardRow, ...] = ()
-    guest: Guest = Guest()
+    paused: str = ""  # the reason why the node rests, or "" while it works
+    limits: LimitOptions = NO_LIMITS
     machine: Machine | None = None
     unwell: tuple[str, ...] = ()  # what is wrong, besides the condition
 

@@ -24,7 +24,7 @@ export class NodeView {
     this.events(picture);
     this.reputation(picture);
     this.invite(picture.invite);
-    this.steering.show(picture.guest);
+    this.steering.show(picture);
     const { pictures } = this.store;
     this.traffic.draw([pictures.map((one) => one.time), rate(pictures, "sent_bytes"), rate(pictures, "received_bytes")]);
   }
@@ -66,10 +66,10 @@ export class NodeView {
     fill(by("partners"), rows, "No partner yet: choices and their reasons appear here.");
   }
 
-  machine({ machine, guest }) {
+  machine({ machine, limits }) {
     by("machine-panel").hidden = !machine;
     if (!machine) return;
-    const limit = guest?.max_cpu == null ? "" : `, at most ${percent(guest.max_cpu, 0)}`;
+    const limit = limits?.max_cpu == null ? "" : `, at most ${percent(limits.max_cpu, 0)}`;
     const all = machine.memory_bytes + machine.memory_free_bytes;
     const meters = [
       ["processor", machine.cpu, percent(machine.cpu, 0)],
@@ -119,8 +119,8 @@ export class NodeView {
   }
 }
 
-function doing({ condition, jobs, guest }) {
-  if (guest?.paused) return pausedBecause(guest.paused);
+function doing({ condition, jobs, paused }) {
+  if (paused) return pausedBecause(paused);
   if (condition === "leaving") return "Leaving the run";
   const running = Object.values(jobs).filter((job) => job.condition === "running");
   if (!running.length) return condition === "searching" ? "Looking for its run" : "In touch with its peers; it trains nothing";

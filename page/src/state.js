@@ -6,7 +6,7 @@ const MOODS = { connected: "good", alone: "good", starting: "warn", searching: "
 export function pill(picture, lostSince) {
   if (lostSince != null) return ["no answer", "bad"];
   if (!picture) return ["connecting …", ""];
-  if (picture.guest?.paused) return ["paused", "warn"];
+  if (picture.paused) return ["paused", "warn"];
   return [picture.condition, MOODS[picture.condition] ?? ""];
 }
 
@@ -18,7 +18,7 @@ export function stateOf(picture, lostSince) {
   if (picture.condition === "leaving") return { mood: "warn", title: "The node is leaving the run", text: "It says goodbye to its peers and stops." };
   if (picture.condition === "network down") return { mood: "bad", title: "The network is down", text: `${reason}. It comes back by itself.` };
   if (picture.condition === "searching") return searching(picture, reason);
-  if (picture.guest?.paused) return { mood: "warn", title: pausedBecause(picture.guest.paused), text: "The node stays in the swarm and answers its peers. It trains nothing until it is resumed." };
+  if (picture.paused) return { mood: "warn", title: pausedBecause(picture.paused), text: "The node stays in the swarm and answers its peers. It trains nothing until it is resumed." };
   if (picture.condition === "alone") return { mood: "good", title: "Nobody else is here yet", text: picture.invite ? "The node trains by itself. Send a friend the invite on the tab Node." : "The node waits for others." };
   return null;
 }

@@ -22,13 +22,13 @@ export class Steering {
     });
   }
 
-  show(guest = {}) {
-    by("pause").hidden = Boolean(guest.paused);
-    by("resume").hidden = !guest.paused;
+  show({ paused = "", limits = {} } = {}) {
+    by("pause").hidden = Boolean(paused);
+    by("resume").hidden = !paused;
     const limit = (value) => (value == null ? "no limit" : `now ${bytes(value)}/s`);
-    write(by("upload-now"), limit(guest.max_upload));
-    write(by("download-now"), limit(guest.max_download));
-    write(by("cpu-now"), guest.max_cpu == null ? "no limit" : `now ${Math.round(100 * guest.max_cpu)} %`);
+    write(by("upload-now"), limit(limits.max_upload));
+    write(by("download-now"), limit(limits.max_download));
+    write(by("cpu-now"), limits.max_cpu == null ? "no limit" : `now ${Math.round(100 * limits.max_cpu)} %`);
   }
 
   // Empty fields change nothing; the node answers what is wrong with the others.

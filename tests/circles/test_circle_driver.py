@@ -56,7 +56,7 @@ from tests.known import known
 from tests.similarity.views import planted
 
 GENESIS = b"g" * 32
-BENCH = ModelHost(Lines(), "cpu", seed=1)
+HOST = ModelHost(Lines(), "cpu", seed=1)
 PRINTS = [bytes([1, 1, 7, 7]) + row.tobytes() for row in planted(2, 12).values()]
 
 
@@ -70,10 +70,10 @@ class Member:
         world = Seams(SimClock(0.0), random.Random(number), self.storage, inline)
         self.services = make_services(self.identity, world, self.network)
         self.services.clock.established = True
-        self.policy: DeltaSetPolicy = policy_of(BENCH, self.identity, GENESIS.hex())
+        self.policy: DeltaSetPolicy = policy_of(HOST, self.identity, GENESIS.hex())
         setup = with_plan(SETUP, genesis=GENESIS.hex(), aim=aim)
         membership = Membership(SelfDescription("", "node", RUN.tag, ()), self.services)
-        self.learning = TrainJob(self.services, RUN, membership, BENCH, self.policy, setup)
+        self.learning = TrainJob(self.services, RUN, membership, HOST, self.policy, setup)
         self.learning.likeness.took(PRINTS[number % len(PRINTS)])
         self.asked: list[str] = []
         self.bend: Callable[[CircleIs], CircleIs] = lambda answer: answer

@@ -20,8 +20,8 @@ from p2pnode.network.base import Payload
 from p2pnode.wire.ids import PeerId, sha256
 from p2pnode.wire.run import GENESIS as FIRST
 from tests.circles.test_circle_driver import (
-    BENCH,
     GENESIS,
+    HOST,
     PRINTS,
     Look,
     Member,
@@ -32,7 +32,7 @@ from tests.circles.test_circle_driver import (
     shrink,
 )
 
-SIZE = BENCH.layout.size
+SIZE = HOST.layout.size
 WRONG_SIDE = to_units(np.array([60, -60, -60, 60, 0, 0], np.float32))  # of the line that the task is about
 HUGE = np.full(SIZE, (1 << 31) - 1, np.int32)
 PEERS = [PeerId(f"peer {number:02}") for number in range(40)]

@@ -41,7 +41,7 @@ def command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -69,7 +69,7 @@ def test_cheap_commands_import_nothing_heavy(arguments):
         f"sys.exit(code or [name for name in {HEAVY!r} if name in sys.modules] or 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", probe, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", probe, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -222,7 +222,7 @@ def test_a_damaged_book_is_one_line(capsys, tmp_path):
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     met_before(tmp_path)
     shell = f"{sys.executable} -m p2pnode peers --data-dir {tmp_path} | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=300, check=False)
     assert done.stderr == ""
 
 

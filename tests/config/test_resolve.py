@@ -272,7 +272,7 @@ def test_data_directory_is_made_absolute(monkeypatch, tmp_path):
     assert load({"data-dir": "y"}, {}).options.data_dir == tmp_path / "y"
 
 
-# ---- being a good guest ----
+# ---- limits ----
 
 
 @pytest.mark.parametrize(

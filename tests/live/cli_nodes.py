@@ -1,4 +1,4 @@
-"""Real `python -m p2pnode` processes for the tests of the door. Only processes started here are ever ended."""
+"""Real `python -m p2pnode` processes for the live tests of the command line. They end only what they started."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float) -> T:
     raise AssertionError(f"not within {PATIENCE * seconds} s: {what}")
 
 
-class Door:
+class NodeProcess:
     """One process, its output, and its data directory. Its temporary files go to a directory of its own."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Door:
         """Start it. Most tests need no learning, and without it nodes start faster."""
         self._learns = learns
         self.data_dir = root / name
-        self.temporary = Path("/tmp", f"door-{os.getpid()}-{name}-{time.monotonic_ns() % 10**6}")
+        self.temporary = Path("/tmp", f"p2pnode-test-{os.getpid()}-{name}-{time.monotonic_ns() % 10**6}")
         self.temporary.mkdir(mode=0o700)
         self._out = (root / f"{name}.out").open("ab+")
         self._err = (root / f"{name}.err").open("ab+")

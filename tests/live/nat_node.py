@@ -17,7 +17,7 @@ from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.errors import P2pnodeError, PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
 
-LIMIT = 10.0
+LIMIT = 30.0
 MOST_RESUMED = 200
 MAX_BYTES = 1 << 24
 

@@ -79,7 +79,7 @@ def attack(
         async with attacked(directory, serving) as (ours, raw):
             await body(ours, raw, serving)
             serving.delay = 0
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await raw.call(b"still there?") == b"still there?"
             assert ours.health.generation == 1
 
@@ -180,7 +180,7 @@ def test_a_lookup_survives_hostile_answers(tmp_path: Path) -> None:
         await raw.p2p.add_protobuf_handler("DHTProtocol.rpc_ping", on_ping, dht_pb2.PingRequest)
         await raw.p2p.add_protobuf_handler("DHTProtocol.rpc_find", on_find, dht_pb2.FindRequest)
         await ours.contact(await raw_address(raw), 5)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             assert set(await ours.nearest("peers/run", 5)) == {ours.peer, raw.peer}
 
     attack(tmp_path, body)
@@ -206,7 +206,7 @@ def test_an_enormous_answer_ends_our_call(tmp_path: Path, size: int, error: type
             return kind(value=bytes(size))
 
         await raw.p2p.add_protobuf_handler(CALL_PROTOCOL, on_call, kind)
-        async with asyncio.timeout(6):
+        async with asyncio.timeout(60):
             with pytest.raises(error):
                 await ours.call(raw.peer, b"", 3)
 
@@ -256,7 +256,7 @@ def test_broken_frames_at_our_stream_handler(tmp_path: Path, sent: bytes, counte
         writer.write(sent)
         if writer.can_write_eof():
             writer.write_eof()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             said = await reader.read(1000)
         writer.close()
         assert not said or said[0] == FrameStatus.REFUSED

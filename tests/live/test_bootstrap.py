@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.cli_nodes import Door, pasted, wait_for
+from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("bootstrap")]
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = r"^/ip4/127\.0\.0\.1/tcp/\d+/p2p/\w+$"
-Opener = Callable[..., Door]
+Opener = Callable[..., NodeProcess]
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Opener]:
-    opened: list[Door] = []
+def process(tmp_path: Path) -> Iterator[Opener]:
+    opened: list[NodeProcess] = []
 
-    def open_door(name: str, *arguments: str, argv: list[str] | None = None) -> Door:
-        opened.append(Door(tmp_path, name, *arguments, argv=argv))
+    def open_door(name: str, *arguments: str, argv: list[str] | None = None) -> NodeProcess:
+        opened.append(NodeProcess(tmp_path, name, *arguments, argv=argv))
         return opened[-1]
 
     yield open_door
@@ -34,19 +34,19 @@ def door(tmp_path: Path) -> Iterator[Opener]:
         one.stop()
 
 
-def sees(one: Door, other: str) -> bool:
+def sees(one: NodeProcess, other: str) -> bool:
     return other in one.peers()
 
 
-def meeting_point(door: Opener, *arguments: str) -> Door:
-    return door("meeting", argv=[sys.executable, "-m", "bootstrap", *arguments])
+def meeting_point(process: Opener, *arguments: str) -> NodeProcess:
+    return process("meeting", argv=[sys.executable, "-m", "bootstrap", *arguments])
 
 
-def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(door: Opener) -> None:
-    meeting = meeting_point(door, "--name", "meeting")
+def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(process: Opener) -> None:
+    meeting = meeting_point(process, "--name", "meeting")
     address = meeting.says(ADDRESS)
-    ann = door("ann", "--name", "ann", "--found", "--bootstrap", address)
-    bob = door("bob", argv=[*pasted(ann.invite()), "--name", "bob"])
+    ann = process("ann", "--name", "ann", "--found", "--bootstrap", address)
+    bob = process("bob", argv=[*pasted(ann.invite()), "--name", "bob"])
     for one, other in ((ann, "bob"), (bob, "ann"), (ann, "meeting"), (bob, "meeting"), (meeting, "ann")):
         wait_for(f"{one.data_dir.name} sees {other}", partial(sees, one, other), 60)
     assert ann.status()["run"] == bob.status()["run"] != ""
@@ -60,32 +60,32 @@ def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(door: O
     ann.says(r"meeting \(\w+\) left", 15)
 
 
-def test_a_volunteer_with_only_the_address_is_told_what_is_missing(door: Opener) -> None:
-    address = meeting_point(door).says(ADDRESS)
-    lost = door("lost", "--bootstrap", address)
+def test_a_volunteer_with_only_the_address_is_told_what_is_missing(process: Opener) -> None:
+    address = meeting_point(process).says(ADDRESS)
+    lost = process("lost", "--bootstrap", address)
     assert lost.ended() == 2, lost.out
     assert lost.err.startswith("p2pnode: ")
     assert lost.err.count("\n") == 1, lost.err
     assert "--run" in lost.err
 
 
-def test_started_again_it_has_the_same_address_and_its_nodes_come_back(door: Opener) -> None:
-    meeting = meeting_point(door)
+def test_started_again_it_has_the_same_address_and_its_nodes_come_back(process: Opener) -> None:
+    meeting = meeting_point(process)
     address = meeting.says(ADDRESS)
     port = address.split("/")[4]
-    ann = door("ann", "--name", "ann", "--found", "--bootstrap", address)
+    ann = process("ann", "--name", "ann", "--found", "--bootstrap", address)
     wait_for("ann at the meeting point", lambda: "ann" in meeting.peers(), 60)
     meeting.process.kill()
     meeting.process.wait(10)
-    again = meeting_point(door, "--listen", f"/ip4/127.0.0.1/tcp/{port}")
+    again = meeting_point(process, "--listen", f"/ip4/127.0.0.1/tcp/{port}")
     assert again.says(ADDRESS) == address
     wait_for("ann at the meeting point again", lambda: "ann" in again.peers(), 90)
     assert ann.process.poll() is None
 
 
-def test_its_address_can_be_asked_for(door: Opener, tmp_path: Path) -> None:
+def test_its_address_can_be_asked_for(process: Opener, tmp_path: Path) -> None:
     """What compose.yaml uses as a health check."""
-    meeting = meeting_point(door)
+    meeting = meeting_point(process)
     file = tmp_path / "address"
     ask = [sys.executable, "-m", "bootstrap.address", str(file)]
 
@@ -112,8 +112,8 @@ def test_its_address_can_be_asked_for(door: Opener, tmp_path: Path) -> None:
         (["--data-dir", "/proc/nothing/here"], 1, "/proc/nothing"),
     ],
 )
-def test_a_slip_gets_one_line(door: Opener, arguments: list[str], code: int, word: str) -> None:
-    slip = meeting_point(door, *arguments)
+def test_a_slip_gets_one_line(process: Opener, arguments: list[str], code: int, word: str) -> None:
+    slip = meeting_point(process, *arguments)
     assert slip.ended() == code, slip.out
     assert word in slip.err
     assert slip.err.count("\n") == 1, slip.err

@@ -1,4 +1,4 @@
-"""The door, with real processes: found, invite, join, look, leave; and every slip in one line."""
+"""The command line, with real processes: found, invite, join, look, leave; and every slip in one line."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ import pytest
 from p2pnode.node.control import ask
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.ids import Identity
-from tests.live.cli_nodes import Door, pasted, wait_for
+from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("door")]
-Opener = Callable[..., Door]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("cli")]
+Opener = Callable[..., NodeProcess]
 NOBODY = Identity(b"\7" * 32).peer_id
 
 
 @pytest.fixture
-def door(tmp_path) -> Iterator[Opener]:
-    opened: list[Door] = []
+def process(tmp_path) -> Iterator[Opener]:
+    opened: list[NodeProcess] = []
 
-    def open_door(name: str, *arguments: str, argv: list[str] | None = None, terminal: int | None = None) -> Door:
-        opened.append(Door(tmp_path, name, *arguments, argv=argv, terminal=terminal))
+    def launch(name: str, *arguments: str, argv: list[str] | None = None, terminal: int | None = None) -> NodeProcess:
+        opened.append(NodeProcess(tmp_path, name, *arguments, argv=argv, terminal=terminal))
         return opened[-1]
 
-    yield open_door
+    yield launch
     for one in opened:
         one.stop()
 
@@ -48,21 +48,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def complaint(door: Door, code: int, seconds: float = 40.0) -> str:
+def complaint(process: NodeProcess, code: int, seconds: float = 40.0) -> str:
     """The one line with which a process ended."""
-    assert door.ended(seconds) == code, door.out + door.err
-    assert door.err.startswith("p2pnode: ")
-    assert door.err.count("\n") == 1, door.err
-    assert door.left_behind() == []
-    return door.err
+    assert process.ended(seconds) == code, process.out + process.err
+    assert process.err.startswith("p2pnode: ")
+    assert process.err.count("\n") == 1, process.err
+    assert process.left_behind() == []
+    return process.err
 
 
 # ---- the usual way ----
 
 
-def test_found_invite_join_look_leave(door):
-    ann = door("ann", "--name", "ann")
-    bob = door("bob", argv=[*pasted(ann.invite()), "--name", "bob"])  # exactly the command, and a name to look for
+def test_found_invite_join_look_leave(process):
+    ann = process("ann", "--name", "ann")
+    bob = process("bob", argv=[*pasted(ann.invite()), "--name", "bob"])  # exactly the command, and a name to look for
     wait_for("ann sees bob", lambda: "bob" in ann.peers(), 40)
     wait_for("bob sees ann", lambda: "ann" in bob.peers(), 40)
     assert ann.status()["run"] == bob.status()["run"] != ""
@@ -90,13 +90,13 @@ def test_found_invite_join_look_leave(door):
     assert ann.left_behind() == []
 
 
-def test_the_same_command_again_goes_on(door):
-    first = door("ann", "--private")
+def test_the_same_command_again_goes_on(process):
+    first = process("ann", "--private")
     invite, id = first.invite(), first.status()["id"]
     assert "." in invite.split()[-1]
     first.signalled(signal.SIGINT)
     assert first.process.returncode == 0
-    again = door("ann", "--private")
+    again = process("ann", "--private")
     again.says("resumed run")
     assert again.invite().split()[-1] == invite.split()[-1]
     assert again.status()["id"] == id
@@ -104,23 +104,23 @@ def test_the_same_command_again_goes_on(door):
     assert again.status()["name"] == first.out.split()[1]
 
 
-def test_json_lines_and_quiet(door):
-    ann = door("ann", "--log-format", "json", "--name", "ann")
+def test_json_lines_and_quiet(process):
+    ann = process("ann", "--log-format", "json", "--name", "ann")
     ann.says('"kind": "invite"')
     ann.signalled(signal.SIGTERM)
     events = [json.loads(line) for line in ann.out.splitlines()]
     assert all({"time", "kind", "text", "warning"} <= event.keys() for event in events)
     assert {"started", "founded", "invite", "left"} <= {event["kind"] for event in events}
-    quiet = door("bob", "--quiet")
+    quiet = process("bob", "--quiet")
     wait_for("the node is up", lambda: quiet.status().get("invite"), 40)
     quiet.signalled(signal.SIGTERM)
     assert quiet.out == quiet.err == ""
 
 
-def test_the_live_view_and_ctrl_c_in_a_terminal(door):
+def test_the_live_view_and_ctrl_c_in_a_terminal(process):
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    ann = door("ann", "--name", "ann", terminal=terminal)
+    ann = process("ann", "--name", "ann", terminal=terminal)
     os.close(terminal)
     shown = ""
     deadline = time.monotonic() + 60
@@ -145,25 +145,25 @@ def read_screen(screen: int) -> str:
         return ""  # the other side has closed it
 
 
-def test_a_private_run_needs_its_key(door):
-    ann = door("ann", "--private")
+def test_a_private_run_needs_its_key(process):
+    ann = process("ann", "--private")
     words = pasted(ann.invite())
-    without_run = door("bob", argv=words[: words.index("--run")])
+    without_run = process("bob", argv=words[: words.index("--run")])
     assert "private" in complaint(without_run, 2)
     bare = [*words[:-1], words[-1].partition(".")[0], "--join-timeout", "6"]
-    without_key = door("cas", argv=bare)
+    without_key = process("cas", argv=bare)
     assert without_key.ended(60) in (1, 2)
     assert without_key.err.count("\n") == 1
     assert not (without_key.data_dir / "run.json").exists()
-    with_key = door("dan", argv=words)
+    with_key = process("dan", argv=words)
     with_key.says("joined run")
 
 
 # ---- ending ----
 
 
-def test_twice_ctrl_c_ends_at_once(door):
-    ann = door("ann")
+def test_twice_ctrl_c_ends_at_once(process):
+    ann = process("ann")
     ann.invite()
     (daemon,) = ann.daemons()
     daemon.suspend()  # so that leaving takes its time
@@ -181,8 +181,8 @@ def test_twice_ctrl_c_ends_at_once(door):
 
 
 @pytest.mark.parametrize("pause", [0.3, 1.0, 2.0])
-def test_leaving_while_starting(door, pause):
-    ann = door("ann")
+def test_leaving_while_starting(process, pause):
+    ann = process("ann")
     time.sleep(pause)
     ann.signalled(signal.SIGTERM)
     assert ann.process.returncode in (0, -signal.SIGTERM)
@@ -194,9 +194,9 @@ def test_leaving_while_starting(door, pause):
     assert ann.left_behind() == []
 
 
-def test_a_stuck_node_ends_in_time(door):
+def test_a_stuck_node_ends_in_time(process):
     """A stopped daemon cannot hold up the end."""
-    ann = door("ann")
+    ann = process("ann")
     ann.invite()
     ann.daemons()[0].suspend()
     ann.signalled(signal.SIGTERM)
@@ -206,10 +206,10 @@ def test_a_stuck_node_ends_in_time(door):
 # ---- slips ----
 
 
-def test_a_second_node_on_the_same_data_directory(door):
-    ann = door("ann")
+def test_a_second_node_on_the_same_data_directory(process):
+    ann = process("ann")
     ann.invite()
-    second = door("ann")
+    second = process("ann")
     assert second.ended() == 1
     assert second.err.count("\n") == 1
     assert f"process {ann.process.pid}" in second.err
@@ -217,64 +217,64 @@ def test_a_second_node_on_the_same_data_directory(door):
     assert ann.status()["condition"] == "alone"
 
 
-def test_a_port_in_use(door):
+def test_a_port_in_use(process):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ann = door("ann", "--listen", f"/ip4/127.0.0.1/tcp/{port}")
+        ann = process("ann", "--listen", f"/ip4/127.0.0.1/tcp/{port}")
         assert f"port {port} is in use" in complaint(ann, 1)
         assert not ann.data_dir.exists()
 
 
-def test_a_run_without_anybody_to_find_it_through(door):
-    ann = door("ann", "--run", "abcdefghijklmnopqrstuvwxyz")
+def test_a_run_without_anybody_to_find_it_through(process):
+    ann = process("ann", "--run", "abcdefghijklmnopqrstuvwxyz")
     assert "--bootstrap" in complaint(ann, 2)
     assert not ann.data_dir.exists()
 
 
-def test_a_public_run_does_not_become_private(door):
-    ann = door("ann")
+def test_a_public_run_does_not_become_private(process):
+    ann = process("ann")
     ann.invite()
     ann.signalled(signal.SIGTERM)
-    again = door("ann", "--private")
+    again = process("ann", "--private")
     assert "add --found" in complaint(again, 2)
 
 
-def test_a_wrong_peer_id(door):
-    ann = door("ann")
+def test_a_wrong_peer_id(process):
+    ann = process("ann")
     address = pasted(ann.invite())[4]
     wrong = f"{address.partition('/p2p/')[0]}/p2p/{NOBODY}"
-    bob = door("bob", "--bootstrap", wrong)
+    bob = process("bob", "--bootstrap", wrong)
     assert "another peer answers there" in complaint(bob, 2)
     assert not (bob.data_dir / "run.json").exists()
-    cas = door("cas", "--bootstrap", wrong, "--bootstrap", address)  # any one that is right suffices
+    cas = process("cas", "--bootstrap", wrong, "--bootstrap", address)  # any one that is right suffices
     cas.says("joined run")
 
 
-def test_nobody_there(door):
+def test_nobody_there(process):
     nowhere = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{NOBODY}"
-    limited = door("ann", "--bootstrap", nowhere, "--join-timeout", "3")
+    limited = process("ann", "--bootstrap", nowhere, "--join-timeout", "3")
     assert "--join-timeout" in complaint(limited, 1)
     assert not (limited.data_dir / "run.json").exists()
-    patient = door("bob", "--bootstrap", nowhere)
+    patient = process("bob", "--bootstrap", nowhere)
     patient.says("still trying")
     assert patient.status()["condition"] == "searching"
     patient.signalled(signal.SIGTERM)
     assert patient.process.returncode == 0
 
 
-def test_a_damaged_identity(door, tmp_path):
+def test_a_damaged_identity(process, tmp_path):
     (tmp_path / "ann").mkdir(mode=0o700)
     (tmp_path / "ann" / "identity.key").write_bytes(b"x" * 68)
-    ann = door("ann")
+    ann = process("ann")
     assert "is damaged" in complaint(ann, 1)
     assert (ann.data_dir / "identity.key").read_bytes() == b"x" * 68
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null/data"])
-def test_an_unusable_data_directory(door, place):
-    ann = door("ann", "--data-dir", place)
+def test_an_unusable_data_directory(process, place):
+    ann = process("ann", "--data-dir", place)
     assert "--data-dir" in complaint(ann, 1)
     assert place in ann.err
 
@@ -282,8 +282,8 @@ def test_an_unusable_data_directory(door, place):
 # ---- doctor ----
 
 
-def test_doctor_looks_at_everything(door):
-    ann = door("ann")
+def test_doctor_looks_at_everything(process):
+    ann = process("ann")
     address = pasted(ann.invite())[4]
     wrong = f"{address.partition('/p2p/')[0]}/p2p/{NOBODY}"
     nowhere = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{Identity(bytes(32)).peer_id}"
@@ -315,14 +315,14 @@ def test_doctor_looks_at_everything(door):
     assert ann.status()["condition"] == "alone"
 
 
-def test_doctor_finds_problems_of_this_machine(door, tmp_path):
+def test_doctor_finds_problems_of_this_machine(process, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         (tmp_path / "ann").mkdir()
         (tmp_path / "ann" / "identity.key").write_bytes(b"short")
         port = taken.getsockname()[1]
-        ann = door("ann", "doctor", "--listen", f"/ip4/127.0.0.1/tcp/{port}", "--json")
+        ann = process("ann", "doctor", "--listen", f"/ip4/127.0.0.1/tcp/{port}", "--json")
         assert ann.ended(120) == 1
     checks = {check["check"]: check for check in json.loads(ann.out)["checks"]}
     assert checks["port"]["verdict"] == "problem"

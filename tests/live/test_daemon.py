@@ -49,11 +49,11 @@ def options(directory: Path, binary: Path | None = None) -> DaemonOptions:
 
 
 def gone(pid: int, limit: float) -> bool:
-    """Whether a process ends within the limit."""
+    """Whether a process ends within the limit, or ten times that on a busy machine."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         try:
-            process.wait(limit)
+            process.wait(10 * limit)
         except psutil.TimeoutExpired:
             return process.status() == psutil.STATUS_ZOMBIE
     return True
@@ -270,7 +270,7 @@ def test_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
     async def body() -> set[int]:
         ours = network(tmp_path, 1)
         starting = asyncio.create_task(ours.start(EchoServer()))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (tmp_path / "1" / RECORD).exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         children = {child.pid for child in psutil.Process().children()}
@@ -297,7 +297,7 @@ def test_a_chatty_daemon_does_not_block_and_is_bounded(tmp_path: Path) -> None:
     async def body() -> None:
         daemon = await Daemon.start(options(tmp_path, binary))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (tmp_path / "done").exists():  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             assert len(daemon._output) <= 20
@@ -313,7 +313,7 @@ def test_a_chatty_daemon_does_not_block_and_is_bounded(tmp_path: Path) -> None:
 def test_p2pd_is_found_without_importing_hivemind() -> None:
     code = "import sys; from p2pnode.network.libp2p.daemon import find_p2pd; print(find_p2pd())"
     code += "; sys.exit('hivemind' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip().endswith("p2pd")
 
 

@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 import p2pnode
 from p2pnode.wire.errors import LocalProblem, UsageError
 from tests.known import known
-from tests.live.cli_nodes import Door, pasted, wait_for
+from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 LIMIT = 90.0
@@ -27,16 +27,18 @@ CELLS = (
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Door, Door]]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NodeProcess, NodeProcess]]:
     tmp_path = tmp_path_factory.mktemp("two")
-    founder = Door(tmp_path, "founder", "--round-seconds", "0.5", learns=True)
-    friend = Door(tmp_path, "friend", *pasted(founder.invite())[3:], learns=True)
+    founder = NodeProcess(tmp_path, "founder", "--round-seconds", "0.5", learns=True)
+    friend = NodeProcess(tmp_path, "friend", *pasted(founder.invite())[3:], learns=True)
     yield founder, friend
     friend.stop()
     founder.stop()
 
 
-def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(two: tuple[Door, Door], tmp_path: Path) -> None:
+def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(
+    two: tuple[NodeProcess, NodeProcess], tmp_path: Path
+) -> None:
     founder, _ = two
     words = pasted(founder.invite())
     address, run = words[words.index("--bootstrap") + 1], words[words.index("--run") + 1]
@@ -67,7 +69,7 @@ def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(two: tuple[Doo
         p2pnode.Swarm.look(address, "a" * 26, timeout=6.0).open()
 
 
-def test_a_notebook_awaits_a_look_and_its_widget_follows(two: tuple[Door, Door]) -> None:
+def test_a_notebook_awaits_a_look_and_its_widget_follows(two: tuple[NodeProcess, NodeProcess]) -> None:
     words = pasted(two[0].invite())
     cells = [cell.replace("ADDRESS", words[words.index("--bootstrap") + 1]) for cell in CELLS]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
@@ -86,10 +88,12 @@ def test_nobody_there_is_said_and_ends(tmp_path: Path) -> None:
         p2pnode.Swarm.look("not an address")
 
 
-def test_watch_shows_a_swarm_takes_no_part_and_leaves_nothing(two: tuple[Door, Door], tmp_path: Path) -> None:
+def test_watch_shows_a_swarm_takes_no_part_and_leaves_nothing(
+    two: tuple[NodeProcess, NodeProcess], tmp_path: Path
+) -> None:
     founder, _ = two
     words = pasted(founder.invite())
-    watcher = Door(tmp_path, "watcher", "watch", words[words.index("--bootstrap") + 1])
+    watcher = NodeProcess(tmp_path, "watcher", "watch", words[words.index("--bootstrap") + 1])
     try:
         watcher.says(r"connected: \d peer")
         wait_for(
@@ -103,7 +107,7 @@ def test_watch_shows_a_swarm_takes_no_part_and_leaves_nothing(two: tuple[Door, D
         watcher.stop()
 
 
-def test_the_own_node_is_seen_while_it_runs_and_after(two: tuple[Door, Door]) -> None:
+def test_the_own_node_is_seen_while_it_runs_and_after(two: tuple[NodeProcess, NodeProcess]) -> None:
     founder, _ = two
     own = p2pnode.Swarm.own(founder.data_dir)
     wait_for("its fingerprints", lambda: len(own.similarity().peers) == 2, LIMIT)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from benchmarks.swarm_net import NoNamespaces
+from tests.live.cli_nodes import PATIENCE
 from tests.live.namespaces import PUBLIC, Internet, internet
 
 pytestmark = [pytest.mark.live, pytest.mark.nat, pytest.mark.xdist_group("nat")]
@@ -30,7 +31,7 @@ T = TypeVar("T")
 DIAL = """
 import socket, sys
 try:
-    socket.create_connection((sys.argv[1], int(sys.argv[2])), 1.5).close()
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 4).close()
 except OSError as error:
     sys.exit(f"cannot be dialled: {error}")
 """
@@ -68,7 +69,7 @@ class Node:
     @property
     def peer(self) -> str:
         """Its peer id, once it is up."""
-        self._peer = self._peer or self._hear(60)["peer"]
+        self._peer = self._peer or self._hear(200)["peer"]
         return self._peer
 
     def ask(self, do: str, **arguments: Any) -> Any:
@@ -77,7 +78,7 @@ class Node:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()
-        answer = self._hear(60)
+        answer = self._hear(200)
         assert "error" not in answer, answer["error"]
         return answer["result"]
 
@@ -142,12 +143,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def eventually(what: str, look: Callable[[], T], seconds: float) -> T:
     """What `look` returns once it is true."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE * seconds
     while time.monotonic() < deadline:
         if found := look():
             return found
         time.sleep(0.2)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    raise AssertionError(f"not within {PATIENCE * seconds} s: {what}")
 
 
 def talk(one: Node, other: Node) -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.live.browser import LIMIT, chromium, launched, opened, picture, until
-from tests.live.cli_nodes import Door, pasted, wait_for
+from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 NASTY = "<img src=x onerror=alert(1)>"
 
 
-def link(door: Door) -> str:
-    return door.says(r"http://127\.0\.0\.1:\d+/#token=\S+")
+def link(process: NodeProcess) -> str:
+    return process.says(r"http://127\.0\.0\.1:\d+/#token=\S+")
 
 
 def test_a_swarm_is_watched_scrubbed_and_steered(tmp_path: Path) -> None:
     chromium()
-    founder = Door(tmp_path, "founder", "--round-seconds", "0.5", "--dashboard", "0", learns=True)
+    founder = NodeProcess(tmp_path, "founder", "--round-seconds", "0.5", "--dashboard", "0", learns=True)
     try:
         with launched() as browser, opened(browser, link(founder), node_leaves=True) as page:
             assert "token" not in page.url
@@ -32,10 +32,10 @@ def test_a_swarm_is_watched_scrubbed_and_steered(tmp_path: Path) -> None:
         founder.stop()
 
 
-def who_joins_and_who_is_killed_shows(page, founder: Door, tmp_path: Path) -> None:
+def who_joins_and_who_is_killed_shows(page, founder: NodeProcess, tmp_path: Path) -> None:
     until(page, "document.querySelectorAll('#peers tbody tr').length === 1")
     until(page, "document.getElementById('state').textContent.includes('Nobody else is here yet')")
-    friend = Door(tmp_path, "friend", *pasted(founder.invite())[3:], "--name", NASTY, learns=True)
+    friend = NodeProcess(tmp_path, "friend", *pasted(founder.invite())[3:], "--name", NASTY, learns=True)
     try:
         until(page, "document.querySelectorAll('#peers tbody tr').length === 2")
         names = page.eval_on_selector_all("#peers tbody tr", "rows => rows.map(row => row.cells[0].textContent)")
@@ -89,7 +89,7 @@ def every_tab_knows_the_real_node(page) -> None:
     picture(page, "real-node", whole=True)
 
 
-def pausing_pauses(page, founder: Door) -> None:
+def pausing_pauses(page, founder: NodeProcess) -> None:
     def shown() -> int:
         return int(page.evaluate("p2pnode.store.status.steps"))
 
@@ -107,7 +107,7 @@ def pausing_pauses(page, founder: Door) -> None:
     until(page, "document.getElementById('upload-now').textContent.includes('500 kB/s')")
 
 
-def leaving_is_done_and_said(page, founder: Door) -> None:
+def leaving_is_done_and_said(page, founder: NodeProcess) -> None:
     page.on("dialog", lambda dialog: dialog.accept())
     page.click("#leave")
     wait_for("the node to leave", lambda: founder.process.poll() is not None, 30.0)

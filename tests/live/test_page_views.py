@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from msgspec.structs import replace
 
-from benchmarks.pretend import REASONS, PretendNode, serving
+from benchmarks.fake_node import REASONS, FakeNode, serving
 from p2pnode.watch.dashboard import feed
 from p2pnode.wire.status import Condition, NodeEvent
 from tests.live.browser import chromium, launched, opened, picture, until
@@ -35,7 +34,7 @@ def counted(page, selector: str) -> int:
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
 def test_every_tab_is_reached_by_keyboard_and_fits(browser, dark: bool, width: int) -> None:
-    node = PretendNode(24, 3, shards=140)
+    node = FakeNode(24, 3, shards=140)
     node.events.append(NodeEvent(node.status().events[0].time + 9, "shipped", "shard 12ab to owl-01: it lacks label 7"))
     with serving(node) as place, opened(browser, place.link, dark, width) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 25")
@@ -59,7 +58,7 @@ NAMELESS = """[...document.querySelectorAll("button, input, canvas, [role=img], 
   .map((one) => one.outerHTML)"""
 
 
-def swarm_is_drawn(page, node: PretendNode) -> None:
+def swarm_is_drawn(page, node: FakeNode) -> None:
     graph = "p2pnode.views.swarm.graph"
     assert counted(page, "#peers tbody tr") == 25
     assert page.evaluate(f"{graph}.groups.length") == 3
@@ -94,14 +93,14 @@ def a_click_shows_the_card(page) -> None:
     assert not page.is_visible("#card")
 
 
-def learning_is_drawn(page, node: PretendNode) -> None:
+def learning_is_drawn(page, node: FakeNode) -> None:
     until(page, "document.querySelectorAll('#charts .chart canvas').length === 8")
     for words in ("fashion-mnist", "412", "61,706"):
         assert words in text(page, "figures")
     assert "bit-equal every time" in text(page, "agreement")
 
 
-def data_is_drawn(page, node: PretendNode) -> None:
+def data_is_drawn(page, node: FakeNode) -> None:
     until(page, "p2pnode.views.data.dots.dots.length === 140")
     tiles = text(page, "data-figures")
     for state in ("active", "reserve", "retired", "quarantined"):
@@ -115,14 +114,14 @@ def data_is_drawn(page, node: PretendNode) -> None:
     assert "confidence 0.25 before" in text(page, "journey"), "said for who cannot see it"
 
 
-def lineage_is_drawn(page, node: PretendNode) -> None:
+def lineage_is_drawn(page, node: FakeNode) -> None:
     until(page, "document.querySelectorAll('#lineage-table tbody tr').length === 9")
     assert "conv2.weight" in text(page, "lineage-table")
     assert counted(page, "#shares i") == 9
     assert node.asked.count("blame") == 1, "worked out when it was looked at, and not before"
 
 
-def node_is_drawn(page, node: PretendNode) -> None:
+def node_is_drawn(page, node: FakeNode) -> None:
     assert "Training fashion-mnist" in text(page, "doing")
     reasons = set(page.eval_on_selector_all("#partners span", "spans => spans.map(span => span.textContent)"))
     assert reasons & set(REASONS)
@@ -145,7 +144,7 @@ CHECKS = {
 
 
 def test_several_jobs_have_a_tab_and_choosing_one_shows_it(browser) -> None:
-    node = PretendNode(6, 1, jobs=("clothes", "<b>digits</b>"))
+    node = FakeNode(6, 1, jobs=("clothes", "<b>digits</b>"))
     with serving(node) as place, opened(browser, place.address) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 7")
         page.focus("#tab-swarm")
@@ -168,13 +167,13 @@ def test_several_jobs_have_a_tab_and_choosing_one_shows_it(browser) -> None:
 
 
 def test_one_job_needs_no_tab(browser) -> None:
-    with serving(PretendNode(3, 1)) as place, opened(browser, place.address) as page:
+    with serving(FakeNode(3, 1)) as place, opened(browser, place.address) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
         assert not page.is_visible("#tab-jobs")
 
 
 def test_what_peers_can_set_is_text_in_every_view(browser) -> None:
-    node = PretendNode(len(NASTY), 2, shards=9, names=NASTY)
+    node = FakeNode(len(NASTY), 2, shards=9, names=NASTY)
     node.events += [NodeEvent(1.0, "peer joined", f"{name} is here", warning=True) for name in NASTY]
     node.reason = NASTY[0]
     with serving(node) as place, opened(browser, place.link) as page:
@@ -192,7 +191,7 @@ def test_what_peers_can_set_is_text_in_every_view(browser) -> None:
 
 def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser, monkeypatch) -> None:
     monkeypatch.setattr(feed, "EVERY", 0.2)
-    node = PretendNode(3, 1)
+    node = FakeNode(3, 1)
     says = "document.getElementById('state').textContent.includes('{}')"
     with ExitStack() as stack:
         with serving(node) as place:
@@ -206,10 +205,10 @@ def test_every_state_is_said_in_plain_words_and_it_recovers_by_itself(browser, m
                 node.condition, node.reason = condition, reason
                 until(page, says.format(title))
             picture(page, "another-version")
-            node.condition, node.guest = "connected", replace(node.guest, paused="on battery")
+            node.condition, node.paused = "connected", "on battery"
             until(page, says.format("Paused: on battery"))
             until(page, "document.getElementById('condition').textContent === 'paused'")
-            node.condition, node.guest = "leaving", replace(node.guest, paused="")
+            node.condition, node.paused = "leaving", ""
             until(page, says.format("is leaving the run"))
         until(page, says.format("The node left"))
 
@@ -236,7 +235,7 @@ FLOOD = """async ([count, scrubbed]) => {
 
 
 def test_a_page_left_open_keeps_a_bounded_past_and_the_moment_that_is_shown(browser) -> None:
-    with serving(PretendNode(3, 1)) as place, opened(browser, place.address) as page:
+    with serving(FakeNode(3, 1)) as place, opened(browser, place.address) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
         found = page.evaluate(FLOOD, [3000, 500])
         assert found["kept"] <= 900
@@ -248,7 +247,7 @@ def test_a_page_left_open_keeps_a_bounded_past_and_the_moment_that_is_shown(brow
 
 
 def test_only_the_token_steers(browser) -> None:
-    node = PretendNode(3, 1)
+    node = FakeNode(3, 1)
     with serving(node) as place:
         with opened(browser, place.address) as page:
             page.click("#tab-node")

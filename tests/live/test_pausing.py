@@ -11,7 +11,7 @@ import pytest
 from p2pnode.node.control import ask
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.status import NodeStatus
-from tests.live.cli_nodes import Door, wait_for
+from tests.live.cli_nodes import NodeProcess, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 WITHIN = 1.0  # second, in which a pause takes effect
@@ -19,31 +19,33 @@ STILL = 2.0
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Door]:
-    door = Door(tmp_path, "guest", "--round-seconds", "30", learns=True)
-    yield door
-    door.stop()
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    process = NodeProcess(tmp_path, "guest", "--round-seconds", "30", learns=True)
+    yield process
+    process.stop()
 
 
-def status(door: Door) -> NodeStatus | None:
+def status(process: NodeProcess) -> NodeStatus | None:
     try:
-        return ask(door.data_dir, ControlRequest("status")).status
+        return ask(process.data_dir, ControlRequest("status")).status
     except Exception:  # not there yet
         return None
 
 
-def steps(door: Door) -> int:
-    found = status(door)
+def steps(process: NodeProcess) -> int:
+    found = status(process)
     return 0 if found is None else sum(job.steps for job in found.jobs.values())
 
 
-def order(door: Door, *words: str) -> str:
-    done = door.ask(*words)
+def order(process: NodeProcess, *words: str) -> str:
+    done = process.ask(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_pause_stops_the_steps_in_the_middle_of_a_round_and_outlives_a_restart(node: Door, tmp_path: Path) -> None:
+def test_a_pause_stops_the_steps_in_the_middle_of_a_round_and_outlives_a_restart(
+    node: NodeProcess, tmp_path: Path
+) -> None:
     wait_for("some steps of a long round", lambda: steps(node) > 20, 90)
     assert "resume" in ask(node.data_dir, ControlRequest("pause")).said
     time.sleep(WITHIN)
@@ -51,7 +53,7 @@ def test_a_pause_stops_the_steps_in_the_middle_of_a_round_and_outlives_a_restart
     time.sleep(STILL)
     assert steps(node) == before
     now = status(node)
-    assert now is not None and now.guest.paused == "paused by you"
+    assert now is not None and now.paused == "paused by you"
     assert (now.jobs["main"].state.round or 0) >= 1, "what was done is published"
     assert now.machine is not None and 0 <= now.machine.own_cpu <= now.machine.cpu <= 1
     assert "working" in order(node, "resume")
@@ -60,7 +62,7 @@ def test_a_pause_stops_the_steps_in_the_middle_of_a_round_and_outlives_a_restart
     assert "until `resume`" in order(node, "pause")
     order(node, "leave")
     assert node.ended() == 0
-    again = Door(tmp_path, "guest", learns=True)
+    again = NodeProcess(tmp_path, "guest", learns=True)
     try:
         again.says("resting: paused by you")
         assert "cpu 20%" in order(again, "limits", "--max-cpu", "20%")

@@ -9,30 +9,30 @@ from typing import Any
 
 import pytest
 
-from tests.live.cli_nodes import Door, pasted, wait_for
+from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 SHARE = ("--split", "labels:5", "--share-data")
 
 
 @pytest.fixture
-def nodes(tmp_path) -> Iterator[list[Door]]:
-    ann = Door(tmp_path, "ann", "--name", "ann", "--round-seconds", "0.2", *SHARE, "--part", "1/2", learns=True)
+def nodes(tmp_path) -> Iterator[list[NodeProcess]]:
+    ann = NodeProcess(tmp_path, "ann", "--name", "ann", "--round-seconds", "0.2", *SHARE, "--part", "1/2", learns=True)
     nodes = [ann]
     try:
-        nodes.append(Door(tmp_path, "bob", argv=[*pasted(ann.invite()), *SHARE, "--part", "2/2"], learns=True))
+        nodes.append(NodeProcess(tmp_path, "bob", argv=[*pasted(ann.invite()), *SHARE, "--part", "2/2"], learns=True))
         yield nodes
     finally:
         for node in nodes:
             node.stop()
 
 
-def shards(node: Door, *words: str) -> list[dict[str, Any]]:
+def shards(node: NodeProcess, *words: str) -> list[dict[str, Any]]:
     asked = node.ask("shards", *words, "--json")
     return json.loads(asked.stdout)["shards"] if asked.returncode == 0 else []
 
 
-def travelled(node: Door) -> dict[str, Any] | None:
+def travelled(node: NodeProcess) -> dict[str, Any] | None:
     """A shard of the other node that was trained on at both."""
     for row in shards(node):
         if row["received"] and row["visits"] > 1:
@@ -56,7 +56,7 @@ def test_a_shard_travels_and_its_journey_shows(nodes):
     assert nothing.returncode != 0 and "no shard here begins with 'zz'" in nothing.stderr
 
 
-def check_leaving(leaver: Door, other: Door) -> None:
+def check_leaving(leaver: NodeProcess, other: NodeProcess) -> None:
     """Who leaves hands over what is only there; the other holds all shards then."""
     before = {row["id"] for node in (leaver, other) for row in shards(node)}
     leaver.signalled(signal.SIGTERM)

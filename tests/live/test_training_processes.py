@@ -20,20 +20,20 @@ from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import TrainPlan, read_manifest
-from tests.live.cli_nodes import Door, pasted, wait_for
+from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
-Opener = Callable[..., Door]
+Opener = Callable[..., NodeProcess]
 LIMIT = 90.0
 FAST = ("--round-seconds", "0.5")
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Opener]:
-    opened: list[Door] = []
+def process(tmp_path: Path) -> Iterator[Opener]:
+    opened: list[NodeProcess] = []
 
-    def open_door(name: str, *arguments: str, argv: list[str] | None = None) -> Door:
-        opened.append(Door(tmp_path, name, *arguments, argv=argv, learns=True))
+    def open_door(name: str, *arguments: str, argv: list[str] | None = None) -> NodeProcess:
+        opened.append(NodeProcess(tmp_path, name, *arguments, argv=argv, learns=True))
         return opened[-1]
 
     yield open_door
@@ -41,36 +41,36 @@ def door(tmp_path: Path) -> Iterator[Opener]:
         one.stop()
 
 
-def learning(door: Door) -> dict[str, Any]:
+def learning(process: NodeProcess) -> dict[str, Any]:
     """What a node says of its learning; empty before it learns."""
-    assert door.process.poll() is None, f"ended early: {door.out}{door.err}"
-    return dict(door.status()["jobs"].get("main", {}))
+    assert process.process.poll() is None, f"ended early: {process.out}{process.err}"
+    return dict(process.status()["jobs"].get("main", {}))
 
 
-def rounds(door: Door, more_than: int = 0) -> int:
+def rounds(process: NodeProcess, more_than: int = 0) -> int:
     """Wait for a node to have done so many rounds."""
-    return int(wait_for("rounds", lambda: (now := rounds_done(door)) > more_than and now, LIMIT))
+    return int(wait_for("rounds", lambda: (now := rounds_done(process)) > more_than and now, LIMIT))
 
 
-def rounds_done(door: Door) -> int:
-    return int(learning(door).get("state", {}).get("round", 0))
+def rounds_done(process: NodeProcess) -> int:
+    return int(learning(process).get("state", {}).get("round", 0))
 
 
-def contributes(giver: Door, taker: Door) -> None:
+def contributes(giver: NodeProcess, taker: NodeProcess) -> None:
     """Wait until a node has taken in entries, and the other has given some since."""
     before = learning(taker).get("entries", 0)
     rounds(giver, rounds_done(giver) + 1)
     wait_for("entries of others", lambda: learning(taker).get("entries", 0) > before, LIMIT)
 
 
-def leaves(door: Door) -> None:
+def leaves(process: NodeProcess) -> None:
     """Ask a node that trains to leave: in time, or its process would end itself with another code."""
-    door.signalled(signal.SIGTERM)
-    assert door.process.returncode == 0, door.err
+    process.signalled(signal.SIGTERM)
+    assert process.process.returncode == 0, process.err
 
 
-def friend_of(door: Opener, founder: Door, name: str, *arguments: str) -> Door:
-    return door(name, *pasted(founder.invite())[3:], *arguments)
+def friend_of(process: Opener, founder: NodeProcess, name: str, *arguments: str) -> NodeProcess:
+    return process(name, *pasted(founder.invite())[3:], *arguments)
 
 
 def plan_of(data_dir: Path) -> tuple[TrainPlan, str]:
@@ -91,33 +91,33 @@ def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
     return policy
 
 
-def test_joining_in_the_middle_and_going_on_without_the_founder(door: Opener) -> None:
-    ann = door("ann", *FAST)
+def test_joining_in_the_middle_and_going_on_without_the_founder(process: Opener) -> None:
+    ann = process("ann", *FAST)
     rounds(ann, 5)
-    ben = friend_of(door, ann, "ben")
+    ben = friend_of(process, ann, "ben")
     ben.says("learning digits from where the run stands")
     contributes(ben, ann)
     contributes(ann, ben)
     invite = pasted(ben.invite())[3:]
     leaves(ann)
-    cat = door("cat", *invite)
+    cat = process("cat", *invite)
     cat.says("learning digits from where the run stands")
     contributes(cat, ben)
     good = wait_for("an evaluation", lambda: learning(cat).get("state", {}).get("accuracy"), LIMIT)
     assert good > 0.5  # of ten classes: these are not the run's first weights
 
 
-def test_killed_at_any_instant_it_goes_on_under_the_same_log(door: Opener) -> None:
+def test_killed_at_any_instant_it_goes_on_under_the_same_log(process: Opener) -> None:
     rng = random.Random(7)
-    ann = door("ann", *FAST)
-    ben = friend_of(door, ann, "ben")
+    ann = process("ann", *FAST)
+    ben = friend_of(process, ann, "ben")
     rounds(ben, 2)
     identity, command = ben.status()["id"], pasted(ann.invite())[3:]
     for _ in range(3):
         time.sleep(rng.uniform(0.0, 2.0))
         before = rounds_done(ben)
         ben.signalled(signal.SIGKILL)
-        ben = door("ben", *command)
+        ben = process("ben", *command)
         ben.says("going on with digits")
         assert rounds(ben, before) > before
         assert ben.status()["id"] == identity
@@ -131,28 +131,28 @@ def test_killed_at_any_instant_it_goes_on_under_the_same_log(door: Opener) -> No
         assert {chain.peer for chain in policy.set.heads} == {policies[0].author.identity.peer_id, identity}
 
 
-def test_a_damaged_state_falls_back_and_says_so(door: Opener) -> None:
-    ann = door("ann", *FAST)
+def test_a_damaged_state_falls_back_and_says_so(process: Opener) -> None:
+    ann = process("ann", *FAST)
     rounds(ann, 3)
     leaves(ann)
     done = left_on_disk(ann.data_dir).author.rounds
     newest = max(ann.data_dir.glob("runs/*/main/state.*"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-40] + b"\1" * 40)
-    ann = door("ann")
+    ann = process("ann")
     ann.says("newest saved progress was damaged; going on from the one before")
     assert rounds(ann, done) > done
 
 
-def test_a_lost_state_begins_a_new_log_from_where_the_run_stands(door: Opener) -> None:
-    ann = door("ann", *FAST)
-    ben = friend_of(door, ann, "ben")
+def test_a_lost_state_begins_a_new_log_from_where_the_run_stands(process: Opener) -> None:
+    ann = process("ann", *FAST)
+    ben = friend_of(process, ann, "ben")
     contributes(ben, ann)
     command = pasted(ann.invite())[3:]
     ben.signalled(signal.SIGKILL)
     for state in ben.data_dir.glob("runs/*/main/*"):
         if state.name != "incarnation":
             state.write_bytes(b"rubbish")
-    ben = door("ben", *command)
+    ben = process("ben", *command)
     ben.says("damaged; nothing else was saved")
     contributes(ben, ann)
     for one in (ben, ann):
@@ -162,23 +162,23 @@ def test_a_lost_state_begins_a_new_log_from_where_the_run_stands(door: Opener) -
     assert sorted(chain.incarnation for chain in held.heads if chain.peer == ben_id(ben)) == [0, 1]
 
 
-def ben_id(ben: Door) -> str:
+def ben_id(ben: NodeProcess) -> str:
     return Identity.from_key_file((ben.data_dir / "identity.key").read_bytes()).peer_id
 
 
-def test_a_private_run_is_learned_with_its_key_only(door: Opener) -> None:
-    ann = door("ann", "--private", *FAST)
+def test_a_private_run_is_learned_with_its_key_only(process: Opener) -> None:
+    ann = process("ann", "--private", *FAST)
     invite = pasted(ann.invite())[3:]
-    ben = door("ben", *invite)
+    ben = process("ben", *invite)
     contributes(ben, ann)
     keyless = [word.partition(".")[0] if "." in word and not word.startswith("/") else word for word in invite]
-    eve = door("eve", *keyless, "--join-timeout", "10")
+    eve = process("eve", *keyless, "--join-timeout", "10")
     assert eve.ended(LIMIT) == 1
     assert "could not join" in eve.err
 
 
-def test_what_contradicts_the_run_gets_one_line(door: Opener, tmp_path: Path) -> None:
-    ann = door("ann", *FAST, "--set", "density=0.01")
+def test_what_contradicts_the_run_gets_one_line(process: Opener, tmp_path: Path) -> None:
+    ann = process("ann", *FAST, "--set", "density=0.01")
     invite = pasted(ann.invite())[3:]
     other = tmp_path / "digits_of_mine.py"
     other.write_text(
@@ -194,24 +194,24 @@ def test_what_contradicts_the_run_gets_one_line(door: Opener, tmp_path: Path) ->
         "--task-option hidden=64 contradicts the run": ["--task-option", "hidden=64"],
     }
     for number, (words, flags) in enumerate(cases.items()):
-        ben = door(f"ben{number}", *invite, *flags)
+        ben = process(f"ben{number}", *invite, *flags)
         assert ben.ended(LIMIT) == 2, ben.out + ben.err
         assert ben.err.count("\n") == 1
         assert words in ben.err
 
 
-def test_a_goal_that_is_reached_ends_the_node(door: Opener) -> None:
-    ann = door("ann", *FAST, "--until", "rounds:5")
+def test_a_goal_that_is_reached_ends_the_node(process: Opener) -> None:
+    ann = process("ann", *FAST, "--until", "rounds:5")
     assert ann.ended(LIMIT) == 0
     assert "5 rounds are done; leaving" in ann.out
     assert ann.left_behind() == []
 
 
-def test_export_and_revert(door: Opener, tmp_path: Path) -> None:
+def test_export_and_revert(process: Opener, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
-    ann = door("ann", *FAST)
-    ben = friend_of(door, ann, "ben", "--name", "ben")
+    ann = process("ann", *FAST)
+    ben = friend_of(process, ann, "ben", "--name", "ben")
     contributes(ben, ann)
     said = ann.ask("revert", "ben", seconds=60)
     assert "is left out" in said.stdout and "before" in said.stdout, said.stderr

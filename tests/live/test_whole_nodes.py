@@ -26,7 +26,7 @@ from p2pnode.wire.errors import UsageError
 from p2pnode.wire.run import RunAccess
 
 pytestmark = pytest.mark.live
-LIMIT = 90.0
+LIMIT = 300.0
 
 
 def node_options(name: str, role: Role = "node", **run: Any) -> Options:
@@ -60,7 +60,7 @@ class Swarm:
 
     async def stop(self, node: Node) -> None:
         node.leave()
-        await asyncio.wait_for(self._lives.pop(node), 15)
+        await asyncio.wait_for(self._lives.pop(node), 60)
 
     async def fate(self, node: Node) -> None:
         """Wait for a node's end and raise what ended it."""

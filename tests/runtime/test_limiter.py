@@ -1,4 +1,4 @@
-"""The node as a guest: rests when its rules or its user want it, ends a round early, and remembers the user's word."""
+"""The limiter: a node rests when its limits or its user want it, ends a round early, and remembers a pause."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from p2pnode.config.options import NO_LIMITS, LimitOptions
-from p2pnode.config.schedule import parse_schedule
 from p2pnode.discovery.services import make_services
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
@@ -21,7 +19,7 @@ from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem, UsageError
-from p2pnode.wire.status import Guest, Machine, NodeEvent
+from p2pnode.wire.status import NO_LIMITS, LimitOptions, Machine, NodeEvent
 from tests.jobs.train.test_train_job import ME, Setup
 
 QUIET = Machine(cpu=0.1, own_cpu=0.1, memory_bytes=1, memory_free_bytes=1)
@@ -42,7 +40,7 @@ class FakeHost:
         return self.at
 
 
-class Guesthouse:
+class LimitedNode:
     """A restraint with what it is made of. To be made inside a running loop."""
 
     def __init__(
@@ -58,12 +56,12 @@ class Guesthouse:
 
 def test_a_pause_holds_at_once_and_over_restarts_until_resumed() -> None:
     async def main() -> None:
-        first = Guesthouse()
+        first = LimitedNode()
         await first.limiter.free()
         assert "until `resume`" in first.limiter.pause()
-        assert first.limiter.resting == first.limiter.status().paused == "paused by you"
+        assert first.limiter.resting == "paused by you"
         assert first.limiter.brake()
-        again = Guesthouse(storage=first.storage)
+        again = LimitedNode(storage=first.storage)
         await again.limiter.keep()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(again.limiter.free(), 100.0)
@@ -82,7 +80,7 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
             raise LocalProblem("No space left on device")
 
     async def main() -> None:
-        house = Guesthouse(storage=Full())
+        house = LimitedNode(storage=Full())
         house.limiter.pause()
         assert house.limiter.resting
         assert [event.kind for event in house.events if event.warning] == ["disk"]
@@ -95,13 +93,13 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
     [
         (LimitOptions(pause_on_battery=True), FakeHost(load=ON_BATTERY), "on battery"),
         (LimitOptions(idle_only=True), FakeHost(load=BUSY), "the machine is in use"),
-        (LimitOptions(schedule=parse_schedule("22:00-07:00")), FakeHost(at=600), "outside 22:00-07:00"),
+        (LimitOptions(schedule="22:00-07:00"), FakeHost(at=600), "outside 22:00-07:00"),
         (NO_LIMITS, FakeHost(load=ON_BATTERY, at=600), ""),
     ],
 )
 def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: FakeHost, why: str) -> None:
     async def main() -> None:
-        house = Guesthouse(settings, host)
+        house = LimitedNode(settings, host)
         keeping = asyncio.create_task(house.limiter.keep())
         await until(lambda: house.limiter.resting == why and house.limiter.machine is not None)
         host.load, host.at = QUIET, 60
@@ -114,7 +112,7 @@ def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: Fa
 
 def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
     async def main() -> None:
-        house = Guesthouse(LimitOptions(schedule=parse_schedule("01:00-02:00"), idle_only=True))
+        house = LimitedNode(LimitOptions(schedule="01:00-02:00", idle_only=True))
         await house.limiter.keep()
         assert house.limiter.resting == ""
 
@@ -123,7 +121,7 @@ def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
 
 def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
     async def main() -> None:
-        house = Guesthouse(LimitOptions(max_upload=64_000.0), FakeHost(at=600))
+        house = LimitedNode(LimitOptions(max_upload=64_000.0), FakeHost(at=600))
         said = house.limiter.carry_out(
             ControlRequest("limits", limits={"max-download": "1M", "max-cpu": 0.5}), True
         ).said
@@ -144,7 +142,7 @@ def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
 
 def test_who_learns_nothing_has_limits_and_nothing_to_pause() -> None:
     async def main() -> None:
-        house = Guesthouse()
+        house = LimitedNode()
         assert house.limiter.carry_out(ControlRequest("limits"), learns=False).said.endswith("none")
         with pytest.raises(LocalProblem, match="nothing to pause"):
             house.limiter.carry_out(ControlRequest("pause"), learns=False)
@@ -154,7 +152,7 @@ def test_who_learns_nothing_has_limits_and_nothing_to_pause() -> None:
 
 def test_the_brake_holds_training_to_its_part_of_the_time() -> None:
     async def main() -> None:
-        house = Guesthouse(LimitOptions(max_cpu=0.125), FakeHost(cores=2))
+        house = LimitedNode(LimitOptions(max_cpu=0.125), FakeHost(cores=2))
         house.limiter.brake()
         worked, begun = time.thread_time(), time.perf_counter()
         while time.thread_time() - worked < 0.05:
@@ -167,9 +165,9 @@ def test_the_brake_holds_training_to_its_part_of_the_time() -> None:
 
 def test_fewer_threads_are_tried_where_less_of_the_machine_is_allowed() -> None:
     async def main() -> None:
-        assert Guesthouse(host=FakeHost(cores=8)).limiter.cores is None
-        assert Guesthouse(LimitOptions(max_cpu=0.5), FakeHost(cores=8)).limiter.cores == 5
-        assert Guesthouse(LimitOptions(max_cpu=0.01), FakeHost(cores=8)).limiter.cores == 2
+        assert LimitedNode(host=FakeHost(cores=8)).limiter.cores is None
+        assert LimitedNode(LimitOptions(max_cpu=0.5), FakeHost(cores=8)).limiter.cores == 5
+        assert LimitedNode(LimitOptions(max_cpu=0.01), FakeHost(cores=8)).limiter.cores == 2
 
     run_virtual(main())
 
@@ -205,8 +203,8 @@ def test_a_round_under_way_ends_early_and_is_published_and_no_other_begins() -> 
 
 
 def test_all_limits_are_told() -> None:
-    guest = Guest("", 1e6, 5e5, 0.25, True, True, "22:00-07:00")
-    assert limits_in_words(guest) == (
+    limits = LimitOptions(1e6, 5e5, 0.25, True, True, "22:00-07:00")
+    assert limits_in_words(limits) == (
         "upload 1000 kB/s, download 500 kB/s, cpu 25%, rests on battery, rests while the machine is in use, "
         "works 22:00-07:00"
     )

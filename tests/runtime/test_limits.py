@@ -1,4 +1,4 @@
-"""The rules a guest keeps: laws of the schedule, the reasons to rest, the machine's use, and the duty."""
+"""The rules of the limiter: laws of the schedule, the reasons to rest, the machine's use, and the duty."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.config.options import LimitOptions
 from p2pnode.config.schedule import DAY, Schedule, parse_schedule
 from p2pnode.runtime.limits import (
     BUSY_AFTER,
@@ -22,6 +21,7 @@ from p2pnode.runtime.limits import (
     resting,
 )
 from p2pnode.wire.errors import UsageError
+from p2pnode.wire.status import LimitOptions
 
 MINUTES = st.integers(0, DAY - 1)
 SPANS = st.tuples(MINUTES, MINUTES).filter(lambda span: span[0] != span[1])
@@ -73,7 +73,7 @@ def test_without_rules_only_the_user_makes_it_rest(now: MachineSituation) -> Non
     ],
 )
 def test_each_rule_says_why(now: MachineSituation, why: str) -> None:
-    rules = LimitOptions(pause_on_battery=True, idle_only=True, schedule=parse_schedule("22:00-07:00"))
+    rules = LimitOptions(pause_on_battery=True, idle_only=True, schedule="22:00-07:00")
     assert resting(now, rules) == why
 
 

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from p2pnode.config.options import LimitOptions
 from p2pnode.discovery.reputation import Reputation
 from p2pnode.discovery.services import PeerObserver
 from p2pnode.discovery.table import PeerTable
@@ -21,6 +20,7 @@ from p2pnode.runtime.throttle import PATIENCE, STREAM_RATE, Throttle, Throttles
 from p2pnode.simulate import SimClock
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.messages import GetManifest, ManifestIs, Ping, Pong
+from p2pnode.wire.status import LimitOptions
 from tests.merging.snapshots.test_snapshot_driver import LARGE, Swarm, in_swarm
 from tests.network.sim_world import World as SimWorld
 from tests.network.sim_world import in_world

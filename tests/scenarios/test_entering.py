@@ -19,12 +19,12 @@ LATE = SPLIT
 class Latecomer(Watched):
     """The last node comes when it is told through whom, with data of this kind: one half of the labels or the other."""
 
-    door = LATE
+    entry = LATE
     kind = 0
     said: tuple[str, ...] = ()
 
     def restart(self, index: int) -> None:
-        if index != LATE or self.door != LATE:
+        if index != LATE or self.entry != LATE:
             super().restart(index)
 
     def kind_of(self, index: int) -> int:
@@ -33,7 +33,7 @@ class Latecomer(Watched):
     def _options(self, index: int) -> Options:
         options = super()._options(index)
         train = replace(options.train, split=parse_split("labels:5"), part=SplitPart(self.kind_of(index), 2, 1))
-        run = replace(options.run, bootstrap=(self.address(self.door),)) if index == LATE else options.run
+        run = replace(options.run, bootstrap=(self.address(self.entry),)) if index == LATE else options.run
         return replace(options, run=run, train=train)
 
     def _note(self, index: int, event: NodeEvent) -> None:
@@ -57,7 +57,7 @@ def test_a_newcomer_enters_by_what_its_data_teach() -> None:
         for index in {*range(SPLIT)} - {*like, *unlike[1:]}:  # one kind stays in each circle, and fewer in the other
             simulation.processes[index].node.leave()
         await simulation.go_on(15.0)  # all have new fingerprints
-        simulation.door = like[0]
+        simulation.entry = like[0]
         simulation.restart(LATE)
         await simulation.go_on(6.0)
         assert simulation.learning()[LATE].status().state.circle == name

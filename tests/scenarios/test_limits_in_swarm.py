@@ -1,4 +1,4 @@
-"""A guest in a swarm: one that rests holds up nobody and comes along again."""
+"""A node that rests holds up nobody, and catches up afterwards."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from p2pnode.wire.errors import UsageError
 from p2pnode.wire.ids import Identity
 from tests.jobs.train.test_train_job import Lines
 
-BENCH = ModelHost(Lines(), "cpu", seed=1)
+HOST = ModelHost(Lines(), "cpu", seed=1)
 
 
 def founded(policy: str, **settings: float) -> Policy:
     options = TrainOptions("lines", policy=policy, settings=settings)
-    return fresh_policy(make_plan(BENCH, options, 1), BENCH, Identity(b"1" * 32))
+    return fresh_policy(make_plan(HOST, options, 1), HOST, Identity(b"1" * 32))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

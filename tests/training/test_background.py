@@ -29,18 +29,18 @@ def test_slopes_are_what_the_next_step_follows_and_change_nothing(model_host: Mo
     looking, plain = Trainer(model_host, seed=3), Trainer(model_host, seed=3)
     begun = looking.steps(model_host.genesis, 4).weights
     assert np.array_equal(begun, plain.steps(model_host.genesis, 4).weights)
-    (slope,) = looking.slopes([begun])
+    (slope,) = looking.gradients_at([begun])
     after = looking.steps(begun, 1).weights
     assert np.array_equal(after, plain.steps(begun, 1).weights)
     assert float(slope @ (begun - after)) > 0
-    again = looking.slopes([begun, after])
+    again = looking.gradients_at([begun, after])
     assert len(again) == 2
     assert not np.array_equal(again[0], slope), "another batch comes next"
 
 
 def test_without_samples_there_is_nothing_to_look_at(model_host: ModelHost) -> None:
     with pytest.raises(LocalProblem):
-        Trainer(model_host, np.empty(0, np.int64)).slopes([model_host.genesis])
+        Trainer(model_host, np.empty(0, np.int64)).gradients_at([model_host.genesis])
 
 
 @pytest.mark.parametrize(("settings", "looks"), [({}, None), ({"importance": 1.0}, None), ({"influence": 1.0}, 2)])

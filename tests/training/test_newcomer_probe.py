@@ -21,9 +21,9 @@ from p2pnode.training.newcomer_probe import ENOUGH, FEWEST, NewcomerProbe
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity
 
-BENCH = ModelHost(Digits(hidden=16), "cpu", seed=1)
-LABELS = BENCH.data["y"].numpy()
-TAKER = Fingerprinter(BENCH, 1)
+HOST = ModelHost(Digits(hidden=16), "cpu", seed=1)
+LABELS = HOST.data["y"].numpy()
+TAKER = Fingerprinter(HOST, 1)
 
 
 class Charged:
@@ -63,19 +63,19 @@ def rows(kind: int, number: int) -> np.ndarray:
 
 
 def test_it_tells_the_kind_of_data_from_models_that_learned_much_longer() -> None:
-    trained = [Trainer(BENCH, rows(kind, 0), seed=kind).steps(BENCH.genesis, 600).weights for kind in (0, 1)]
-    known = [read_fingerprint(TAKER.look(Trainer(BENCH), weights)) for weights in trained]
+    trained = [Trainer(HOST, rows(kind, 0), seed=kind).steps(HOST.genesis, 600).weights for kind in (0, 1)]
+    known = [read_fingerprint(TAKER.look(Trainer(HOST), weights)) for weights in trained]
     for kind in (0, 1):
-        mine = read_fingerprint(looked(Trainer(BENCH, rows(kind, 1)))[0])
+        mine = read_fingerprint(looked(Trainer(HOST, rows(kind, 1)))[0])
         assert similarity(mine, known[kind]) > similarity(mine, known[1 - kind]) + 0.1
 
 
 def test_training_begins_as_if_it_had_not_been() -> None:
-    trainer, other = (Trainer(BENCH, rows(0, 0), seed=2) for _ in range(2))
+    trainer, other = (Trainer(HOST, rows(0, 0), seed=2) for _ in range(2))
     shown, _ = looked(trainer)
     assert shown
     assert trainer.steps_done == 0
-    assert np.array_equal(trainer.steps(BENCH.genesis, 7).weights, other.steps(BENCH.genesis, 7).weights)
+    assert np.array_equal(trainer.steps(HOST.genesis, 7).weights, other.steps(HOST.genesis, 7).weights)
     assert TAKER.due(0.0), "the first round's own fingerprint need not wait"
 
 
@@ -84,13 +84,13 @@ def test_training_begins_as_if_it_had_not_been() -> None:
     [(2.0 * ENOUGH, [ENOUGH]), (FEWEST / 5.0, [FEWEST]), (FEWEST / 5.0 - 0.2, []), (None, [ENOUGH])],
 )
 def test_it_takes_a_round_at_the_most_and_is_left_out_where_that_is_too_short(speed, charged) -> None:
-    shown, steps = looked(Trainer(BENCH, declared_speed=speed), round_seconds=5.0)
+    shown, steps = looked(Trainer(HOST, declared_speed=speed), round_seconds=5.0)
     assert steps == charged
     assert bool(shown) == bool(charged)
 
 
 def test_where_the_speed_is_not_known_the_clock_ends_it() -> None:
-    trainer = Trainer(BENCH)
+    trainer = Trainer(HOST)
     done = []
 
     def brake() -> bool:
@@ -104,5 +104,5 @@ def test_where_the_speed_is_not_known_the_clock_ends_it() -> None:
 
 
 def test_without_data_or_a_probe_there_is_none() -> None:
-    assert looked(Trainer(BENCH, np.empty(0, np.int64))) == (b"", [])
-    assert looked(Trainer(BENCH), taker=None) == (b"", [])
+    assert looked(Trainer(HOST, np.empty(0, np.int64))) == (b"", [])
+    assert looked(Trainer(HOST), taker=None) == (b"", [])

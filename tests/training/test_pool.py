@@ -83,14 +83,14 @@ class TestLosses:
 
 
 class TestSamples:
-    def test_what_lies_in_the_benchs_data_costs_no_memory_and_is_there_once(self):
+    def test_what_lies_in_the_hosts_data_takes_no_memory_and_is_there_once(self):
         one = trainer()
         one.pool.receive({"a": columns(np.arange(150, 250))})
         one.pool.receive({"b": columns(np.arange(240, 260))})
-        assert len(one.pool) == 260 and len(one.pool._columns["x"]) == 0
+        assert len(one.pool) == 260 and len(one.pool._extra_columns["x"]) == 0
         assert len(one.pool.places_of("a")) == 100
 
-    def test_what_does_not_is_kept_beside_and_trained_on(self):
+    def test_what_does_not_is_an_extra_sample_and_trained_on(self):
         one, strange = trainer(), foreign(50)
         one.pool.receive({"a": strange})
         one.pool.receive({"b": {name: column[40:] for name, column in strange.items()}})

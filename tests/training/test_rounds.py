@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from p2pnode.training.rounds import lam_for, local_steps, poisson
+from p2pnode.training.rounds import local_steps, mean_steps, poisson
 
 
 @pytest.mark.parametrize("lam", [1.0, 1.5, 10.0, 120.0, 900.0])
@@ -52,4 +52,4 @@ def test_inversion_is_monotone_and_ends(mean):
     [(0.0, 1.0), (float("nan"), 1.0), (-3.0, 1.0), (0.1, 1.0), (4.0, 20.0), (1e9, 300.0), (float("inf"), 1.0)],
 )
 def test_fast_nodes_do_more_steps_within_bounds(speed, expected):
-    assert lam_for(speed, round_seconds=5.0, cap=300) == expected
+    assert mean_steps(speed, round_seconds=5.0, cap=300) == expected

@@ -16,7 +16,7 @@ from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.optimizers import AdamW
 from p2pnode.tasks.task import Task, rows
 from p2pnode.training.host import ModelHost, build_model
-from p2pnode.training.pool import Judged
+from p2pnode.training.pool import PoolState
 from p2pnode.training.threads import choose_threads, thread_counts
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import Diverged, LocalProblem, TaskProblem, UsageError
@@ -120,7 +120,7 @@ class TestLearning:
             theirs.zero_grad()
             task.loss(model, rows(task.data(), which)).backward()
             theirs.step()
-        one.pool.restore(Judged(), 0)
+        one.pool.restore(PoolState(), 0)
         mine = one.steps(one.model_host.genesis, 20).weights
         np.testing.assert_allclose(mine, read_weights(model, layout_of(model)), rtol=0, atol=2e-7)
 
@@ -317,7 +317,7 @@ class TestBadLuck:
                 return super().loss(model, batch) + (next(model.parameters()).sum() * 0).sqrt()
 
         one = trainer(Root())
-        with pytest.raises(Diverged, match="the gradient was no finite number"):
+        with pytest.raises(Diverged, match="the gradient was not finite"):
             one.steps(one.model_host.genesis, 1)
 
     def test_weights_that_blow_up_are_caught(self):

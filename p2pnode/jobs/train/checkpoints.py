@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...circles.members import CurrentCircle
-from ...merging.policy import Arrays, Policy
-from ...storage.checkpoints import CheckpointStore
-from ...training.cadence import Cadence
+from ...merging.policy import Policy
+from ...storage.checkpoints import Arrays, CheckpointStore
+from ...training.evaluation import Cadence
 from ...training.progress import TrainProgress
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem

@@ -35,12 +35,12 @@ from ...similarity.driver import PeerSimilarity
 from ...similarity.messages import SwapNeighbours
 from ...storage.checkpoints import CheckpointStore
 from ...tasks.task import Evaluation
-from ...training.evaluation import Evaluating
+from ...training.evaluation import PeriodicEvaluation
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost
 from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import Monitor, TrainProgress, reached
-from ...training.rounds import lam_for, local_steps, shortened
+from ...training.rounds import local_steps, mean_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
@@ -149,7 +149,7 @@ class TrainJob:
                 )
             )
         self.routes = self._routes()
-        self._evaluating = Evaluating(self.trainer, EVALUATE_EVERY * round_seconds, now)
+        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
         self._round_steps = RoundSteps(services.seams, policy, self.trainer, round_seconds)
@@ -231,11 +231,11 @@ class TrainJob:
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
 
     async def _round(self) -> None:
-        seams, most = self._services.seams, self._setup.plan.max_steps
-        lam = lam_for(self.trainer.speed, self._setup.plan.round_seconds, most) if self.trainer.speed else FIRST_STEPS
+        seams, plan, speed = self._services.seams, self._setup.plan, self.trainer.speed
+        mean = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
         peers = len(self.members.active()) + 1
         pace = self.policy.pace(peers)
-        steps = local_steps(shortened(lam, pace.steps), seams.rng, most)
+        steps = local_steps(shortened(mean, pace.steps), seams.rng, plan.max_steps)
         begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
         await self._take_fingerprint(result.weights)
         budget = self.partner_exchange.link.budget(self._setup.plan.round_seconds, peers)

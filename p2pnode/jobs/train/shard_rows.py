@@ -10,9 +10,9 @@ import numpy as np
 
 from ...shards.datum import NAMES, QUARANTINED, part, reason, state_codes, summarise
 from ...shards.driver import ShardDriver
-from ...shards.shard import Shard
+from ...shards.shard import SampleNumbers, Shard
 from ...shards.visits import VisitHistory
-from ...training.pool import Indices, Pool
+from ...training.pool import SamplePool
 from ...wire.errors import UsageError
 from ...wire.status import ShardRow, VisitRow
 from ...wire.types import Seconds
@@ -25,7 +25,7 @@ class ShardRows:
     """The rows of one node. `shipped` has the reason for which each shard was last sent."""
 
     def __init__(
-        self, work: ShardTraining, shard_driver: ShardDriver, pool: Pool, me: str, shipped: Mapping[str, str]
+        self, work: ShardTraining, shard_driver: ShardDriver, pool: SamplePool, me: str, shipped: Mapping[str, str]
     ) -> None:
         self._shipped = shipped
         self._work = work
@@ -62,7 +62,7 @@ class ShardRows:
             shard.id, len(shard), len(shard) * self._pool.sample_bytes, self._me, **self._judged(shard.id, places)
         )
 
-    def _judged(self, shard: str, places: Indices) -> dict[str, Any]:
+    def _judged(self, shard: str, places: SampleNumbers) -> dict[str, Any]:
         """The states and confidence of the samples, and the most important reason to show."""
         states, seen = part(self._pool.scores.states, places), self._pool.scores.confidence.mean(places)
         summary = summarise(states)

@@ -14,10 +14,9 @@ from ...shards.datum import Shares, reason
 from ...shards.driver import ShardDriver
 from ...shards.route import ShardView
 from ...shards.samples import MAX_SHARD_BYTES, encode_samples
-from ...shards.shard import SHARD_SAMPLES, Shard, cut_shards, indices_of
+from ...shards.shard import SHARD_SAMPLES, SampleNumbers, Shard, cut_shards, indices_of
 from ...shards.split import claimed
 from ...shards.visits import VisitHistory, latest_by_model, with_visit
-from ...training.pool import Indices
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, UsageError
 from .options import TrainSetup
@@ -129,7 +128,9 @@ class ShardTraining:
                 columns = self._shard_driver.read(shard)
                 samples = {name: torch.from_numpy(np.array(column)) for name, column in columns.items()}
                 self._trainer.model_host.check_samples(samples)
-                shares[shard] = np.empty(0, np.float32) if weights is None else self._trainer.sure_of(weights, samples)
+                shares[shard] = (
+                    np.empty(0, np.float32) if weights is None else self._trainer.confidence_in(weights, samples)
+                )
                 usable[shard] = columns
             except (KeyError, LocalProblem):
                 continue
@@ -192,13 +193,13 @@ class ShardTraining:
 
     # ---- looking ----
 
-    def places(self, shard: str) -> Indices:
+    def places(self, shard: str) -> SampleNumbers:
         """Where the samples of a shard are in the pool."""
         known = self._own.get(shard)
         pool = self._trainer.pool
         return pool.places_of(shard) if known is None else pool.places(known.indices)
 
-    def counts(self, places: Indices | None = None) -> NDArray[np.float64] | None:
+    def counts(self, places: SampleNumbers | None = None) -> NDArray[np.float64] | None:
         """Samples of each label, at all or at some places; None where there are no labels."""
         with self._trainer.pool.lock:
             labels, classes = self._trainer.pool.labels, self._trainer.model_host.classes

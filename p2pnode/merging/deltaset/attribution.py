@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compression.weights import Floats, Units, WeightLayout, from_units
-from ..policy import Arrays
+from ...storage.checkpoints import Arrays
 from .entry import Entry, SetRules, delta_of
 from .exchange import bytes_array
 from .log import Change

@@ -16,8 +16,9 @@ from ...compression.delta import SparseDelta
 from ...compression.residual import record, take_levels
 from ...compression.selector import Budget, Selector
 from ...compression.weights import Floats, Units, norm_squared
+from ...storage.checkpoints import Arrays
 from ...wire.ids import Identity
-from ..policy import Arrays, RoundFacts, relative_change
+from ..policy import RoundFacts, relative_change
 from .bridges import BridgeDraft
 from .entry import Chain, Entry, EntryFacts, Mark, sign_entry
 from .heads import head_mark

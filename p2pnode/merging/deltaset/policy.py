@@ -20,10 +20,11 @@ from blake3 import blake3
 from ...compression.selector import Selector, SelectorSetup
 from ...compression.selectors.registry import make_selector
 from ...compression.weights import Floats, WeightLayout, blocks
+from ...storage.checkpoints import Arrays
 from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId
 from ..capabilities import Capabilities
-from ..policy import Arrays, MergeResult, Pace, Policy, PolicySetup, RoundFacts
+from ..policy import MergeResult, Pace, Policy, PolicySetup, RoundFacts
 from ..readout import move_readout
 from ..snapshots.outline import Snapshot
 from .agreement import Agreement, Behind

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ...storage.checkpoints import Arrays
 from ...wire.types import HASH_BYTES
-from ..policy import Arrays
 from .entry import Chain, Entry, SetRules, decode_entry, encode_entry
 from .exchange import bytes_array
 from .heads import decode_heads, encode_heads

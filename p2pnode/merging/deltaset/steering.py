@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from ...compression.delta import SparseDelta
 from ...compression.weights import Floats, from_units
-from ..policy import Arrays
+from ...storage.checkpoints import Arrays
 
 LEFT = 0.5  # of the slope, after the others' step
 REACH = 1.5  # of the weights in a round, relative to own progress

@@ -7,7 +7,7 @@ Steering needs the token as `Authorization: Bearer TOKEN`, and answers {"said": 
     POST /api/limits   a JSON object of the limits to change, by the names of their flags, with the flags' values:
                        {"max-upload": "500k", "max-download": "off", "max-cpu": "50%", "pause-on-battery": true,
                         "idle-only": false, "schedule": "22:00-07:00"}
-                       The limits, and why the node is paused, are in `guest` of each picture.
+                       The limits, and why the node is paused, are `limits` and `paused` of each picture.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Page:
         """200 when the node is well, else 503 with the reasons; also why the node is paused, if it is."""
         status = self._node.status()
         reasons = health(status)
-        answer = {"well": not reasons, "reasons": reasons, "paused": status.guest.paused}
+        answer = {"well": not reasons, "reasons": reasons, "paused": status.paused}
         return web.json_response(answer, status=503 if reasons else 200)
 
     async def _pause(self, request: web.Request) -> web.Response:

@@ -70,8 +70,8 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
 
 def _header(status: NodeStatus) -> Panel:
     condition = Text()
-    if status.guest.paused:
-        condition.append(f"‖ paused: {clean(status.guest.paused, 60)}  ", style="bold yellow")
+    if status.paused:
+        condition.append(f"‖ paused: {clean(status.paused, 60)}  ", style="bold yellow")
     condition.append(f"● {status.condition}", style=COLOURS.get(status.condition, "white"))
     condition.append(f"  {reason(status)}", style="dim")
     facts = Table.grid(padding=(0, 2))
@@ -110,7 +110,7 @@ def _job_line(name: str, phrases: list[str]) -> Text:
 
 def _more(status: NodeStatus, curves: str) -> list[Text]:
     """What is shown where there is room, the most important first."""
-    machine = [] if status.machine is None else machine_phrases(status.machine, status.guest)
+    machine = [] if status.machine is None else machine_phrases(status.machine, status.limits)
     lines = (curves, partner_phrase(status), "  ·  ".join(machine), shard_phrase(status))
     return [Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in lines if line]
 

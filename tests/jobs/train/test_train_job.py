@@ -32,8 +32,7 @@ from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.tasks.task import Samples, Task
-from p2pnode.training.cadence import SHARE, Cadence
-from p2pnode.training.evaluation import FEW, Evaluating
+from p2pnode.training.evaluation import FEW, SHARE, Cadence, PeriodicEvaluation
 from p2pnode.training.host import ModelHost
 from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, TaskProblem
 from p2pnode.wire.ids import Identity
@@ -218,10 +217,10 @@ def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
 def test_evaluating_takes_a_small_share_of_the_time() -> None:
     pace = Cadence(now=0.0, first=0.0)
     assert pace.due(0.0)
-    pace.done(begun=10.0, now=11.0, least=5.0)
+    pace.done(begun=10.0, now=11.0, minimum=5.0)
     assert not pace.due(11.0 + 1.0 / SHARE - 0.1)
     assert pace.due(11.0 + 1.0 / SHARE)
-    pace.done(begun=100.0, now=100.01, least=5.0)
+    pace.done(begun=100.0, now=100.01, minimum=5.0)
     assert not pace.due(104.9)
     assert pace.due(105.02)
 
@@ -236,7 +235,7 @@ class ManyTests(Lines):
 def test_as_much_is_evaluated_as_a_small_share_of_the_time_is_enough_for() -> None:
     async def main() -> list[int]:
         made = Setup(ManyTests())
-        evaluating = Evaluating(made.learning.trainer, every=5.0, now=0.0)
+        evaluating = PeriodicEvaluation(made.learning.trainer, every=5.0, now=0.0)
         looks, now = [], 0.0
         for cost in (1e-4, 1e-4, 1e-5, 1.0):  # seconds for a sample
             looks.append(evaluating.evaluate(made.policy.readout()).samples)

@@ -11,7 +11,7 @@ from p2pnode.watch.dashboard import details
 from p2pnode.watch.dashboard.server import served
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import Guest, Machine, MergeRow, ShardRow, VisitRow
+from p2pnode.wire.status import LimitOptions, Machine, MergeRow, ShardRow, VisitRow
 from tests.watch.dashboard.test_served_page import FakeNode, get
 
 SHARES = {"fox": {"0.weight": 0.75}, "owl": {"0.weight": 0.25}}
@@ -98,7 +98,7 @@ async def test_a_node_that_cannot_say_says_why() -> None:
 
 
 async def test_a_picture_tells_the_load_and_the_limits() -> None:
-    node = FakeNode(guest=Guest(paused="by you", max_upload=5e5), machine=Machine(0.5, 0.25, 10**8, 10**9))
+    node = FakeNode(paused="by you", limits=LimitOptions(max_upload=5e5), machine=Machine(0.5, 0.25, 10**8, 10**9))
     (picture,) = await asked(node, "api/view")
-    assert picture["guest"]["paused"] == "by you"
+    assert picture["paused"] == "by you"
     assert picture["machine"]["own_cpu"] == 0.25

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from p2pnode.watch.dashboard.metrics import JOB_METRICS, METRICS, health, metrics
-from p2pnode.wire.status import Guest, Machine
+from p2pnode.wire.status import LimitOptions, Machine
 from tests.watch.test_terminal import TRAINING, row, status, training
 
-GUEST = Guest("paused by you", 1e6, 2e6, 0.5)
+LIMITS = LimitOptions(1e6, 2e6, 0.5)
 MACHINE = Machine(0.9, 0.2, 10, 20, battery=0.7, on_battery=True)
 ROWS = (row(), row("owl", present=False))
 
@@ -35,7 +35,13 @@ def lines(text: str) -> list[Line]:
 
 def test_everything_known_is_there_once_with_help_and_type() -> None:
     text = metrics(
-        status(jobs={"main": replace(TRAINING, compute_share=1.0)}, guest=GUEST, machine=MACHINE, peers=ROWS)
+        status(
+            jobs={"main": replace(TRAINING, compute_share=1.0)},
+            paused="paused by you",
+            limits=LIMITS,
+            machine=MACHINE,
+            peers=ROWS,
+        )
     ).decode()
     found = {line.name: line.value for line in lines(text)}
     assert set(found) == {metric.name for metric in (*METRICS, *JOB_METRICS)} | {"p2pnode_peers", "p2pnode_well"}
@@ -64,7 +70,7 @@ def test_what_is_not_known_has_no_line(loss: float | None) -> None:
 
 def test_health_says_why() -> None:
     assert health(status()) == ()
-    assert health(status(guest=GUEST)) == (), "a rest is no illness"
+    assert health(status(paused="paused by you", limits=LIMITS)) == (), "a rest is no illness"
     down = status(condition="network down", reason="no daemon", unwell=("no local step for 200 s",))
     assert health(down) == ("network down: no daemon", "no local step for 200 s")
     assert "p2pnode_well 0" in metrics(down).decode()

@@ -1,4 +1,4 @@
-"""A node that only pretends: made-up peers, exchanges, shards and lineage, to test and measure the page with."""
+"""A node with made-up peers, exchanges, shards and lineage, to test and measure the page with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from p2pnode.wire.status import (
     MAIN_JOB,
     Condition,
     ExchangeRow,
-    Guest,
     JobState,
     Machine,
     MergeRow,
@@ -50,7 +49,7 @@ def peer_id(number: int) -> str:
     return f"12D3KooW{random.Random(number).getrandbits(160):040x}"
 
 
-class PretendNode:
+class FakeNode:
     """A swarm of `peers` in `communities`, of circles of at most 16, `past` seconds old; `turn()` adds a second."""
 
     def __init__(
@@ -66,7 +65,7 @@ class PretendNode:
         self._start = time.time() - past
         self.seconds = 0
         self.left = False
-        self.guest = Guest()
+        self.paused = ""
         self.events = [NodeEvent(self._start, "joined", "joined run 'run of quiet-otter-07'")]
         self.condition: Condition = "connected"
         self.reason = f"connected: {peers} peers here"
@@ -90,7 +89,7 @@ class PretendNode:
             traffic=Traffic(41_000 * self.seconds, 130_000 * self.seconds, 4 * self.seconds, 5 * self.seconds, 2),
             peers=tuple(self._peer(number) for number in self.present), events=tuple(self.events[-40:]),
             jobs={name: self._training(name) for name in self.jobs},
-            exchanges=self._exchanges(), shards=tuple(self._shards), guest=self.guest,
+            exchanges=self._exchanges(), shards=tuple(self._shards), paused=self.paused,
             machine=Machine(0.62, 0.48, 412_000_000, 6_100_000_000),
         )  # fmt: skip
 
@@ -111,17 +110,17 @@ class PretendNode:
         if request.do == "blame":
             return ControlAnswer(blame=self._blame())
         if request.do in ("pause", "resume"):
-            self.guest = replace(self.guest, paused="paused by you" if request.do == "pause" else "")
+            self.paused = "paused by you" if request.do == "pause" else ""
             return ControlAnswer(said=f"{request.do}d")
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints={self._id(number): _fingerprint(number) for number in (0, *self.present)})
         found = [shard for shard in self._shards if shard.id == request.shard]
         if request.do == "shards" and found:
             return ControlAnswer(shards=(replace(found[0], journey=self._journey(request.shard)),))
-        raise LocalProblem("this node only pretends")
+        raise LocalProblem("a fake node cannot do that")
 
     def turn(self) -> None:
-        """A second goes by: some peers exchange."""
+        """Let a second pass, in which some peers exchange."""
         self.seconds += 1
         there = [0, *(number for number, here in self.present.items() if here)]
         circles: dict[str, list[int]] = {}
@@ -233,7 +232,7 @@ class PretendNode:
 
 
 def _fingerprint(number: int) -> bytes:
-    """Of one kind for all, at random."""
+    """A random fingerprint; all are of one kind."""
     head = bytes([VERSION]).ljust(HEADER_BYTES, b"\1")
     return head + bytes(1 + byte % 100 for byte in random.Random(number).randbytes(FINGERPRINT_BYTES - HEADER_BYTES))
 
@@ -247,8 +246,8 @@ def _animal(number: int) -> str:
 
 
 @contextlib.contextmanager
-def serving(node: PretendNode, port: int = 0) -> Iterator[PageAddress]:
-    """Its page, served from a thread with a loop of its own."""
+def serving(node: FakeNode, port: int = 0) -> Iterator[PageAddress]:
+    """Serve the page of a node from a thread with its own event loop."""
     placed: Future[PageAddress] = Future()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
