@@ -41,6 +41,7 @@ from p2pnode.wire.messages import (
     FoundRecords,
     GetPeers,
     Hello,
+    JobSight,
     Peers,
     Ping,
     Pong,
@@ -100,7 +101,9 @@ class Neighbour(Member):
 
     async def announce(self) -> None:
         addresses = await self.network.addresses()
-        word = Announcement(self.network.peer[-8:], TAG, addresses, fingerprint=bytes(FINGERPRINT_BYTES))
+        word = Announcement(
+            self.network.peer[-8:], TAG, addresses, jobs=(JobSight("main", "", bytes(FINGERPRINT_BYTES)),)
+        )
         self.record = (await self.directory.announce(word, ANNOUNCE_TTL)).record
 
 

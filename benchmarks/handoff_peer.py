@@ -116,7 +116,7 @@ class ShardProcess:
         return {}
 
     async def own(self, first: int, count: int, samples: int) -> dict[str, Any]:
-        files = ShardFiles(self.data_dir.storage, f"runs/{RUN.run}/shards")
+        files = ShardFiles(self.data_dir.storage, f"runs/{RUN.run}/main/shards")
         for seed in range(first, first + count):
             id, content = shard(seed, samples)
             files.put_samples(id, content)

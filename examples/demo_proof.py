@@ -9,8 +9,10 @@ from examples.demo_stage import NAMES, SPLIT, DemoNode, Failed
 from p2pnode.compression.weights import to_units
 from p2pnode.config.options import TrainOptions
 from p2pnode.config.split import SplitPart, parse_split
-from p2pnode.jobs.train.exchange import MODEL
-from p2pnode.jobs.train.plan import open_model_host
+from p2pnode.jobs.contract import job_folder
+from p2pnode.jobs.train.binding import open_model_host
+from p2pnode.jobs.train.checkpoints import progress_folder
+from p2pnode.jobs.train.plan import TrainPlan, first_plan
 from p2pnode.jobs.train.prepare import fixed_rows
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup
@@ -19,7 +21,8 @@ from p2pnode.storage.files import DiskStorage
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.run import TrainPlan, read_manifest
+from p2pnode.wire.run import read_manifest
+from p2pnode.wire.status import MAIN_JOB
 
 CHUNK = 100  # local steps of the lonely training at a time
 PAUSE = 0.05
@@ -72,7 +75,7 @@ class Alone:
 def plan_of(node: DemoNode) -> TrainPlan:
     """The plan of the run a node is in, from its disk."""
     assert node.status is not None
-    plan = read_manifest((node.data_dir / "runs" / node.status.run / "manifest").read_bytes()).plan
+    plan = first_plan(read_manifest((node.data_dir / "runs" / node.status.run / "manifest").read_bytes()))
     assert plan is not None
     return plan
 
@@ -81,8 +84,10 @@ def left_on_disk(node: DemoNode, plan: TrainPlan, run: str, model_host: ModelHos
     """A node's delta set as it saved it on leaving."""
     identity = Identity.from_key_file((node.data_dir / "identity.key").read_bytes())
     genesis = to_units(model_host.genesis)
-    policy = DeltaSetPolicy(PolicySetup(genesis, identity, plan.genesis, MODEL, plan.layout, plan.settings, plan.seed))
-    saved = CheckpointStore(DiskStorage(node.data_dir), f"runs/{run}/{MODEL}").load()
+    policy = DeltaSetPolicy(
+        PolicySetup(genesis, identity, plan.genesis, MAIN_JOB, plan.layout, plan.settings, plan.seed)
+    )
+    saved = CheckpointStore(DiskStorage(node.data_dir), progress_folder(job_folder(run, MAIN_JOB))).load()
     if saved is None:
         raise Failed(f"{node.name} left nothing on its disk")
     policy.restore(*saved)

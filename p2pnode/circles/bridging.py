@@ -80,7 +80,7 @@ class Bridging:
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless a member of our circle of `group` did so recently."""
         assert self._bridges is not None
-        other = circle_lineage(self._genesis, partner.announcement.circle)
+        other = circle_lineage(self._genesis, self._members.sight(partner).circle)
         question = self._bridges.ask(other, group)
         if not question:
             return

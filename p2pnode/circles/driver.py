@@ -172,9 +172,10 @@ class CircleDriver:
         now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
         found = {self._services.identity.peer_id: mine}
         for peer in self._members.present():
-            circle = peer.announcement.circle
+            sight = self._members.sight(peer)
+            circle = sight.circle
             left = circle == self._circle.name and peer.id in self._splits.left
-            if peer.announcement.fingerprint and not left and not reputation.ignored(peer.id, now):
+            if sight.fingerprint and not left and not reputation.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._trust.enterable(circle) else ""
         return without_tiny_circles(found, mine)
 

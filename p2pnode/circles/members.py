@@ -14,6 +14,7 @@ from ..merging.deltaset.exchange import bytes_array
 from ..storage.checkpoints import Arrays
 from ..wire.errors import PeerRefused
 from ..wire.ids import PeerId
+from ..wire.messages import JobSight
 from .advice import MAX_CIRCLE
 
 _NAME, _FOUND, _SINCE = "circle/name", "circle/found", "circle/since"
@@ -46,24 +47,29 @@ class CurrentCircle:
 class Members:
     """The peers that learn in a run, seen from this node's circle."""
 
-    def __init__(self, table: PeerTable, run: str, circle: CurrentCircle, shares_all: bool) -> None:
+    def __init__(self, table: PeerTable, run: str, job: str, circle: CurrentCircle, shares_all: bool) -> None:
         """`run` is the run's tag; `shares_all` says whether everybody in a circle gets everybody's work."""
         self.circle = circle
         self._table = table
         self._run = run
+        self._job = job
         self._shares_all = shares_all
 
     def present(self) -> list[Peer]:
         """Everybody of the run who is there, learning or not."""
         return self._table.present(self._run)
 
+    def sight(self, peer: Peer) -> JobSight:
+        """What a peer announces of this job."""
+        return peer.announcement.sight(self._job)
+
     def in_run(self) -> list[PeerId]:
         """Peers of the run that learn, in whichever circle."""
-        return [peer.id for peer in self._table.learners(self._run)]
+        return [peer.id for peer in self._table.doing(self._run, self._job)]
 
     def in_circle(self) -> list[PeerId]:
         """Peers of this node's circle; of the whole run where there are no circles."""
-        return [peer.id for peer in self._table.learners(self._run) if peer.announcement.circle == self.circle.name]
+        return [peer for peer, circle in self.circles().items() if circle == self.circle.name]
 
     def active(self) -> list[PeerId]:
         """As many peers of the circle as one circle may have besides this node."""
@@ -76,4 +82,4 @@ class Members:
 
     def circles(self) -> dict[PeerId, str]:
         """The circle that each learning peer of the run says it is in."""
-        return {peer.id: peer.announcement.circle for peer in self._table.learners(self._run)}
+        return {peer.id: self.sight(peer).circle for peer in self._table.doing(self._run, self._job)}

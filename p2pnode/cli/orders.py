@@ -8,26 +8,26 @@ from typing import Literal
 
 from ..config.options import Options
 from ..config.resolve import changed
+from ..jobs.train.plan import TrainPlan, train_plans
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.entrance import last_run
 from ..storage.files import DiskStorage
 from ..wire.control import ControlRequest
-from ..wire.errors import LocalProblem
-from ..wire.run import TrainPlan
+from ..wire.errors import LocalProblem, UsageError, suggestion
 from ..wire.status import NO_LIMITS
 
 
-def export_weights(options: Options, file: str, ema: bool) -> None:
+def export_weights(options: Options, file: str, ema: bool, job: str = "") -> None:
     """Write the weights to a file, whole or not at all, and print what was written."""
     target = Path(file).expanduser().absolute()
     try:
-        print(ask(options.data_dir, ControlRequest("export", file=str(target), ema=ema), WORK_LIMIT).said)
+        print(ask(options.data_dir, ControlRequest("export", file=str(target), ema=ema, job=job), WORK_LIMIT).said)
     except NotRunning:
-        print(_export_saved(options, target, ema))
+        print(_export_saved(options, target, ema, job))
 
 
-def revert_peer(data_dir: Path, peer: str) -> None:
-    print(ask(data_dir, ControlRequest("revert", peer=peer), WORK_LIMIT).said)
+def revert_peer(data_dir: Path, peer: str, job: str = "") -> None:
+    print(ask(data_dir, ControlRequest("revert", peer=peer, job=job), WORK_LIMIT).said)
 
 
 def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:
@@ -40,20 +40,21 @@ def change_limits(data_dir: Path, written: dict[str, str]) -> None:
     print(ask(data_dir, ControlRequest("limits", limits=dict(written))).said)
 
 
-def _export_saved(options: Options, target: Path, ema: bool) -> str:
-    from ..jobs.train.exchange import MODEL
+def _export_saved(options: Options, target: Path, ema: bool, job: str) -> str:
+    from ..jobs.contract import job_folder
+    from ..jobs.train.binding import follow_plan
+    from ..jobs.train.checkpoints import progress_folder
     from ..jobs.train.export import as_safetensors, exported, write_export
-    from ..jobs.train.plan import follow_plan
     from ..jobs.train.prepare import fresh_policy
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
 
-    plan, run = _saved_plan(options.data_dir)
+    plan, run, job = _saved_plan(options.data_dir, job)
     model_host = follow_plan(plan, replace(options.train, device="cpu"))
     data_dir = open_data_dir(options.data_dir)
     try:
-        policy = fresh_policy(plan, model_host, data_dir.identity())
-        saved = CheckpointStore(data_dir.storage, f"runs/{run}/{MODEL}").load()
+        policy = fresh_policy(plan, model_host, data_dir.identity(), job)
+        saved = CheckpointStore(data_dir.storage, progress_folder(job_folder(run, job))).load()
         if saved is None:
             raise LocalProblem(f"nothing that was learned is saved in {options.data_dir}; run the node first")
         policy.restore(*saved)
@@ -66,10 +67,13 @@ def _export_saved(options: Options, target: Path, ema: bool) -> str:
     return f"wrote {model_host.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
 
 
-def _saved_plan(data_dir: Path) -> tuple[TrainPlan, str]:
-    """The plan and the id of the run saved in a data directory; LocalProblem when there is none that trains."""
+def _saved_plan(data_dir: Path, job: str) -> tuple[TrainPlan, str, str]:
+    """The plan of a train job of the run saved in a data directory, the run's id, and the job's name."""
     access, manifest = last_run(DiskStorage(data_dir))
-    plan = None if manifest is None else manifest.plan
-    if access is None or plan is None:
+    plans = train_plans(manifest)
+    if access is None or not plans:
         raise LocalProblem(f"no run that learns is saved in {data_dir}; give the --data-dir of a node that learned")
-    return plan, access.run
+    job = job or next(iter(plans))
+    if job not in plans:
+        raise UsageError(f"the saved run has no train job {job[:60]!r}; {suggestion(job, plans)}")
+    return plans[job], access.run, job

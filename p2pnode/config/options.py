@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..wire.addresses import Address, Reachability
 from ..wire.run import Aim, RunAccess
-from ..wire.status import NO_LIMITS, LimitOptions
+from ..wire.status import MAIN_JOB, NO_LIMITS, LimitOptions
 from ..wire.types import Seconds
 from .split import Split, SplitPart
 from .until import Until
@@ -77,6 +77,15 @@ class TrainOptions:
 
 
 @dataclass(frozen=True)
+class JobOptions:
+    """One of several jobs: its name, its kind, and what this node's user wants of it."""
+
+    name: str
+    kind: str = "train"
+    options: TrainOptions = TrainOptions()
+
+
+@dataclass(frozen=True)
 class NetworkOptions:
     """Where this node can be reached."""
 
@@ -127,3 +136,20 @@ class Options:
     network: NetworkOptions = NetworkOptions()
     limits: LimitOptions = NO_LIMITS
     output: OutputOptions = OutputOptions()
+    jobs: tuple[JobOptions, ...] = ()  # of a run with several; empty: one train job, as `train` says
+    only: tuple[str, ...] = ()  # the jobs of the run to take part in; empty: all
+
+    def founded_jobs(self) -> tuple[JobOptions, ...]:
+        """The jobs of a run founded with these options."""
+        if self.role != "node" or self.train.meet_only:
+            return ()
+        return self.jobs or (JobOptions(MAIN_JOB, options=self.train),)
+
+    def job_options(self, name: str, alone: bool) -> TrainOptions:
+        """The options of one job of the run. What concerns one task does not apply to other jobs than the only one."""
+        named = next((job.options for job in self.jobs if job.name == name), None)
+        if named is not None or alone:
+            return named or self.train
+        return replace(
+            self.train, task=None, task_options={}, data=None, policy=None, settings={}, aim=None, round_seconds=None
+        )

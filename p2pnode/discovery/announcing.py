@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..wire.addresses import Address, useful
 from ..wire.errors import NetworkDown
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, Welcome, encode_message
+from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, JobSight, Welcome, encode_message
 from ..wire.records import SignedRecord, sign_record
 from ..wire.types import Seconds
 from .directory import Directory
@@ -29,7 +29,7 @@ class SelfDescription:
     role: str
     tag: str  # the run's name in the DHT; "" while the node does not know its run yet
     bootstrap: tuple[Address, ...]
-    circle: str = ""
+    sights: Callable[[], tuple[JobSight, ...] | None] = lambda: None  # of its jobs; None while it does not know them
 
 
 class Announcer:
@@ -38,8 +38,6 @@ class Announcer:
     def __init__(self, me: SelfDescription, services: Services, addresses: tuple[str, ...] = ()) -> None:
         self.record: SignedRecord | None = None
         self.addresses = addresses
-        self.fingerprint: Callable[[], bytes] = bytes  # of what this node's model has learned; empty before it has
-        self.circle: Callable[[], str] = lambda: me.circle  # whose delta set this node shares
         self.directory = Directory(services.records, me.tag or me.role, services.identity.peer_id)
         self._me = me
         self._services = services
@@ -96,6 +94,5 @@ class Announcer:
             role=me.role,
             started=self._started,
             left=left,
-            circle=self.circle(),
-            fingerprint=self.fingerprint(),
+            jobs=me.sights(),
         )

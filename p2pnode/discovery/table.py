@@ -45,6 +45,10 @@ class Peer:
     def name(self) -> str:
         return self.announcement.name
 
+    def takes_part(self, job: str) -> bool:
+        sights = self.announcement.jobs
+        return self.announcement.role == "node" and (sights is None or any(sight.job == job for sight in sights))
+
     @property
     def silent(self) -> bool:
         return self.failures >= SILENT_AFTER
@@ -161,9 +165,9 @@ class PeerTable:
         """Return the peers that are there as far as we know: announced (in that run), met, not left, not silent."""
         return [self._peers[peer] for peer in self._ids_present(tag)]
 
-    def learners(self, tag: str) -> list[Peer]:
-        """Peers of a run that are there and learn, of whichever circle."""
-        return [peer for peer in self.present(tag) if peer.announcement.role == "node"]
+    def doing(self, tag: str, job: str) -> list[Peer]:
+        """Peers of a run that are there and take part in a job, or do not know their jobs yet."""
+        return [peer for peer in self.present(tag) if peer.takes_part(job)]
 
     def to_try(self, tag: str) -> list[Peer]:
         """Return the peers of a run worth calling: those present first, then those not met yet."""

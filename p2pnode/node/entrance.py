@@ -21,7 +21,7 @@ from ..wire.addresses import Address, parse_address
 from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, UsageError
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
-from ..wire.run import KEY_BYTES, Manifest, RunAccess, TrainPlan, read_manifest, run_id, sign_manifest
+from ..wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, read_manifest, run_id, sign_manifest
 from ..wire.types import Seconds
 
 STATE_FILE = "run.json"
@@ -47,9 +47,9 @@ class SavedRun(msgspec.Struct, frozen=True):
 
 
 def found_run(
-    identity: Identity, name: str, private: bool, now: float, rng: random.Random, plan: TrainPlan | None = None
+    identity: Identity, name: str, private: bool, now: float, rng: random.Random, jobs: tuple[JobEntry, ...] = ()
 ) -> Run:
-    manifest = Manifest(name, identity.peer_id, now, rng.randbytes(16), private=private, plan=plan)
+    manifest = Manifest(name, identity.peer_id, now, rng.randbytes(16), private=private, jobs=jobs)
     signed = sign_manifest(identity, manifest)
     key = rng.randbytes(KEY_BYTES) if private else b""
     return Run(RunAccess(run_id(signed), key), signed)
@@ -133,7 +133,7 @@ RETRY_PAUSE: Seconds = 1.0
 RETRY_PAUSE_MOST: Seconds = 15.0
 
 
-MakePlan = Callable[[], Awaitable[TrainPlan | None]]
+FoundJobs = Callable[[], Awaitable[tuple[JobEntry, ...]]]
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class Entered:
 class Entrance:
     """One node's way into its run. Waits for ever for somebody to answer, unless `join_timeout` is set."""
 
-    def __init__(self, options: RunOptions, services: Services, membership: Membership, plan: MakePlan) -> None:
+    def __init__(self, options: RunOptions, services: Services, membership: Membership, jobs: FoundJobs) -> None:
         self._options = options
-        self._make_plan = plan
+        self._found_jobs = jobs
         self._services = services
         self._storage = services.seams.storage
         self._membership = membership
@@ -197,9 +197,9 @@ class Entrance:
         if options.bootstrap:
             await self._meet_someone()  # their swarm's time is ours
         name = options.name or run_name(self._membership.me.name)
-        plan = await self._make_plan()
+        jobs = await self._found_jobs()
         now, rng = self._services.clock.now(), self._services.seams.rng
-        return found_run(self._services.identity, name, options.private, now, rng, plan)
+        return found_run(self._services.identity, name, options.private, now, rng, jobs)
 
     async def _ask_bootstrap(self) -> RunAccess:
         """The run that a bootstrap is in; one in a run comes before a mere meeting point."""

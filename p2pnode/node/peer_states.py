@@ -16,9 +16,9 @@ from ..runtime.calls import JobCalls
 from ..wire.addresses import Address
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
-from ..wire.messages import GetView, ViewIs
+from ..wire.messages import GetView, JobSight, ViewIs
 from ..wire.run import RunAccess, invite
-from ..wire.status import MAIN_JOB, Condition, ExchangeRow, JobState, PeerState
+from ..wire.status import Condition, ExchangeRow, JobState, PeerState
 from ..wire.types import Seconds
 
 MAX_EXCHANGE_ROWS = 2000
@@ -43,7 +43,7 @@ class StatePoller:
     async def once(self, access: RunAccess) -> None:
         """Ask a few members, those first that were not asked for longest; forget members that are gone."""
         now = self._services.seams.clock.monotonic()
-        there = [peer.id for peer in self._services.table.learners(access.tag)]
+        there = [peer.id for peer in self._services.table.present(access.tag) if peer.announcement.role == "node"]
         self.answers = {peer: answer for peer, answer in self.answers.items() if peer in there}
         self._asked = {peer: at for peer, at in self._asked.items() if peer in there}
         due = [peer for peer in there if now - self._asked.get(peer, -AGAIN_AFTER) >= AGAIN_AFTER]
@@ -88,15 +88,17 @@ def peer_state(peer: Peer, services: Services, jobs: Mapping[str, JobState]) -> 
         latency_ms=None if peer.latency is None else peer.latency * 1000,
         bytes_per_second=peer.rate,
         faults=services.reputation.faults_of(peer.id),
-        jobs=_with_circle(jobs, peer.announcement.circle),
+        jobs=_with_circles(jobs, peer.announcement.jobs or ()),
     )
 
 
-def _with_circle(jobs: Mapping[str, JobState], circle: str) -> dict[str, JobState]:
-    """An announcement names the peer's circle in the run's first job, so it is known before the peer was asked."""
-    if not circle and MAIN_JOB not in jobs:
-        return dict(jobs)
-    return {**jobs, MAIN_JOB: msgspec.structs.replace(jobs.get(MAIN_JOB, JobState()), circle=circle)}
+def _with_circles(jobs: Mapping[str, JobState], sights: Iterable[JobSight]) -> dict[str, JobState]:
+    """The circles come from the announcement, which is newer than what the peer last answered."""
+    circles = {sight.job: sight.circle for sight in sights if sight.circle}
+    return {
+        name: msgspec.structs.replace(jobs.get(name, JobState()), circle=circles.get(name, ""))
+        for name in [*jobs, *(name for name in circles if name not in jobs)]
+    }
 
 
 def reached_by(addresses: Sequence[str]) -> str:

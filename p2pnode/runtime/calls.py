@@ -11,7 +11,7 @@ from ..wire.errors import PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import Message, decode_answer
 from ..wire.run import RunAccess
-from ..wire.status import Traffic
+from ..wire.status import MAIN_JOB, Traffic
 from ..wire.types import Seconds
 from .throttle import Throttles
 
@@ -111,6 +111,11 @@ class JobCalls:
     def run(self) -> str:
         """The run's tag, under which its members find each other."""
         return self.access.tag
+
+    @property
+    def scope(self) -> str:
+        """The name that signed statements about this job carry, so that they hold in no other job or run."""
+        return self.run if self.job == MAIN_JOB else f"{self.run}/{self.job}"
 
     async def ask(self, peer: PeerId, request: Message, expected: type[A], timeout: Seconds = CALL_TIMEOUT) -> A:
         """The peer's answer. PeerError as the network reports it, or NetworkDown."""

@@ -32,6 +32,7 @@ Kind = Literal[
     "waiting",
     "progress",
     "done",
+    "job ended",
     "paused",
     "working",
     "circle",
@@ -75,6 +76,7 @@ KINDS: dict[Kind, str] = {
     "waiting": "No member gives its weights, and there is no other way in.",
     "progress": "Round, loss and accuracy, every half minute at the most.",
     "done": "The goal of --until is reached; the node leaves.",
+    "job ended": "One of several jobs reached its goal or failed, and why; the others go on.",
     "paused": "The node rests, and why: the user, the schedule, the battery, others at the machine.",
     "working": "The node works again.",
     "circle": "The node moved to another circle, or could not.",
@@ -122,5 +124,24 @@ class Events:
         for listener in self._listeners:
             listener(event)
 
+    def about(self, job: str) -> Events:
+        """The same diary for one of several jobs: its name stands before each text."""
+        return JobEvents(self, self._clock, job)
+
     def latest(self, count: int = 20) -> tuple[NodeEvent, ...]:
         return tuple(self._kept)[-count:]
+
+
+class JobEvents(Events):
+    """What one of several jobs writes into the node's diary."""
+
+    def __init__(self, diary: Events, clock: Clock, job: str) -> None:
+        super().__init__(clock)
+        self._diary = diary
+        self._job = job
+
+    def say(self, kind: Kind, text: str, *, warning: bool = False) -> None:
+        self._diary.say(kind, f"{self._job}: {text}", warning=warning)
+
+    def latest(self, count: int = 20) -> tuple[NodeEvent, ...]:
+        return self._diary.latest(count)

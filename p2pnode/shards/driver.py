@@ -114,11 +114,11 @@ class ShardDriver:
         self._rules = rules
         self._room_bytes = ROOM_BYTES if room_bytes is None else room_bytes
         self._leaving = False
-        files = ShardFiles(services.seams.storage, f"runs/{calls.access.run}/shards")
+        files = ShardFiles(services.seams.storage, f"runs/{calls.access.run}/{calls.job}/shards")
         self._store = ShardStore(services.identity, services.seams, files, layout)
-        self._protocol = ShardProtocol(services.identity, calls.run)
+        self._protocol = ShardProtocol(services.identity, calls.scope)
         self._transfer = ShardTransfer(services, calls, layout)
-        self._maintenance = ShardMaintenance(calls.run, self._me, self._store.entries, members, rules)
+        self._maintenance = ShardMaintenance(calls.scope, self._me, self._store.entries, members, rules)
         self._outbox = Outbox()
         self._sending = KeyedTasks(self._send_all)
         self._fetching = KeyedTasks(self._fetch, FETCHES_AT_ONCE)
@@ -507,7 +507,7 @@ class ShardDriver:
         shard = request.shard
         if not self._store.state(shard).have:
             raise PeerRefused("unknown shard", "its samples are not here")
-        shown = shown_certificate(request, self._calls.run, peer, self._me, self._store.state(shard).record.highest)
+        shown = shown_certificate(request, self._calls.scope, peer, self._me, self._store.state(shard).record.highest)
         if not is_offer(shown):
             await self._apply(shard, Received(peer, Certified(shown)))
         if not may_have(self._store.state(shard), peer, shown):

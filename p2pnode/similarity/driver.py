@@ -168,11 +168,11 @@ class PeerSimilarity:
         return [sight for peer in found if peer is not None and (sight := self._sight(peer)) is not None]
 
     def _sight(self, peer: Peer) -> Neighbour | None:
-        word = peer.announcement
-        if not peer.here or word.run != self._calls.run or not comparable(word.fingerprint, self.fingerprint):
+        theirs = peer.announcement.sight(self._calls.job).fingerprint
+        if not peer.here or peer.announcement.run != self._calls.run or not comparable(theirs, self.fingerprint):
             return None
         try:
-            return Neighbour(peer.id, read_fingerprint(word.fingerprint), peer.record.expiry)
+            return Neighbour(peer.id, read_fingerprint(theirs), peer.record.expiry)
         except ValueError:
             return None
 

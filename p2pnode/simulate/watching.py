@@ -19,9 +19,9 @@ from .result import MB, CurveCollector, NodeSummary
 from .scenario import EPOCH, SimTraining
 
 if TYPE_CHECKING:
-    from ..jobs.train.job import TrainJob
     from .simulation import Simulation
 from ..config.options import TrainOptions
+from ..jobs.train.job import TrainJob
 from ..jobs.train.prepare import fixed_rows
 from ..training.host import ModelHost
 from ..training.trainer import Trainer
@@ -119,9 +119,9 @@ class Watch:
 
     def _learning(self) -> Iterator[tuple[int, TrainJob]]:
         for index in sorted(self._simulation.processes):
-            learning = self._simulation.processes[index].node.learner
-            if learning is not None:
-                yield index, learning
+            job = self._simulation.processes[index].node.jobs.jobs.get(MAIN_JOB)
+            if isinstance(job, TrainJob):
+                yield index, job
 
     def summaries(self) -> tuple[NodeSummary, ...]:
         """Every running node at the end; some of them, evenly chosen, are trained alone as well."""

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ..jobs.train.plan import first_plan
 from ..similarity.annealing import progress_of
 from ..similarity.communities import MAX_VIEW, Communities, Dendrogram, grow
 from ..similarity.fingerprint import DIMENSIONS, HEADER_BYTES, Row, read_fingerprint, similarity_table
@@ -80,9 +81,10 @@ def whole_picture(status: NodeStatus, now: float, manifest: bytes, fingerprints:
 
 def annealed(manifest: Manifest | None, now: float) -> float | None:
     """How far a run has gone from many communities to one at a swarm time; None where nothing is trained."""
-    if manifest is None or manifest.plan is None:
+    plan = first_plan(manifest)
+    if manifest is None or plan is None:
         return None
-    return progress_of((now - manifest.created) / manifest.plan.round_seconds, manifest.plan.aim)
+    return progress_of((now - manifest.created) / plan.round_seconds, plan.aim)
 
 
 def _rows(fingerprints: Mapping[str, bytes]) -> dict[PeerId, Row]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..jobs.train.plan import first_plan
 from ..wire.errors import LocalProblem, UsageError
 from ..wire.status import PeerState
 from .graph import PeerGraph
@@ -102,7 +103,7 @@ class SwarmView:
     def models(self, at: float | None = None) -> list[Row]:
         """A row for each model that is trained: one for each circle, or one for the run where there are no circles."""
         picture = self.picture(at)
-        plan = None if picture.manifest is None else picture.manifest.plan
+        plan = first_plan(picture.manifest)
         about = {"task": None if plan is None else plan.task, "parameters": None if plan is None else plan.parameters}
         circles = any(peer.job().circle for peer in picture.peers)
         groups = _grouped(picture, lambda peer: peer.job().circle if circles else "whole run")

@@ -80,6 +80,13 @@ class PeerMisbehaved(PeerError):
     """The peer sent something the protocol forbids."""
 
 
+def unwrap(error: BaseException) -> BaseException:
+    """The one error inside task groups; the group itself where there are several."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the closest known name, or the list of all."""
     names = sorted(known)

@@ -13,8 +13,8 @@ import msgspec
 
 from .errors import PeerMisbehaved, PeerRefused
 from .records import MAX_RECORDS_PER_KEY, SignedRecord
-from .status import ExchangeRow, JobStates
-from .types import RunText, decoded
+from .status import MAX_JOBS, ExchangeRow, JobStates
+from .types import JobName, RunText, decoded
 
 PROTOCOL = 3  # nodes of the same number understand each other
 MAX_CALL_BYTES = 1 << 20  # a request or an answer; hivemind breaks above 4 MiB
@@ -37,6 +37,14 @@ class Message(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
     urgent: ClassVar[bool] = False  # small, and how peers see that a node lives: never waits for bandwidth limits
 
 
+class JobSight(msgspec.Struct, frozen=True, array_like=True):
+    """What a node announces of a job it takes part in."""
+
+    job: JobName
+    circle: Name = ""  # whose delta set it shares; that of the whole run when empty
+    fingerprint: Fingerprint = b""  # of what its model has learned; empty before it has trained
+
+
 class Announcement(msgspec.Struct, frozen=True):
     """What a node publishes about itself; the record around it names the node and the expiry."""
 
@@ -47,8 +55,11 @@ class Announcement(msgspec.Struct, frozen=True):
     role: Text = "node"  # node | bootstrap | observer
     started: float = 0.0  # swarm time this process joined; tells a restart from a long life
     left: bool = False
-    circle: Name = ""  # whose delta set it shares; that of the whole run when empty
-    fingerprint: Fingerprint = b""  # of what its model has learned; empty before it has trained
+    jobs: Annotated[tuple[JobSight, ...], msgspec.Meta(max_length=MAX_JOBS)] | None = None  # None: not known yet
+
+    def sight(self, job: str) -> JobSight:
+        """What is announced of a job; an empty sight where that is nothing."""
+        return next((sight for sight in self.jobs or () if sight.job == job), JobSight(job))
 
 
 # ---- requests to the node itself, each above its answer ----

@@ -6,48 +6,32 @@ import base64
 import hmac
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from .errors import PeerMisbehaved, UsageError
 from .ids import Identity, PeerId, RunId, sha256, signed_by
 from .messages import PROTOCOL, Name
-from .types import decoded
+from .status import MAX_JOBS
+from .types import JobName, decoded
 
 KEY_BYTES = 20
 _RUN = re.compile(r"[a-z2-7]{26}")
 _KEY = re.compile(r"[a-z2-7]{32}")
 
 
-MAX_PARAMETERS = 10_000_000_000
 MAX_PAIRS = 32  # options of a task, and settings of a policy
-ShortText = Annotated[str, msgspec.Meta(max_length=120)]
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-
 GENESIS = "genesis"  # what a run's first circle, which has no name of its own, is called
 Aim = Literal["shared", "own"]  # one good model for all, or each community good at its own kind of data
 
 
-class TrainPlan(msgspec.Struct, frozen=True):
-    """What is learned in a run and how: everything two nodes must agree on to add up their work."""
+class JobEntry(msgspec.Struct, frozen=True):
+    """One job of a run. Only its kind knows what is in the plan: all that members must agree on to work together."""
 
-    task: ShortText  # its name; the code comes from what is installed, never from a peer
-    version: ShortText
-    options: Annotated[dict[ShortText, bool | int | float | ShortText], msgspec.Meta(max_length=MAX_PAIRS)]
-    parameters: Annotated[int, msgspec.Meta(gt=0, le=MAX_PARAMETERS)]
-    layout: Digest
-    genesis: Digest  # hash of the weights the seed gives
-    probe: Digest
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-    data: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the founder's
-    policy: ShortText = "deltaset"
-    settings: Annotated[dict[ShortText, float], msgspec.Meta(max_length=MAX_PAIRS)] = msgspec.field(
-        default_factory=dict
-    )
-    round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
-    max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
-    aim: Aim = "shared"
+    name: JobName
+    kind: Name
+    plan: dict[str, Any]
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -59,7 +43,7 @@ class Manifest(msgspec.Struct, frozen=True):
     nonce: bytes
     protocol: int = PROTOCOL
     private: bool = False
-    plan: TrainPlan | None = None  # None: the run only meets
+    jobs: Annotated[tuple[JobEntry, ...], msgspec.Meta(max_length=MAX_JOBS)] = ()  # none: members only meet
 
 
 class SignedManifest(msgspec.Struct, frozen=True, array_like=True):
@@ -85,6 +69,8 @@ def read_manifest(signed: bytes) -> Manifest:
         raise PeerMisbehaved(str(error)) from None
     if not signed_by(manifest.founder, envelope.content, envelope.signature):
         raise PeerMisbehaved("the manifest is not signed by the founder it names")
+    if len({job.name for job in manifest.jobs}) < len(manifest.jobs):
+        raise PeerMisbehaved("two jobs of the manifest have one name")
     return manifest
 
 

@@ -219,6 +219,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     exchanges: tuple[ExchangeRow, ...] = ()
     page: str = ""  # link to the node's page; it contains the token that steering needs
     shards: tuple[ShardRow, ...] = ()
+    compute_idle: float | None = None  # share of time in which the compute thread had nothing to do lately
     paused: str = ""  # the reason why the node rests, or "" while it works
     limits: LimitOptions = NO_LIMITS
     machine: Machine | None = None

@@ -24,8 +24,6 @@ from p2pnode.circles.founding import (
 from p2pnode.circles.messages import Bridge, CircleIs, GetCircle
 from p2pnode.circles.splits import ASK_TRIES
 from p2pnode.circles.transitions import split_off
-from p2pnode.discovery.announcing import SelfDescription
-from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import make_services
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.entry import UNION
@@ -50,7 +48,7 @@ from p2pnode.wire.messages import Announcement, Refused, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import Aim
 from p2pnode.wire.status import NodeEvent
-from tests.jobs.train.setups import with_plan
+from tests.jobs.train.setups import job_context, with_plan
 from tests.jobs.train.test_train_job import RUN, SETUP, Lines, policy_of
 from tests.known import known
 from tests.similarity.views import planted
@@ -72,8 +70,7 @@ class Member:
         self.services.clock.established = True
         self.policy: DeltaSetPolicy = policy_of(HOST, self.identity, GENESIS.hex())
         setup = with_plan(SETUP, genesis=GENESIS.hex(), aim=aim)
-        membership = Membership(SelfDescription("", "node", RUN.tag, ()), self.services)
-        self.learning = TrainJob(self.services, RUN, membership, HOST, self.policy, setup)
+        self.learning = TrainJob(job_context(self.services, RUN), HOST, self.policy, setup)
         self.learning.likeness.took(PRINTS[number % len(PRINTS)])
         self.asked: list[str] = []
         self.bend: Callable[[CircleIs], CircleIs] = lambda answer: answer
@@ -138,10 +135,8 @@ class Swarm:
         """Everybody hears where everybody is; `gone` have left."""
         for speaker in self.members:
             speaker.words += 1
-            fingerprint = speaker.learning.likeness.fingerprint
-            word = Announcement(
-                f"n{speaker.number}", RUN.tag, (), circle=speaker.circle, fingerprint=fingerprint, left=speaker in gone
-            )
+            sights = (speaker.learning.sight(),)
+            word = Announcement(f"n{speaker.number}", RUN.tag, (), left=speaker in gone, jobs=sights)
             expiry = speaker.services.clock.now() + 300.0 + speaker.words
             record = sign_record(speaker.identity, f"peers/{RUN.tag}/p", encode_message(word), expiry)
             for other in self.members:

@@ -12,8 +12,10 @@ from safetensors.numpy import load_file
 from p2pnode.circles.transitions import split_off
 from p2pnode.cli.orders import export_weights
 from p2pnode.config.options import Options, TrainOptions
-from p2pnode.jobs.train.exchange import MODEL
-from p2pnode.jobs.train.plan import make_plan, open_model_host
+from p2pnode.jobs.contract import job_folder
+from p2pnode.jobs.train.binding import make_plan, open_model_host
+from p2pnode.jobs.train.checkpoints import progress_folder
+from p2pnode.jobs.train.plan import train_entry
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import RoundFacts
@@ -36,7 +38,7 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
     plan = make_plan(model_host, options, 1)
     data_dir = open_data_dir(tmp_path / "node")
     identity, storage = data_dir.identity(), data_dir.storage
-    run = found_run(identity, "r", False, 5.0, random.Random(1), plan)
+    run = found_run(identity, "r", False, 5.0, random.Random(1), (train_entry("main", plan),))
     save_run(storage, run, ())
     policy = fresh_policy(plan, model_host, identity)
     assert isinstance(policy, DeltaSetPolicy)
@@ -44,7 +46,7 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
     if split:
         _, there = split_off(policy, identity, [identity.peer_id], 2, bytes.fromhex(plan.genesis))
         policy.move(there, there.weights(), 1)
-    progress = CheckpointStore(storage, f"runs/{run.access.run}/{MODEL}")
+    progress = CheckpointStore(storage, progress_folder(job_folder(run.access.run, "main")))
     progress.save(policy.state())
     progress.note(publish(policy, 2))
     data_dir.close()

@@ -63,7 +63,7 @@ def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(
     assert view.state == "closed; what was seen stays"
     with p2pnode.Swarm.look(address, run) as again:
         assert len(again.peers()) >= 2
-        assert known(known(again.picture().manifest).plan).task == "digits"
+        assert known(again.picture().manifest).jobs[0].plan["task"] == "digits"
         assert again.state.startswith("connected: ")
     with pytest.raises(LocalProblem, match=f"no member of run {'a' * 26} found yet"):
         p2pnode.Swarm.look(address, "a" * 26, timeout=6.0).open()

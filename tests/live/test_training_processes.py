@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 from p2pnode.config.options import TrainOptions
-from p2pnode.jobs.train.exchange import MODEL
-from p2pnode.jobs.train.plan import open_model_host
+from p2pnode.jobs.contract import job_folder
+from p2pnode.jobs.train.binding import open_model_host
+from p2pnode.jobs.train.checkpoints import progress_folder
+from p2pnode.jobs.train.plan import TrainPlan, first_plan
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.run import TrainPlan, read_manifest
+from p2pnode.wire.run import read_manifest
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
@@ -75,7 +77,7 @@ def friend_of(process: Opener, founder: NodeProcess, name: str, *arguments: str)
 
 def plan_of(data_dir: Path) -> tuple[TrainPlan, str]:
     (manifest,) = data_dir.glob("runs/*/manifest")
-    plan = read_manifest(manifest.read_bytes()).plan
+    plan = first_plan(read_manifest(manifest.read_bytes()))
     assert plan is not None
     return plan, manifest.parent.name
 
@@ -85,7 +87,7 @@ def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
     plan, run = plan_of(data_dir)
     model_host = open_model_host(TrainOptions(plan.task, plan.options, device="cpu"), plan.seed)
     policy = fresh_policy(plan, model_host, Identity.from_key_file((data_dir / "identity.key").read_bytes()))
-    saved = CheckpointStore(DiskStorage(data_dir), f"runs/{run}/{MODEL}").load()
+    saved = CheckpointStore(DiskStorage(data_dir), progress_folder(job_folder(run, "main"))).load()
     assert saved is not None and isinstance(policy, DeltaSetPolicy)
     policy.restore(*saved)
     return policy
@@ -136,7 +138,7 @@ def test_a_damaged_state_falls_back_and_says_so(process: Opener) -> None:
     rounds(ann, 3)
     leaves(ann)
     done = left_on_disk(ann.data_dir).author.rounds
-    newest = max(ann.data_dir.glob("runs/*/main/state.*"), key=lambda path: path.stat().st_mtime_ns)
+    newest = max(ann.data_dir.glob("runs/*/main/progress/state.*"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-40] + b"\1" * 40)
     ann = process("ann")
     ann.says("newest saved progress was damaged; going on from the one before")
@@ -149,7 +151,7 @@ def test_a_lost_state_begins_a_new_log_from_where_the_run_stands(process: Opener
     contributes(ben, ann)
     command = pasted(ann.invite())[3:]
     ben.signalled(signal.SIGKILL)
-    for state in ben.data_dir.glob("runs/*/main/*"):
+    for state in ben.data_dir.glob("runs/*/main/progress/*"):
         if state.name != "incarnation":
             state.write_bytes(b"rubbish")
     ben = process("ben", *command)

@@ -190,7 +190,7 @@ def test_a_round_under_way_ends_early_and_is_published_and_no_other_begins() -> 
 
         learning.trainer._step = third_step_pauses  # type: ignore[method-assign, assignment]
         learning.trainer.speed = 1000.0
-        keeping = asyncio.create_task(learning.keep())
+        keeping = asyncio.create_task(learning.run())
         await asyncio.sleep(100.0)
         assert learning.trainer.steps_done == 3
         assert learning.train_progress.rounds == len(list(setup.policy.set.log)) == 1

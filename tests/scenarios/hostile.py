@@ -18,6 +18,7 @@ from p2pnode.wire.messages import (
     PROTOCOL,
     Announcement,
     Hello,
+    JobSight,
     Ping,
     Pong,
     Refused,
@@ -75,7 +76,9 @@ class Liar:
 
     def _word(self, who: Identity, tag: str) -> SignedRecord:
         now = asyncio.get_running_loop().time()
-        word = Announcement("liar", tag, (self.network.host.address,), started=now, circle=self._circle())
+        word = Announcement(
+            "liar", tag, (self.network.host.address,), started=now, jobs=(JobSight("main", self._circle()),)
+        )
         return sign_record(who, f"peers/{tag}/p", encode_message(word), EPOCH + now + 200.0)
 
     def _tag(self) -> str:

@@ -17,6 +17,7 @@ from p2pnode.similarity.annealing import ROUNDS_TO_ONE
 from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.status import PeerState
+from tests.known import train_job
 
 HALVES = replace(SIMULATED, task=str(Path(__file__).with_name("halves.py")))
 QUIET = 30.0  # virtual seconds in which nobody trains
@@ -34,10 +35,10 @@ def test_each_circle_has_one_set_with_bridges_to_the_other() -> None:
         simulation.rest()
         await simulation.go_on(QUIET)
         nodes = [process.node for _, process in sorted(simulation.processes.items())]
-        drawn = {(one.peer_id, other) for one in nodes for other in one.learner.train_progress.partners}  # type: ignore[union-attr]
+        drawn = {(one.peer_id, other) for one in nodes for other in train_job(one).train_progress.partners}
         here, there = ({node.peer_id for node in nodes[part]} for part in (slice(0, 3), slice(3, 6)))
         assert any(one in here and other in there for one, other in drawn), "bridges are exchanges too"
-        found = [node.learner.policy for node in nodes]  # type: ignore[union-attr]
+        found = [train_job(node).policy for node in nodes]
         await simulation.finish()
         return found  # type: ignore[return-value]
 
@@ -94,8 +95,7 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
     await simulation.start()
     assert simulation.watch is not None
     await simulation.learn(simulation.watch, 400.0)
-    alone = simulation.processes[3].node.learner
-    assert alone is not None
+    alone = train_job(simulation.processes[3].node)
     assert alone.members.active() == []
     return alone, (await simulation.finish()).summaries[3].status.state.accuracy or 0.0
 

@@ -46,7 +46,7 @@ def test_a_newcomer_enters_by_what_its_data_teach() -> None:
     training = SimTraining(replace(SIMULATED, aim="own"), rounds=FOREVER, mean_steps=60.0)
 
     async def main() -> None:
-        simulation = Latecomer(Scenario(peers=SPLIT + 1, seed=4, sample_every=0.0, training=training))
+        simulation = Latecomer(Scenario(peers=SPLIT + 1, seed=5, sample_every=0.0, training=training))
         await simulation.start()
         await simulation.go_on_until(60.0, circles=2)
         circles = simulation.circles()
@@ -61,7 +61,7 @@ def test_a_newcomer_enters_by_what_its_data_teach() -> None:
         simulation.restart(LATE)
         await simulation.go_on(6.0)
         assert simulation.learning()[LATE].status().state.circle == name
-        assert simulation.said == (f"in circle {name[:8]} now: {len(like)} members, most like this node",)
+        assert simulation.said == (f"in circle {name[:8]} now: {len(like)} members, most similar to this node",)
         await simulation.finish()
 
     with one_thread():

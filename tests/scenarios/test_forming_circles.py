@@ -15,6 +15,7 @@ from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_s
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.run import GENESIS
 from p2pnode.wire.status import NodeEvent
+from tests.known import train_jobs
 from tests.scenarios.test_training import policies
 
 FOREVER = 100_000
@@ -30,8 +31,8 @@ class Watched(Simulation):
         self.changes += event.kind == "circle"
 
     def learning(self) -> dict[int, TrainJob]:
-        nodes = {index: process.node.learner for index, process in sorted(self.processes.items())}
-        return {index: learner for index, learner in nodes.items() if learner is not None}
+        found = ((index, train_jobs(process.node).get("main")) for index, process in sorted(self.processes.items()))
+        return {index: job for index, job in found if job is not None}
 
     def circles(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}

@@ -16,7 +16,7 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.network.sim import Fault, Links
 from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_scenario, run_sim, simulate
 from p2pnode.simulate.compute import one_thread
-from tests.known import known
+from tests.known import known, train_job
 from tests.scenarios.hostile import Liar
 
 TRAINING = SimTraining(replace(SIMULATED, split=parse_split("dirichlet:0.3")), rounds=15)
@@ -27,9 +27,9 @@ QUIET = 40.0  # virtual seconds in which nobody trains
 def policies(simulation: Simulation) -> dict[int, DeltaSetPolicy]:
     found = {}
     for index, process in simulation.processes.items():
-        assert process.node.learner is not None
-        assert isinstance(process.node.learner.policy, DeltaSetPolicy)
-        found[index] = process.node.learner.policy
+        policy = train_job(process.node).policy
+        assert isinstance(policy, DeltaSetPolicy)
+        found[index] = policy
     return found
 
 

@@ -13,7 +13,7 @@ from p2pnode.network.sim import Fault
 from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES, Digits
-from tests.known import known
+from tests.known import known, train_job
 
 TRAINING = SimTraining(replace(SIMULATED, split=parse_split("labels:2"), policy="gossip", share_data=True), rounds=10)
 PLAN = Scenario(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, training=TRAINING)
@@ -90,8 +90,7 @@ def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> No
 
     def look(simulation: Simulation) -> None:
         for process in simulation.processes.values():
-            assert process.node.learner is not None
-            trainer = process.node.learner.trainer
+            trainer = train_job(process.node).trainer
             rows = trainer.pool._rows.numpy()
             wrong = known(trainer.model_host.labels)[rows] != right[rows]
             out = trainer.pool.scores.states.quarantined

@@ -13,6 +13,7 @@ from p2pnode.jobs.train.job import TrainJob
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.wire.ids import Identity, PeerId, sha256
+from tests.known import train_jobs
 from tests.scenarios.hostile import Liar, Silent, Teller, Useless
 
 TRAINING = SimTraining(replace(SIMULATED, split=parse_split("dirichlet:0.3")), rounds=1000)
@@ -33,8 +34,7 @@ def first_ids(count: int, before: PeerId) -> list[Identity]:
 
 
 def learning_of(simulation: Simulation) -> list[TrainJob]:
-    found = [process.node.learner for process in simulation.processes.values()]
-    return [learner for learner in found if learner is not None]
+    return [job for process in simulation.processes.values() for job in train_jobs(process.node).values()]
 
 
 def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[int], set[PeerId]]:

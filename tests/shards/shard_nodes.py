@@ -160,7 +160,7 @@ class ShardNode:
 
     def _bring(self) -> None:
         """What is this node's own has files here, unless it was given away: more can happen to files."""
-        files = ShardFiles(self.disk, f"runs/{RUN.run}/shards")
+        files = ShardFiles(self.disk, f"runs/{RUN.run}/main/shards")
         for id, content in self.own:
             record = files.record(id)
             if (record.kept or record.highest is None) and files.samples(id) is None:

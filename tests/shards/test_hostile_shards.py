@@ -87,7 +87,7 @@ def test_a_sender_that_leaves_out_its_own_visit_loses_reputation() -> None:
         assert await given(giver, receiver)
         assert await given(receiver, giver)
         await asyncio.sleep(5.0)
-        receiver.disk.delete(f"runs/{RUN.run}/shards/{ID}.samples")  # its cache; the history stays
+        receiver.disk.delete(f"runs/{RUN.run}/main/shards/{ID}.samples")  # its cache; the history stays
         await asyncio.sleep(3.0)
         giver.shard_driver.set_history(VisitHistory(ID))
         assert not await given(giver, receiver)
@@ -196,7 +196,7 @@ def test_messages_about_shards_that_do_not_concern_us_leave_nothing_behind(monke
             ]
             await send(one, other, *map(encode_handoff, messages))
         assert len(other.shard_driver._store.entries) == 5
-        assert len(other.disk.names(f"runs/{RUN.run}/shards")) == 5
+        assert len(other.disk.names(f"runs/{RUN.run}/main/shards")) == 5
 
     play(2, act)
 

@@ -15,7 +15,7 @@ from tests.shards.shard_nodes import RUN, ShardNode, Shards, columns, play, shar
 from tests.shards.shard_storms import kill_everywhere, storm
 
 ID, CONTENT = shard(1)
-FILES = f"runs/{RUN.run}/shards/{ID}"
+FILES = f"runs/{RUN.run}/main/shards/{ID}"
 
 
 async def begun(shards: Shards) -> ShardNode:

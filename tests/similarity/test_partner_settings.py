@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from p2pnode.config.options import TrainOptions
-from p2pnode.jobs.train.plan import make_plan
+from p2pnode.jobs.train.binding import make_plan
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.options import DeltaSetOptions
 from p2pnode.merging.policy import Policy

@@ -63,7 +63,7 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
     assert conditions[-1] == "connected"
     before, after = ({peer.id: peer.job().round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
     assert all(known(after[peer]) > known(before[peer]) for peer in before)
-    assert known(known(seen[-1].manifest).plan).task == "digits"
+    assert known(seen[-1].manifest).jobs[0].plan["task"] == "digits"
     assert set(seen[-1].fingerprints) == set(after)
     assert all(peer.community for peer in seen[-1].peers if peer.role == "node")
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2pnode.jobs.train.plan import TrainPlan, train_entry
 from p2pnode.similarity.communities import MAX_VIEW
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
 from p2pnode.watch.figures.trees import TOO_FEW, plot_dendrogram, plot_similarity
 from p2pnode.watch.graph import PeerGraph
 from p2pnode.watch.similarity import annealed, communities_of, similarity_of, with_similarity
-from p2pnode.wire.run import Manifest, TrainPlan
+from p2pnode.wire.run import Manifest
 from p2pnode.wire.status import ExchangeRow, PeerState
 from tests.known import known
 
@@ -68,7 +69,7 @@ def test_a_large_swarm_is_compared_in_part() -> None:
 
 
 def test_a_run_anneals_by_its_age_and_its_aim() -> None:
-    run = Manifest("run", "fox", 1000.0, b"", plan=PLAN)
+    run = Manifest("run", "fox", 1000.0, b"", jobs=(train_entry("main", PLAN),))
     assert annealed(run, 1000.0) == 0.0
     assert annealed(run, 1300.0) == 0.5
     assert annealed(run, 9000.0) == 1.0

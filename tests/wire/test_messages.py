@@ -21,6 +21,7 @@ from p2pnode.wire.messages import (
     GetManifest,
     GetPeers,
     Hello,
+    JobSight,
     ManifestIs,
     Message,
     Peers,
@@ -35,7 +36,7 @@ from p2pnode.wire.messages import (
     decode_message,
     encode_message,
 )
-from p2pnode.wire.records import sign_record
+from p2pnode.wire.records import MAX_VALUE_BYTES, sign_record
 from p2pnode.wire.run import Manifest, read_manifest, sign_manifest
 
 ALICE = Identity(b"a" * 32)
@@ -161,10 +162,19 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> None:
-    with_one = Announcement("alice", "run", (), fingerprint=b"f" * 260)
+    with_one = Announcement("alice", "run", (), jobs=(JobSight("main", "circle", b"f" * 260), JobSight("other")))
     assert decode_announcement(encode_message(with_one)) == with_one
-    older = msgspec.msgpack.encode({"name": "alice", "run": "run", "addresses": []})
-    assert decode_announcement(older).fingerprint == b""
-    too_long = msgspec.msgpack.encode({"name": "a", "run": "r", "addresses": [], "fingerprint": b"f" * 513})
-    with pytest.raises(PeerMisbehaved, match="fingerprint"):
-        decode_announcement(too_long)
+    assert with_one.sight("main").circle == "circle"
+    assert with_one.sight("other") == JobSight("other")
+    assert with_one.sight("third") == JobSight("third"), "nothing is announced of it"
+    unknown = msgspec.msgpack.encode({"name": "alice", "run": "run", "addresses": []})
+    assert decode_announcement(unknown).jobs is None
+    for jobs in ([["main", "", b"f" * 513]], [["main", "c" * 41]], [["../up"]], [["a"]] * 9):
+        with pytest.raises(PeerMisbehaved, match="jobs"):
+            decode_announcement(msgspec.msgpack.encode({"name": "a", "run": "r", "addresses": [], "jobs": jobs}))
+
+
+def test_the_sights_of_eight_jobs_and_eight_addresses_fit_a_record() -> None:
+    jobs = tuple(JobSight(f"a-job-with-a-rather-long-name-{n}", "c" * 40, b"f" * 260) for n in range(8))
+    addresses = ("/dns4/a-rather-long-name.example.org/tcp/31337/p2p/" + "x" * 52,) * 8
+    assert len(encode_message(Announcement("n" * 40, "r" * 26, addresses, jobs=jobs))) <= MAX_VALUE_BYTES

@@ -7,7 +7,7 @@ import pytest
 
 from p2pnode.wire.errors import PeerMisbehaved, UsageError
 from p2pnode.wire.ids import Identity, RunId
-from p2pnode.wire.run import KEY_BYTES, Manifest, RunAccess, TrainPlan, invite, read_manifest, run_id, sign_manifest
+from p2pnode.wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, invite, read_manifest, run_id, sign_manifest
 
 ALICE, BOB = Identity(b"a" * 32), Identity(b"b" * 32)
 MANIFEST = Manifest("digits", ALICE.peer_id, 5.0, b"n" * 16)
@@ -20,21 +20,33 @@ def test_a_manifest_is_read_back() -> None:
     assert read_manifest(SIGNED) == MANIFEST
 
 
-def planned(**more: object) -> bytes:
-    """A signed manifest whose plan is a plain mapping, as another version may have written it."""
-    plan = {"task": "t", "version": "1", "options": {}, "parameters": 1, "seed": 0, **more}
-    plan |= dict.fromkeys(("layout", "genesis", "probe"), "ab" * 32)
-    content = {"name": "r", "founder": ALICE.peer_id, "created": 5.0, "nonce": b"n", "plan": plan}
+def with_jobs(*jobs: object) -> bytes:
+    """A signed manifest with these jobs, whatever they are."""
+    content = {"name": "r", "founder": ALICE.peer_id, "created": 5.0, "nonce": b"n", "jobs": jobs}
     packed = msgspec.msgpack.encode(content)
     return msgspec.msgpack.encode((packed, ALICE.sign(packed)))
 
 
-def test_a_plan_from_before_there_were_aims_is_for_one_shared_model() -> None:
-    old, own = read_manifest(planned()).plan, read_manifest(planned(aim="own")).plan
-    assert isinstance(old, TrainPlan) and isinstance(own, TrainPlan)
-    assert (old.aim, own.aim) == ("shared", "own")
+def job(name: str) -> dict[str, object]:
+    return {"name": name, "kind": "train", "plan": {"task": "t"}}
+
+
+def test_a_manifest_lists_jobs_of_any_kind() -> None:
+    assert read_manifest(with_jobs(job("main"), job("other-1"))).jobs[1] == JobEntry("other-1", "train", {"task": "t"})
+    assert read_manifest(with_jobs()).jobs == ()
+
+
+@pytest.mark.parametrize("name", ["", "Main", "../up", "a/b", "manifest", "a" * 33, "a b", "-a"])
+def test_a_job_has_a_name_that_is_safe_as_a_folder(name: str) -> None:
     with pytest.raises(PeerMisbehaved, match="malformed"):
-        read_manifest(planned(aim="none"))
+        read_manifest(with_jobs(job(name)))
+
+
+def test_jobs_are_few_and_have_different_names() -> None:
+    with pytest.raises(PeerMisbehaved, match="malformed"):
+        read_manifest(with_jobs(*(job(f"job{number}") for number in range(9))))
+    with pytest.raises(PeerMisbehaved, match="one name"):
+        read_manifest(with_jobs(job("main"), job("main")))
 
 
 def test_a_tampered_manifest_is_refused_and_has_another_run_id() -> None:

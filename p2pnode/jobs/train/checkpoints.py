@@ -22,6 +22,11 @@ SAVE_RATE = 0.5e6  # bytes a second that saving may write, on average
 _TRAINER = "trainer/"
 
 
+def progress_folder(job_folder: str) -> str:
+    """Where a job's progress lies; its shards lie beside it."""
+    return f"{job_folder}/progress"
+
+
 class Checkpoints:
     """One model's progress on disk. All but `note` and `due` is heavy."""
 

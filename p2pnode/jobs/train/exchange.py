@@ -28,7 +28,6 @@ from ...wire.ids import PeerId
 from ...wire.records import SignedRecord
 from ...wire.types import Seconds
 
-MODEL = "main"  # logs and stores are keyed by model: a node may later train several
 PATIENCE: Seconds = 0.5  # with a partner that does not answer, before the next is asked
 PARTNERS = 3
 EXCHANGE_TIMEOUT: Seconds = 10.0

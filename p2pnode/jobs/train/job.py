@@ -1,4 +1,4 @@
-"""Learning in a run: rounds of local steps and, beside them, exchanges with partners. Neither waits for the other.
+"""The train job: rounds of local steps and, beside them, exchanges with partners. Neither waits for the other.
 
 train     K local steps → record → publish (journal on disk first) → merge → again
 exchange  after each round, three partners: ask, take, push
@@ -7,7 +7,7 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -17,14 +17,11 @@ from ...circles.members import CurrentCircle, Members
 from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD
-from ...discovery.membership import Membership
-from ...discovery.services import Services
 from ...merging.deltaset.entry import EntryFacts
 from ...merging.messages import Exchange
 from ...merging.policy import Policy, RoundFacts
 from ...merging.snapshots.driver import Snapshots
 from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
-from ...runtime.calls import JobCalls
 from ...runtime.events import Kind
 from ...runtime.routes import Routes
 from ...shards.driver import ShardDriver
@@ -42,16 +39,19 @@ from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import Monitor, TrainProgress, reached
 from ...training.rounds import local_steps, mean_steps, shortened
 from ...training.trainer import Trainer
+from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
-from ...wire.run import RunAccess
-from ...wire.status import PeerState, TrainStatus
+from ...wire.messages import JobSight
+from ...wire.status import ExchangeRow, PeerState, ShardRow, TrainStatus
 from ...wire.types import Seconds
-from .checkpoints import Checkpoints
-from .exchange import MODEL, ExchangeLoop, PartnerExchange
+from ..contract import JobContext, Pace
+from .checkpoints import Checkpoints, progress_folder
+from .exchange import ExchangeLoop, PartnerExchange
 from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
+from .orders import carry_out
 from .shard_rows import ShardRows
 from .shard_work import ShardTraining
 from .status import describe_peers, train_status
@@ -69,15 +69,15 @@ class TrainJob:
 
     def __init__(
         self,
-        services: Services,
-        access: RunAccess,
-        membership: Membership,
+        context: JobContext,
         model_host: ModelHost,
         policy: Policy,
         setup: TrainSetup,
         fingerprinter: Fingerprinter | None = None,
     ) -> None:
         options, round_seconds = setup.options, setup.plan.round_seconds
+        services, calls, membership = context.services, context.calls, context.membership
+        self.name = context.name
         until = options.until
         threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
@@ -85,9 +85,8 @@ class TrainJob:
         self.train_progress = TrainProgress(
             Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
         )
-        calls = JobCalls(services.calls, access, services.identity.peer_id, MODEL)
         circle, announcer = CurrentCircle(options.circle), membership.announcer
-        self.members = Members(services.table, access.tag, circle, shares_all=policy.can.entries is not None)
+        self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
         self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
         self.likeness = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
@@ -102,7 +101,7 @@ class TrainJob:
             self.bridging,
             self.snapshots,
             self.train_progress,
-            run_age=lambda: (services.clock.now() - setup.created) / round_seconds,
+            run_age=lambda: (services.clock.now() - context.created) / round_seconds,
             own_record=lambda: announcer.hello().announcement,
         )
         layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
@@ -112,7 +111,7 @@ class TrainJob:
         self.trainer = Trainer(
             model_host,
             np.empty(0, np.int64),
-            own_seed(services, access),
+            own_seed(context),
             declared_speed=services.seams.speed,
             brake=services.limiter.brake,
         )
@@ -128,7 +127,7 @@ class TrainJob:
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
         )
         now = services.seams.clock.monotonic()
-        store = CheckpointStore(services.seams.storage, f"runs/{access.run}/{MODEL}", options.max_disk)
+        store = CheckpointStore(services.seams.storage, progress_folder(context.folder), options.max_disk)
         self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, circle, now)
         self.circle_driver: CircleDriver | None = None  # a declared circle is never left
         if policy.can.circles is not None and not options.circle:
@@ -165,7 +164,7 @@ class TrainJob:
             self._services.events.say("state", text, warning=True)
         return resumed
 
-    async def keep(self) -> str:
+    async def run(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -342,11 +341,31 @@ class TrainJob:
             raise PeerRefused("circle", "this node's circle is declared")
         return self.circle_driver.founding.answer(peer, request)
 
-    def meet(self, membership: Membership) -> None:
-        """Say what is learned here to the others, and where."""
-        announcer = membership.announcer
-        announcer.fingerprint = lambda: self.likeness.fingerprint
-        announcer.circle = lambda: self.members.circle.name
+    def sight(self) -> JobSight:
+        """What the node announces of this job."""
+        return JobSight(self.name, self.members.circle.name, self.likeness.fingerprint)
+
+    def pace(self) -> Pace:
+        return Pace(*self.trainer.pace)
+
+    @property
+    def only_here(self) -> int:
+        """How many shards leaving would take out of the swarm, as far as is known."""
+        return len(self.shard_driver.only_here)
+
+    async def hand_over(self, limit: Seconds) -> None:
+        """Before leaving, give shards that are only here to others."""
+        await self.shard_driver.hand_over_all(limit)
+
+    def exchanges(self) -> Sequence[ExchangeRow]:
+        return list(self.train_progress.partners.values())
+
+    def shard_rows(self) -> tuple[ShardRow, ...]:
+        return self.shards.all(self._services.seams.clock.monotonic())
+
+    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+        """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
+        return await carry_out(request, self, self._services)
 
     def told(self, peer: PeerId) -> EntryFacts | None:
         """What a peer said of its latest round."""

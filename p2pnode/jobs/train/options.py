@@ -9,9 +9,10 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from ...config.options import TrainOptions
-from ...discovery.services import Services
 from ...similarity.partners import PartnerSettings, partner_settings
-from ...wire.run import RunAccess, TrainPlan
+from ...wire.status import MAIN_JOB
+from ..contract import JobContext
+from .plan import TrainPlan
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,6 @@ class TrainSetup:
 
     plan: TrainPlan
     options: TrainOptions = TrainOptions()  # noqa: RUF009  (frozen)
-    created: float = 0.0  # swarm time at which the run was founded
     rows: NDArray[np.int64] | None = None  # of the data; None: this node's part of what every node has
 
     @property
@@ -38,6 +38,8 @@ class TrainSetup:
         return not self.options.share_data and self.rows is not None
 
 
-def own_seed(services: Services, access: RunAccess) -> int:
-    """The same for this node in this run at every start, so that a restart goes on with the same batches."""
-    return int.from_bytes(blake3(f"{access.run}/{services.identity.peer_id}".encode()).digest(4)) >> 1
+def own_seed(context: JobContext) -> int:
+    """The same for this node in this job at every start, so that a restart goes on with the same batches."""
+    job = "" if context.name == MAIN_JOB else f"/{context.name}"
+    words = f"{context.calls.access.run}/{context.calls.me}{job}"
+    return int.from_bytes(blake3(words.encode()).digest(4)) >> 1

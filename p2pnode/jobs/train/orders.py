@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...discovery.services import Services
 from ...merging.capabilities import TracesAuthors
@@ -11,7 +12,9 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
 from ...wire.ids import short
 from .export import as_safetensors, exported, write_export
-from .job import TrainJob
+
+if TYPE_CHECKING:
+    from .job import TrainJob
 
 
 async def carry_out(request: ControlRequest, learning: TrainJob, services: Services) -> ControlAnswer:

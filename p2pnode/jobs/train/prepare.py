@@ -1,8 +1,9 @@
-"""Making a node learn: from a run's plan to a `Learning` that stands where the run stands."""
+"""Prepares a train job: from a plan in the manifest to a job that stands where the run stands."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,6 @@ from ...compression.selector import Background, run_now
 from ...compression.weights import to_units
 from ...config.options import TrainOptions
 from ...config.split import Split, SplitPart
-from ...discovery.membership import Membership
 from ...discovery.services import Services
 from ...merging.policy import Policy, PolicySetup
 from ...runtime.events import Events
@@ -24,21 +24,23 @@ from ...training.host import ModelHost
 from ...training.threads import choose_threads
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import Identity
-from ...wire.run import Manifest, RunAccess, TrainPlan
+from ...wire.status import MAIN_JOB
 from ...wire.types import Seconds
-from .exchange import MODEL
+from ..contract import JobContext, JobKind
+from .binding import data_hash, follow_plan, has_genesis, known_policy, make_plan, open_model_host, probe_hash
 from .job import TrainJob
 from .options import TrainSetup
-from .plan import data_hash, follow_plan, has_genesis, known_policy, make_plan, open_model_host, probe_hash
+from .plan import TrainPlan, read_plan, write_plan
 
 ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
 
 
-async def new_plan(options: TrainOptions, services: Services) -> TrainPlan:
-    """The plan of a run founded for a task."""
+async def found(options: TrainOptions, services: Services) -> dict[str, Any]:
+    """The plan of a job founded for a task, for the run's manifest."""
     seed = services.seams.rng.getrandbits(60)
-    return await services.seams.compute(lambda: _checked_plan(options, seed, services))
+    plan = await services.seams.compute(lambda: _checked_plan(options, seed, services))
+    return write_plan(plan)
 
 
 def _checked_plan(options: TrainOptions, seed: int, services: Services) -> TrainPlan:
@@ -48,24 +50,24 @@ def _checked_plan(options: TrainOptions, seed: int, services: Services) -> Train
     return plan
 
 
-async def prepare(
-    manifest: Manifest, options: TrainOptions, services: Services, access: RunAccess, membership: Membership
-) -> TrainJob:
-    """A learning that has its own saved progress, a member's snapshot, or the genesis to go on from."""
-    plan = manifest.plan
-    assert plan is not None
-    seams = services.seams
+async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobContext) -> TrainJob:
+    """A train job that has its own saved progress, a member's snapshot, or the genesis to go on from."""
+    plan, services, seams = read_plan(entry), context.services, context.services.seams
+    await services.limiter.free()
     model_host = await seams.compute(lambda: follow_plan(plan, options, seams.shared))
     if seams.threaded:
         await seams.compute(lambda: choose_threads(model_host, services.limiter.cores))
-    rows = await seams.compute(lambda: own_rows(model_host, options, manifest, services.identity.peer_id))
+    founded = context.founder == services.identity.peer_id
+    rows = await seams.compute(lambda: own_rows(model_host, options, plan, founded))
     background = BackgroundWorker() if seams.threaded else run_now
-    policy = fresh_policy(plan, model_host, services.identity, options.circle, background)
-    setup = TrainSetup(plan, options, manifest.created, rows)
+    policy = fresh_policy(plan, model_host, services.identity, context.name, options.circle, background)
     fingerprinter = await comparing(model_host, plan, services)
-    learning = TrainJob(services, access, membership, model_host, policy, setup, fingerprinter)
-    await _find_start(learning, plan, services)
-    return learning
+    job = TrainJob(context, model_host, policy, TrainSetup(plan, options, rows), fingerprinter)
+    await _find_start(job, plan, services)
+    return job
+
+
+KIND = JobKind(found, prepare)
 
 
 async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) -> Fingerprinter | None:
@@ -88,7 +90,12 @@ def _fingerprinter(model_host: ModelHost, plan: TrainPlan) -> tuple[Fingerprinte
 
 
 def fresh_policy(
-    plan: TrainPlan, model_host: ModelHost, identity: Identity, circle: str = "", background: Background = run_now
+    plan: TrainPlan,
+    model_host: ModelHost,
+    identity: Identity,
+    job: str = MAIN_JOB,
+    circle: str = "",
+    background: Background = run_now,
 ) -> Policy:
     """The plan's policy at the run's beginning; UsageError when it is not known here or cannot have its settings."""
     lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
@@ -96,7 +103,7 @@ def fresh_policy(
         genesis=to_units(model_host.genesis),
         identity=identity,
         lineage=lineage.hex(),
-        model=MODEL,
+        model=job,
         layout=plan.layout,
         settings=without_partner_settings(plan.settings),
         seed=plan.seed,
@@ -149,12 +156,11 @@ async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
         await asyncio.sleep(ASK_PAUSE)
 
 
-def own_rows(model_host: ModelHost, options: TrainOptions, manifest: Manifest, me: str) -> NDArray[np.int64] | None:
+def own_rows(model_host: ModelHost, options: TrainOptions, plan: TrainPlan, founded: bool) -> NDArray[np.int64] | None:
     """What an experiment deals, all that the user brought; None where others have the same, and each takes a part."""
-    assert manifest.plan is not None
     if options.split is not None and options.part is not None:
         return fixed_rows(model_host, options.split, options.part)
-    if options.data is None or (manifest.founder != me and data_hash(model_host) == manifest.plan.data):
+    if options.data is None or (not founded and data_hash(model_host) == plan.data):
         return None
     return np.arange(model_host.samples)
 

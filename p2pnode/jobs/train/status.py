@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from ...merging.deltaset.agreement import Agreement
 from ...wire.ids import PeerId
 from ...wire.status import JobState, PeerState, TrainStatus
-from .exchange import MODEL
 
 if TYPE_CHECKING:
     from .job import TrainJob
@@ -70,9 +69,9 @@ def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState
 
 def _described(job: TrainJob, peer: PeerState, head: int | None) -> PeerState:
     facts = job.told(PeerId(peer.id))
-    state = peer.job(MODEL)
+    state = peer.job(job.name)
     if facts is not None:
         state = replace(state, round=facts.round, loss=facts.loss, update_norm=facts.update_norm)
     if head is not None:
         state = replace(state, head=head)
-    return peer if state == JobState() else replace(peer, jobs={**peer.jobs, MODEL: state})
+    return peer if state == JobState() else replace(peer, jobs={**peer.jobs, job.name: state})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
+from ...jobs.train.plan import first_plan
 from ...wire.ids import short
 from ...wire.status import PeerState
 from ..graph import OTHERS, PeerGraph, colours_of, groups_of, headline
@@ -36,7 +37,7 @@ def _run_text(picture: PeerGraph) -> str:
     manifest = picture.manifest
     if manifest is None:
         return ""
-    plan = manifest.plan
+    plan = first_plan(manifest)
     trains = "" if plan is None else f" trains {clean(plan.task)}, {plan.parameters:,} parameters, policy {plan.policy}"
     return f"run {clean(manifest.name)!r}{trains}; "
 

@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2pnode.config.options import TrainOptions
+from p2pnode.discovery.announcing import SelfDescription
+from p2pnode.discovery.membership import Membership
+from p2pnode.discovery.services import Services
+from p2pnode.jobs.contract import JobContext
 from p2pnode.jobs.train.options import TrainSetup
-from p2pnode.wire.run import TrainPlan
+from p2pnode.jobs.train.plan import TrainPlan
+from p2pnode.runtime.calls import JobCalls
+from p2pnode.wire.run import RunAccess
 
 HASH = "ab" * 32
 
@@ -27,6 +33,13 @@ def train_setup(
         "lines", "1", {}, 1, HASH, genesis.hex(), HASH, 0, round_seconds=round_seconds, max_steps=max_steps
     )
     return TrainSetup(plan, TrainOptions(**options), rows=rows)
+
+
+def job_context(services: Services, access: RunAccess, name: str = "main", role: str = "node") -> JobContext:
+    """What a job of a node gets that is alone and founded its run."""
+    me = services.identity.peer_id
+    membership = Membership(SelfDescription("me", role, access.tag, ()), services)
+    return JobContext(name, services, JobCalls(services.calls, access, me, name), membership, me, 0.0)
 
 
 def with_options(setup: TrainSetup, **options: Any) -> TrainSetup:

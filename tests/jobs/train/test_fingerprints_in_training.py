@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 import pytest
 from torch import nn
@@ -12,7 +11,7 @@ from torch import nn
 from p2pnode.compression.weights import Floats
 from p2pnode.config.options import TrainOptions
 from p2pnode.config.until import Until
-from p2pnode.jobs.train.plan import make_plan
+from p2pnode.jobs.train.binding import make_plan
 from p2pnode.jobs.train.prepare import comparing
 from p2pnode.jobs.train.steps import RoundSteps
 from p2pnode.merging.policy import MergeResult, RoundFacts
@@ -23,7 +22,6 @@ from p2pnode.training.fingerprinter import Fingerprinter
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.messages import Announcement
 from tests.jobs.train.setups import with_options
 from tests.jobs.train.test_train_job import SETUP, Lines, Setup, learned
 
@@ -59,10 +57,7 @@ class Noting:
 
 def announced(setup: Setup) -> bytes:
     """The fingerprint in what this node would say of itself now."""
-    setup.learning.meet(setup.membership)
-    record = setup.membership.announcer.hello().announcement
-    assert record is not None
-    return msgspec.msgpack.decode(record.value, type=Announcement).fingerprint
+    return setup.learning.sight().fingerprint
 
 
 def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,6 @@ from p2pnode.circles.founding import circle_lineage
 from p2pnode.circles.messages import Bridge
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.config.until import Until
-from p2pnode.discovery.announcing import SelfDescription
-from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.discovery.table import Peer
 from p2pnode.jobs.train.job import TrainJob
@@ -40,10 +38,10 @@ from p2pnode.training.trainer import Trainer
 from p2pnode.wire.envelope import open_envelope, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.messages import Announcement, encode_message
+from p2pnode.wire.messages import Announcement, JobSight, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import RunAccess
-from tests.jobs.train.setups import train_setup
+from tests.jobs.train.setups import job_context, train_setup
 
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -223,12 +221,12 @@ class Node:
             1,
         )
         setup = train_setup(rows=np.arange(64), circle="here", genesis=GENESIS, until=Until("rounds", 2))
-        membership = Membership(SelfDescription("me", "node", RUN.tag, ()), self.services)
-        self.learning = TrainJob(self.services, RUN, membership, self.model_host, policy_named(policy)(origin), setup)
+        context = job_context(self.services, RUN)
+        self.learning = TrainJob(context, self.model_host, policy_named(policy)(origin), setup)
         self.other = policy_of(self.model_host, OTHER, "there")
 
     def meet(self, circle: str = "there") -> Peer:
-        word = Announcement("other", RUN.tag, ("/ip4/127.0.0.1/tcp/1",), circle=circle)
+        word = Announcement("other", RUN.tag, ("/ip4/127.0.0.1/tcp/1",), jobs=(JobSight("main", circle),))
         record = sign_record(OTHER, "peers/x/p", encode_message(word), 1000.0)
         self.services.table.add(record, word, OTHER.peer_id)
         peer = self.services.table.get(OTHER.peer_id)
@@ -269,7 +267,7 @@ def test_a_bridge_is_asked_drafted_published_and_on_disk() -> None:
         node.services.calls.call = answers  # type: ignore[method-assign, assignment]
         await node.learning.save()
         await node.learning.bridging.ask(node.meet(), 1)
-        await node.learning.keep()
+        await node.learning.run()
         policy = node.learning.policy
         assert isinstance(policy, DeltaSetPolicy)
         bridges = [entry for entry in policy.set.log if entry.kind == BRIDGE]

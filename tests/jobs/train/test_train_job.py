@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from p2pnode.compression.weights import MAX_UNITS, to_units
 from p2pnode.config.until import Until
-from p2pnode.discovery.announcing import SelfDescription
-from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
 from p2pnode.jobs.train.job import TrainJob
@@ -38,7 +36,7 @@ from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, TaskProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import KEY_BYTES, RunAccess
 from p2pnode.wire.status import NodeEvent
-from tests.jobs.train.setups import train_setup, with_options, with_plan
+from tests.jobs.train.setups import job_context, train_setup, with_options, with_plan
 
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
@@ -115,8 +113,8 @@ class Setup:
         self.services.events.listen(self.events.append)
         model_host = ModelHost(task or Lines(), "cpu", seed=1)
         self.policy = policy_of(model_host, ME)
-        self.membership = Membership(SelfDescription("me", "node", access.tag, ()), self.services)
-        self.learning = TrainJob(self.services, access, self.membership, model_host, self.policy, train_setup)
+        self.context = job_context(self.services, access)
+        self.learning = TrainJob(self.context, model_host, self.policy, train_setup)
 
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
@@ -135,7 +133,7 @@ def learned(setup: Callable[[], Setup]) -> tuple[Setup, str]:
         if not await made.learning.resume():
             await made.learning.save()
         async with asyncio.timeout(600):
-            why = await made.learning.keep()
+            why = await made.learning.run()
         return made, why
 
     return run_virtual(main())

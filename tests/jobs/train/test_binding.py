@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from p2pnode.config.options import TrainOptions
-from p2pnode.jobs.train.plan import follow_plan
+from p2pnode.jobs.train.binding import follow_plan
+from p2pnode.jobs.train.plan import TrainPlan
 from p2pnode.wire.errors import UsageError
-from p2pnode.wire.run import TrainPlan
 
 HASH = "ab" * 32
 PLAN = TrainPlan("digits", "1", {}, 1, HASH, HASH, HASH, 0, settings={"density": 0.01})

@@ -1,0 +1,35 @@
+"""The kinds of jobs there are, by name; outside packages add theirs as entry points `p2pnode.jobs`.
+
+Kinds are named by strings, so that what they need (torch) is imported only where such a job is done.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from ..wire.errors import UsageError, suggestion
+from .contract import JobKind
+
+GROUP = "p2pnode.jobs"
+KINDS = {"train": "p2pnode.jobs.train.prepare:KIND"}
+
+
+def known_kinds() -> dict[str, str]:
+    """Where each kind is found, as `module:attribute`. Nobody can replace a built-in kind."""
+    return {**{entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}, **KINDS}
+
+
+def load_kind(name: str) -> JobKind:
+    """The kind of this name; UsageError when it is not installed or cannot be imported. Slow the first time."""
+    known = known_kinds()
+    if name not in known:
+        raise UsageError(f"no job kind {name[:60]!r} is installed here; {suggestion(name, known)}")
+    try:
+        kind = metadata.EntryPoint(name, known[name], GROUP).load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"the job kind {name!r} cannot be loaded ({error}); is its package installed whole?"
+        ) from error
+    if not isinstance(kind, JobKind):
+        raise UsageError(f"the job kind {name!r} ({known[name]}) is no p2pnode.jobs.contract.JobKind")
+    return kind

@@ -1,0 +1,215 @@
+"""The jobs of one node: founds them, prepares and runs each in a task of its own, and keeps their ends apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
+
+from ..config.options import Options
+from ..discovery.membership import Membership
+from ..discovery.services import Services
+from ..runtime.calls import JobCalls
+from ..runtime.routes import Routes
+from ..wire.control import ControlAnswer, ControlRequest
+from ..wire.errors import LocalProblem, UsageError, suggestion, unwrap
+from ..wire.ids import PeerId
+from ..wire.messages import JobSight
+from ..wire.run import JobEntry, Manifest, RunAccess
+from ..wire.status import MAIN_JOB, ExchangeRow, PeerState, ShardRow, TrainStatus
+from ..wire.types import Seconds
+from .contract import Job, JobContext, JobKind, Pace
+from .registry import load_kind
+from .scheduler import Scheduler
+
+
+class JobRunner:
+    """Runs the jobs of a run that this node takes part in. `jobs` are those that are prepared and did not fail."""
+
+    def __init__(self, services: Services, options: Options) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.scheduler = Scheduler(services.seams.compute, services.seams.clock)
+        self._services = services
+        self._options = options
+        self._entries: dict[str, JobEntry] | None = None  # None: this node does not know its run yet
+        self._ended: dict[str, str] = {}  # the reason
+        self._last: dict[str, TrainStatus] = {}  # the status of jobs that failed
+
+    # ---- life ----
+
+    async def found(self) -> tuple[JobEntry, ...]:
+        """The jobs of a run founded here. UsageError when one cannot be done."""
+        entries = []
+        for wanted in self._options.founded_jobs():
+            kind = await self._load(wanted.kind)
+            entries.append(JobEntry(wanted.name, wanted.kind, await kind.found(wanted.options, self._services)))
+        return tuple(entries)
+
+    def enter(self, manifest: Manifest) -> None:
+        """Take part in a run: from now on the node announces which of its jobs it does."""
+        self._entries = {entry.name: entry for entry in _chosen(manifest, self._options)}
+
+    async def run(self, manifest: Manifest, access: RunAccess, membership: Membership) -> str:
+        """Do all jobs until cancelled, or until each has ended; returns the reasons.
+
+        Where there are several, a problem in one ends only that one. UsageError or LocalProblem when none is left.
+        """
+        entries = tuple((self._entries or {}).values())
+        problems: dict[str, LocalProblem | UsageError] = {}
+        async with asyncio.TaskGroup() as group:
+            for entry in entries:
+                group.create_task(self._run_apart(entry, manifest, access, membership, problems))
+        if len(problems) == len(entries):
+            raise list(problems.values())[-1]
+        return "; ".join(self._named(name, reason) for name, reason in self._ended.items() if name not in problems)
+
+    async def _run_apart(
+        self,
+        entry: JobEntry,
+        manifest: Manifest,
+        access: RunAccess,
+        membership: Membership,
+        problems: dict[str, LocalProblem | UsageError],
+    ) -> None:
+        """Run one job to its end. A problem of its own is noted in `problems` and costs no other job anything."""
+        try:
+            reason = await self._run_one(entry, manifest, access, membership)
+        except Exception as error:
+            problem = unwrap(error)
+            if not isinstance(problem, LocalProblem | UsageError):
+                raise
+            problems[entry.name], reason = problem, str(problem)
+            job = self.jobs.pop(entry.name, None)
+            if job is not None:
+                self._last[entry.name] = job.status()
+        self.scheduler.remove(entry.name)
+        self._ended[entry.name] = reason
+        if self._several:
+            failed = entry.name in problems
+            self._services.events.say("job ended", f"{entry.name}: {reason}", warning=failed)
+            if not failed:
+                await self.jobs[entry.name].save()
+
+    async def _run_one(self, entry: JobEntry, manifest: Manifest, access: RunAccess, membership: Membership) -> str:
+        kind = await self._load(entry.kind)
+        context = JobContext(
+            entry.name,
+            self._services_for(entry.name),
+            JobCalls(self._services.calls, access, self._services.identity.peer_id, entry.name),
+            membership,
+            PeerId(manifest.founder),
+            manifest.created,
+        )
+        options = self._options.job_options(entry.name, alone=not self._several)
+        self.jobs[entry.name] = job = await kind.prepare(entry.plan, options, context)
+        return await job.run()
+
+    async def _load(self, kind: str) -> JobKind:
+        """Off the loop: the first time it imports what the kind needs, which takes seconds for torch."""
+        return await self._services.seams.compute(lambda: load_kind(kind))
+
+    def _services_for(self, name: str) -> Services:
+        """The node's services with the job's share of compute; events name the job where there are several."""
+        services = self._services
+        events = services.events.about(name) if self._several else services.events
+        return replace(services, seams=replace(services.seams, compute=self.scheduler.add(name)), events=events)
+
+    async def save(self, limit: Seconds) -> None:
+        await asyncio.gather(*(job.save(limit) for job in self.jobs.values()))
+
+    async def hand_over(self) -> None:
+        for name, job in self.jobs.items():
+            await job.hand_over(self._options.job_options(name, alone=not self._several).leave_timeout)
+
+    # ---- for peers ----
+
+    def routes(self, name: str) -> Routes | None:
+        """What peers may ask of a job; None where it is not done here, or not yet."""
+        job = self.jobs.get(name)
+        return None if job is None else job.routes
+
+    def sights(self) -> tuple[JobSight, ...] | None:
+        """What the node announces of its jobs; None while it does not know its run."""
+        circle = self._options.train.circle
+        if self._entries is None:
+            return (JobSight(MAIN_JOB, circle),) if circle else None
+        going = [name for name in self._entries if name not in self._last]
+        return tuple(self.jobs[name].sight() if name in self.jobs else JobSight(name, circle) for name in going)
+
+    # ---- for people ----
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The jobs this node takes part in."""
+        return tuple(self._entries or ())
+
+    @property
+    def only_here(self) -> int:
+        return sum(job.only_here for job in self.jobs.values())
+
+    def pace(self) -> Pace | None:
+        """Of all jobs together; None while none is prepared."""
+        paces = [job.pace() for name, job in self.jobs.items() if name not in self._ended]
+        if not paces:
+            return None
+        return Pace(sum(p.steps for p in paces), sum(p.samples for p in paces), min(p.steps_per_second for p in paces))
+
+    def status(self) -> dict[str, TrainStatus]:
+        """Every job of the run this node takes part in, in the manifest's order."""
+        return {name: self._status(entry) for name, entry in (self._entries or {}).items()}
+
+    def _status(self, entry: JobEntry) -> TrainStatus:
+        name, job = entry.name, self.jobs.get(entry.name)
+        share = self.scheduler.share(name)
+        if name in self._ended:
+            last = job.status() if job is not None else self._last.get(name, TrainStatus(kind=entry.kind))
+            return changed(last, condition="ended", reason=self._ended[name])
+        if job is None:
+            return TrainStatus(kind=entry.kind, condition="waiting", reason="it is being prepared", compute_share=share)
+        paused = self._services.limiter.resting
+        return changed(job.status(), condition="paused" if paused else "running", reason=paused, compute_share=share)
+
+    def describe(self, peers: tuple[PeerState, ...]) -> tuple[PeerState, ...]:
+        """The same peers with what the jobs know of them."""
+        for job in self.jobs.values():
+            peers = job.describe(peers)
+        return peers
+
+    def exchanges(self) -> Iterable[ExchangeRow]:
+        return (row for job in self.jobs.values() for row in job.exchanges())
+
+    def shard_rows(self) -> tuple[ShardRow, ...]:
+        return tuple(row for job in self.jobs.values() for row in job.shard_rows())
+
+    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+        """Do what the user orders of one job; LocalProblem or UsageError when that cannot be done."""
+        if request.job and request.job not in self.names:
+            raise UsageError(f"this node has no job {request.job[:60]!r}; {suggestion(request.job, self.names)}")
+        name = request.job or next(iter(self.names), "")
+        if name in self._ended and name not in self.jobs:
+            raise LocalProblem(f"the job {name!r} has ended: {self._ended[name]}")
+        if name not in self.jobs:
+            raise LocalProblem("this node does not learn, or not yet; try again when it does")
+        return await self.jobs[name].carry_out(request)
+
+    @property
+    def _several(self) -> bool:
+        return len(self._entries or ()) > 1
+
+    def _named(self, name: str, reason: str) -> str:
+        return f"{name}: {reason}" if self._several else reason
+
+
+def _chosen(manifest: Manifest, options: Options) -> list[JobEntry]:
+    """The jobs of a run that this node's user wants to take part in; UsageError when there is no such job."""
+    if options.role != "node" or options.train.meet_only:
+        return []
+    names = [entry.name for entry in manifest.jobs]
+    for wanted in (*options.only, *(job.name for job in options.jobs)):
+        if wanted not in names:
+            raise UsageError(f"the run has no job {wanted!r}; {suggestion(wanted, names)}")
+    if not names and options.train.task is not None:
+        raise UsageError(f"--task {options.train.task} contradicts the run, which learns nothing; --found a new run")
+    return [entry for entry in manifest.jobs if not options.only or entry.name in options.only]
