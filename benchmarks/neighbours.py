@@ -111,7 +111,7 @@ class Swarm:
         alike = self.keys.sample(number, count // 2, rng) if self.keys else []
         some = rng.sample(self.here, min(count - len(alike), len(self.here)))
         sample = [self.sights[place] for place in {*alike, *some}]
-        self.nodes[number].sampled(sample)
+        self.nodes[number].take_sample(sample)
         self.lookups += 1
         self.sampled += len(sample)
 
@@ -163,10 +163,10 @@ class Swarm:
 
 def swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour) -> int:
     """Exchange between two nodes; returns how many announcements were sent."""
-    answer = there.tell(me.peer, me.row, node.marks(0.0, LASTING), node.floor())
-    push = node.tell(partner.peer, partner.row, there.marks(0.0, LASTING), there.floor())
-    there.told([*push, me])
-    node.told(answer)
+    answer = there.recommend(me.peer, me.row, node.marks(0.0, LASTING), node.floor())
+    push = node.recommend(partner.peer, partner.row, there.marks(0.0, LASTING), there.floor())
+    there.take_in([*push, me])
+    node.take_in(answer)
     return len(answer) + len(push) + 1
 
 

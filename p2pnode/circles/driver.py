@@ -216,7 +216,7 @@ class CircleDriver:
 
         alone, take_from = len(members) < LEAST_MEMBERS, self._context.snapshots.take_from
         known = not name or (found is not None and is_valid_founding(found, self._policy.set.rules))
-        if not known or not await take_from(members, name, take, on_its_word=alone):
+        if not known or not await take_from(members, name, take, unconfirmed_ok=alone):
             self._trust.avoid(name)
             return False
         loss_limit = await self._try(name, taken[-1])

@@ -1,11 +1,10 @@
-"""Pairwise averaging: x ← (1−α)·x + α·theirs, of whole weights. The baseline, and right for fat links.
+"""Pairwise averaging of whole weights: x ← (1−α)·x + α·theirs. A baseline, and suitable for fast links.
 
-Sources: randomised gossip (Boyd et al. 2006), asynchronous as in AD-PSGD (Lian et al. 2018). Departures: both sides of
-an exchange move by α·(ŷ_theirs − ŷ_mine), where ŷ is what each showed the other of its weights, at 32, 16, 8 or 4 bits.
-Few bits say the difference from a reference both have: the middle of what they last showed each other, the genesis at
-first, and again whenever a lost message left them with different ones. What quantisation loses of the own weights
-never enters them, and what was learned while an exchange was under way is kept whole: measured against the weights of
-later, half of it would be lost.
+Sources: randomised gossip (Boyd et al. 2006), asynchronous as in AD-PSGD (Lian et al. 2018). The difference: both sides
+of an exchange move by α·(ŷ_theirs − ŷ_mine), where ŷ are the weights as each sent them, at 32, 16, 8 or 4 bits. With
+few bits the difference from a common reference is sent: the middle of what both last sent, the genesis at first, and
+again whenever a lost message left them with different references. Quantisation errors never enter a node's own weights,
+and progress made during an exchange is kept whole; relative to the later weights half of it would be lost.
 """
 
 from __future__ import annotations
@@ -39,26 +38,26 @@ from .values import (
 )
 
 _JOURNAL = struct.Struct("<Q")
-_ASK = struct.Struct("<QQ")  # the newest of yours that I have, our reference
-_HEADER = struct.Struct("<BQQQ")  # kind, number of what follows, the newest of yours that I have, the reference
+_ASK = struct.Struct("<QQ")  # the newest view of the partner that I have, our reference
+_HEADER = struct.Struct("<BQQQ")  # kind, number of the view, the newest view of the partner, the reference
 _ANSWER, _PUSH = 1, 2
 _MAX_INBOX = 32
 _MAX_PEERS = 4096
-_MAX_SHOWN = 16  # partners that were answered and may still push; partners a reference is kept for
+_MAX_SHOWN = 16  # partners that were answered and may still push, and partners with a reference
 
 
 @dataclass(frozen=True)
 class AverageView:
-    """What a node shows of itself, relative to the genesis: numbered, never changed, replaced as a whole."""
+    """The weights a node sends, relative to the genesis. A view is replaced as a whole, never changed."""
 
     number: int
     weights: Floats
-    moved: Floats  # all that merging had moved the weights by, when this was shown
+    moved: Floats  # how far merging had moved the weights at that time
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What two partners both take differences from; `id` 0 is the genesis."""
+    """The weights from which two partners take differences; `id` 0 is the genesis."""
 
     id: int
     values: Floats
@@ -66,12 +65,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A view as a partner got it."""
+    """A view as it was sent to a partner."""
 
     view: AverageView
     reference: Reference
     payload: bytes
-    values: Floats  # what it reads there
+    values: Floats  # as the partner decodes them
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Average(Policy):
 
     @property
     def alpha(self) -> float:
-        """The weight of theirs at this round."""
+        """The weight of the partner's values in this round."""
         done = min(1.0, self._rounds / self._alpha_rounds)
         return self._alpha + (self._alpha_end - self._alpha) * done
 

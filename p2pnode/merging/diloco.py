@@ -1,9 +1,9 @@
 """DiLoCo without a barrier: every H local steps an outer step with the circle's mean progress and Nesterov momentum.
 
 Source: DiLoCo (Douillard et al. 2023); with progress d = mean(x − φ), the outer step is that of SGD with Nesterov's
-momentum on −d:  u ← μ·u + d;   φ ← φ + η·(d + μ·u).  Departures: nobody waits. A node says what its H steps made of φ,
-trains on, and `wait` merges later makes its outer step with whatever arrived by then; what comes later enters the
-next one. Momentum and φ may drift apart that way, so every tenth outer step φ is told as well, and averaged.
+momentum on −d:  u ← μ·u + d;   φ ← φ + η·(d + μ·u).  The difference: nobody waits. A node publishes its H steps, trains
+on, and makes its outer step `wait` merges later with whatever arrived by then; what comes later enters the next one. So
+momentum and φ may drift apart: every tenth outer step φ is sent as well, and averaged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .values import (
 )
 
 AVERAGE_EVERY = 10  # outer steps
-_KEPT = 3  # own words that can still be asked for
+_KEPT = 3  # own inner phases that can still be asked for
 _MAX_INBOX = 128
 _MAX_PEERS = 4096
 _SPARSE_BITS = 2
@@ -48,7 +48,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class InnerPhase(msgspec.Struct, frozen=True, array_like=True):
-    """What one inner phase made of φ, and sometimes φ itself."""
+    """The progress of one inner phase from φ, and sometimes φ itself."""
 
     number: Number
     progress: bytes
@@ -56,10 +56,10 @@ class InnerPhase(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Talk(msgspec.Struct, frozen=True, array_like=True):
-    """The newest word of yours that I have, and words of mine; a question has none. Only an answer is answered."""
+    """The newest inner phase of the receiver that the sender has, and phases of the sender; a question has none."""
 
     known: Number
-    words: Annotated[tuple[InnerPhase, ...], msgspec.Meta(max_length=_KEPT)] = ()
+    phases: Annotated[tuple[InnerPhase, ...], msgspec.Meta(max_length=_KEPT)] = ()
     reply: bool = False
 
 
@@ -74,7 +74,7 @@ class _Heard:
 class _Draft:
     weights: Floats
     steps: int
-    word: InnerPhase | None
+    phase: InnerPhase | None
     residual: Units
 
 
@@ -85,7 +85,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class DiLoCo(Policy):
     """Settings: steps (H, 50), wait (merges until the outer step, 1), rate (η, 0.7), momentum (μ, 0.9), bits (32).
 
-    density below 1 sends progress through the sparse codec, with what was not sent kept for the next time.
+    With a density below 1 progress is sent sparse; what was not sent is kept for the next time.
     """
 
     def __init__(self, origin: PolicySetup) -> None:
@@ -102,7 +102,7 @@ class DiLoCo(Policy):
         self._phi = self._weights = self._readout = self._genesis
         self._momentum = np.zeros(size, np.float32)
         self._residual: Units = np.zeros(size if self._density < 1 else 0, np.int32)
-        self._said: Floats | None = None  # the weights when the last word was said, until its outer step
+        self._said: Floats | None = None  # the weights when the last inner phase was published, until its outer step
         self._own: deque[InnerPhase] = deque(maxlen=_KEPT)
         self._done, self._waited, self._outer, self._number = 0, 0, 0, 0
         self._taken: dict[str, int] = {}
@@ -128,18 +128,18 @@ class DiLoCo(Policy):
     def publish(self, draft: object) -> bytes:
         assert isinstance(draft, _Draft)
         self._weights, self._done = draft.weights, draft.steps
-        if draft.word is None:
+        if draft.phase is None:
             return b""
         self._said, self._residual, self._waited, self._done = draft.weights, draft.residual, 0, 0
-        self._number = draft.word.number
-        self._own.append(draft.word)
-        self._inbox.append(self._heard(self._me, draft.word))
-        return draft.word.number.to_bytes(8, "little")
+        self._number = draft.phase.number
+        self._own.append(draft.phase)
+        self._inbox.append(self._heard(self._me, draft.phase))
+        return draft.phase.number.to_bytes(8, "little")
 
     def merge(self) -> MergeResult:
         if self._said is None or self._waited < self._wait:
             self._waited += 1
-            return MergeResult(f"{len(self._inbox)} heard, outer step {self._outer + 1} to come", 0, 0.0)
+            return MergeResult(f"{len(self._inbox)} received, outer step {self._outer + 1} to come", 0, 0.0)
         heard = [self._inbox.popleft() for _ in range(len(self._inbox))]
         before, weights = self._phi, self._weights
         phi = self._averaged([one.phi for one in heard if one.phi is not None and one.author != self._me])
@@ -164,19 +164,19 @@ class DiLoCo(Policy):
         return averaged
 
     def _progress(self, progress: Floats) -> tuple[bytes, Units]:
-        """Progress as bytes, and what is left of it for the next time."""
+        """Progress as bytes, and the part of it that is left for the next time."""
         if self._density >= 1:
             return encode_values(progress, self._bits), self._residual
         residual = record(self._residual, progress, 1.0)
         delta, left = make_delta(residual, max(1, round(self._density * len(progress))), _SPARSE_BITS, 1.0)
         return encode_delta(delta), left
 
-    def _heard(self, author: str, word: InnerPhase) -> _Heard:
+    def _heard(self, author: str, phase: InnerPhase) -> _Heard:
         size = len(self._genesis)
-        phi = decode_values(word.phi, size, self._bits) if word.phi else None
+        phi = decode_values(phase.phi, size, self._bits) if phase.phi else None
         if self._density >= 1:
-            return _Heard(author, decode_values(word.progress, size, self._bits), phi)
-        delta = decode_delta(word.progress, size, max(1, round(self._density * size)))
+            return _Heard(author, decode_values(phase.progress, size, self._bits), phi)
+        delta = decode_delta(phase.progress, size, max(1, round(self._density * size)))
         progress = np.zeros(size, np.float32)
         progress[delta.indices] = from_units(delta.values)
         return _Heard(author, progress, phi)
@@ -192,16 +192,16 @@ class DiLoCo(Policy):
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         talk = self._read(answer)
         taken = self._taken.get(partner, 0)
-        fresh = {word.number: word for word in talk.words if word.number > taken}
+        fresh = {phase.number: phase for phase in talk.phases if phase.number > taken}
         heard = [self._heard(partner, fresh[number]) for number in sorted(fresh)]
         if fresh:
             keep_newest(self._taken, partner, max(fresh), _MAX_PEERS)
             self._inbox.extend(heard)
-        words = self._newer(talk.known) if talk.reply else ()
-        return _encode(Talk(self._taken.get(partner, 0), words)) if words else b""
+        phases = self._newer(talk.known) if talk.reply else ()
+        return _encode(Talk(self._taken.get(partner, 0), phases)) if phases else b""
 
     def _newer(self, known: int) -> tuple[InnerPhase, ...]:
-        return tuple(word for word in self._own if word.number > known)
+        return tuple(phase for phase in self._own if phase.number > known)
 
     def _read(self, message: bytes) -> Talk:
         return decoded(_decoder, message, "exchange", 2 * _KEPT * max_bytes(len(self._genesis)))
@@ -254,8 +254,8 @@ class DiLoCo(Policy):
         own = _unpacked(state["own"], tuple[InnerPhase, ...])
         inbox = _unpacked(state["inbox"], list[tuple[str, bytes, bytes]])
         heard = [
-            _Heard(author, decode_values(progress, size, 32), decode_values(told, size, 32) if told else None)
-            for author, progress, told in inbox
+            _Heard(author, decode_values(progress, size, 32), decode_values(phi_sent, size, 32) if phi_sent else None)
+            for author, progress, phi_sent in inbox
         ]
         self._taken = unpack_counts(state["taken"])
         self._phi, self._weights, self._momentum, self._readout, self._said = phi, weights, momentum, readout, said
@@ -267,7 +267,7 @@ class DiLoCo(Policy):
 
 
 def _mean(vectors: list[Floats]) -> Floats:
-    """In the order given, so that nodes that heard the same compute the same."""
+    """The mean, added in the order given, so that nodes with the same inputs get the same result."""
     total = np.zeros_like(vectors[0])
     for vector in vectors:
         total += vector

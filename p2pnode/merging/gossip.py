@@ -1,12 +1,12 @@
-"""Sparse gossip with momentum, on coordinates both partners name: for peers that share no common base.
+"""Sparse gossip with momentum, on coordinates that both partners name: for peers without a common base.
 
-Source: NoLoCo (Kolehmainen et al. 2025), made sparse. On a common index set S (the most changed of both, and some by
-lot) each partner does
+Source: NoLoCo (Kolehmainen et al. 2025), made sparse. On a common index set S (the most changed coordinates of both,
+and some random ones) each partner does
 
     m ← β·m + η·½(Δi + Δj) + γ·½(φj − φi);   φ ← φ + m;   x ← φ + what was learned since;   Δ = x − φ
 
-Off S nothing changes, and Δ stays in the weights. Values travel at few bits; of φ both sides use what was sent, so that
-equal partners stay as they are. Each coordinate of a node's Δ counts once, however many exchanges saw it.
+Outside S nothing changes, and Δ stays in the weights. Values travel at few bits; both sides use φ as it was sent, so
+that equal partners do not change. Each coordinate of a node's Δ counts once, however many exchanges contained it.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from .values import (
     stored_vector,
 )
 
-_ASK = struct.Struct("<QQ")  # token, seed of the coordinates taken by lot
+_ASK = struct.Struct("<QQ")  # token, seed of the random coordinates
 _HEADER = struct.Struct("<BQ")  # kind, token
 _JOURNAL = struct.Struct("<Q")
 _ANSWER, _PUSH = 1, 2
 _MAX_INBOX = 32
 _MAX_PENDING = 64
-_RARELY = 1 / 15  # coordinates met less often than this do without momentum
-_LOTS = 0.2  # of the index set
+_RARELY = 1 / 15  # coordinates exchanged less often than this have no momentum
+_RANDOM = 0.2  # share of the index set that is random
 
 
 @dataclass(frozen=True)
 class GossipView:
-    """What a node shows: never changed, replaced as a whole. `number` tells what has been merged into it."""
+    """What a node shows to partners. It is replaced as a whole, never changed; `number` counts the versions."""
 
     number: int
     phi: Floats
@@ -64,7 +64,7 @@ class GossipView:
 
 @dataclass(frozen=True)
 class _Talk:
-    """One exchange begun: what both will agree on."""
+    """An exchange that has begun."""
 
     token: int
     seed: int
@@ -74,7 +74,7 @@ class _Talk:
 
 @dataclass(frozen=True)
 class _Met:
-    """One exchange done: values on `places`, to be merged."""
+    """A completed exchange: values on `places`, to be merged."""
 
     number: int
     places: Indices
@@ -97,8 +97,8 @@ class Gossip(Policy):
         self._gamma = setting(settings, "gamma", 1.0 if rare else 0.7, 0.0, 2.0)
         self._seed = blake3(f"{origin.seed}/{origin.identity.peer_id}/{origin.lineage}".encode()).digest()
         size = len(self._genesis)
-        self._top = max(1, int(size * self._density * (1 - _LOTS) / 2))
-        self._lots = max(1, int(size * self._density * _LOTS))
+        self._top = max(1, int(size * self._density * (1 - _RANDOM) / 2))
+        self._random_count = max(1, int(size * self._density * _RANDOM))
         self._phi, self._delta = self._genesis, np.zeros(size, np.float32)
         self._momentum = np.zeros(size, np.float32)
         self._merged = np.full(size, -1, np.int64)  # the view in which each coordinate was merged last
@@ -147,9 +147,9 @@ class Gossip(Policy):
         if kind == _ANSWER:
             return self._take_answer(partner, token, reader)
         if kind != _PUSH:
-            raise ValueError(f"a message of kind {kind}")
+            raise ValueError(f"unknown kind of message {kind}")
         talk = self._answered.get(partner)
-        if talk is not None and talk.token == token:  # otherwise late, or there twice
+        if talk is not None and talk.token == token:  # otherwise it is late, or came twice
             self._inbox.append(self._met(talk, reader))
             del self._answered[partner]
         return b""
@@ -222,19 +222,19 @@ class Gossip(Policy):
         self._inbox.clear()
         self._view = self._seen(0, delta)
 
-    # ---- what both sides agree on ----
+    # ---- the common index set ----
 
     def _seen(self, number: int, delta: Floats) -> GossipView:
         return GossipView(number, self._phi, delta, largest(to_units(delta), self._top))
 
     def _union(self, one: Indices, other: Indices, seed: int) -> Indices:
         size = len(self._genesis)
-        lots = np.random.Generator(np.random.PCG64(seed)).integers(0, size, self._lots, dtype=np.uint32)
-        places: Indices = np.unique(np.concatenate([one, other, lots]))
+        drawn = np.random.Generator(np.random.PCG64(seed)).integers(0, size, self._random_count, dtype=np.uint32)
+        places: Indices = np.unique(np.concatenate([one, other, drawn]))
         return places
 
     def _values(self, talk: _Talk) -> bytes:
-        """Δ and φ − genesis on the set."""
+        """Δ and φ − genesis on the index set, encoded."""
         delta, phi = self._own(talk)
         return section(encode_values(delta, self._bits)) + section(encode_values(phi, self._bits))
 
@@ -243,7 +243,7 @@ class Gossip(Policy):
         return talk.view.delta[places], talk.view.phi[places] - self._genesis[places]
 
     def _met(self, talk: _Talk, reader: SectionReader) -> _Met:
-        """Their values beside mine; ValueError when theirs are malformed."""
+        """Their values together with mine; ValueError when theirs are malformed."""
         count = len(talk.places)
         most = max_bytes(count)
         theirs = decode_values(reader.section(most), count, self._bits)

@@ -2,18 +2,18 @@
 
 One round of a node, whatever its policy:
 
-    x = policy.start()                        where local steps begin
-    after = K local steps from x              (elsewhere; peers may be asked and answered meanwhile)
-    draft = policy.record(x, after, facts)    heavy: what this round has to say
-    policy.publish(draft)                     light: say it; what it returns must be on disk before anyone hears it
+    x = policy.start()                        the weights where local steps begin
+    after = K local steps from x              (the trainer does them; peers ask and answer meanwhile)
+    draft = policy.record(x, after, facts)    heavy: what this round will publish
+    policy.publish(draft)                     light: what it returns must be on disk before any peer gets it
     for each partner:                         light, while the next round trains
         answer = partner.answer(me, policy.ask(partner))
         push = policy.take(partner, answer)   → partner.take(me, push) when not empty
-    policy.merge()                            heavy: what came in becomes the next start
+    policy.merge()                            heavy: what arrived becomes part of the next start
 
-Heavy methods run in the compute thread and light ones on the event loop, at the same time: what they share changes in
-light methods only (an inbox, a log), and `merge` takes what is there when it begins. No method waits, or reads clocks
-or files. A partner's bytes that break the format raise ValueError, which costs it standing and changes nothing.
+Heavy methods run in the compute thread and light ones on the event loop, at the same time. The state they share (an
+inbox, a log) changes in light methods only, and `merge` takes what is there when it begins. No method waits, or reads
+clocks or files. A partner's bytes that break the format raise ValueError, cost it reputation and change nothing.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from .snapshots.outline import Snapshot
 
 @dataclass(frozen=True)
 class RoundFacts:
-    """What a round's training was like; policies may publish it."""
+    """Facts about a round's training, which policies may publish."""
 
     steps: int
     loss: float
     samples: int
     peers: int  # members of the circle this node sees, itself included
-    byte_budget: int | None = None  # the most this round's message should be, by what the link bears; None: unknown
+    byte_budget: int | None = None  # the largest message that the link can carry in a round; None: unknown
 
 
 @dataclass(frozen=True)
 class MergeResult:
-    """What a merge did, for people and for the convergence monitor."""
+    """What a merge did, for views and for the convergence monitor."""
 
-    why: str
-    entries: int  # things of others that came in since the last merge
+    summary: str
+    entries: int  # contributions of others since the last merge
     update_norm: float  # norm of the change of the shared weights, relative to their norm
     values: int = 0  # weights that this node's latest message carried, where messages are sparse
 
@@ -65,17 +65,17 @@ class Pace:
 
 
 class Policy(Protocol):
-    """One model's merging at one node. Subclass it: what most policies need not say has a default."""
+    """Merges one model at one node. Policies subclass it, for the defaults."""
 
     can: Capabilities = Capabilities()
     snapshots_in_background: bool = False  # whether `snapshot` may run while heavy methods do
 
     def start(self) -> Floats:
-        """Where the next local steps begin. A fresh array."""
+        """The weights where the next local steps begin. A fresh array."""
         ...
 
     def readout(self) -> Floats:
-        """What is worth keeping, evaluating and exporting. A fresh array."""
+        """The weights to evaluate and export. A fresh array."""
         ...
 
     def weights(self) -> Floats:
@@ -87,33 +87,33 @@ class Policy(Protocol):
         return Pace()
 
     def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> object:
-        """Heavy. What this round has to say; `begun` is what `start` gave, `after` what local steps made of it."""
+        """Heavy. What this round will publish; `begun` is what `start` returned, `after` the result of training."""
         ...
 
     def publish(self, draft: object) -> bytes:
-        """Light. Make it known to whoever asks from now on; returns what must be durable first (may be empty)."""
+        """Light. Give a draft to whoever asks from now on; returns what must be on disk first (may be empty)."""
         ...
 
     def ask(self, partner: PeerId) -> bytes:
-        """Light. What to ask a partner."""
+        """Light. The question to a partner."""
         ...
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
-        """Light. What to answer a partner that asks; ValueError when it does not ask sensibly."""
+        """Light. The answer to a partner's question; ValueError when the question is malformed."""
         ...
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
-        """Light. Take in a partner's answer or push; returns what to push back to it (may be empty)."""
+        """Light. Take in a partner's answer or push; returns what to push to it in turn (may be empty)."""
         ...
 
     def merge(self) -> MergeResult:
-        """Heavy. Let what came in count."""
+        """Heavy. Merge what has arrived into the weights."""
         ...
 
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
-        """Heavy. What a newcomer needs to start where this node is, or was `at` the place of another's snapshot.
+        """Heavy. What a newcomer needs to start where this node is, or was `at` the position of another's snapshot.
 
-        None when this node cannot say. ValueError when `at` is no place of this model.
+        None when this node does not know that position. ValueError when `at` is not a position of this model.
         """
         ...
 
@@ -122,17 +122,17 @@ class Policy(Protocol):
         ...
 
     def state(self) -> Arrays:
-        """Heavy. All that a restart needs."""
+        """Heavy. Everything that a restart needs."""
         ...
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], journal: list[bytes]) -> None:
-        """Go on from `state` and from what `publish` returned after it was taken; ValueError when it does not fit."""
+        """Go on from `state` and from what `publish` returned since it was saved; ValueError when it is not valid."""
         ...
 
 
 @dataclass(frozen=True)
 class PolicySetup:
-    """What a policy begins with: the run's genesis weights on the grid, who we are, and the policy's settings."""
+    """What a policy is made from: the run's genesis weights on the grid, this node's identity, and the settings."""
 
     genesis: npt.NDArray[np.int32]
     identity: Identity
@@ -149,7 +149,7 @@ MakePolicy = Callable[[PolicySetup], Policy]
 
 
 def relative_change(before: Floats, after: Floats) -> float:
-    """Norm of a change relative to the norm of what changed."""
+    """The norm of a change, relative to the norm of the weights before it."""
     size = float(np.linalg.norm(before))
     parts = (after[block] - before[block] for block in blocks(len(before)))
     return sqrt(sum(float(part @ part) for part in parts)) / max(size, 1e-12)

@@ -1,4 +1,4 @@
-"""The read-out: a running mean of weights, which is what a node evaluates and exports. Pure."""
+"""The read-out: a running mean of the weights, which a node evaluates and exports. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..compression.weights import Floats
 
-KEPT = 0.8  # of the read-out, per merge
+KEPT = 0.8  # share of the read-out that stays at a merge
 
 
 def mixed(readout: Floats, weights: Floats) -> Floats:
@@ -19,7 +19,7 @@ def mixed(readout: Floats, weights: Floats) -> Floats:
 
 
 def move_readout(readout: Floats, weights: Iterable[tuple[slice, Floats]]) -> float:
-    """Move a read-out, in place, towards weights that come block by block; how far it went, relative to its norm."""
+    """Move a read-out, in place, towards weights that come block by block; returns how far, relative to its norm."""
     moved = size = 0.0
     for block, now in weights:
         part = readout[block]

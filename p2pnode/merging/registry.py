@@ -1,4 +1,4 @@
-"""The merge policies there are, by name; outside packages add theirs as entry points `p2pnode.merge`."""
+"""The merge policies by name. Other packages add theirs as entry points of the group `p2pnode.merge`."""
 
 from __future__ import annotations
 
@@ -37,17 +37,20 @@ def policy_named(name: str) -> MakePolicy:
 
 
 def check_settings(name: str, settings: Mapping[str, float], besides: Collection[str] = ()) -> None:
-    """ValueError where there is no such policy, or it does not take these settings; `besides` are others' names."""
+    """Raise ValueError when there is no such policy, or it does not have these settings.
+
+    `besides` are names of settings that belong to others.
+    """
     asked = _Asked(settings)
     policy_named(name)(PolicySetup(np.zeros(8, np.int32), Identity(bytes(32)), "00" * 32, "main", "00" * 32, asked, 0))
     unknown = sorted(set(settings) - asked.names)
-    if unknown and asked.names:  # a policy of others may read its settings in ways that are not seen here
+    if unknown and asked.names:  # a policy from outside may read its settings in ways that are not seen here
         known = ", ".join(sorted({*asked.names, *besides}))
         raise ValueError(f"the policy {name} has no setting {unknown[0][:60]!r}; known are {known}")
 
 
 class _Asked(dict[str, float]):
-    """Settings that remember which of them a policy asks for: those it knows."""
+    """Settings that remember which names a policy asks for, which are those it knows."""
 
     def __init__(self, settings: Mapping[str, float]) -> None:
         super().__init__(settings)

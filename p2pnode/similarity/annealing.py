@@ -1,12 +1,12 @@
-"""How a run goes from many communities to one: the rule of the cut and of the bridges, all of it here.
+"""How a run goes from many communities to one: where the tree is cut, and how often circles are bridged.
 
-    progress      0 at the run's beginning, 1 after ROUNDS_TO_ONE of its rounds (slower where communities are the aim)
-    cut           from the median merge of the dendrogram up to where nine tenths of the peers are together; at the end
-                  above everything: one community
-    bridge rate   0.05 to 0.5: how often a round has a partner outside the own circle
+    progress      0 at the start of the run, 1 after ROUNDS_TO_ONE of its rounds (slower if communities are the aim)
+    cut           from the median join of the tree up to where nine tenths of the peers are together; at the end above
+                  everything, so that there is one community
+    bridge rate   0.05 to 0.5: the chance that a round has a partner outside this node's circle
 
-The cut adapts to the view, since models of one run may all be alike to 0.9 or not to 0.5; a few outliers, or liars up
-to a tenth of the view, do not move it far. Circles never grow with annealing.
+The cut adapts to the view, since in one run all models may be similar to 0.9 and in another less than 0.5. A few
+outliers, or liars up to a tenth of the view, do not move it far. Circles do not grow with annealing.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from collections.abc import Mapping
 from ..wire.run import Aim
 
 ROUNDS_TO_ONE: Mapping[Aim, float] = {"shared": 300.0, "own": 3000.0}
-STEPS = 32  # progress goes in so many steps: nodes agree on it although their clocks differ, and communities stay calm
+STEPS = 32  # levels of progress: nodes agree on it although their clocks differ, and communities change rarely
 BRIDGE_RATES = (0.05, 0.5)
-TOGETHER = 0.9
+TOGETHER = 0.9  # share of the peers
 
 
 def progress_of(age_rounds: float, aim: Aim = "shared") -> float:
-    """How far a run of that age has annealed, 0 to 1."""
+    """How far a run of this age has annealed, 0 to 1."""
     share = age_rounds / ROUNDS_TO_ONE[aim]
     return math.floor(min(1.0, max(0.0, share)) * STEPS) / STEPS
 
 
 def bridge_rate(progress: float, often: float = 1.0) -> float:
-    """The chance of a bridge in a round; `often` is how many times the usual one a run wants."""
+    """The chance of a bridge in a round; `often` is the factor on the usual rate that the run wants."""
     low, high = BRIDGE_RATES
     return min(1.0, often * (low + (high - low) * progress))
 
 
 def cut_height(middle: float, together: float, progress: float) -> float:
-    """Where the dendrogram is cut, given its median merge and the height at which TOGETHER of the peers are one."""
+    """Where the tree is cut, given its median join and the height at which TOGETHER of the peers are joined."""
     return math.inf if progress >= 1 else middle + max(0.0, together - middle) * progress

@@ -1,7 +1,7 @@
 """Communities: branches of a tree that joins the most similar peers first (average linkage of 1 − similarity).
 
-The same view gives the same tree: peers are taken in the order of their ids, distances are exact up to one rounding,
-and heights are compared to six digits, below which machines may differ.
+The same view gives the same tree on every machine: peers are sorted by id, distances are exact up to one rounding, and
+heights are rounded to six digits, beyond which machines may differ.
 """
 
 from __future__ import annotations
@@ -11,64 +11,62 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cophenet, leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from ..compression.weights import Doubles
 from ..wire.ids import PeerId
 from .annealing import TOGETHER, cut_height
 from .fingerprint import Row, similarity_table
 
-MAX_VIEW = 256  # peers of one tree
+MAX_VIEW = 256  # peers in one tree
 DIGITS = 6
-
-Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Dendrogram:
-    """How the known peers join. `heights[i, j]` is where peers i and j come together, 0 to 1."""
+    """The tree of the known peers. `heights[i, j]` is where peers i and j join, 0 to 1."""
 
     peers: tuple[PeerId, ...]  # by id
-    merges: Doubles  # heights of the joins, rising
+    merges: Doubles  # heights of the joins, increasing
     heights: Doubles
-    leaves: tuple[PeerId, ...]  # in an order in which each branch is in one piece
-    joins: Doubles  # scipy's linkage: two branches by number, height, peers
+    leaves: tuple[PeerId, ...]  # ordered so that each branch is contiguous
+    joins: Doubles  # scipy's linkage: numbers of two branches, height, peers
 
     @cached_property
     def place(self) -> Mapping[PeerId, int]:
         return {peer: number for number, peer in enumerate(self.peers)}
 
     def height(self, one: PeerId, other: PeerId) -> float | None:
-        """Where two peers join; None when one is not in the view."""
+        """The height at which two peers join; None when one is not in the view."""
         if one not in self.place or other not in self.place:
             return None
         return float(self.heights[self.place[one], self.place[other]])
 
     @property
     def top(self) -> float:
-        """Where all are one."""
+        """The height at which all peers are joined."""
         return float(self.merges[-1]) if len(self.merges) else 0.0
 
     def cut(self, progress: float) -> Communities:
-        """The communities at this progress of the run. Later ones are unions of earlier ones."""
+        """The communities at this progress of the run (annealing.py). Later ones are unions of earlier ones."""
         if not self.peers:
             return Communities(self, 0.0, {})
         middle = float(np.median(self.merges)) if len(self.merges) else 0.0
         height = cut_height(middle, self._together(), progress)
         below = self.heights <= height
-        first = below.argmax(axis=1)  # each peer's first companion stands for the community
+        first = below.argmax(axis=1)  # the first peer of a community names it
         return Communities(self, height, {peer: self.peers[first[n]] for n, peer in enumerate(self.peers)})
 
     def _together(self) -> float:
-        """The height at which some branch has nine tenths of the peers."""
+        """The height at which one branch has nine tenths of the peers."""
         enough = min(len(self.peers), int(np.ceil(TOGETHER * len(self.peers)))) - 1
         return float(np.sort(self.heights, axis=1)[:, enough].min())
 
 
 @dataclass(frozen=True, eq=False)
 class Communities:
-    """The branches under a cut. A community goes by its first member."""
+    """The branches below a cut of the tree. A community is named after its first member."""
 
     dendrogram: Dendrogram
     height: float

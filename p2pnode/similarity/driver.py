@@ -23,7 +23,7 @@ from .annealing import bridge_rate, progress_of
 from .communities import MAX_VIEW, Communities, Dendrogram, grow
 from .fingerprint import Row, comparable, read_fingerprint, similarity
 from .messages import NeighboursAre, SwapNeighbours
-from .neighbours import FAR, MARK_BYTES, NEAR, TOLD, Neighbour, Neighbours
+from .neighbours import FAR, MARK_BYTES, NEAR, RECOMMENDED, Neighbour, Neighbours
 from .partners import Candidate, Home, PartnerChoice, PartnerSettings, choose_partners
 
 SAMPLE_EVERY = 10  # rounds
@@ -60,7 +60,7 @@ class PeerSimilarity:
         self._pause = 1  # rounds from swap to swap
         self._skip = 0
         self._met: dict[PeerId, int] = {}
-        self._whys: dict[PeerId, str] = {}
+        self._reasons: dict[PeerId, str] = {}
 
     # ---- own model ----
 
@@ -122,13 +122,13 @@ class PeerSimilarity:
         """Few peers are all taken; of many, at times a random sample of those the directory was read to hold."""
         now = self._services.clock.now()
         neighbours.expire(now)
-        neighbours.told(self._met_since())
+        neighbours.take_in(self._met_since())
         present = self._services.table.present(self._calls.run)
         if len(present) <= NEAR:
-            neighbours.told(self._sights(peer.id for peer in present))
+            neighbours.take_in(self._sights(peer.id for peer in present))
         elif self._swaps % SAMPLE_EVERY == 0:
             listed = [peer.id for peer in present if peer.listed]
-            neighbours.sampled(self._sights(self._services.seams.rng.sample(listed, min(FAR, len(listed)))))
+            neighbours.take_sample(self._sights(self._services.seams.rng.sample(listed, min(FAR, len(listed)))))
         self._swaps += 1
 
     async def _ask(self, partner: PeerId, request: SwapNeighbours) -> NeighboursAre:
@@ -142,11 +142,11 @@ class PeerSimilarity:
 
     def _hear(self, teller: PeerId, records: Iterable[SignedRecord], neighbours: Neighbours) -> None:
         """Announcements are checked like any others: signed, fresh; only then do their fingerprints count."""
-        heard = list(records)[: TOLD + 1]
+        heard = list(records)[: RECOMMENDED + 1]
         for record in heard:
             self._services.registry.take_in(record, teller)
             keep_newest(self._unmet, PeerId(record.peer), None, MOST_UNMET)
-        neighbours.told(self._met_since())
+        neighbours.take_in(self._met_since())
 
     def _met_since(self) -> list[Neighbour]:
         """Of those told of, the ones that this node has talked with by now."""
@@ -159,7 +159,7 @@ class PeerSimilarity:
         if sight is None:
             return ()
         marks = {known[start : start + MARK_BYTES] for start in range(0, len(known), MARK_BYTES)}
-        told = (self._services.table.get(each.peer) for each in neighbours.tell(peer, sight.row, marks, floor))
+        told = (self._services.table.get(each.peer) for each in neighbours.recommend(peer, sight.row, marks, floor))
         return tuple(found.record for found in told if found is not None and found.here)
 
     def _sights(self, peers: Iterable[PeerId]) -> list[Neighbour]:
@@ -208,7 +208,7 @@ class PeerSimilarity:
         choices = choose_partners(table, self.communities, round_number, self._services.seams.rng, home, self._settings)
         for choice in choices:
             self._met[choice.peer] = round_number
-            self._whys[choice.peer] = choice.why
+            self._reasons[choice.peer] = choice.reason
         self._forget_strangers(known)
         return choices
 
@@ -242,7 +242,7 @@ class PeerSimilarity:
     def describe(self, state: PeerState) -> PeerState:
         """The same peer with its community, its similarity to us, and why it was last chosen as a partner."""
         peer = PeerId(state.id)
-        community, reason = self.communities.of.get(peer, ""), self._whys.get(peer, "")
+        community, reason = self.communities.of.get(peer, ""), self._reasons.get(peer, "")
         return replace(state, community=community, similarity=self.similarity_to(peer), reason=reason)
 
     def _view(self, circle: Collection[PeerId]) -> dict[PeerId, Row]:
@@ -270,4 +270,4 @@ class PeerSimilarity:
         """Memory stays bounded by the view."""
         if len(self._met) > 4 * MAX_VIEW:
             self._met = {peer: when for peer, when in self._met.items() if peer in known}
-            self._whys = {peer: why for peer, why in self._whys.items() if peer in known}
+            self._reasons = {peer: reason for peer, reason in self._reasons.items() if peer in known}

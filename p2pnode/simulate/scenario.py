@@ -29,13 +29,15 @@ from ..wire.ids import Identity, sha256
 from ..wire.status import MAIN_JOB
 from ..wire.types import Seconds
 
-EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
+EPOCH = 1_800_000_000.0  # the time that a correct clock shows at virtual time 0
 BY_ITSELF = 0
 MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
-SPREAD: Seconds = 10.0  # within which nodes start, where that is not too many at once
-ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of those who keep the directory
-LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
-SIMULATED = TrainOptions(task="digits", device="cpu", no_model_swaps=True)  # what simulated nodes train unless told
+SPREAD: Seconds = 10.0  # nodes start within this time, or a longer one where that would be too many at once
+ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of the nodes that keep the directory
+LIMIT = 4.0  # times the usual length: then a simulation ends whether or not all nodes are done
+SIMULATED = TrainOptions(
+    task="digits", device="cpu", no_model_swaps=True
+)  # what simulated nodes train unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class SimTraining:
     """
 
     options: TrainOptions = SIMULATED  # `split` says how the data are dealt out; iid when it is None
-    rounds: int = 100  # the simulation ends when every node has done so many
+    rounds: int = 100  # the simulation ends when every node has done this many
     alone: int = 0  # this many nodes, evenly chosen, are trained alone as well, for comparison
     circle: int = BY_ITSELF  # declared: nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
     speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn

@@ -1,4 +1,4 @@
-"""Watches the nodes of a simulation learn: collects their curves, knows when all are done, sums up."""
+"""Watches the nodes of a simulation: collects their curves and pictures, knows when all are done, summarises."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ignore(*_: object) -> None:
 
 
 class Watch:
-    """The learning of one simulation."""
+    """Watches the training of one simulation."""
 
     def __init__(
         self, simulation: Simulation, training: SimTraining, recording: Recording, on_progress: OnProgress
@@ -77,7 +77,7 @@ class Watch:
         self._on_progress(share, now)
 
     def _take_picture(self, now: Seconds) -> None:
-        """The whole swarm as its nodes know it themselves: nobody needs to ask anybody."""
+        """Take a picture of the whole swarm from what its nodes know about themselves."""
         by_node: dict[int, dict[str, TrainJob]] = {}
         for index, name, job in self._jobs():
             by_node.setdefault(index, {})[name] = job

@@ -109,7 +109,7 @@ class TrainProgress:
         self.diverged = 0
         self.loss = loss
         self.update_norm = merged.update_norm
-        self.merged = merged.why
+        self.merged = merged.summary
         self.entries += merged.entries
         self.monitor.note(merged.update_norm)
 

@@ -634,7 +634,7 @@ def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() 
         circles = []
         for number in range(5, REST_ROUNDS + 200, 5):
             swarm.hear()
-            known(likeness._neighbours).told(likeness._sights(member.peer for member in swarm.members))
+            known(likeness._neighbours).take_in(likeness._sights(member.peer for member in swarm.members))
             for turn in (number, number + 1):
                 await swarm.rounds(turn, [newcomer])
             circles.append(newcomer.circle)

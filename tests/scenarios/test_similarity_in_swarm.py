@@ -39,7 +39,7 @@ def test_two_circles_choose_inside_and_bridge_with_a_reason() -> None:
     training = replace(TRAINING, rounds=25, circle=4)
     result = learned(replace(PLAN, training=training)).finished  # type: ignore[attr-defined]
     whys = [row.reason for status in result.statuses for row in status.peers if row.reason]
-    assert any("bridge to" in why or "by lot" in why for why in whys)
+    assert any("bridge to" in why or "by chance" in why for why in whys)
     assert any("in the circle" in why for why in whys)
     assert sum(status.jobs["main"].bridges for status in result.statuses) > 0
 
@@ -49,4 +49,4 @@ def test_the_run_says_how_partners_are_weighed(policy: str) -> None:
     training = replace(TRAINING.with_options(policy=policy, settings={"explore": 1.0}), rounds=4)
     result = learned(replace(PLAN, peers=5, training=training)).finished  # type: ignore[attr-defined]
     for status in result.statuses:
-        assert any("by lot" in row.reason for row in status.peers), "one in every round"
+        assert any("by chance" in row.reason for row in status.peers), "one in every round"

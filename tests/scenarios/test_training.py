@@ -105,8 +105,8 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
     status = result.statuses[5]
     assert status is not None
     said = [event.text for event in status.events if event.kind in ("snapshot", "caught up")]
-    assert any("not what its entries make" in text for text in said)
-    assert any("those of the others again" in text for text in said)
+    assert any("not the sum of its entries" in text for text in said)
+    assert any("weights are repaired" in text for text in said)
     latest = [known(found[0].latest(author)) for author in found[0].heads()]
     assert len(latest) == 8, "each knows what every author published of its latest round"
     assert all(facts.round >= 14 and facts.loss > 0 and facts.update_norm > 0 for facts in latest)

@@ -190,8 +190,8 @@ class TestSwap:
         assert choose_swap(80_000, 200_000, 2_000, private=False).model_travels is False
         swap = choose_swap(5_000_000, 200_000, 2_000, private=False)
         assert swap.model_travels
-        assert swap.why == "models travel: 0.40 MB, the shard would be 5.00 MB"
+        assert swap.reason == "models travel: 0.40 MB, the shard would be 5.00 MB"
 
     def test_private_data_stay_whatever_it_costs(self):
         swap = choose_swap(1_000, 10**9, 0, private=True)
-        assert swap.model_travels and "private" in swap.why
+        assert swap.model_travels and "private" in swap.reason

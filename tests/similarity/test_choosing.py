@@ -57,11 +57,11 @@ def test_those_without_standing_are_not_chosen() -> None:
 
 def test_when_they_met_is_remembered() -> None:
     me, _, circle = with_circle(3)
-    reasons = [{choice.why for choice in me.likeness.choose(circle, [], turn, 0.0)} for turn in (0, 4, 54)]
-    assert [{why for why in whys if "by lot" not in why} for whys in reasons] == [
-        {"in the circle, never met"},
-        {"in the circle, met 4 rounds ago"},
-        {"not met for 50 rounds"},
+    reasons = [{choice.reason for choice in me.likeness.choose(circle, [], turn, 0.0)} for turn in (0, 4, 54)]
+    assert [{reason for reason in each if "by chance" not in reason} for each in reasons] == [
+        {"in the circle, no exchange yet"},
+        {"in the circle, last exchange 4 rounds ago"},
+        {"no exchange for 50 rounds"},
     ]
 
 
@@ -83,7 +83,7 @@ def test_who_is_alone_in_its_circle_has_only_bridges_to_choose_and_the_reasons_s
     choices = [choice for turn in range(100) for choice in me.choose([], others, turn, 1000.0)]
     assert len(choices) >= 100, "somebody in every round"
     assert all(choice.bridge for choice in choices)
-    assert {choice.why.split()[0] for choice in choices} == {"bridge", "by"}
+    assert {choice.reason.split()[0] for choice in choices} == {"bridge", "by"}
 
 
 @pytest.mark.parametrize(("age", "rate"), [(0.0, BRIDGE_RATES[0]), (ROUNDS_TO_ONE["shared"], BRIDGE_RATES[1])])
@@ -93,7 +93,7 @@ def test_an_older_run_bridges_more_often(age: float, rate: float) -> None:
     me.knows(*nodes[1:])
     me.swap()
     choices = [choice for turn in range(400) for choice in me.choose(circle, beyond, turn, age)]
-    bridges = sum(choice.why.startswith("bridge") for choice in choices)
+    bridges = sum(choice.reason.startswith("bridge") for choice in choices)
     assert abs(bridges / 400 - rate) < 0.08
     assert (len(me.likeness.communities.firsts) == 1) == (age > 0), "and sees one community in the end"
 

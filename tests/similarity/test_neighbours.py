@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.similarity.fingerprint import Row, similarities, similarity
-from p2pnode.similarity.neighbours import TOLD, Neighbour, Neighbours
+from p2pnode.similarity.neighbours import RECOMMENDED, Neighbour, Neighbours
 from p2pnode.wire.ids import PeerId
 from tests.known import known as present
 from tests.similarity.views import peer, planted, scattered
@@ -31,7 +31,7 @@ def test_the_table_is_bounded_without_oneself_and_keeps_the_nearest(heard, seed:
     known, ever = neighbours(view), set()
     for random_sample, numbers in heard:
         some = [Neighbour(peer(number), view[peer(number)], 100.0) for number in numbers]
-        (known.sampled if random_sample else known.told)(some)
+        (known.take_sample if random_sample else known.take_in)(some)
         ever |= {sight.peer for sight in some} - {peer(0)}
         assert len(known) <= 6 + 3
         assert peer(0) not in known
@@ -43,9 +43,9 @@ def test_the_random_part_is_not_pushed_out_by_liars() -> None:
     view = scattered(200, 1)
     known = neighbours(view, near=6, far=3)
     honest = sights(dict(list(view.items())[1:4]))
-    known.sampled(honest)
+    known.take_sample(honest)
     for number in range(50):
-        known.told([Neighbour(PeerId(f"liar-{number}-{n}"), view[peer(0)], 200.0) for n in range(TOLD)])
+        known.take_in([Neighbour(PeerId(f"liar-{number}-{n}"), view[peer(0)], 200.0) for n in range(RECOMMENDED)])
     assert all(sight.peer in known for sight in honest)
     lots = random.Random(1)
     asked = {known.whom_to_ask(lots) for _ in range(100)}
@@ -55,16 +55,16 @@ def test_the_random_part_is_not_pushed_out_by_liars() -> None:
 def test_told_are_the_nearest_to_the_other_that_it_lacks_and_would_keep() -> None:
     view = planted(3, 20)
     teller = neighbours(view, near=60, far=0)
-    teller.told(sights(view))
+    teller.take_in(sights(view))
     other, row = peer(1), view[peer(1)]
-    told = teller.tell(other, row, frozenset())
+    told = teller.recommend(other, row, frozenset())
     rest = [member for member in view if member not in (peer(0), other)]
-    best = sorted(rest, key=lambda member: (-similarity(row, view[member]), member))[:TOLD]
+    best = sorted(rest, key=lambda member: (-similarity(row, view[member]), member))[:RECOMMENDED]
     assert [sight.peer for sight in told] == best
-    fewer = teller.tell(other, row, {Neighbour(member, row, 1.0).mark for member in best[:5]})
-    assert [sight.peer for sight in fewer][: TOLD - 5] == best[5:]
+    fewer = teller.recommend(other, row, {Neighbour(member, row, 1.0).mark for member in best[:5]})
+    assert [sight.peer for sight in fewer][: RECOMMENDED - 5] == best[5:]
     floor = float(np.sort(similarities(row, np.stack([view[member] for member in best])))[-2])
-    assert [sight.peer for sight in teller.tell(other, row, frozenset(), floor)] == best[:2]
+    assert [sight.peer for sight in teller.recommend(other, row, frozenset(), floor)] == best[:2]
 
 
 def test_newer_words_replace_older_ones_and_old_ones_run_out() -> None:
@@ -72,9 +72,9 @@ def test_newer_words_replace_older_ones_and_old_ones_run_out() -> None:
     known = neighbours(view)
     first, second = peer(1), peer(2)
     changed = -view[first]
-    known.told([Neighbour(first, view[first], 10.0), Neighbour(second, view[second], 50.0)])
-    known.told([Neighbour(first, changed, 20.0)])
-    known.told([Neighbour(first, view[first], 15.0)])
+    known.take_in([Neighbour(first, view[first], 10.0), Neighbour(second, view[second], 50.0)])
+    known.take_in([Neighbour(first, changed, 20.0)])
+    known.take_in([Neighbour(first, view[first], 15.0)])
     assert np.array_equal(known.rows()[first], changed)
     assert known.marks(NOW, lasting=30.0) == {Neighbour(second, view[second], 1.0).mark}, (
         "what runs out soon may be told again"
@@ -88,7 +88,7 @@ def test_whoever_is_asked_was_not_asked_lately() -> None:
     view = scattered(9, 2)
     known = neighbours(view, near=8, far=0)
     assert known.whom_to_ask(random.Random(1)) is None
-    known.told(sights(view))
+    known.take_in(sights(view))
     asked = [present(known.whom_to_ask(random.Random(turn))) for turn in range(8)]
     assert sorted(asked) == sorted(view)[1:]
     known.forget([asked[0]])
@@ -98,7 +98,7 @@ def test_whoever_is_asked_was_not_asked_lately() -> None:
 def test_a_newcomer_asks_more_than_who_has_been_here_for_long() -> None:
     view = scattered(9, 2)
     known, lots = neighbours(view), random.Random(1)
-    known.told(sights(view))
+    known.take_in(sights(view))
     asks = [known.asks_due()]
     while known.asks_due() == asks[0] and len(asks) < 100:
         asks += [known.asks_due() for _ in range(known.asks_due()) if known.whom_to_ask(lots)]
@@ -108,7 +108,7 @@ def test_a_newcomer_asks_more_than_who_has_been_here_for_long() -> None:
 def test_a_changed_model_changes_who_is_near() -> None:
     view = planted(2, 6)
     known = neighbours(view, near=12, far=0)
-    known.told(sights(view))
+    known.take_in(sights(view))
     assert all(int(member[-5:]) % 2 == 0 for member in known.nearest(5))
     known.moved(view[peer(1)])
     assert all(int(member[-5:]) % 2 == 1 for member in known.nearest(6))
@@ -121,14 +121,14 @@ def test_rounds_of_telling_find_the_nearest() -> None:
     seen = dict(zip(members, sights(view), strict=True))
     nodes = {member: Neighbours(member, view[member], 30, 10) for member in members}
     for node in nodes.values():
-        node.sampled([seen[other] for other in lots.sample(members, 5)])
+        node.take_sample([seen[other] for other in lots.sample(members, 5)])
     for _ in range(12):
         for member, node in nodes.items():
             other = present(node.whom_to_ask(lots))
             there = nodes[other]
-            answer = there.tell(member, view[member], node.marks(NOW, 1.0), node.floor())
-            there.told([*node.tell(other, view[other], there.marks(NOW, 1.0), there.floor()), seen[member]])
-            node.told(answer)
+            answer = there.recommend(member, view[member], node.marks(NOW, 1.0), node.floor())
+            there.take_in([*node.recommend(other, view[other], there.marks(NOW, 1.0), there.floor()), seen[member]])
+            node.take_in(answer)
     matrix = np.stack(list(view.values()))
     found = 0
     for member in members:

@@ -53,7 +53,7 @@ def test_laws_of_choice(table, circle, rate, now, seed, how) -> None:
     assert len(choices) <= 3
     assert len({choice.peer for choice in choices}) == len(choices)
     for choice in choices:
-        assert choice.why
+        assert choice.reason
         assert choice.peer != ME
         assert not known[choice.peer].stale
         assert not known[choice.peer].banned
@@ -186,14 +186,14 @@ def test_a_liking_for_similar_or_dissimilar_ones() -> None:
 
 def reasons(table: list[Candidate], rate: float, seed: int = 1) -> set[str]:
     rng, home = random.Random(seed), Home(ME, CIRCLE, rate)
-    return {choice.why for _ in range(200) for choice in choose_partners(table, COMMUNITIES, 100, rng, home)}
+    return {choice.reason for _ in range(200) for choice in choose_partners(table, COMMUNITIES, 100, rng, home)}
 
 
 def test_reasons_are_for_people() -> None:
     words = " · ".join(sorted(reasons(everybody(), 0.5)))
     assert "bridge to community" in words
-    assert "by lot" in words
+    assert "by chance" in words
     assert "answers in 50 ms" in words
-    assert "not met for 60 rounds" in reasons([replace(each, met=40) for each in everybody()], 0.0)
-    assert "in the circle, never met" in reasons([Candidate(member) for member in VIEW], 0.0)
+    assert "no exchange for 60 rounds" in reasons([replace(each, met=40) for each in everybody()], 0.0)
+    assert "in the circle, no exchange yet" in reasons([Candidate(member) for member in VIEW], 0.0)
     assert "bridge to a peer of unknown community" in reasons([Candidate(PeerId("stranger"))], 1.0)

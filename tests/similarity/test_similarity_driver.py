@@ -214,7 +214,7 @@ def test_choices_are_remembered_for_people() -> None:
     assert len(choices) == 3
     for choice in choices:
         state = me.likeness.describe(PeerState(choice.peer, "", "node", True))
-        assert state.reason == choice.why
+        assert state.reason == choice.reason
         assert state.community in me.likeness.communities.of.values()
         assert state.similarity is not None
     assert known(me.likeness.similarity_to(nodes[4].peer)) > known(me.likeness.similarity_to(nodes[1].peer))

@@ -129,7 +129,7 @@ class ModelSwap:
         self._next_round = self._round + EVERY_ROUNDS
         size = self._trainer.model_host.layout.size
         swap = choose_swap(told.shard_bytes, BYTES * size, 2 * swap_entries(size), told.private)
-        self._services.events.say("visit", f"with {short(peer)}: {swap.why}")
+        self._services.events.say("visit", f"with {short(peer)}: {swap.reason}")
         if not swap.model_travels:
             self._host, self._not_before[peer] = None, self._round + ASK_AGAIN
             return False

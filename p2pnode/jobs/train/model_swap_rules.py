@@ -26,7 +26,7 @@ class Swap:
     """Which way is cheaper. `model_travels`: the weights visit, train there, and their delta comes home."""
 
     model_travels: bool
-    why: str
+    reason: str
 
 
 def choose_swap(shard_bytes: int, model_bytes: int, delta_bytes: int, private: bool) -> Swap:

@@ -1,7 +1,7 @@
-"""Whether a delta set is where it should be: as far as its partners, and with the weights that its entries make. Pure.
+"""Finds out whether a delta set is as far as its partners', and whether its weights are the sum of its entries. Pure.
 
 Equal digests mean equal weights. Partners at equal digests compare a checksum of A, and now and then a node compares
-its own with what the array in memory gives. What is wrong is mended by a snapshot.
+the checksum of its entries with that of the array in memory. A snapshot repairs what is wrong.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from ...wire.ids import PeerId
 from .checksum import Checksum
 from .heads import Heads, merge, missing
 
-OUTVOTED = 2  # partners that differ from us, with none between that agrees: then it is we who are wrong
-BEHIND_TIMES = 3  # that partners say they no longer have the entries we lack, before a snapshot is due
+OUTVOTED = 2  # partners in a row that differ from us: then our own weights are wrong
+BEHIND_TIMES = 3  # answers that the entries we lack are no longer kept, before a snapshot is due
 
 
 class Agreement:
@@ -21,11 +21,11 @@ class Agreement:
         self.checks = 0
         self.mismatches = 0
         self.differs: set[PeerId] = set()  # partners whose weights differ, since one last agreed
-        self.doubted = False  # a difference that we have not looked into
-        self.damaged = False  # our own are wrong; nobody should be given them
+        self.doubted = False  # there was a difference, and our own weights are not checked yet
+        self.damaged = False  # our own weights are wrong; nobody should get them
 
     def compare(self, partner: PeerId, mine: Checksum, theirs: Checksum) -> None:
-        """A partner at the same digest says its checksum."""
+        """Compare with the checksum of a partner at the same digest."""
         self.checks += 1
         if mine == theirs:
             self.differs.clear()
@@ -35,17 +35,18 @@ class Agreement:
         self.differs.add(partner)
 
     def look(self, expected: Checksum, found: Checksum) -> None:
-        """What our own array gives, where `expected` is what its entries make."""
+        """Compare the checksum of the array in memory with that of its entries."""
         self.doubted = False
         self.damaged |= found != expected or len(self.differs) >= OUTVOTED
 
-    def mended(self) -> None:
+    def repaired(self) -> None:
+        """A snapshot has replaced the weights."""
         self.damaged = False
         self.differs.clear()
 
 
 class Behind:
-    """Whether the entries this node lacks can still be had, or only their sum."""
+    """Whether partners still have the entries this node lacks, or only their sum."""
 
     def __init__(self) -> None:
         self._lacked: Heads = {}
@@ -53,16 +54,17 @@ class Behind:
 
     @property
     def due(self) -> bool:
-        """A snapshot is."""
+        """Whether a snapshot is due."""
         return self._times >= BEHIND_TIMES
 
-    def note(self, told: bool, theirs: Heads, mine: Heads) -> None:
-        """A partner at heads `theirs` was asked, and `told` us that it lacks entries we need."""
+    def note(self, no_longer_kept: bool, theirs: Heads, mine: Heads) -> None:
+        """A partner at heads `theirs` answered, and says whether it no longer keeps entries that we lack."""
         if not missing(mine, self._lacked):
             self.caught_up()
-        if told and missing(mine, theirs):
+        if no_longer_kept and missing(mine, theirs):
             self._lacked = merge(self._lacked, theirs)
             self._times += 1
 
     def caught_up(self) -> None:
+        """Nothing is missing any more."""
         self._lacked, self._times = {}, 0

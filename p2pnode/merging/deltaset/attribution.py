@@ -1,6 +1,6 @@
-"""Peers whose entries this node leaves out of its own weights.
+"""Whose work is in the weights, and authors whose entries this node leaves out of its own weights.
 
-A private offset on what the node trains and exports; the set itself, its hash and its snapshots stay as they are
+Leaving out is a private offset on what the node trains and exports; the set, its hash and its snapshots do not change
 (docs/architecture.md). It reaches as far back as entries are kept.
 """
 
@@ -59,14 +59,14 @@ _PEERS, _OFFSET = "left out/peers", "left out/offset"
 
 
 class ExcludedAuthors:
-    """The sum of what is left out. Costs nothing while nobody is."""
+    """The sum of the entries that are left out. Costs nothing while there are none."""
 
     def __init__(self) -> None:
         self.peers: frozenset[str] = frozenset()
         self._offset: Units | None = None
 
     def begin(self, deltas: DeltaSet, peer: str) -> None:
-        """Leave out what is kept of a peer, and what comes of it from now on."""
+        """Leave out the kept entries of a peer, and those that come from now on."""
         if peer in self.peers:
             return
         offset = added_by(deltas, peer)
@@ -74,7 +74,7 @@ class ExcludedAuthors:
         self.peers |= {peer}
 
     def follow(self, change: Change, deltas: DeltaSet) -> None:
-        """Entries came to count, or no longer do."""
+        """Update the sum: entries were added to the set, or removed from it."""
         if self._offset is None:
             return
         for entry in change.added:
@@ -85,12 +85,12 @@ class ExcludedAuthors:
                 unapply(self._offset, delta_of(entry, deltas.rules))
 
     def move(self, deltas: DeltaSet) -> None:
-        """On to another circle: one without entries goes on from the same weights, others tell theirs anew."""
+        """Go on in another set. If it has entries the sum is computed anew; else it goes on from the same weights."""
         if self._offset is not None and deltas.heads:
             self._offset = sum((added_by(deltas, peer) for peer in self.peers), np.zeros_like(deltas.units))
 
     def weights(self, deltas: DeltaSet, part: slice = EVERYTHING) -> Floats:
-        """A without them, or a part of it."""
+        """A without the excluded authors, or a part of it."""
         units = deltas.units[part]
         return from_units(units if self._offset is None else units - self._offset[part])
 

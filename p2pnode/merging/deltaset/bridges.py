@@ -1,7 +1,7 @@
 """Bridges between circles that have a delta set each: what is asked, answered and published. Pure.
 
-ask      where did your circle change most since mine last compared itself with it?
-answer   there, and these are our weights
+ask      where has your circle changed most since mine last compared itself with it?
+answer   at these coordinates, and these are our weights there
 publish  half the difference, as an ordinary entry of my circle that leaves my residual alone
 """
 
@@ -28,10 +28,10 @@ from .log import KEPT, EntrySet
 from .set import DeltaSet, apply
 
 SHARE = 0.02  # of the coordinates
-LEAST, MOST = 256, 131_072  # below, a message is mostly envelope; above, an answer would not fit into a call
-MOST_DENSE = 1 << 20  # coordinates of a union that has all of them
+LEAST, MOST = 256, 131_072  # with fewer a message is mostly envelope; with more an answer would not fit into a call
+MOST_DENSE = 1 << 20  # coordinates up to which a union contains all
 BITS = 4
-COARSE = 1 << 8  # units an answer is rounded to: 2⁻¹⁶, far finer than four bits of a difference, and half the bytes
+COARSE = 1 << 8  # units that answers are rounded to: 2⁻¹⁶ is far finer than needed, and saves half the bytes
 
 
 def bridge_entries(size: int, max_entries: int) -> int:
@@ -46,7 +46,7 @@ def latest(log: EntrySet, rounds: int) -> list[Entry]:
 
 
 def most_changed(size: int, deltas: Iterable[SparseDelta], count: int) -> Indices:
-    """Where deltas together changed most; increasing. Costs a vector while it runs, and nothing between bridges."""
+    """The coordinates that the deltas together changed most, increasing. Needs a vector while it runs."""
     total = np.zeros(size, np.int32)
     for delta in deltas:
         apply(total, delta)
@@ -54,13 +54,13 @@ def most_changed(size: int, deltas: Iterable[SparseDelta], count: int) -> Indice
 
 
 def sample(units: Units, places: Indices) -> SparseDelta:
-    """What a partner tells of its weights."""
+    """The weights at some coordinates, rounded, as a partner gets them."""
     rounded = np.rint(units[places] / COARSE).astype(np.int64) * COARSE
     return SparseDelta(len(units), places, np.clip(rounded, -MAX_UNITS, MAX_UNITS).astype(np.int32))
 
 
 def bridge_delta(mine: Units, theirs: SparseDelta) -> SparseDelta:
-    """Half the way to their weights from mine, given where they gave theirs; at four bits, with weight 1."""
+    """Half the way from my weights to theirs, at the coordinates they gave; at four bits, with weight 1."""
     half = _difference(theirs.values, mine) // 2
     return weighted(theirs.size, theirs.indices, quantise(half, BITS), 1.0)
 
@@ -68,7 +68,7 @@ def bridge_delta(mine: Units, theirs: SparseDelta) -> SparseDelta:
 def union_delta(smaller: Units, larger: Units, members_smaller: int, members_larger: int) -> SparseDelta:
     """What a circle publishes into the larger one it joins: G_s/(G_s+G_l)·(A_s − A_l) at four bits.
 
-    Dense, but for models so large that it would not fit into a call: there it is where they differ most.
+    It is dense, unless the model is so large that it would not fit into a call: then it has the largest differences.
     """
     share = members_smaller / (members_smaller + members_larger)
     step = np.rint(_difference(smaller, larger) * share).astype(np.int32)
@@ -77,7 +77,7 @@ def union_delta(smaller: Units, larger: Units, members_smaller: int, members_lar
 
 
 def rounds_since(log: EntrySet, other: bytes) -> int:
-    """How many entries of its author ago the last bridge to lineage `other` was; KEPT when none is known."""
+    """How many entries its author has published since the last bridge to lineage `other`; KEPT when none is known."""
     bridges = [entry for entry in latest(log, KEPT) if entry.kind == BRIDGE and entry.other == other]
     heads = log.heads
     return min((heads[entry.chain] - entry.seq for entry in bridges), default=KEPT)
@@ -89,7 +89,7 @@ def _difference(theirs: Units, mine: Units) -> Units:
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """Where did the weights of `lineage` change most in its last `rounds` rounds, and what are they there?"""
+    """Asks where the weights of `lineage` changed most in its last `rounds` rounds, and what they are there."""
 
     lineage: Hash
     rounds: Annotated[int, msgspec.Meta(ge=1, le=KEPT)]
@@ -100,7 +100,7 @@ _decoder = msgspec.msgpack.Decoder(Question)
 
 @dataclass(frozen=True)
 class BridgeDraft:
-    """A bridge to be published, unless another one to that lineage came within `pause` rounds; or a union, once."""
+    """A bridge to publish, unless another one to that lineage came within `pause` rounds; or a union, only once."""
 
     other: bytes
     delta: SparseDelta
@@ -108,7 +108,7 @@ class BridgeDraft:
     kind: int = BRIDGE
 
     def is_known(self, log: EntrySet) -> bool:
-        """Whether the log has it already, of whomever."""
+        """Whether some author has already published it."""
         if self.kind == UNION:
             return any(entry.kind == UNION and entry.other == self.other for entry in log)
         return rounds_since(log, self.other) < self.pause
@@ -126,26 +126,26 @@ class Bridges:
         self._lock = lock
 
     def ask(self, other: bytes, pause: int) -> bytes:
-        """Light. What to ask a node of lineage `other`; nothing when our circle bridged there within `pause` rounds."""
+        """Light. The question to a node of lineage `other`; empty if our circle bridged there within `pause` rounds."""
         with self._lock:
             since = rounds_since(self._deltas().log, other)
         return b"" if since < pause else msgspec.msgpack.encode(Question(other, max(1, since)))
 
     def answer(self, request: bytes) -> bytes:
-        """Heavy. What a node of another circle gets; nothing when it means another one. ValueError for nonsense."""
+        """Heavy. The answer to a node of another circle; empty when it means another one. ValueError for nonsense."""
         asked, rules = decoded(_decoder, request, "bridge"), self._deltas().rules
         if asked.lineage != rules.lineage:
             return b""
         with self._lock:
-            lately = latest(self._deltas().log, asked.rounds)
-        changes = (delta_of(entry, rules) for entry in lately if entry.kind != BRIDGE)
+            recent = latest(self._deltas().log, asked.rounds)
+        changes = (delta_of(entry, rules) for entry in recent if entry.kind != BRIDGE)
         places = most_changed(rules.size, changes, bridge_entries(rules.size, rules.max_entries))
         with self._lock:
-            told = sample(self._deltas().units, places)
-        return encode_delta(told)
+            answer = sample(self._deltas().units, places)
+        return encode_delta(answer)
 
     def draft(self, other: bytes, answer: bytes, pause: int) -> BridgeDraft | None:
-        """Heavy. What to publish after an answer; None when that is nothing. ValueError for nonsense."""
+        """Heavy. The bridge to publish after an answer; None when there is none. ValueError for nonsense."""
         rules = self._deltas().rules
         theirs = decode_delta(answer, rules.size, bridge_entries(rules.size, rules.max_entries))
         if not len(theirs):

@@ -1,4 +1,4 @@
-"""A keyed, linear checksum of A: 8 bytes that follow every entry, and that the weights themselves must give.
+"""A keyed, linear checksum of A: 8 bytes that are updated with every entry, and can be computed from the weights.
 
 Each coordinate counts with two factors drawn from its index and the key, one for each half of the checksum. Sums are
 taken modulo 2³², as the grid's are, so that A may wrap around and the checksum follows:
@@ -31,12 +31,12 @@ Checksum = int  # two halves of 32 bits
 
 
 def key_of(lineage: bytes) -> int:
-    """The key under which a lineage's members compare."""
+    """The key of a lineage's checksums."""
     return int.from_bytes(blake3(b"p2pnode checksum 1\0" + lineage).digest(8), "little")
 
 
 def of_weights(units: Units, key: int, first: int = 0) -> Checksum:
-    """Of A, or of a part of it that begins at coordinate `first`."""
+    """The checksum of A, or of a part of it that begins at coordinate `first`."""
     total = 0
     for start in range(0, len(units), _CHUNK):
         part = units[start : start + _CHUNK]
@@ -46,7 +46,7 @@ def of_weights(units: Units, key: int, first: int = 0) -> Checksum:
 
 
 def of_delta(delta: SparseDelta, key: int) -> Checksum:
-    """Of what a delta adds."""
+    """The checksum of what a delta adds."""
     if delta.dense:
         return of_weights(delta.values, key)
     return _of_part(delta.indices.astype(np.uint64), delta.values, key)

@@ -1,9 +1,9 @@
-"""Training goes on while entries come in: what becomes of the steps done meanwhile (docs/architecture.md).
+"""Correction: what becomes of local steps that were done while entries of others arrived (docs/architecture.md).
 
 At a step boundary, with x the weights in training, s where they started and A the circle's weights as they are now:
 
-    ‖x − A‖ ≤ τ · its running median    x ← A + (x − s), s ← A    the steps are kept, on top of what came in
-    beyond                              e += x − s, x ← A, s ← A    they started from the wrong place
+    ‖x − A‖ ≤ τ · its running median    x ← A + (x − s), s ← A      the steps are kept on top of what arrived
+    otherwise                           e += x − s, x ← A, s ← A    the steps go to the residual e
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from ...compression.weights import MAX_UNITS, Floats, Units, to_units
 
-WINDOW = 25  # distances the median is of
+WINDOW = 25  # distances of which the median is taken
 
-Blocks = Callable[[], Iterator[tuple[slice, Floats]]]  # A, part by part
+Blocks = Callable[[], Iterator[tuple[slice, Floats]]]  # A, block by block
 
 
 class Correction:
-    """One node's corrections: how many there were of each kind, and the distances they are judged by."""
+    """Counts corrections of both kinds and keeps the distances by which they are decided."""
 
     def __init__(self, tau: float) -> None:
         self.kept = 0
@@ -31,9 +31,9 @@ class Correction:
         self._distances: deque[float] = deque(maxlen=WINDOW)
 
     def correct(self, start: Floats, x: Floats, residual: Units, weights: Blocks) -> None:
-        """Let `weights` in. `start`, `x` and `residual` change in place: no vector is made beside them.
+        """Let `weights` in. `start`, `x` and `residual` change in place, without another vector.
 
-        ValueError, and nothing changed, when x has values that are no finite numbers: then it is not progress.
+        ValueError, and nothing changed, when `x` has values that are not finite.
         """
         if self._keeps(_distance(x, weights())):
             self.kept += 1
@@ -48,7 +48,7 @@ class Correction:
                 x[block] = start[block] = now
 
     def _keeps(self, distance: float) -> bool:
-        """Without a distance to compare with, nothing is thrown away."""
+        """Whether the steps are kept. Without a distance to compare with, they are."""
         if not isfinite(distance):
             raise ValueError("the weights in training are not finite numbers")
         near = not self._distances or distance <= self._tau * float(np.median(self._distances))

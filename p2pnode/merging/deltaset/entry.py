@@ -2,7 +2,7 @@
 
 Whether and how strongly an entry counts depends only on the entry, the run's rules and published exclusions, never on
 who receives it or when: otherwise sets with equal heads would differ. What an author signs is a *claim*: the entry
-with its payload replaced by the payload's hash. Claims are small, and two of them can prove fraud (forks.py).
+with its payload replaced by the payload's hash. Claims are small, and two of them can prove fraud (`ForkProof`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...wire.types import HASH_BYTES, Count, Hash, HashOrNothing, PeerText, Sign
 
 NO_HASH = bytes(HASH_BYTES)
 MARK_BYTES = 16
-UPDATE, BRIDGE, UNION = 0, 1, 2  # kinds: local progress; a step towards another circle; another circle joining
+UPDATE, BRIDGE, UNION = 0, 1, 2  # kinds: local progress; a step towards another circle; a circle that joins
 MAX_INCARNATION = 1023
 _DOMAIN = b"p2pnode entry 1\0"
 
@@ -39,7 +39,7 @@ class Chain(NamedTuple):
 
 
 class EntryFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What the author says about the round behind an entry; shown, never trusted."""
+    """What the author reports about the round behind an entry. It is shown, never trusted."""
 
     loss: float = 0.0
     samples: Count = 0
@@ -48,7 +48,7 @@ class EntryFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """Heads in short: a digest to recognise them by, and how many entries they cover."""
+    """Heads in short: a digest that identifies them, and how many entries they cover."""
 
     digest: Annotated[bytes, msgspec.Meta(max_length=MARK_BYTES)] = b""
     entries: Count = 0
@@ -86,7 +86,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EntryClaim(msgspec.Struct, frozen=True, array_like=True):
-    """What an author signed: an entry whose payload is its hash, as bytes."""
+    """What an author signed: an entry with its payload replaced by the payload's hash, as bytes."""
 
     content: Annotated[bytes, msgspec.Meta(max_length=1024)]
     signature: Signature
@@ -94,7 +94,7 @@ class EntryClaim(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class SetRules:
-    """What the manifest says about entries; the same for every member."""
+    """The bounds on entries that follow from the manifest; the same for every member."""
 
     model: str
     lineage: bytes
@@ -124,7 +124,7 @@ def rules_for(
     A union may move as far as twice the genesis norm. An entry's bytes are bounded by 6 per coordinate it may have.
     """
     norm, size = math.isqrt(norm_squared(genesis)), len(genesis)
-    most = max(1, math.ceil(size * max_density))
+    max_entries = max(1, math.ceil(size * max_density))
     return SetRules(
         model=model,
         lineage=lineage,
@@ -132,8 +132,8 @@ def rules_for(
         layout_hash=layout_hash,
         max_norm_units=max(1, int(norm * norm_ratio)),
         max_union_norm_units=max(1, 2 * norm),
-        max_entries=most,
-        max_entry_bytes=6 * most + 4096,
+        max_entries=max_entries,
+        max_entry_bytes=6 * max_entries + 4096,
         gamma_max=gamma_max,
     )
 
@@ -174,18 +174,18 @@ def entry_id(entry: Entry) -> bytes:
 
 
 def sign_entry(identity: Identity, entry: Entry) -> Entry:
-    """The entry as its author's: `peer` and `signature` filled in."""
+    """The entry signed by its author: `peer` and `signature` are filled in."""
     own = msgspec.structs.replace(entry, peer=identity.peer_id, signature=b"")
     return msgspec.structs.replace(own, signature=identity.sign(_content(own)))
 
 
 def check_entry(entry: Entry, rules: SetRules) -> str:
     """The first rule an entry breaks, or "" when it may count. Cheap rules come before signature and payload."""
-    why = _check_words(entry, rules)
-    if why:
-        return why
+    reason = _check_fields(entry, rules)
+    if reason:
+        return reason
     if not signed_by(entry.peer, _content(entry), entry.signature):
-        return "signature does not fit"
+        return "signature is not valid"
     try:
         delta = delta_of(entry, rules)
     except ValueError as error:
@@ -196,37 +196,37 @@ def check_entry(entry: Entry, rules: SetRules) -> str:
     return ""
 
 
-def _check_words(entry: Entry, rules: SetRules) -> str:
+def _check_fields(entry: Entry, rules: SetRules) -> str:
     facts = entry.facts
     numbers = (facts.loss, facts.update_norm)
-    most_bytes = max_payload_bytes(entry, rules)
+    max_bytes = max_payload_bytes(entry, rules)
     broken = (
         (entry.lineage != rules.lineage or entry.model != rules.model, "another lineage or model"),
-        (len(entry.payload) > most_bytes, f"payload over {most_bytes} bytes"),
+        (len(entry.payload) > max_bytes, f"payload over {max_bytes} bytes"),
         (not rules.gamma_min <= entry.gamma <= rules.gamma_max, f"gamma {entry.gamma} is out of range"),
         (not 0.0 < entry.discount <= 1.0, f"discount {entry.discount} is out of range"),
         (not 1 <= entry.group <= rules.max_group, f"a circle of {entry.group}"),
         (entry.steps > rules.max_steps, f"{entry.steps} steps in one round"),
         (not all(map(math.isfinite, numbers)), "facts are not finite numbers"),
-        (entry.kind != UPDATE and len(entry.other) != HASH_BYTES, "does not say which lineage it is with"),
-        ((entry.seq == 1) != (entry.previous == NO_HASH), "only the first entry follows nothing"),
+        (entry.kind != UPDATE and len(entry.other) != HASH_BYTES, "does not name the lineage it is with"),
+        ((entry.seq == 1) != (entry.previous == NO_HASH), "only the first entry has no previous one"),
     )
-    return next((why for wrong, why in broken if wrong), "")
+    return next((reason for wrong, reason in broken if wrong), "")
 
 
 def max_payload_bytes(entry: Entry, rules: SetRules) -> int:
-    """A union has all coordinates at four bits; with levels and headers that is under a byte each."""
+    """The largest payload. A union has all coordinates at four bits: with levels and headers under a byte each."""
     return rules.size + 4096 if entry.kind == UNION else rules.max_entry_bytes
 
 
 def delta_of(entry: Entry, rules: SetRules) -> SparseDelta:
     """What an entry adds to the weights; ValueError when the payload is not a delta of this model."""
-    most = rules.size if entry.kind == UNION else rules.max_entries
-    decode = _decode_small if most <= _SMALL else _decode_large
-    return decode(entry.payload, rules.size, most)
+    max_entries = rules.size if entry.kind == UNION else rules.max_entries
+    decode = _decode_small if max_entries <= _SMALL else _decode_large
+    return decode(entry.payload, rules.size, max_entries)
 
 
-# An entry is checked, then applied, and in a simulation all nodes read the same ones: decode once, in bounded memory.
+# An entry is checked and then applied, and in a simulation all nodes read the same ones: the results are cached.
 _SMALL = 1 << 19
 _decode_small = lru_cache(maxsize=32)(decode_delta)
 _decode_large = lru_cache(maxsize=2)(decode_delta)
@@ -240,8 +240,8 @@ def _content(entry: Entry) -> bytes:
 class ForkProof(msgspec.Struct, frozen=True, array_like=True):
     """Two claims by one author in one chain that cannot both be honest.
 
-    Either they have the same seq and differ, or the second comes right after the first and names another one as the
-    one before. Anybody can check it, and everybody draws the same conclusion.
+    Either they have the same seq and differ, or the second comes right after the first and names another entry as the
+    previous one. Anybody can check the proof, and everybody draws the same conclusion.
     """
 
     first: EntryClaim
@@ -249,12 +249,12 @@ class ForkProof(msgspec.Struct, frozen=True, array_like=True):
 
 
 def prove(first: Entry, second: Entry) -> ForkProof:
-    """The proof from two entries that contradict each other."""
+    """The proof that two entries contradict each other."""
     return ForkProof(claim_of(first), claim_of(second))
 
 
 def read_proof(proof: ForkProof, rules: SetRules) -> tuple[Chain, int]:
-    """The chain a proof is about and the seq from which it is left out; ValueError when it proves nothing."""
+    """The chain a proof is about and the seq from which it is excluded; ValueError when it proves nothing."""
     first, second = read_claim(proof.first), read_claim(proof.second)
     if first.chain != second.chain:
         raise ValueError("claims of different chains")
@@ -263,7 +263,7 @@ def read_proof(proof: ForkProof, rules: SetRules) -> tuple[Chain, int]:
             raise ValueError("claims of another lineage or model")
     for claim in (proof.first, proof.second):
         if not signed_by(first.peer, claim.content, claim.signature):
-            raise ValueError("a claim's signature does not fit")
+            raise ValueError("a claim's signature is not valid")
     if first.seq == second.seq and claim_id(proof.first) != claim_id(proof.second):
         return first.chain, first.seq
     if second.seq == first.seq + 1 and second.previous != claim_id(proof.first):

@@ -1,4 +1,4 @@
-"""Two nodes make their delta sets equal: what to say to a partner, and what its words change here. Pure."""
+"""Two nodes make their delta sets equal: what to send to a partner, and what its answer changes here. Pure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MAX_CLAIMS = 4096
 
 
 class EntryBatch(msgspec.Struct, frozen=True, array_like=True):
-    """Where I stand, and entries you lack. A question has no entries."""
+    """The sender's position, and entries that the receiver lacks. A question has no entries."""
 
     digest: Annotated[bytes, msgspec.Meta(max_length=16)]
     heads: Annotated[bytes, msgspec.Meta(max_length=200_000)] = b""
     entries: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=4096)] = ()
     proofs: Annotated[tuple[ForkProof, ...], msgspec.Meta(max_length=MAX_PROOFS)] = ()
-    behind: bool = False  # you lack entries I no longer have: take a snapshot
-    claims: Annotated[tuple[EntryClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # where equal heads hide a fork
-    checksum: Annotated[bytes, msgspec.Meta(max_length=8)] = b""  # of A; equal wherever digests are
+    behind: bool = False  # the receiver lacks entries that the sender no longer has, and needs a snapshot
+    claims: Annotated[tuple[EntryClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # find forks at equal heads
+    checksum: Annotated[bytes, msgspec.Meta(max_length=8)] = b""  # of A; equal wherever digests are equal
 
     def checksum_of(self, digest: bytes) -> Checksum | None:
-        """The checksum at `digest`, if that is where the speaker stands."""
+        """The checksum, if the sender is at `digest`."""
         return int.from_bytes(self.checksum, "little") if self.checksum and self.digest == digest else None
 
 
@@ -46,7 +46,7 @@ def encode_deltas(deltas: EntryBatch) -> bytes:
 
 
 def decode_deltas(data: bytes) -> EntryBatch:
-    """ValueError for anything else."""
+    """The batch in `data`; ValueError for anything else."""
     return decoded(_decoder, data, "exchange")
 
 
@@ -54,40 +54,40 @@ def bytes_array(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-SNAPSHOT_BYTES = 4  # a coordinate
+SNAPSHOT_BYTES = 4  # per coordinate
 
 
 def question(deltas: DeltaSet) -> EntryBatch:
-    """Where we stand."""
+    """This node's position."""
     return EntryBatch(deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas))
 
 
 def agreed(deltas: DeltaSet) -> EntryBatch:
-    """The reply to one that stands where we do."""
+    """The reply to a partner at the same position."""
     return EntryBatch(deltas.log.digest(), checksum=checksum_bytes(deltas))
 
 
 def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch | None:
-    """What one that stands at `theirs` lacks; None when that is nothing."""
+    """The entries that a partner at `theirs` lacks; None when it lacks nothing."""
     lacks = _all_that_fits(deltas, theirs)
     return msgspec.structs.replace(lacks, heads=b"", behind=False, claims=()) if lacks.entries else None
 
 
 def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch:
-    """Where we stand and what they lack; no entries for a newcomer whom a snapshot serves better."""
-    told = _all_that_fits(deltas, theirs)
-    if not theirs and (told.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
-        return msgspec.structs.replace(told, entries=(), behind=True)
-    return told
+    """This node's position and the entries they lack; no entries for a newcomer whom a snapshot serves better."""
+    batch = _all_that_fits(deltas, theirs)
+    if not theirs and (batch.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
+        return msgspec.structs.replace(batch, entries=(), behind=True)
+    return batch
 
 
 def _entry_bytes(deltas: DeltaSet) -> int:
-    """About what all kept entries take on the wire."""
+    """Roughly the size of all kept entries on the wire."""
     return sum(len(entry.payload) for entry in deltas.log)
 
 
 def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch:
-    """Within the size of a message; the rest comes next time."""
+    """The entries they lack, up to the size of a message; the rest comes next time."""
     log, heads, size = deltas.log, deltas.heads, 0
     behind = not log.can_serve(theirs)
     entries: list[bytes] = []
@@ -115,22 +115,22 @@ def checksum_bytes(deltas: DeltaSet) -> bytes:
     return deltas.checksum.to_bytes(8, "little")
 
 
-def changes(deltas: DeltaSet, told: EntryBatch) -> Iterator[Change]:
-    """Put a partner's words into the set, one change after the other; ValueError for an entry that breaks the rules."""
-    for proof in told.proofs:
+def changes(deltas: DeltaSet, received: EntryBatch) -> Iterator[Change]:
+    """Add a partner's batch to the set, one change after the other; ValueError for an entry that breaks the rules."""
+    for proof in received.proofs:
         yield deltas.add_proof(proof)
-    yield from _forks(deltas, told.claims)
-    for data in told.entries:
+    yield from _forks(deltas, received.claims)
+    for data in received.entries:
         change = deltas.add(decode_entry(data))
-        if change.verdict == "refused" and "left out" not in change.why:
-            raise ValueError(f"entry refused: {change.why}")
+        if change.verdict == "refused":
+            raise ValueError(f"entry refused: {change.reason}")
         yield change
 
 
 def _forks(deltas: DeltaSet, claims: tuple[EntryClaim, ...]) -> Iterator[Change]:
-    """Equal heads and unequal digests: somebody told us and our partner different things. Find out who."""
+    """Find the author that sent different entries to us and to our partner: heads are equal, digests are not."""
     chains: dict[Chain, list[EntryClaim]] = {}
     for claim in claims:
         chains.setdefault(read_claim(claim).chain, []).append(claim)
-    for chain, told in chains.items():
-        yield deltas.compare_claims(told, chain)
+    for chain, theirs in chains.items():
+        yield deltas.compare_claims(theirs, chain)

@@ -1,7 +1,7 @@
-"""Heads: the newest entry known of each author's chain. Two nodes compare them and fetch what is missing.
+"""Heads: the newest known entry of each author's chain. Two nodes compare them and fetch what is missing.
 
-As bytes each head takes 32 bytes of key and a few of numbers, so that 16 authors stay far below 1 KiB; when nothing is
-new, digests (40 bytes) are all that two nodes exchange.
+An encoded head takes 32 bytes of key and a few bytes of numbers, so that 16 authors stay far below 1 KiB. When nothing
+is new, two nodes only exchange digests (40 bytes).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_CHAINS = 4096
 _KEY_BYTES = 32
 _MAX_SEQ = (1 << 31) - 1
 
-Heads = Mapping[Chain, int]  # chain → seq of its newest entry; a chain that is not there has none
+Heads = Mapping[Chain, int]  # chain → seq of its newest entry; absent chains have no entries
 
 
 class Span(NamedTuple):
@@ -41,14 +41,14 @@ def merge(*several: Heads) -> dict[Chain, int]:
 
 
 def missing(mine: Heads, theirs: Heads) -> list[Span]:
-    """What they have and I have not, by chain."""
+    """The spans that `theirs` has and `mine` has not, by chain."""
     return [
         Span(chain, mine.get(chain, 0) + 1, seq) for chain, seq in sorted(theirs.items()) if seq > mine.get(chain, 0)
     ]
 
 
 def covered_by(heads: Heads, chain: Chain, others: Iterable[Heads], times: int) -> int:
-    """Up to which seq of `chain`, at most our own head, at least `times` of the others have everything."""
+    """The seq of `chain`, at most our own head, up to which at least `times` of the others have everything."""
     known = sorted((other.get(chain, 0) for other in others), reverse=True)
     return min(heads.get(chain, 0), known[times - 1]) if len(known) >= times else 0
 
@@ -81,7 +81,7 @@ def decode_heads(data: bytes, max_chains: int = MAX_CHAINS) -> dict[Chain, int]:
     for _ in range(count):
         chain, seq = Chain(peer_of_key(reader.take(_KEY_BYTES)), reader.varint()), reader.varint()
         if chain.incarnation > MAX_INCARNATION or not 1 <= seq <= _MAX_SEQ or chain in heads:
-            raise ValueError("a head is out of range or there twice")
+            raise ValueError("a head is out of range or occurs twice")
         heads[chain] = seq
     reader.end()
     return heads

@@ -1,8 +1,8 @@
-"""The entries of one lineage: every author's chain, in order, each entry checked once.
+"""The entries of one lineage: the chain of every author, in order, each entry checked once.
 
-An entry counts when it follows its author's last one. One that comes early waits (within a bound); one that
-contradicts a known one proves a fork, and the chain is left out from there on, by everybody who sees the proof. An
-entry that breaks the rules ends its chain. `EntrySet` only keeps entries; what they add up to is `DeltaSet`'s (set.py).
+An entry counts when it follows its author's previous one. An entry that comes early waits, within a bound. An entry
+that contradicts a known one proves a fork, and everybody who sees the proof excludes the chain from there on. An entry
+that breaks the rules ends its chain. `EntrySet` only keeps entries; `DeltaSet` (set.py) adds them up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_WAITING_BYTES = 16 << 20
 
 
 class Waiting:
-    """A bounded store by chain and seq; when full, the ones furthest ahead go first: they can be asked for again."""
+    """Early entries by chain and seq. When full, those furthest ahead are dropped: they can be asked for again."""
 
     def __init__(self, most: int = MAX_WAITING, most_bytes: int = MAX_WAITING_BYTES) -> None:
         self._entries: dict[Chain, dict[int, Entry]] = {}
@@ -70,20 +70,20 @@ class Waiting:
             self.take(chain, seq)
 
     def _furthest(self) -> tuple[Chain, int]:
-        """The last entry of the chain that has most waiting."""
+        """The last entry of the chain with most waiting entries."""
         chain = max(self._entries, key=lambda chain: (len(self._entries[chain]), chain))
         return chain, max(self._entries[chain])
 
 
-EntryVerdict = Literal["added", "known", "gap", "fork", "refused"]
+EntryVerdict = Literal["added", "known", "gap", "fork", "excluded", "refused"]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of an entry or a proof, and which entries count from now on, or no longer."""
+    """What happened to an entry or a proof, and which entries count from now on, or no longer."""
 
     verdict: EntryVerdict
-    why: str = ""
+    reason: str = ""
     added: tuple[Entry, ...] = ()
     removed: tuple[Entry, ...] = ()
     proof: ForkProof | None = None
@@ -91,7 +91,7 @@ class Change:
 
 @dataclass
 class _Log:
-    """One chain: entries 1 to `dropped` are gone (only the id of the last is kept), then those that are here."""
+    """One chain: entries 1 to `dropped` are dropped (only the id of the last is known); the later ones are kept."""
 
     dropped: int = 0
     dropped_id: bytes = NO_HASH
@@ -111,14 +111,14 @@ class _Log:
         self.ids.append(own_id)
 
     def cut(self, first: int) -> list[Entry]:
-        """Take the entries from seq `first` on away."""
+        """Remove and return the entries from seq `first` on."""
         keep = max(0, first - 1 - self.dropped)
         gone = self.entries[keep:]
         del self.entries[keep:], self.ids[keep:]
         return gone
 
     def drop(self, last: int) -> int:
-        """Forget the entries up to seq `last`; how many."""
+        """Drop the entries up to seq `last`; returns how many."""
         count = max(0, min(last, self.head) - self.dropped)
         if count:
             self.dropped_id = self.ids[count - 1]
@@ -128,13 +128,13 @@ class _Log:
 
 
 def digest_of(heads: Heads, tips: Mapping[Chain, bytes], exclusions: Heads) -> bytes:
-    """Where a set stands, in 16 bytes; tips included, since equal heads may hide a fork."""
+    """16 bytes that identify the entries of a set. Tips are included, since equal heads may hide a fork."""
     ordered = b"".join(tips[chain] for chain in sorted(tips))
     return blake3(encode_heads(heads) + ordered + encode_heads(exclusions)).digest(MARK_BYTES)
 
 
 class EntrySet:
-    """All chains of a lineage. Law: the same entries and proofs, in any order and however often, give the same set."""
+    """All chains of a lineage. Law: the same entries and proofs give the same set, in any order and however often."""
 
     def __init__(self, rules: SetRules) -> None:
         self.rules = rules
@@ -143,7 +143,7 @@ class EntrySet:
         self._exclusions: dict[Chain, int] = {}
         self._proofs: dict[Chain, ForkProof] = {}
 
-    # ---- what is here ----
+    # ---- reading ----
 
     @property
     def heads(self) -> dict[Chain, int]:
@@ -162,7 +162,7 @@ class EntrySet:
 
     @property
     def proofs(self) -> dict[Chain, ForkProof]:
-        """Why, to be passed on."""
+        """The proofs behind the exclusions, to be passed on."""
         return dict(self._proofs)
 
     def digest(self) -> bytes:
@@ -179,7 +179,7 @@ class EntrySet:
         return {chain: log.dropped for chain, log in self._logs.items() if log.dropped}
 
     def entries(self, span: Span) -> list[Entry]:
-        """Those of a span that are still here, in order."""
+        """The entries of a span that are still kept, in order."""
         log = self._logs.get(span.chain)
         if log is None:
             return []
@@ -192,26 +192,26 @@ class EntrySet:
             yield from self._logs[chain].entries
 
     def can_serve(self, heads: Heads) -> bool:
-        """Whether a node at `heads` can catch up from the entries kept here; otherwise it needs a snapshot."""
+        """Whether the entries kept here can bring a node at `heads` up to date; otherwise it needs a snapshot."""
         return all(heads.get(chain, 0) >= log.dropped for chain, log in self._logs.items())
 
     def claims(self, chain: Chain) -> list[EntryClaim]:
         """The claims of a chain's kept entries: what two nodes of equal heads compare when their digests differ."""
         return [claim_of(entry) for entry in self._logs.get(chain, _Log()).entries]
 
-    # ---- what comes in ----
+    # ---- adding ----
 
     def add(self, entry: Entry) -> Change:
-        """Take an entry from anybody, at any time."""
+        """Add an entry, which may come from anybody at any time."""
         chain, seq, own_id = entry.chain, entry.seq, entry_id(entry)
         known = self._known_id(chain, seq)
         if known == own_id or (known is None and seq <= self._dropped(chain)):
             return Change("known")
         if seq >= self._exclusions.get(chain, seq + 1):
-            return Change("refused", "its author's chain is left out from before it, after a fork")
-        why = check_entry(entry, self.rules)
-        if why:
-            return Change("refused", why)
+            return Change("excluded", "its author's chain is excluded from an earlier entry on, after a fork")
+        reason = check_entry(entry, self.rules)
+        if reason:
+            return Change("refused", reason)
         if chain not in self._logs and len(self._logs) >= MAX_CHAINS:
             return Change("refused", f"more than {MAX_CHAINS} chains")
         rival = self._rival(entry, own_id)
@@ -219,11 +219,11 @@ class EntrySet:
             return self._exclude(chain, seq, prove(*rival))
         if seq > self._head(chain) + 1:
             self._waiting.put(entry)
-            return Change("gap", f"{seq - self._head(chain) - 1} before it are missing")
+            return Change("gap", f"{seq - self._head(chain) - 1} entries before it are missing")
         return self._continue(entry, own_id)
 
     def add_proof(self, proof: ForkProof) -> Change:
-        """Take somebody's proof of a fork."""
+        """Add a proof of a fork, from anybody."""
         try:
             chain, seq = read_proof(proof, self.rules)
         except ValueError as error:
@@ -243,7 +243,7 @@ class EntrySet:
         return Change("known")
 
     def _rival(self, entry: Entry, own_id: bytes) -> tuple[Entry, Entry] | None:
-        """A known entry that this one contradicts, and this one."""
+        """A known entry that this one contradicts, together with this one."""
         same_seq = self._kept(entry.chain, entry.seq) or self._waiting.get(entry.chain, entry.seq)
         if same_seq is not None and entry_id(same_seq) != own_id:
             return same_seq, entry
@@ -253,7 +253,7 @@ class EntrySet:
         return None
 
     def _continue(self, entry: Entry, own_id: bytes) -> Change:
-        """Append an entry that is next, and what waited for it, as far as that follows."""
+        """Append the next entry, and the waiting ones that follow it."""
         chain, log = entry.chain, self._logs.get(entry.chain) or _Log()
         if entry.previous != log.tip:
             return Change("refused", "does not follow the entry before it")
@@ -263,14 +263,14 @@ class EntrySet:
         while (follower := self._waiting.get(chain, log.head + 1)) is not None:
             if follower.previous != log.tip:
                 found = self._exclude(chain, follower.seq, prove(added[-1], follower))
-                return Change("fork", found.why, tuple(added), found.removed, found.proof)
+                return Change("fork", found.reason, tuple(added), found.removed, found.proof)
             self._waiting.take(chain, follower.seq)
             log.append(follower, entry_id(follower))
             added.append(follower)
         return Change("added", added=tuple(added))
 
     def _exclude(self, chain: Chain, seq: int, proof: ForkProof) -> Change:
-        """Leave a chain out from `seq` on, as far back as entries are kept; the earliest exclusion stays."""
+        """Exclude a chain from `seq` on, as far back as entries are kept; the earliest exclusion stays."""
         effective = max(seq, self._dropped(chain) + 1)
         before = self._exclusions.get(chain, effective + 1)
         if before <= effective:
@@ -282,24 +282,24 @@ class EntrySet:
         self._waiting.cut(chain, effective)
         self._exclusions[chain] = effective
         self._proofs[chain] = proof
-        return Change("fork", f"left out from entry {effective} on", removed=tuple(removed), proof=proof)
+        return Change("fork", f"excluded from entry {effective} on", removed=tuple(removed), proof=proof)
 
-    # ---- what goes ----
+    # ---- dropping ----
 
     def drop(self, until: Heads) -> int:
-        """Forget entries up to `until`, which a snapshot covers; how many went (see retention.py for how far)."""
+        """Drop the entries up to `until` (see `droppable`), which snapshots cover; returns how many."""
         return sum(log.drop(until.get(chain, 0)) for chain, log in self._logs.items())
 
     def start_at(self, heads: Heads, tips: Mapping[Chain, bytes], exclusions: Mapping[Chain, int]) -> None:
-        """Begin an empty set behind a snapshot: its entries are covered, and chains go on after its tips."""
+        """Start an empty set after a snapshot: the snapshot covers its entries, and chains continue after its tips."""
         self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
         self._exclusions = dict(exclusions)
 
     def keep(self, entries: list[Entry]) -> int:
-        """Put back a chain's last entries before its start, to be served and taken back: counted already, not added.
+        """Keep the last entries before a chain's start, so that they can be served or removed; they count already.
 
-        Nothing is taken on trust: from the start's id backwards each must be the one the next names, and follow the
-        rules. Returns how many were.
+        Nothing is trusted: going backwards from the start, each must be the one that the next names, and follow the
+        rules. Returns how many are kept.
         """
         log = self._logs.get(entries[-1].chain) if entries else None
         if log is None or log.entries:
@@ -315,7 +315,7 @@ class EntrySet:
             kept += 1
         return kept
 
-    # ---- looking up ----
+    # ---- lookup ----
 
     def _head(self, chain: Chain) -> int:
         log = self._logs.get(chain)
@@ -338,15 +338,15 @@ class EntrySet:
         return log.ids if log is not None else []
 
 
-KEPT = 64  # entries of each chain that stay although a snapshot covers them
-COPIES = 2  # others that must have an author's own entries before it may drop them
+KEPT = 64  # entries of each chain that are kept although snapshots cover them
+COPIES = 2  # partners that must have an author's own entries before it may drop them
 
 
 def droppable(heads: Heads, snapshot: Heads, own: str, others: Sequence[Heads], kept: int = KEPT) -> dict[Chain, int]:
     """Up to which seq of each chain entries may be dropped at `heads` (for `EntrySet.drop`).
 
-    Only what `snapshot` covers goes, the last `kept` stay, and of the chains of `own` (our peer id) only what COPIES of
-    the `others` have by their heads.
+    Only entries that `snapshot` covers are dropped, the last `kept` stay, and of the chains of `own` (our peer id) only
+    entries that COPIES of the `others` have.
     """
     until = {}
     for chain, head in heads.items():

@@ -44,9 +44,9 @@ from .snapshots import SnapshotReader, adopted, first_free_incarnation
 from .state import set_arrays, set_from
 
 DROP_EVERY = 16  # merges
-LOOK_EVERY = 32  # merges, at which A in memory is compared with what its entries make
+LOOK_EVERY = 32  # merges after which A in memory is checked against its entries
 MAX_PARTNERS = 64
-MOST_KEPT = 1024  # entries of a chain, also of our own while nobody is there to have them
+MOST_KEPT = 1024  # entries of a chain, also of our own while no partner has them
 
 
 class DeltaSetPolicy(Policy):
@@ -86,7 +86,7 @@ class DeltaSetPolicy(Policy):
         return weights
 
     def _weights_in_blocks(self) -> Iterator[tuple[slice, Floats]]:
-        """A, block by block, so that no light method waits for all of it; what comes in between is in the rest."""
+        """A, block by block, so that the lock is never held for long; later blocks contain what arrives meanwhile."""
         for block in blocks(len(self._readout)):
             with self._lock:
                 weights = self._left_out.weights(self.set, block)
@@ -112,7 +112,7 @@ class DeltaSetPolicy(Policy):
         return self._readout.copy()
 
     def weights(self) -> Floats:
-        """A, without whom this node leaves out."""
+        """A, without the authors that this node leaves out."""
         with self._lock:
             return self._left_out.weights(self.set)
 
@@ -125,7 +125,7 @@ class DeltaSetPolicy(Policy):
         assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
             if not in_range(self.set.units, draft.delta):
-                return b""  # the weights have grown to the edge of the grid: nothing more is added
+                return b""  # the weights have reached the bound of the grid
             if isinstance(draft, BridgeDraft):
                 known = draft.is_known(self.set.log)
                 return b"" if known else self._add_own(self.author.sign_bridge(draft, self.set))
@@ -136,7 +136,7 @@ class DeltaSetPolicy(Policy):
     def _add_own(self, entry: Entry) -> bytes:
         change = self._follow(self.set.add(entry))
         if change.verdict != "added":
-            raise ValueError(f"own entry {change.verdict}: {change.why}")
+            raise ValueError(f"own entry {change.verdict}: {change.reason}")
         return encode_entry(entry)
 
     def merge(self) -> MergeResult:
@@ -148,11 +148,11 @@ class DeltaSetPolicy(Policy):
         if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
             self._look()
         moved = move_readout(self._readout, self._weights_in_blocks())
-        words = f"{came_in} entries of others" if came_in else "nothing new"
-        return MergeResult(words, came_in, moved, self.author.values)
+        summary = f"{came_in} entries of others" if came_in else "nothing new"
+        return MergeResult(summary, came_in, moved, self.author.values)
 
     def _drop_old(self) -> None:
-        """Forget entries that snapshots cover; our own stay until two partners have them."""
+        """Drop entries that snapshots cover; our own stay until two partners have them."""
         heads = self.set.heads
         known = list(self._partners_heads.values())
         until = droppable(heads, heads, self.author.identity.peer_id, known)
@@ -188,20 +188,20 @@ class DeltaSetPolicy(Policy):
         keep_newest(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
-        told = decode_deltas(answer)
+        received = decode_deltas(answer)
         with self._lock:
-            for change in changes(self.set, told):
+            for change in changes(self.set, received):
                 self._came_in += len(self._follow(change).added)
-            self._compare(partner, told)
-            if not told.heads:
+            self._compare(partner, received)
+            if not received.heads:
                 return b""
-            theirs = decode_heads(told.heads)
-            self._behind.note(told.behind, theirs, self.set.heads)
+            theirs = decode_heads(received.heads)
+            self._behind.note(received.behind, theirs, self.set.heads)
             lacks = push(self.set, theirs)
         return b"" if lacks is None else encode_deltas(lacks)
 
-    def _compare(self, partner: PeerId, told: EntryBatch) -> None:
-        theirs = told.checksum_of(self.set.log.digest())
+    def _compare(self, partner: PeerId, received: EntryBatch) -> None:
+        theirs = received.checksum_of(self.set.log.digest())
         if theirs is not None:
             self.agreement.compare(partner, self.set.checksum, theirs)
 
@@ -255,11 +255,11 @@ class DeltaSetPolicy(Policy):
     # ---- starting elsewhere, and again ----
 
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
-        """May run beside heavy methods too: a newcomer does not wait for a round to end."""
+        """May run while heavy methods do, so that a newcomer does not wait for a round to end."""
         return None if self.agreement.damaged else self._past.snapshot(at)
 
     def _look(self) -> None:
-        """Whether A in memory is what its entries make."""
+        """Check whether A in memory is the sum of its entries."""
         found = self._past.checksums()
         if found is not None:
             self.agreement.look(*found)
@@ -278,7 +278,7 @@ class DeltaSetPolicy(Policy):
                 self.author.incarnation = max(self.author.incarnation, first_free_incarnation(after, me))
             self.set = after
             self._behind.caught_up()
-            self.agreement.mended()
+            self.agreement.repaired()
             self._readout = self._left_out.weights(self.set)
 
     def move(self, deltas: DeltaSet, weights: Floats, incarnation: int) -> None:
@@ -288,7 +288,7 @@ class DeltaSetPolicy(Policy):
             self.set = deltas
             self._partners_heads.clear()
             self._behind.caught_up()
-            self.agreement.mended()
+            self.agreement.repaired()
             self._readout = self._left_out.weights(deltas) if self.left_out else weights
 
     def _shared(self) -> Arrays:

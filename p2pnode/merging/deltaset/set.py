@@ -25,7 +25,7 @@ CHUNK_UNITS = 1 << 18  # coordinates that are hashed together: 1 MiB
 class DeltaSet:
     """A circle's shared weights. `units` is A on the grid: read it, never write to it.
 
-    `checksum` is what A's entries add up to (checksum.py); `units` that give another one are damaged.
+    `checksum` is the sum over A's entries (checksum.py); if that of `units` differs, they are damaged.
     """
 
     def __init__(self, rules: SetRules, genesis: Units) -> None:
@@ -47,19 +47,19 @@ class DeltaSet:
         return from_units(self.units)
 
     def hash(self) -> bytes:
-        """Of A; at equal digests any two peers have the same."""
+        """The hash of A; any two peers at equal digests have the same."""
         return weights_hash(self.units)
 
     def add(self, entry: Entry) -> Change:
-        """Take an entry, and let A follow."""
+        """Add an entry, and update A."""
         return self._follow(self.log.add(entry))
 
     def add_proof(self, proof: ForkProof) -> Change:
-        """Take a proof of a fork, and let A follow."""
+        """Add a proof of a fork, and update A."""
         return self._follow(self.log.add_proof(proof))
 
     def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
-        """Look for a fork that equal heads hide (their digests differ), and let A follow."""
+        """Look for a fork behind equal heads with unequal digests, and update A."""
         return self._follow(self.log.compare_claims(claims, chain))
 
     def _follow(self, change: Change) -> Change:

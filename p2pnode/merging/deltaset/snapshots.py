@@ -1,7 +1,8 @@
-"""Snapshots: A at a place, and a set that goes on from there.
+"""Snapshots of a delta set: A at a position of the log, and a set that goes on from there. Pure.
 
-A place is heads, tips, exclusions and steps: small, and every member that keeps the entries after it can say what A was
-there. So a snapshot's weights can be asked of several members at once, and its truth of members that have moved on.
+A position is heads, tips, exclusions and steps. It is small, and every member that keeps the entries after it can
+compute what A was there. So a snapshot can be fetched from several members at once, and confirmed by members that have
+gone on since.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KEPT_SHARE = 0.125  # of the weights' own bytes
 
 
 class LogPosition(msgspec.Struct, frozen=True, array_like=True):
-    """Where a set stood."""
+    """A position of the log, at which A has one value for everybody."""
 
     lineage: Hash
     model: ModelText
@@ -42,7 +43,7 @@ class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     steps: Count
 
     def digest(self) -> bytes:
-        """As `EntrySet.digest` says it."""
+        """The same digest as `EntrySet.digest` at this position."""
         return digest_of(self.read_heads(), self.read_tips(), decode_heads(self.exclusions))
 
     def read_heads(self) -> dict[Chain, int]:
@@ -62,25 +63,25 @@ def encode_place(place: LogPosition) -> bytes:
 
 
 def decode_place(data: bytes, rules: SetRules) -> LogPosition:
-    """The place in `data`, one of this lineage; ValueError for anything else."""
+    """The position in `data`, of this lineage; ValueError for anything else."""
     place = decoded(_decoder, data, "place")
-    why = check_place(place, rules)
-    if why:
-        raise ValueError(f"snapshot refused: {why}")
+    reason = check_place(place, rules)
+    if reason:
+        raise ValueError(f"snapshot refused: {reason}")
     return place
 
 
 def decode_any_place(data: bytes, rules: SetRules) -> LogPosition:
-    """The place in `data`, one of any lineage of this model; ValueError for anything else."""
+    """The position in `data`, of any lineage of this model; ValueError for anything else."""
     place = decoded(_decoder, data, "place")
-    why = check_place(place, replace(rules, lineage=place.lineage))
-    if why:
-        raise ValueError(f"snapshot refused: {why}")
+    reason = check_place(place, replace(rules, lineage=place.lineage))
+    if reason:
+        raise ValueError(f"snapshot refused: {reason}")
     return place
 
 
 def check_place(place: LogPosition, rules: SetRules) -> str:
-    """Why a place is not one of this lineage, or ""."""
+    """The reason why a position is not one of this lineage, or ""."""
     if place.lineage != rules.lineage or place.model != rules.model:
         return "another lineage or model"
     if place.size != rules.size or place.layout != rules.layout_hash:
@@ -92,7 +93,7 @@ def check_place(place: LogPosition, rules: SetRules) -> str:
     if len(place.tips) != len(heads) * HASH_BYTES:
         return "not one tip for each head"
     if any(heads.get(chain, 0) >= seq for chain, seq in exclusions.items()):
-        return "counts entries that it leaves out"
+        return "counts entries that it excludes"
     return ""
 
 
@@ -100,14 +101,14 @@ def check_place(place: LogPosition, rules: SetRules) -> str:
 
 
 def log_position(deltas: DeltaSet) -> LogPosition:
-    """Where a set stands now."""
+    """The current position of a set."""
     return _place(deltas, deltas.heads, deltas.log.tips, deltas.steps)
 
 
 def passed(deltas: DeltaSet, place: LogPosition) -> tuple[LogPosition, list[Entry]] | None:
-    """An earlier place as this set knows it, and the entries since; None when it cannot say.
+    """An earlier position as this set knows it, and the entries since; None when this set does not know it.
 
-    It cannot when it has not all of that place's entries, or no longer all since, or leaves out others.
+    It does not when it lacks entries of that position, no longer keeps all entries since, or has other exclusions.
     """
     then, dropped = place.read_heads(), deltas.log.dropped()
     if encode_heads(deltas.log.exclusions) != place.exclusions or not then.keys() <= deltas.heads.keys():
@@ -128,7 +129,7 @@ def passed(deltas: DeltaSet, place: LogPosition) -> tuple[LogPosition, list[Entr
 
 
 def take_off(part: Units, first: int, later: Iterable[Entry], rules: SetRules) -> None:
-    """Turn the part of A that begins at coordinate `first` into what it was before some entries."""
+    """Subtract some later entries from the part of A that begins at coordinate `first`."""
     for entry in later:
         delta = delta_of(entry, rules)
         here = slice(*np.searchsorted(delta.indices, (first, first + len(part))))
@@ -136,18 +137,18 @@ def take_off(part: Units, first: int, later: Iterable[Entry], rules: SetRules) -
 
 
 def encode_kept(chains: Iterable[list[Entry]], rules: SetRules) -> bytes:
-    """The newest entries of each chain, within a bound: what a newcomer can serve, and take back after a fork."""
+    """The newest entries of each chain, within a bound: a newcomer can serve them, or remove them after a fork."""
     chains = list(chains)
-    most = max(KEPT_LEAST_BYTES, int(KEPT_SHARE * 4 * rules.size)) // max(1, len(chains))
-    return msgspec.msgpack.encode([_newest(entries, most) for entries in chains])
+    max_bytes = max(KEPT_LEAST_BYTES, int(KEPT_SHARE * 4 * rules.size)) // max(1, len(chains))
+    return msgspec.msgpack.encode([_newest(entries, max_bytes) for entries in chains])
 
 
-def _newest(entries: list[Entry], most_bytes: int) -> list[bytes]:
+def _newest(entries: list[Entry], max_bytes: int) -> list[bytes]:
     newest: list[bytes] = []
     for entry in reversed(entries):
         data = encode_entry(entry)
-        most_bytes -= len(data)
-        if most_bytes < 0:
+        max_bytes -= len(data)
+        if max_bytes < 0:
             break
         newest.insert(0, data)
     return newest
@@ -166,25 +167,25 @@ def _place(deltas: DeltaSet, heads: dict[Chain, int], tips: dict[Chain, bytes], 
 
 
 class Unsuited(ValueError):
-    """A proper snapshot that this set cannot go on from: no fault of its giver."""
+    """A valid snapshot that this node cannot use; the giver is not at fault."""
 
 
 def take_over(
     place: LogPosition, units: Units, rules: SetRules, before: DeltaSet | None = None, kept: bytes = b""
 ) -> DeltaSet:
-    """A set that goes on from a place where A was `units`.
+    """A set that goes on from a position where A was `units`.
 
-    With a set from `before`, its entries after the place are added again (one's own among them), those just before it
-    stay to be served, and its proofs of forks stay. Of `kept` (`encode_kept`) only what leads up to the place
-    counts. ValueError when the place does not fit, Unsuited when it counts entries that are left out here.
+    With a set from `before`, its entries after the position are added again (our own among them), those just before it
+    are kept to be served, and its proofs of forks stay. Of `kept` (`encode_kept`) only entries that lead up to the
+    position count. ValueError when the position is not valid, Unsuited when it counts entries excluded here.
     """
-    why = check_place(place, rules)
-    if why:
-        raise ValueError(f"snapshot refused: {why}")
+    reason = check_place(place, rules)
+    if reason:
+        raise ValueError(f"snapshot refused: {reason}")
     heads = place.read_heads()
     excluded = before.log.exclusions if before is not None else {}
     if any(heads.get(chain, 0) >= seq for chain, seq in excluded.items()):
-        raise Unsuited("snapshot refused: it counts entries that are left out here after a fork")
+        raise Unsuited("snapshot refused: it counts entries that are excluded here after a fork")
     after = DeltaSet(rules, units)
     after.steps = place.steps
     after.log.start_at(heads, place.read_tips(), decode_heads(place.exclusions))
@@ -207,14 +208,14 @@ def _read_kept(kept: bytes) -> list[list[Entry]]:
 
 
 class SnapshotReader:
-    """A at this place and at earlier ones, read block by block: nobody who needs the lock waits for all of it."""
+    """Reads A at the current position and at earlier ones, block by block, so that the lock is never held for long."""
 
     def __init__(self, now: Callable[[], DeltaSet], lock: AbstractContextManager[object]) -> None:
         self._now = now
         self._lock = lock
 
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
-        """Of this place or of an earlier one; None when that is not known, ValueError when it is no place."""
+        """The snapshot here or at an earlier position; None when that is not known, ValueError when it is not valid."""
         rules = self._now().rules
         wanted = decode_place(at, rules) if at else None
         with self._lock:
@@ -233,7 +234,7 @@ class SnapshotReader:
         return Snapshot(encode_place(place), units.data.cast("B"), encode_kept(kept, rules))
 
     def checksums(self) -> tuple[checksum.Checksum, checksum.Checksum] | None:
-        """What A's entries add up to, and what A in memory does; None when it moved on too fast to tell."""
+        """The checksums of A's entries and of A in memory; None when A changed too fast to compare."""
         with self._lock:
             deltas = self._now()
             place, expected, key = log_position(deltas), deltas.checksum, deltas.checksum_key
@@ -246,7 +247,7 @@ class SnapshotReader:
         return expected, found
 
     def _units_at(self, place: LogPosition, into: Units) -> Iterator[tuple[slice, Units]]:
-        """Block by block, each at its place in `into` or, when that is not large enough, at its beginning.
+        """A at a position, block by block, written into `into`, at its beginning if it is only one block long.
 
         LookupError when entries since are no longer kept.
         """
@@ -263,7 +264,7 @@ class SnapshotReader:
 
 
 def units_of(snapshot: Snapshot, rules: SetRules) -> Units:
-    """A as a snapshot has it, without a copy; ValueError when it is of another size."""
+    """The weights in a snapshot, without a copy; ValueError when it is of another size."""
     if len(snapshot.content) != 4 * rules.size:
         raise ValueError(f"a snapshot of {len(snapshot.content)} bytes for {rules.size} coordinates")
     return np.frombuffer(snapshot.content, "<i4").astype(np.int32, copy=False)
@@ -272,7 +273,7 @@ def units_of(snapshot: Snapshot, rules: SetRules) -> Units:
 def adopted(snapshot: Snapshot, before: DeltaSet, me: PeerId) -> DeltaSet:
     """The set that goes on from a snapshot; ValueError when it does not fit.
 
-    Unsuited when entries of our own would no longer count: our log must not say anything else in their place.
+    Unsuited when entries of our own would no longer count: our log must not have other entries in their place.
     """
     rules = before.rules
     place = decode_place(snapshot.place, rules)
@@ -283,5 +284,5 @@ def adopted(snapshot: Snapshot, before: DeltaSet, me: PeerId) -> DeltaSet:
 
 
 def first_free_incarnation(deltas: DeltaSet, me: PeerId) -> int:
-    """For one whose own log is not known to the end: a newcomer has none, or lost its state."""
+    """The incarnation for a new log of `me`, whose older logs may go on beyond what is known here."""
     return max([0, *(chain.incarnation + 1 for chain in deltas.heads if chain.peer == me)])

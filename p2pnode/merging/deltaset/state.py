@@ -19,7 +19,7 @@ from .set import DeltaSet
 
 
 def set_arrays(deltas: DeltaSet) -> Arrays:
-    """All of a set, its kept entries among it."""
+    """Everything in a set, including its kept entries."""
     log = deltas.log
     tips = b"".join(log.tips[chain] for chain in sorted(log.tips))
     kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
@@ -36,7 +36,7 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
 
 
 def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
-    """The set in arrays of our own, in the lineage they say; ValueError when they are not such."""
+    """The set in arrays made by `set_arrays`, in the lineage they name; ValueError for anything else."""
     try:
         return _set_from(arrays, replace(rules, lineage=arrays["lineage"].tobytes()))
     except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:

@@ -1,4 +1,4 @@
-"""Fetching a snapshot: its outline, its chunks from every member that has the same one, and what comes along."""
+"""Fetches a snapshot: its outline, its chunks from every member that has the same one, and the entries kept with it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ...wire.ids import PeerId
 from .messages import GetChunks, GetKept, GetSnapshot
 from .outline import Assembly, ChunkSink, Outline, decode_outline
 
-LARGE = 4 << 20  # bytes from which on several members are asked at once
-PIECE = 4  # chunks that one of several is asked for at a time
-STREAMS = 2  # at once where there is one only: while one waits for its turn the other goes on
+LARGE = 4 << 20  # bytes from which several members are asked at once
+PIECE = 4  # chunks asked for at a time, when several members are asked
+STREAMS = 2  # in parallel, when one member is asked: while one waits for its turn, the other goes on
 _MAX_OUTLINE_BYTES = 4 << 20
-_MAX_KEPT_SHARE = 4  # times less than the content, and at least
-_MAX_KEPT_BYTES = 1 << 20
+_MAX_KEPT_SHARE = 4  # kept entries are at most a quarter of the content,
+_MAX_KEPT_BYTES = 1 << 20  # or this
 
 
 class Fetching:
-    """Asks members for one model's snapshots. A member whose content is wrong is reported to `fault`."""
+    """Asks members for snapshots of one model. A member whose content is wrong is reported to `fault`."""
 
     def __init__(self, calls: JobCalls, fault: Callable[[PeerId, str], None]) -> None:
         self._calls = calls
         self._fault = fault
 
     async def outline(self, peer: PeerId, max_size: int, circle: str, at: bytes = b"") -> Outline:
-        """Of where a member of a circle is, or was at a place. PeerError or NetworkDown when there is none."""
+        """The outline of a member's snapshot, now or at a position. PeerError or NetworkDown when there is none."""
         sink = MemorySink()
         limits = StreamLimits(_MAX_OUTLINE_BYTES)
         try:
@@ -42,18 +42,18 @@ class Fetching:
             raise
 
     async def fill(self, assembly: Assembly, sources: list[PeerId]) -> None:
-        """Fetch what is missing, from all sources at once when it is much, as long as one of them serves."""
+        """Fetch the missing chunks, from all sources at once if there are many, as long as one of them serves."""
         while sources and not assembly.complete:
             if assembly.outline.size > LARGE and len(sources) > 1:
-                at_once, most = sources, PIECE
+                at_once, limit = sources, PIECE
             else:
-                at_once, most = sources[:1] * STREAMS, -(-assembly.outline.count // STREAMS)
-            served = await asyncio.gather(*(self._fill_from(peer, assembly, most) for peer in at_once))
-            failed = {peer for peer, well in zip(at_once, served, strict=True) if not well}
+                at_once, limit = sources[:1] * STREAMS, -(-assembly.outline.count // STREAMS)
+            served = await asyncio.gather(*(self._fill_from(peer, assembly, limit) for peer in at_once))
+            failed = {peer for peer, succeeded in zip(at_once, served, strict=True) if not succeeded}
             sources = [peer for peer in sources if peer not in failed]
 
     async def kept(self, peer: PeerId, outline: Outline) -> bytes:
-        """What comes along with a snapshot; nothing when that is not to be had."""
+        """The entries kept with a snapshot; empty when the peer does not give them."""
         sink = MemorySink()
         limits = StreamLimits(max(_MAX_KEPT_BYTES, outline.size // _MAX_KEPT_SHARE))
         try:
@@ -62,9 +62,9 @@ class Fetching:
             return b""
         return sink.content()
 
-    async def _fill_from(self, peer: PeerId, assembly: Assembly, most: int) -> bool:
-        """Fetch from one member until nothing is left to claim; False when it fails."""
-        while (span := assembly.claim(most)) is not None:
+    async def _fill_from(self, peer: PeerId, assembly: Assembly, limit: int) -> bool:
+        """Fetch from one member until no chunk is left to claim; False when it fails."""
+        while (span := assembly.claim(limit)) is not None:
             try:
                 await self._chunks(peer, assembly, span)
             except PeerMisbehaved as fault:

@@ -1,4 +1,4 @@
-"""Snapshots this node made for others, kept while they fetch them."""
+"""Snapshots that this node made for others, kept while they fetch them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..policy import Policy
 from .messages import GetChunks, GetKept, SnapshotRequest
 from .outline import Outline, Snapshot, encode_outline, outline_of
 
-FRESH: Seconds = 5.0  # within which newcomers get the same snapshot: then members need make only one to confirm it
-UNUSED: Seconds = 60.0  # after which one is forgotten
-LEAST_OFFERS, MOST_OFFERS = 2, 32  # at a time: each is as large as the model
+FRESH: Seconds = 5.0  # within which newcomers get the same snapshot, so that members compute only one to confirm it
+UNUSED: Seconds = 60.0  # after which an offer is dropped
+LEAST_OFFERS, MOST_OFFERS = 2, 32  # at a time; each is as large as the model
 MOST_BYTES = 64 << 20
 
 
@@ -24,13 +24,13 @@ MOST_BYTES = 64 << 20
 class _Offer:
     snapshot: Snapshot
     outline: Outline
-    own: bool  # of where we were when it was made, not of a place we were asked for
+    own: bool  # of our position when it was made, not of a position we were asked for
     made: Seconds
     used: Seconds
 
 
 class Offers:
-    """What there is to give. PeerRefused to say no, PeerMisbehaved when nonsense is asked."""
+    """Serves snapshots. Raises PeerRefused when there is none, PeerMisbehaved for a malformed request."""
 
     def __init__(self, policy: Policy, seams: Seams) -> None:
         self._policy = policy
@@ -49,12 +49,12 @@ class Offers:
         return Payload.of(encode_outline(offer.outline))
 
     def forget_old(self) -> None:
-        """What nobody came for any more."""
+        """Drop offers that nobody has used for a while."""
         now = self._seams.clock.monotonic()
         self._offers = {name: offer for name, offer in self._offers.items() if now - offer.used < UNUSED}
 
     def move(self) -> None:
-        """This node goes on elsewhere: what was made stays for those who fetch it, and is nothing for newcomers."""
+        """This node changes circles: offers stay for those who are fetching them, but newcomers get new ones."""
         for offer in self._offers.values():
             offer.own = False
 
@@ -86,13 +86,13 @@ class Offers:
         except ValueError as error:
             raise PeerMisbehaved(str(error)) from None
         if made is None:
-            raise PeerRefused("cannot say", "this node does not know the weights at that place, or its own are damaged")
+            raise PeerRefused("unknown", "this node does not know the weights at that position, or its own are damaged")
         snapshot, outline = made
         now = self._seams.clock.monotonic()
         self.forget_old()
-        most = max(LEAST_OFFERS, min(MOST_OFFERS, MOST_BYTES // outline.size))
+        limit = max(LEAST_OFFERS, min(MOST_OFFERS, MOST_BYTES // outline.size))
         offer = _Offer(snapshot, outline, not at, now, now)
-        keep_newest(self._offers, outline.name, offer, most)
+        keep_newest(self._offers, outline.name, offer, limit)
         return offer
 
     def _made(self, at: bytes) -> tuple[Snapshot, Outline] | None:

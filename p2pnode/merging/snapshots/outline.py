@@ -1,8 +1,8 @@
 """A snapshot as it travels: first its outline, then its content in chunks that are checked one by one. Pure.
 
-The outline is small: where the giver stood, and the hash of each chunk. Whoever gives the same outline has the same
-content, so that it can come from several members at once, in any order; a wrong chunk is found by itself, and what was
-checked once is never fetched again.
+The outline is small: the giver's position and the hash of each chunk. Members that give the same outline have the same
+content, so the chunks can come from several members at once, in any order. Each wrong chunk is found by its hash, and
+chunks that were checked are never fetched again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...wire.errors import PeerMisbehaved
 from ...wire.types import HASH_BYTES, decoded
 
 CHUNK_BYTES = 1 << 20
-MAX_PLACE_BYTES = 1 << 20  # beyond wire.MAX_PLACE_BYTES nobody else can be asked for it
+MAX_PLACE_BYTES = 1 << 20  # beyond wire.types.MAX_PLACE_BYTES nobody else can be asked to confirm it
 MAX_CONTENT_BYTES = 1 << 40
 NAME_BYTES = 16
 
@@ -27,8 +27,8 @@ NAME_BYTES = 16
 class Snapshot:
     """What a newcomer needs to start where a node is, or was.
 
-    `place` says where that is, in the policy's own words, so that another member can be asked for the same; empty where
-    members share no place. `kept` may differ between members: the policy takes nothing in it on trust.
+    `place` is the position, in the policy's own format, so that other members can be asked for the same; empty if the
+    policy has no common positions. `kept` may differ between members: the policy trusts nothing in it.
     """
 
     place: bytes
@@ -41,7 +41,7 @@ class Outline(msgspec.Struct, frozen=True, array_like=True):
 
     place: Annotated[bytes, msgspec.Meta(max_length=MAX_PLACE_BYTES)]
     size: Annotated[int, msgspec.Meta(ge=1, le=MAX_CONTENT_BYTES)]
-    chunks: bytes  # their hashes
+    chunks: bytes  # the hashes of the chunks
 
     @property
     def count(self) -> int:
@@ -49,18 +49,18 @@ class Outline(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def name(self) -> bytes:
-        """What the snapshot is asked for by."""
+        """The name under which the snapshot is asked for."""
         return blake3(encode_outline(self)).digest(NAME_BYTES)
 
     def hash_of(self, number: int) -> bytes:
         return self.chunks[HASH_BYTES * number : HASH_BYTES * (number + 1)]
 
     def digest(self, span: range) -> bytes:
-        """What stands for some chunks in a row: made of their hashes, so that nothing is hashed twice."""
+        """A digest of consecutive chunks, made of their hashes, so that nothing is hashed twice."""
         return blake3(b"p2pnode chunks 1\0" + b"".join(map(self.hash_of, span))).digest()
 
     def place_of(self, span: range) -> slice:
-        """Where in the content some chunks in a row are; ValueError when there are no such chunks."""
+        """The part of the content that consecutive chunks take up; ValueError when there are no such chunks."""
         if not 0 <= span.start < span.stop <= self.count or span.step != 1:
             raise ValueError(f"chunks {span.start} to {span.stop} of {self.count}")
         return slice(span.start * CHUNK_BYTES, min(span.stop * CHUNK_BYTES, self.size))
@@ -70,7 +70,7 @@ _decoder = msgspec.msgpack.Decoder(Outline)
 
 
 def outline_of(snapshot: Snapshot) -> Outline:
-    """Heavy. Hashes all of the content."""
+    """Heavy. The outline of a snapshot: hashes all of its content."""
     content = memoryview(snapshot.content)
     parts = (content[start : start + CHUNK_BYTES] for start in range(0, len(content), CHUNK_BYTES))
     return Outline(snapshot.place, len(content), b"".join(blake3(part).digest() for part in parts))
@@ -84,9 +84,9 @@ def decode_outline(data: bytes, max_size: int) -> Outline:
     """The outline in `data`, of content of at most `max_size` bytes; ValueError for anything else."""
     outline = decoded(_decoder, data, "outline of a snapshot")
     if outline.size > max_size:
-        raise ValueError(f"a snapshot of {outline.size} bytes where at most {max_size} make sense")
+        raise ValueError(f"a snapshot of {outline.size} bytes; at most {max_size} are possible")
     if len(outline.chunks) != HASH_BYTES * outline.count:
-        raise ValueError("not one hash for each chunk")
+        raise ValueError("the number of hashes is not the number of chunks")
     return outline
 
 
@@ -94,19 +94,19 @@ SnapshotVerdict = Literal["confirmed", "denied", "unknown"]
 
 
 def judge(same: int, other: int) -> SnapshotVerdict:
-    """What members' own outlines for a snapshot's place say of it: as many found the `same`, as many an `other`."""
+    """The verdict on a snapshot of which `same` members have the same outline and `other` members another one."""
     if other > same:
         return "denied"
     return "confirmed" if same else "unknown"
 
 
 class Assembly:
-    """Content on its way: which chunks are here, which somebody fetches, which nobody does."""
+    """Content that is being fetched: which chunks are here, and which nobody fetches yet."""
 
     def __init__(self, outline: Outline, before: Assembly | None = None) -> None:
-        """Chunks that an assembly from `before` has already are taken from it."""
+        """Chunks that an assembly from `before` already has are copied."""
         self.outline = outline
-        self.content = np.empty(outline.size, np.uint8).data  # faster to fill than a bytearray: in large pages
+        self.content = np.empty(outline.size, np.uint8).data  # faster to fill than a bytearray, thanks to large pages
         self._free = dict.fromkeys(range(outline.count))
         self._checked: set[int] = set()
         if before is not None:
@@ -116,24 +116,24 @@ class Assembly:
     def complete(self) -> bool:
         return len(self._checked) == self.outline.count
 
-    def claim(self, most: int) -> range | None:
-        """Up to `most` chunks in a row that nobody fetches yet; None when there are none."""
+    def claim(self, limit: int) -> range | None:
+        """Up to `limit` consecutive chunks that nobody fetches yet; None when there are none."""
         first = next(iter(self._free), None)
         if first is None:
             return None
         stop = first
-        while stop in self._free and stop < first + most:
+        while stop in self._free and stop < first + limit:
             del self._free[stop]
             stop += 1
         return range(first, stop)
 
     def give_back(self, span: range) -> None:
-        """Let others fetch what of a claimed span did not come."""
+        """Let others fetch the chunks of a claimed span that did not arrive."""
         left = [number for number in span if number not in self._checked]
         self._free = dict.fromkeys(sorted([*self._free, *left]))
 
     def take(self, number: int) -> bool:
-        """Whether a chunk that was written into the content is the right one."""
+        """Check a chunk that was written into the content; False when it is wrong."""
         if blake3(self._chunk(number)).digest() != self.outline.hash_of(number):
             return False
         self._checked.add(number)
@@ -153,7 +153,7 @@ class Assembly:
 
 
 class ChunkSink:
-    """Where a stream of chunks in a row goes: into an assembly, each checked as soon as it is whole."""
+    """Writes a stream of consecutive chunks into an assembly and checks each as soon as it is complete."""
 
     def __init__(self, assembly: Assembly, span: range) -> None:
         self.offset = 0
@@ -161,7 +161,7 @@ class ChunkSink:
         self._assembly = assembly
         self._place = assembly.content[assembly.outline.place_of(span)]
         self._span = span
-        self._next = 0  # in the span, the first chunk that is not whole
+        self._next = 0  # in the span, the first incomplete chunk
 
     def write(self, piece: bytes) -> None:
         self._place[self.offset : self.offset + len(piece)] = piece

@@ -35,7 +35,7 @@ def test_entries_in_order_are_added_and_then_known() -> None:
 
 def test_an_early_entry_waits_and_follows_when_the_gap_closes() -> None:
     log = EntrySet(RULES)
-    assert log.add(CHAIN[2]).why == "2 before it are missing"
+    assert log.add(CHAIN[2]).reason == "2 entries before it are missing"
     assert log.add(CHAIN[1]).verdict == "gap"
     assert log.heads == {}
     change = log.add(CHAIN[0])
@@ -55,7 +55,7 @@ def test_two_entries_of_one_seq_are_a_fork_and_the_proof_is_kept() -> None:
     assert log.proofs == {name(0): change.proof}
     assert change.proof is not None
     assert read_proof(change.proof, RULES) == (name(0), 4)
-    assert "left out" in log.add(CHAIN[4]).why
+    assert log.add(CHAIN[4]).verdict == "excluded"
     assert log.add_proof(change.proof).verdict == "known"
 
 
@@ -63,7 +63,7 @@ def test_a_fork_among_waiting_entries_is_found_too() -> None:
     log = added(TAIL[0])
     assert log.add(CHAIN[3]).verdict == "fork"
     assert log.exclusions == {name(0): 4}
-    assert [log.add(one).verdict for one in CHAIN[:4]] == ["added"] * 3 + ["refused"]
+    assert [log.add(one).verdict for one in CHAIN[:4]] == ["added"] * 3 + ["excluded"]
 
 
 def test_proofs_convince_strangers_and_only_when_they_hold() -> None:
@@ -81,7 +81,7 @@ def test_proofs_convince_strangers_and_only_when_they_hold() -> None:
         (prove(CHAIN[0], entry(0, None, 5, lineage=b"o" * 32)), "another lineage"),
         (ForkProof(msgspec.structs.replace(proof.first, content=b"no"), proof.second), "not a claim"),
     ]:
-        assert why in EntrySet(RULES).add_proof(bad).why
+        assert why in EntrySet(RULES).add_proof(bad).reason
 
 
 def test_the_earliest_fork_counts() -> None:
@@ -101,7 +101,7 @@ BENT: dict[str, tuple[Any, str]] = {
     "discount": (0.0, "discount"),
     "group": (0, "circle of 0"),
     "steps": (10_001, "steps"),
-    "kind": (1, "which lineage"),
+    "kind": (1, "the lineage it is with"),
     "seq": (2, "only the first"),
     "previous": (b"p" * 32, "only the first"),
     "payload": (b"\x07" * 30, "payload: payload version 7"),
@@ -113,22 +113,22 @@ def test_entries_that_break_a_rule_are_refused_by_name(field: str) -> None:
     value, why = BENT[field]
     change = EntrySet(RULES).add(entry(0, None, 1, **{field: value}))
     assert change.verdict == "refused"
-    assert why in change.why
+    assert why in change.reason
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_none_are_refused(bad: float) -> None:
     facts = msgspec.structs.replace(CHAIN[0].facts, loss=bad)
-    assert "facts" in EntrySet(RULES).add(entry(0, None, 1, facts=facts)).why
-    assert "gamma" in EntrySet(RULES).add(entry(0, None, 1, gamma=bad)).why
+    assert "facts" in EntrySet(RULES).add(entry(0, None, 1, facts=facts)).reason
+    assert "gamma" in EntrySet(RULES).add(entry(0, None, 1, gamma=bad)).reason
 
 
 def test_huge_norms_and_payloads_are_refused() -> None:
     far = encode_delta(delta(1, 20, 1 << 29))
-    assert "norm" in EntrySet(RULES).add(entry(0, None, 1, payload=far)).why
-    assert "payload over" in EntrySet(RULES).add(entry(0, None, 1, payload=bytes(1 << 20))).why
+    assert "norm" in EntrySet(RULES).add(entry(0, None, 1, payload=far)).reason
+    assert "payload over" in EntrySet(RULES).add(entry(0, None, 1, payload=bytes(1 << 20))).reason
     many = encode_delta(delta(1, 25))
-    assert "at most 20" in EntrySet(RULES).add(entry(0, None, 1, payload=many)).why
+    assert "at most 20" in EntrySet(RULES).add(entry(0, None, 1, payload=many)).reason
 
 
 def test_no_signed_field_can_be_changed() -> None:
@@ -136,9 +136,9 @@ def test_no_signed_field_can_be_changed() -> None:
     changes = {"steps": 11, "gamma": 2.0, "group": 3, "payload": encode_delta(delta(2)), "incarnation": 1}
     for field, value in changes.items():
         bent = msgspec.structs.replace(whole, **{field: value})
-        assert EntrySet(RULES).add(bent).why == "signature does not fit"
+        assert EntrySet(RULES).add(bent).reason == "signature is not valid"
     stolen = msgspec.structs.replace(whole, peer=AUTHORS[1].peer_id)
-    assert EntrySet(RULES).add(stolen).why == "signature does not fit"
+    assert EntrySet(RULES).add(stolen).reason == "signature is not valid"
 
 
 def test_waiting_is_bounded_and_keeps_what_is_needed_first() -> None:
@@ -156,7 +156,7 @@ def test_waiting_is_bounded_and_keeps_what_is_needed_first() -> None:
 def test_chains_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "MAX_CHAINS", 2)
     log = added(*chain(0, 1), *chain(1, 1))
-    assert "more than 2 chains" in log.add(chain(2, 1)[0]).why
+    assert "more than 2 chains" in log.add(chain(2, 1)[0]).reason
     assert log.add(chain(1, 2)[1]).verdict == "added"
 
 

@@ -125,9 +125,9 @@ def test_forks_travel_with_snapshots_and_are_not_forgotten() -> None:
     excluded = set_of([*ENTRIES, *BRANCH])
     joined = take_over(*given_by(excluded), RULES)
     assert joined.log.exclusions == {name(1): 4}
-    assert "left out" in joined.add(BRANCH[0]).why
+    assert joined.add(BRANCH[0]).verdict == "excluded"
     unaware = set_of(ENTRIES)
-    with pytest.raises(Unsuited, match="left out here"):
+    with pytest.raises(Unsuited, match="excluded here"):
         take_over(*given_by(unaware), RULES, excluded)
     back = take_over(*given_by(excluded), RULES, excluded)
     assert back.log.proofs == excluded.log.proofs
@@ -182,7 +182,7 @@ def test_a_wrong_place_is_refused_by_name() -> None:
         (replace(good, layout="other"), "layout"),
         (replace(good, tips=good.tips[:-1]), "each head"),
         (replace(good, heads=b"\x05"), "heads"),
-        (replace(good, exclusions=good.heads), "leaves out"),
+        (replace(good, exclusions=good.heads), "it excludes"),
     ]:
         assert why in check_place(bad, RULES)
         with pytest.raises(ValueError, match="refused"):

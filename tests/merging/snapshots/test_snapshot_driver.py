@@ -282,7 +282,7 @@ def test_weights_that_two_others_do_not_have_are_refused() -> None:
         assert alike(newcomer, second)
         assert newcomer.faults(liar) == 1
         assert newcomer.faults(second) == newcomer.faults(third) == 0
-        assert "is not what" in newcomer.warnings()[0]
+        assert "differs from what" in newcomer.warnings()[0]
         assert liar.chunks() == [], "not even fetched"
 
     in_swarm(4, SMALL, test)
