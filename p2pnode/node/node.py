@@ -23,7 +23,7 @@ from ..wire.records import SignedRecord
 from ..wire.run import Manifest, RunAccess, read_manifest
 from ..wire.status import Condition, NodeEvent, NodeStatus, PeerState
 from ..wire.types import Seconds
-from .entrance import Entrance
+from .entrance import Entrance, bootstrap_of
 from .health import HealthMonitor
 from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, invitation, peer_state
 from .router import Router
@@ -52,7 +52,9 @@ class Node:
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
         self._events.listen(self._health_monitor.hear)
         self.jobs = JobRunner(self._services, options)
-        me = SelfDescription(self.name, self.role, "", options.run.bootstrap, self.jobs.sights)
+        resumes = self.role != "bootstrap"  # a meeting point is in no run
+        bootstrap = bootstrap_of(options.run, seams.storage) if resumes else options.run.bootstrap
+        me = SelfDescription(self.name, self.role, "", bootstrap, self.jobs.sights)
         self._membership = Membership(me, self._services)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
