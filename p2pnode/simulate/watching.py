@@ -80,7 +80,7 @@ class Watch:
         """The whole swarm as its nodes know it themselves: nobody needs to ask anybody."""
         nodes = [(self._simulation.processes[index].node, learning) for index, learning in self._learning()]
         manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
-        fingerprints: dict[str, bytes] = {node.peer_id: learning.likeness.fingerprint for node, learning in nodes}
+        fingerprints: dict[str, bytes] = {node.peer_id: learning.similarity.fingerprint for node, learning in nodes}
         peers = with_first_circle(
             own_state(node.peer_id, node.name, node.role, {MAIN_JOB: learning.status()}) for node, learning in nodes
         )
