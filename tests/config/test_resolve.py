@@ -71,6 +71,7 @@ def test_every_setting_can_come_from_every_source():
         "max-upload": "500k", "max-download": "2M", "max-cpu": "50%", "pause-on-battery": "yes", "idle-only": "on",
         "schedule": "22:00-07:00", "tensorboard": "/curves",
         "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "no-model-swaps": "yes",
+        "job": "wide=digits,hidden=256", "only": "wide",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
     together = {
