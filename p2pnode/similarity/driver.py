@@ -1,5 +1,4 @@
-"""What one node knows of others' models by their fingerprints: it tells and hears of similar peers, sees communities in
-its view, chooses partners, and remembers why."""
+"""Finds peers with similar models by their fingerprints, sees communities among them, and chooses partners."""
 
 from __future__ import annotations
 
@@ -26,17 +25,17 @@ from .messages import NeighboursAre, SwapNeighbours
 from .neighbours import FAR, MARK_BYTES, NEAR, RECOMMENDED, Neighbour, Neighbours
 from .partners import Candidate, Home, PartnerChoice, PartnerSettings, choose_partners
 
-SAMPLE_EVERY = 10  # rounds
-REGROW = 5  # rounds between two looks at who belongs together
-ON_THE_LOOP: Seconds = 0.01  # a tree that takes longer is grown beside the event loop
-LASTING: Seconds = 120.0  # a word good for so long yet need not be told anew
+SAMPLE_EVERY = 10  # rounds after which the directory is sampled
+REGROW = 5  # rounds after which communities are computed anew
+ON_THE_LOOP: Seconds = 0.01  # a tree that takes longer is computed in the background
+LASTING: Seconds = 120.0  # announcements that stay valid for longer need not be recommended again
 SWAP_TIMEOUT: Seconds = 5.0
-MOST_UNMET = 256  # remembered
-LONGEST_PAUSE = 16  # rounds between swaps while they bring nothing new
+MOST_UNMET = 256  # recommended peers remembered until they are met
+LONGEST_PAUSE = 16  # rounds between swaps of neighbours while they bring nothing new
 
 
 class PeerSimilarity:
-    """One model's relations. Nothing happens before its own first fingerprint."""
+    """The similar peers, communities and partners of one model. Does nothing before the first own fingerprint."""
 
     def __init__(
         self,
@@ -45,19 +44,19 @@ class PeerSimilarity:
         aim: Aim = "shared",
         settings: PartnerSettings = PartnerSettings(),  # noqa: B008  (frozen)
     ) -> None:
-        self.fingerprint = b""  # our own, for the announcement
+        self.fingerprint = b""  # of our own model, for the announcement
         self.communities: Communities = grow({}).cut(0.0)
         self.partner_record = PartnerRecord()
         self._services = services
         self._calls = calls
         self.aim: Aim = aim
         self._settings = settings
-        self._growing: Seconds = math.inf  # how long the last tree took; not known yet
+        self._growing: Seconds = math.inf  # how long the last tree took; unknown at first
         self._row: Row | None = None
         self._neighbours: Neighbours | None = None
-        self._unmet: dict[PeerId, None] = {}  # whom others told of: they count once this node has met them
+        self._unmet: dict[PeerId, None] = {}  # recommended peers, which count once this node has met them
         self._swaps = 0
-        self._pause = 1  # rounds from swap to swap
+        self._pause = 1  # rounds between swaps
         self._skip = 0
         self._met: dict[PeerId, int] = {}
         self._reasons: dict[PeerId, str] = {}
@@ -65,21 +64,21 @@ class PeerSimilarity:
     # ---- own model ----
 
     def took(self, fingerprint: bytes) -> None:
-        """Our model's newest fingerprint."""
+        """Our model has a new fingerprint."""
         self.fingerprint, self._row = fingerprint, read_fingerprint(fingerprint)
         if self._neighbours is None:
             self._neighbours = Neighbours(self._calls.me, self._row)
         self._neighbours.moved(self._row)
 
     def withdraw(self) -> None:
-        """Our model shows nothing any more: as before its first fingerprint."""
+        """Our model has no fingerprint any more: as before the first one."""
         self.fingerprint, self._row, self._neighbours = b"", None, None
         self.communities = grow({}).cut(0.0)
 
-    # ---- hearing and telling of similar peers ----
+    # ---- swapping neighbours ----
 
     async def swap(self, own_record: Callable[[], SignedRecord | None]) -> None:
-        """For every round: tell a peer of those like it, hear of those like us; seldom while it brings nothing new."""
+        """Called every round: swap recommendations of similar peers; rarely while that brings nothing new."""
         neighbours = self._neighbours
         self._skip -= 1
         if neighbours is None or self._skip > 0:
@@ -93,42 +92,42 @@ class PeerSimilarity:
         self._skip = self._pause
 
     async def _swap_with_somebody(self, own: SignedRecord, neighbours: Neighbours) -> bool:
-        """Whether anything new was told or heard, or somebody else should be tried soon."""
+        """Swap once; returns whether anything was new, or another peer should be tried soon."""
         partner = neighbours.whom_to_ask(self._services.seams.rng)
         if partner is None:
             return True
         try:
             answer = await self._ask(partner, self._request((own,), neighbours))
             self._hear(partner, answer.announcements, neighbours)
-            told = self._told(partner, answer.known, answer.floor, neighbours)
-            if told:
-                await self._ask(partner, SwapNeighbours(told))
+            news = self._recommended(partner, answer.known, answer.floor, neighbours)
+            if news:
+                await self._ask(partner, SwapNeighbours(news))
         except PeerError:
             neighbours.forget([partner])
             return True
         except NetworkDown:
             return True
-        return bool(told or answer.announcements)
+        return bool(news or answer.announcements)
 
     def answer(self, peer: PeerId, request: SwapNeighbours) -> NeighboursAre:
-        """What a peer hears that swaps with us; PeerRefused when it may not."""
+        """The answer to a peer that swaps neighbours with us."""
         if self._neighbours is None:
             return NeighboursAre(())
         self._hear(peer, request.announcements, self._neighbours)
-        told = self._told(peer, request.known, request.floor, self._neighbours)
-        return NeighboursAre(told, self._marks(self._neighbours), self._neighbours.floor())
+        news = self._recommended(peer, request.known, request.floor, self._neighbours)
+        return NeighboursAre(news, self._marks(self._neighbours), self._neighbours.floor())
 
     def _look_around(self, neighbours: Neighbours) -> None:
-        """Few peers are all taken; of many, at times a random sample of those the directory was read to hold."""
+        """Take in the peers present, if they are few; of many, now and then a random sample of the directory."""
         now = self._services.clock.now()
         neighbours.expire(now)
         neighbours.take_in(self._met_since())
         present = self._services.table.present(self._calls.run)
         if len(present) <= NEAR:
-            neighbours.take_in(self._sights(peer.id for peer in present))
+            neighbours.take_in(self._comparable(peer.id for peer in present))
         elif self._swaps % SAMPLE_EVERY == 0:
             listed = [peer.id for peer in present if peer.listed]
-            neighbours.take_sample(self._sights(self._services.seams.rng.sample(listed, min(FAR, len(listed)))))
+            neighbours.take_sample(self._comparable(self._services.seams.rng.sample(listed, min(FAR, len(listed)))))
         self._swaps += 1
 
     async def _ask(self, partner: PeerId, request: SwapNeighbours) -> NeighboursAre:
@@ -141,7 +140,7 @@ class PeerSimilarity:
         return b"".join(sorted(neighbours.marks(self._services.clock.now(), LASTING)))
 
     def _hear(self, teller: PeerId, records: Iterable[SignedRecord], neighbours: Neighbours) -> None:
-        """Announcements are checked like any others: signed, fresh; only then do their fingerprints count."""
+        """Check announcements like any others, for signature and expiry; only then do their fingerprints count."""
         heard = list(records)[: RECOMMENDED + 1]
         for record in heard:
             self._services.registry.take_in(record, teller)
@@ -149,25 +148,29 @@ class PeerSimilarity:
         neighbours.take_in(self._met_since())
 
     def _met_since(self) -> list[Neighbour]:
-        """Of those told of, the ones that this node has talked with by now."""
+        """The recommended peers that this node has talked with by now."""
         known = {peer: self._services.table.get(peer) for peer in self._unmet}
         self._unmet = {peer: None for peer, found in known.items() if found is not None and not found.met}
-        return self._sights(peer for peer in known if peer not in self._unmet)
+        return self._comparable(peer for peer in known if peer not in self._unmet)
 
-    def _told(self, peer: PeerId, known: bytes, floor: float, neighbours: Neighbours) -> tuple[SignedRecord, ...]:
-        sight = next(iter(self._sights([peer])), None)
-        if sight is None:
+    def _recommended(
+        self, peer: PeerId, known: bytes, floor: float, neighbours: Neighbours
+    ) -> tuple[SignedRecord, ...]:
+        neighbour = next(iter(self._comparable([peer])), None)
+        if neighbour is None:
             return ()
         marks = {known[start : start + MARK_BYTES] for start in range(0, len(known), MARK_BYTES)}
-        told = (self._services.table.get(each.peer) for each in neighbours.recommend(peer, sight.row, marks, floor))
-        return tuple(found.record for found in told if found is not None and found.here)
+        nearest = (
+            self._services.table.get(each.peer) for each in neighbours.recommend(peer, neighbour.row, marks, floor)
+        )
+        return tuple(found.record for found in nearest if found is not None and found.here)
 
-    def _sights(self, peers: Iterable[PeerId]) -> list[Neighbour]:
-        """Those of the peers whose fingerprints can be compared with ours."""
+    def _comparable(self, peers: Iterable[PeerId]) -> list[Neighbour]:
+        """The peers whose fingerprints can be compared with ours."""
         found = (self._services.table.get(peer) for peer in peers)
-        return [sight for peer in found if peer is not None and (sight := self._sight(peer)) is not None]
+        return [neighbour for peer in found if peer is not None and (neighbour := self._neighbour(peer)) is not None]
 
-    def _sight(self, peer: Peer) -> Neighbour | None:
+    def _neighbour(self, peer: Peer) -> Neighbour | None:
         theirs = peer.announcement.sight(self._calls.job).fingerprint
         if not peer.here or peer.announcement.run != self._calls.run or not comparable(theirs, self.fingerprint):
             return None
@@ -179,7 +182,7 @@ class PeerSimilarity:
     # ---- choosing ----
 
     async def look(self, circle: Collection[PeerId], round_number: int, age_rounds: float) -> None:
-        """See every few rounds who belongs together; beside the loop where the last look took long on this machine."""
+        """Compute communities every few rounds; in the background if the last time took long on this machine."""
         if round_number % REGROW and self.communities.of:
             return
         view, progress, clock = self._view(circle), progress_of(age_rounds, self.aim), self._services.seams.clock
@@ -199,7 +202,7 @@ class PeerSimilarity:
         age_rounds: float,
         often: float = 1.0,
     ) -> list[PartnerChoice]:
-        """Partners for this round from our circle, at times (`often` the usual) from `beyond` it, by the last look."""
+        """Partners for this round from our circle, at times from `beyond` it; `often` is the factor on that rate."""
         rate = bridge_rate(progress_of(age_rounds, self.aim), often)
         home = Home(self._calls.me, frozenset(circle) - {self._calls.me}, rate)
         known = {*circle, *self._outside(beyond)}
@@ -213,7 +216,7 @@ class PeerSimilarity:
         return choices
 
     def _outside(self, beyond: Sequence[PeerId]) -> list[PeerId]:
-        """Of those outside our circle the ones in our view, and by lot some strangers the directory named."""
+        """The peers outside our circle that are in our view, and some random ones from the directory."""
         known = (self._services.table.get(peer) for peer in beyond)
         listed = [peer.id for peer in known if peer is not None and peer.listed]
         possible = listed or beyond  # before the directory was read
@@ -222,11 +225,11 @@ class PeerSimilarity:
 
     @property
     def tree(self) -> Dendrogram:
-        """How similar the peers of the last look are."""
+        """The tree of the peers in the last look."""
         return self.communities.dendrogram
 
     def newcomer_view(self, peers: Collection[PeerId], fingerprint: bytes) -> dict[PeerId, Row]:
-        """The fingerprints of `peers` and this node's, given as `fingerprint`, which nobody else gets; {} without."""
+        """The fingerprints of `peers` and of this node, which is not announced; {} when it has none."""
         if not fingerprint:
             return {}
         self.took(fingerprint)
@@ -236,8 +239,8 @@ class PeerSimilarity:
 
     def similarity_to(self, peer: PeerId) -> float | None:
         """How similar a peer's model is to ours, 0 to 1; None while one of the two has no fingerprint."""
-        sight = next(iter(self._sights([peer])), None)
-        return None if sight is None or self._row is None else similarity(self._row, sight.row)
+        neighbour = next(iter(self._comparable([peer])), None)
+        return None if neighbour is None or self._row is None else similarity(self._row, neighbour.row)
 
     def describe(self, state: PeerState) -> PeerState:
         """The same peer with its community, its similarity to us, and why it was last chosen as a partner."""
@@ -246,10 +249,10 @@ class PeerSimilarity:
         return replace(state, community=community, similarity=self.similarity_to(peer), reason=reason)
 
     def _view(self, circle: Collection[PeerId]) -> dict[PeerId, Row]:
-        """Ourselves, our circle and our vicinity."""
+        """The fingerprints of this node, its circle and its neighbours."""
         if self._row is None or self._neighbours is None:
             return {}
-        inside = {sight.peer: sight.row for sight in self._sights(sorted(circle))}
+        inside = {neighbour.peer: neighbour.row for neighbour in self._comparable(sorted(circle))}
         view = {self._calls.me: self._row, **inside, **self._neighbours.rows()}
         return dict(list(view.items())[:MAX_VIEW])
 
@@ -267,7 +270,7 @@ class PeerSimilarity:
         )
 
     def _forget_strangers(self, known: set[PeerId]) -> None:
-        """Memory stays bounded by the view."""
+        """Keep the memory of choices bounded."""
         if len(self._met) > 4 * MAX_VIEW:
             self._met = {peer: when for peer, when in self._met.items() if peer in known}
             self._reasons = {peer: reason for peer, reason in self._reasons.items() if peer in known}

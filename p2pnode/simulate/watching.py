@@ -84,7 +84,7 @@ class Watch:
         nodes = [(self._simulation.processes[index].node, jobs) for index, jobs in by_node.items()]
         manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
         first = self._training.names[0]
-        fingerprints = {node.peer_id: jobs[first].likeness.fingerprint for node, jobs in nodes if first in jobs}
+        fingerprints = {node.peer_id: jobs[first].similarity.fingerprint for node, jobs in nodes if first in jobs}
         peers = with_first_circle(
             own_state(node.peer_id, node.name, node.role, {name: job.status() for name, job in jobs.items()})
             for node, jobs in nodes

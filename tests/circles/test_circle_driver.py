@@ -71,7 +71,7 @@ class Member:
         self.policy: DeltaSetPolicy = policy_of(HOST, self.identity, GENESIS.hex())
         setup = with_plan(SETUP, genesis=GENESIS.hex(), aim=aim)
         self.learning = TrainJob(job_context(self.services, RUN), HOST, self.policy, setup)
-        self.learning.likeness.took(PRINTS[number % len(PRINTS)])
+        self.learning.similarity.took(PRINTS[number % len(PRINTS)])
         self.asked: list[str] = []
         self.bend: Callable[[CircleIs], CircleIs] = lambda answer: answer
         self.words = 0
@@ -158,7 +158,7 @@ class Swarm:
         """What circles do after a round of that number."""
         for member in members or self.members:
             member.learning.train_progress.rounds = number
-            await member.learning.likeness.look(member.learning.members.active(), 5, 0.0)
+            await member.learning.similarity.look(member.learning.members.active(), 5, 0.0)
             if member.circle_driver._prepared is None:
                 await member.circle_driver.once()
             await member.learning._change_circle()
@@ -229,7 +229,7 @@ def test_those_chosen_are_asked_and_nobody_else() -> None:
         new = await swarm.split()
         member = new[0]
         exchange_loop, asked, wanted = member.learning.exchange_loop, [], []
-        choose = member.learning.likeness.choose
+        choose = member.learning.similarity.choose
 
         def noted(*facts: Any) -> list[PartnerChoice]:
             wanted.append(choose(*facts))
@@ -240,7 +240,7 @@ def test_those_chosen_are_asked_and_nobody_else() -> None:
                 asked.append((peer, isinstance(unseal(request, Exchange, Bridge), Bridge)))
             raise PeerUnreachable("no way")
 
-        member.learning.likeness.choose = noted  # type: ignore[method-assign, assignment]
+        member.learning.similarity.choose = noted  # type: ignore[method-assign, assignment]
         member.services.calls.call = unheard  # type: ignore[method-assign, assignment]
         for number in range(20):
             member.learning.train_progress.rounds = number
@@ -292,7 +292,7 @@ def test_a_circle_that_is_not_large_stays_as_it_is() -> None:
 
 def test_who_does_not_learn_makes_no_circle_large() -> None:
     async def test(swarm: Swarm) -> None:
-        swarm.members[-1].learning.likeness.fingerprint = b""
+        swarm.members[-1].learning.similarity.fingerprint = b""
         assert await swarm.split() == []
 
     in_swarm(SPLIT, test)
@@ -571,7 +571,7 @@ class Look(NewcomerProbe):
 
 async def newcomer_to(swarm: Swarm) -> Member:
     newcomer = Member(swarm.swarm, 40)
-    newcomer.learning.likeness.withdraw()
+    newcomer.learning.similarity.withdraw()
     await newcomer.network.start(newcomer)
     await newcomer.learning.resume()
     first = next(host for host in swarm.swarm.hosts if host.peer == swarm.members[0].peer)
@@ -603,17 +603,17 @@ def test_a_newcomer_enters_by_what_its_first_look_shows_and_announces_it_to_nobo
     async def test(swarm: Swarm) -> None:
         new = await swarm.split()
         newcomer = await newcomer_to(swarm)
-        newcomer.learning.likeness.aim = "own"
+        newcomer.learning.similarity.aim = "own"
         for member in swarm.members[:-1]:  # whoever split off is of one kind now, who stayed of the other
-            member.learning.likeness.took(PRINTS[member.number // 2 * 2 + (member not in new)])
+            member.learning.similarity.took(PRINTS[member.number // 2 * 2 + (member not in new)])
         swarm.hear()
         like_the_new = Look(PRINTS[-2])
         assert await newcomer.circle_driver.enter(like_the_new)
         assert newcomer.circle == new[0].circle
         assert like_the_new.asked == 1
-        assert newcomer.learning.likeness.fingerprint == b""
+        assert newcomer.learning.similarity.fingerprint == b""
         another = await newcomer_to(swarm)
-        another.learning.likeness.aim = "own"
+        another.learning.similarity.aim = "own"
         assert not await another.circle_driver.enter(Look(PRINTS[-1])), "the first circle is begun in as ever"
 
     in_swarm(SPLIT, test)
@@ -623,18 +623,18 @@ def test_a_newcomer_in_a_circle_that_does_not_fit_moves_after_a_rest_and_once() 
     async def test(swarm: Swarm) -> None:
         small, large = await shrink(swarm, await swarm.split(), 5)
         newcomer = await newcomer_to(swarm)
-        newcomer.learning.likeness.aim = "own"
+        newcomer.learning.similarity.aim = "own"
         assert await newcomer.circle_driver.enter(Look())
         wrong = newcomer.circle
         assert wrong == small[0].circle
         for member in [*small, *large]:
-            member.learning.likeness.took(PRINTS[member.number // 2 * 2 + (member in large)])
-        likeness = newcomer.learning.likeness
-        likeness.took(PRINTS[-1])  # its data are like those of the larger circle
+            member.learning.similarity.took(PRINTS[member.number // 2 * 2 + (member in large)])
+        similarity = newcomer.learning.similarity
+        similarity.took(PRINTS[-1])  # its data are like those of the larger circle
         circles = []
         for number in range(5, REST_ROUNDS + 200, 5):
             swarm.hear()
-            known(likeness._neighbours).take_in(likeness._sights(member.peer for member in swarm.members))
+            known(similarity._neighbours).take_in(similarity._comparable(member.peer for member in swarm.members))
             for turn in (number, number + 1):
                 await swarm.rounds(turn, [newcomer])
             circles.append(newcomer.circle)

@@ -90,15 +90,15 @@ def test_nobody_moves_to_a_circle_of_one_however_unlike_it_is() -> None:
         base = np.random.default_rng(1).integers(60, 120, 256)
         for member in honest:
             alike = base + np.random.default_rng(member.number).integers(-8, 8, 256)
-            member.learning.likeness.took(PRINTS[0][:4] + alike.astype(np.int8).tobytes())
+            member.learning.similarity.took(PRINTS[0][:4] + alike.astype(np.int8).tobytes())
         trap = lay_trap([liar], liar.policy.set.units)
-        liar.learning.likeness.fingerprint = PRINTS[0][:4] + (-base).astype(np.int8).tobytes()
+        liar.learning.similarity.fingerprint = PRINTS[0][:4] + (-base).astype(np.int8).tobytes()
         for number in range(REST_ROUNDS, REST_ROUNDS + 60, 5):
             swarm.hear()
             for member in honest:
-                neighbours = member.learning.likeness._neighbours
+                neighbours = member.learning.similarity._neighbours
                 assert neighbours is not None
-                member.learning.likeness._look_around(neighbours)
+                member.learning.similarity._look_around(neighbours)
             await swarm.rounds(number, honest)
         assert not any(member.circle == trap for member in honest)
 

@@ -109,7 +109,9 @@ def test_who_is_alone_in_its_circle_takes_in_the_work_of_others_over_bridges() -
     assert len(bridges) >= 5, "in every second round or so"
     assert all(len(delta_of(entry, deltas.rules)) for entry in bridges)
     assert {entry.other for entry in bridges} == {circle_lineage(alone._setup.genesis, "circle 0")}
-    whys = [alone.likeness.describe(PeerState(peer, "", "node", True)).reason for peer in alone.train_progress.partners]
+    whys = [
+        alone.similarity.describe(PeerState(peer, "", "node", True)).reason for peer in alone.train_progress.partners
+    ]
     assert any("bridge to" in why for why in whys)
     assert not any("circle" in why for why in whys), "nobody is in its circle"
 

@@ -29,7 +29,7 @@ def test_what_models_learn_on_visits_comes_home_and_no_sample_does() -> None:
     told = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
     assert all(each.swaps_hosted for each in told) and sum(each.swaps for each in told) >= 3
     assert all(each.swap_bytes > 0 and each.data_sent_bytes == 0 for each in told)
-    texts = [event.text for status in result.statuses if status for event in status.events if event.kind == "visit"]
+    texts = [event.text for status in result.statuses if status for event in status.events if event.kind == "swap"]
     assert texts and all("the data are private: models travel" in text for text in texts)
 
 

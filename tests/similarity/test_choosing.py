@@ -20,7 +20,7 @@ def with_circle(size: int = 8) -> tuple[Node, list[Node], list[PeerId]]:
 
 
 def chosen(me: Node, circle: list[PeerId], turns: int = 200) -> Counter[PeerId]:
-    return Counter(choice.peer for turn in range(turns) for choice in me.likeness.choose(circle, [], turn, 0.0))
+    return Counter(choice.peer for turn in range(turns) for choice in me.similarity.choose(circle, [], turn, 0.0))
 
 
 def test_who_was_measured_to_be_faster_is_chosen_more_often() -> None:
@@ -57,7 +57,7 @@ def test_those_without_standing_are_not_chosen() -> None:
 
 def test_when_they_met_is_remembered() -> None:
     me, _, circle = with_circle(3)
-    reasons = [{choice.reason for choice in me.likeness.choose(circle, [], turn, 0.0)} for turn in (0, 4, 54)]
+    reasons = [{choice.reason for choice in me.similarity.choose(circle, [], turn, 0.0)} for turn in (0, 4, 54)]
     assert [{reason for reason in each if "by chance" not in reason} for each in reasons] == [
         {"in the circle, no exchange yet"},
         {"in the circle, last exchange 4 rounds ago"},
@@ -95,7 +95,7 @@ def test_an_older_run_bridges_more_often(age: float, rate: float) -> None:
     choices = [choice for turn in range(400) for choice in me.choose(circle, beyond, turn, age)]
     bridges = sum(choice.reason.startswith("bridge") for choice in choices)
     assert abs(bridges / 400 - rate) < 0.08
-    assert (len(me.likeness.communities.firsts) == 1) == (age > 0), "and sees one community in the end"
+    assert (len(me.similarity.communities.firsts) == 1) == (age > 0), "and sees one community in the end"
 
 
 def test_strangers_nobody_s_fingerprint_brought_are_chosen_too() -> None:

@@ -54,7 +54,7 @@ class Aside:
 
 
 class Node:
-    """A node's likeness, and what of a node it needs; `others` are the peers it can call."""
+    """A node's PeerSimilarity, and what of a node it needs; `others` are the peers it can call."""
 
     def __init__(self, number: int, fingerprint: bytes, access: RunAccess = PUBLIC) -> None:
         self.identity = Identity(bytes([number + 1]) * 32)
@@ -67,8 +67,8 @@ class Node:
         services.clock.established = True
         self.calls = cast(Calls, self)  # the calls it answers itself
         self.services = replace(services, calls=self.calls)
-        self.likeness = PeerSimilarity(self.services, JobCalls(self.calls, access, self.peer, "main"))
-        self.likeness.took(fingerprint)
+        self.similarity = PeerSimilarity(self.services, JobCalls(self.calls, access, self.peer, "main"))
+        self.similarity.took(fingerprint)
 
     @property
     def peer(self) -> PeerId:
@@ -94,22 +94,22 @@ class Node:
         self.asked.append(peer)
         if peer not in self.others:
             raise PeerUnreachable("no way")
-        return self.others[peer].likeness.answer(self.peer, unseal(request, SwapNeighbours))
+        return self.others[peer].similarity.answer(self.peer, unseal(request, SwapNeighbours))
 
     def swap(self) -> None:
         """After whoever is there of those told of has answered a ping."""
         for peer in self.services.table:
             if peer.id in self.others:
                 self.services.table.heard(peer.id, 1.0, 0.1)
-        asyncio.run(self.likeness.swap(self.record))
+        asyncio.run(self.similarity.swap(self.record))
 
     def view(self) -> set[PeerId]:
-        asyncio.run(self.likeness.look((), 5, 0.0))
-        return set(self.likeness.communities.of)
+        asyncio.run(self.similarity.look((), 5, 0.0))
+        return set(self.similarity.communities.of)
 
     def choose(self, circle: list[PeerId], beyond: list[PeerId], turn: int, age: float) -> list[PartnerChoice]:
-        asyncio.run(self.likeness.look(circle, turn, age))
-        return self.likeness.choose(circle, beyond, turn, age)
+        asyncio.run(self.similarity.look(circle, turn, age))
+        return self.similarity.choose(circle, beyond, turn, age)
 
 
 def replace_word(word: Announcement, **more) -> Announcement:
@@ -140,7 +140,7 @@ def test_what_peers_tell_does_not_get_into_the_random_sample() -> None:
     me, read, told = nodes[0], nodes[1:13], nodes[13:]
     me.knows(*told)
     me.reads_of(*read)
-    me.likeness._look_around(known(me.likeness._neighbours))
+    me.similarity._look_around(known(me.similarity._neighbours))
     assert me.view() == {me.peer, *(node.peer for node in read)}
 
 
@@ -160,7 +160,7 @@ def test_only_good_and_comparable_announcements_count() -> None:
     foreign.fingerprint = bytes([1, 2, 7, 7]) + foreign.fingerprint[HEADER_BYTES:]
     short.fingerprint = short.fingerprint[:-1]
     told = [forged, foreign.record(), gone.record(left=True), short.record(), stale.record(expiry=900.0)]
-    answer = me.likeness.answer(gone.peer, SwapNeighbours(tuple(told), floor=0.0))
+    answer = me.similarity.answer(gone.peer, SwapNeighbours(tuple(told), floor=0.0))
     assert answer.announcements == ()
     assert me.view() == {me.peer}
 
@@ -169,8 +169,8 @@ def test_who_wants_nothing_is_told_nothing_and_who_knows_nobody_is_told() -> Non
     me, other, third = swarm()[:3]
     me.knows(other, third)
     me.swap()
-    assert me.likeness.answer(other.peer, SwapNeighbours(())).announcements == ()
-    told = me.likeness.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
+    assert me.similarity.answer(other.peer, SwapNeighbours(())).announcements == ()
+    told = me.similarity.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
     assert [record.peer for record in told] == [third.peer]
 
 
@@ -213,11 +213,11 @@ def test_choices_are_remembered_for_people() -> None:
     choices = me.choose(circle, [node.peer for node in nodes[9:]], 5, 30.0)
     assert len(choices) == 3
     for choice in choices:
-        state = me.likeness.describe(PeerState(choice.peer, "", "node", True))
+        state = me.similarity.describe(PeerState(choice.peer, "", "node", True))
         assert state.reason == choice.reason
-        assert state.community in me.likeness.communities.of.values()
+        assert state.community in me.similarity.communities.of.values()
         assert state.similarity is not None
-    assert known(me.likeness.similarity_to(nodes[4].peer)) > known(me.likeness.similarity_to(nodes[1].peer))
+    assert known(me.similarity.similarity_to(nodes[4].peer)) > known(me.similarity.similarity_to(nodes[1].peer))
 
 
 def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:
@@ -230,7 +230,7 @@ def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> No
         me.view()
         beside.append(me.background.count - before)
     assert beside == [1, 0, 1, 1, 0], "as long as the last one, of which the first knows nothing"
-    assert len(me.likeness.communities.of) == COMMUNITIES * SIZE
+    assert len(me.similarity.communities.of) == COMMUNITIES * SIZE
 
 
 def test_who_has_left_since_is_not_told_of() -> None:
@@ -238,7 +238,7 @@ def test_who_has_left_since_is_not_told_of() -> None:
     me.knows(other, third, gone)
     me.swap()
     me.knows(gone, left=True, expiry=1301.0)
-    told = me.likeness.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
+    told = me.similarity.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
     assert [record.peer for record in told] == [third.peer]
 
 
@@ -250,7 +250,7 @@ def test_fingerprints_just_like_ours_do_not_push_all_others_out_of_the_view() ->
     me.reads_of(*honest, *liars)
     seen = set()
     for _ in range(100):
-        me.likeness.answer(liars[0].peer, SwapNeighbours(tuple(liar.record() for liar in liars[:8])))
+        me.similarity.answer(liars[0].peer, SwapNeighbours(tuple(liar.record() for liar in liars[:8])))
         me.swap()
         seen |= me.view()
     assert seen >= {node.peer for node in honest}

@@ -1,7 +1,7 @@
-"""When progress goes to disk, and going on from it after a start.
+"""When a job's progress goes to disk, and resuming from it.
 
-What this node publishes is noted at once; the whole state is written now and then, the larger the more seldom: others'
-entries come again from partners, and what was learned since and not published is a few rounds' worth.
+What this node publishes is written at once. The whole state is written now and then, less often if it is large: entries
+of others come again from partners, and unpublished progress is only a few rounds' worth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def progress_folder(job_folder: str) -> str:
 
 
 class Checkpoints:
-    """One model's progress on disk. All but `note` and `due` is heavy."""
+    """One model's progress on disk. All methods but `note` and `due` are heavy."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Checkpoints:
     # ---- writing ----
 
     def note(self, journal: bytes) -> None:
-        """Make what was published durable; LocalProblem when that cannot be done."""
+        """Write what was published to disk; LocalProblem when that fails."""
         self._progress.note(journal)
 
     def due(self, now: Seconds) -> bool:
@@ -57,11 +57,11 @@ class Checkpoints:
         return self._pace.due(now) or self._progress.due
 
     def done(self, begun: Seconds, now: Seconds) -> None:
-        """The state was written, or could not be."""
+        """The state was written, or writing it failed."""
         self._pace.done(begun, now, save_pause(self._progress.state_bytes))
 
     def save(self) -> None:
-        """Write everything; LocalProblem when the disk or the user will not have it."""
+        """Write everything; LocalProblem when the disk fails, or the user's limit is reached."""
         trainer = {f"{_TRAINER}{name}": array for name, array in self._trainer.state().items()}
         rounds = np.array([self._train_progress.rounds], np.int64)
         self._progress.save({**self._policy.state(), **self._own.arrays(), **trainer, "rounds": rounds})
@@ -73,31 +73,31 @@ class Checkpoints:
     # ---- going on ----
 
     def resume(self) -> tuple[bool, list[str]]:
-        """Go on from what was saved, or begin a new log; whether there was something, and what the user should know."""
-        words: list[str] = []
-        found = self._load(words)
+        """Resume from what was saved, or begin a new log; returns whether something was saved, and warnings."""
+        warnings: list[str] = []
+        found = self._load(warnings)
         try:
             if not found:
                 self._begin_log(self._progress.next_incarnation())
             elif self._progress.gap:
-                words.append("not all that was published could be noted; going on under a new log")
+                warnings.append("some of what was published could not be written to disk; going on with a new log")
                 self._begin_log(self._progress.next_incarnation())
                 self.save()
         except LocalProblem as problem:
-            words.append(f"nothing can be saved ({problem})")
-        return found, words
+            warnings.append(f"nothing can be saved ({problem})")
+        return found, warnings
 
-    def _load(self, words: list[str]) -> bool:
+    def _load(self, warnings: list[str]) -> bool:
         try:
             saved = self._progress.load()
             if self._progress.damaged:
                 what = "nothing else was saved" if saved is None else "going on from the one before"
-                words.append(f"the newest saved progress was damaged; {what}")
+                warnings.append(f"the newest saved progress was damaged; {what}")
             if saved is not None:
                 self._restore(*saved)
             return saved is not None
         except (ValueError, KeyError, LocalProblem) as error:
-            words.append(f"the saved progress cannot be used ({error}); starting anew")
+            warnings.append(f"the saved progress cannot be used ({error}); starting anew")
             return False
 
     def _begin_log(self, incarnation: int) -> None:

@@ -89,14 +89,14 @@ class TrainJob:
         self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
         self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
-        self.likeness = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
+        self.similarity = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
         self.partner_exchange = PartnerExchange(
-            services, calls, policy, self.train_progress, circle, self.likeness.partner_record
+            services, calls, policy, self.train_progress, circle, self.similarity.partner_record
         )
         self.exchange_loop = ExchangeLoop(
             services,
             self.members,
-            self.likeness,
+            self.similarity,
             self.partner_exchange,
             self.bridging,
             self.snapshots,
@@ -119,10 +119,12 @@ class TrainJob:
         self._setup = setup
         self._compute = context.compute
         self.work = ShardTraining(services, self.shard_driver, self.trainer, setup)
-        self.passing = Passing(services, calls, self.shard_driver, self.work, self.likeness, self.partner_exchange.link)
+        self.passing = Passing(
+            services, calls, self.shard_driver, self.work, self.similarity, self.partner_exchange.link
+        )
         at_home = SwapRules(not options.no_model_swaps, setup.stays_home, setup.rows is not None)
         self.model_swap = ModelSwap(
-            services, calls, policy, self.trainer, self.likeness, self.members.elsewhere, at_home
+            services, calls, policy, self.trainer, self.similarity, self.members.elsewhere, at_home
         )
         self.shards = ShardRows(
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
@@ -141,7 +143,7 @@ class TrainJob:
                     setup.genesis,
                     self.train_progress,
                     self.trainer,
-                    self.likeness,
+                    self.similarity,
                     self.snapshots,
                     self.bridging,
                     begin_log=self._checkpoints.begin_log,
@@ -243,7 +245,7 @@ class TrainJob:
         await self._take_fingerprint(result.weights)
         budget = self.partner_exchange.link.budget(self._setup.plan.round_seconds, peers)
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
-        weights = await self.model_swap.come_home(result.weights)
+        weights = await self.model_swap.add_results(result.weights)
         # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
         self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
         bridge = await self.bridging.draft()
@@ -273,9 +275,9 @@ class TrainJob:
         if taker is None or not taker.due(seams.clock.monotonic()):
             return
         try:
-            self.likeness.took(await seams.compute(lambda: taker.take(self.trainer, weights, seams.clock.monotonic)))
+            self.similarity.took(await seams.compute(lambda: taker.take(self.trainer, weights, seams.clock.monotonic)))
         except (LocalProblem, TaskProblem) as problem:
-            self.likeness.withdraw()
+            self.similarity.withdraw()
             self._warn("fingerprint", str(problem))
 
     def newcomer_probe(self) -> NewcomerProbe:
@@ -324,7 +326,7 @@ class TrainJob:
             {
                 Exchange: self.partner_exchange.answer,
                 Bridge: self.bridging.answer,
-                SwapNeighbours: self.likeness.answer,
+                SwapNeighbours: self.similarity.answer,
                 GetCircle: self._circle,
                 SyncShards: self.shard_driver.answer,
                 GetNeeds: self.passing.needs,
@@ -347,7 +349,7 @@ class TrainJob:
 
     def sight(self) -> JobSight:
         """What the node announces of this job."""
-        return JobSight(self.name, self.members.circle.name, self.likeness.fingerprint)
+        return JobSight(self.name, self.members.circle.name, self.similarity.fingerprint)
 
     def pace(self) -> Pace:
         return Pace(*self.trainer.pace)

@@ -1,4 +1,4 @@
-"""What the user orders of a running node: export, leave a peer out, tell the log and whose work is in the weights."""
+"""Control commands for a training job: export, log, blame, revert, shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def carry_out(request: ControlRequest, learning: TrainJob, services: Services) -> ControlAnswer:
-    """Do it and say what was done; LocalProblem or UsageError when it cannot be done."""
+    """Carry out a command and return what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
         return ControlAnswer(merges=tuple(learning.train_progress.merges))
     if request.do == "export":
@@ -30,18 +30,18 @@ async def carry_out(request: ControlRequest, learning: TrainJob, services: Servi
         return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
     authors, layout = learning.policy.can.authors, learning.model_host.layout
     if authors is None:
-        raise UsageError("only in a run with the policy deltaset is it known whose work is in the weights")
+        raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
     if request.do == "blame":
         return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
     peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})
-    words = await services.seams.compute(lambda: revert(learning, authors, peer))
+    summary = await services.seams.compute(lambda: revert(learning, authors, peer))
     await learning.save()
-    services.events.say("reverted", words)
-    return ControlAnswer(said=words)
+    services.events.say("reverted", summary)
+    return ControlAnswer(said=summary)
 
 
 def export(learning: TrainJob, file: Path, ema: bool) -> str:
-    """Heavy. Write the weights whole or not at all."""
+    """Heavy. Write the weights to a file, completely or not at all; returns a summary."""
     facts = {"task": learning.model_host.task.name, "rounds": str(learning.train_progress.rounds)}
     layout = learning.model_host.layout
     data = as_safetensors(layout, exported(learning.policy, ema), facts)
@@ -49,18 +49,18 @@ def export(learning: TrainJob, file: Path, ema: bool) -> str:
     return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
 
 
-def find_author(words: str, authors: set[str], names: dict[str, str]) -> str:
-    """The one author of entries that is meant: by id, by the end of it, or by name. UsageError when there is none."""
-    found = [peer for peer in authors if words and (peer.endswith(words) or names.get(peer) == words)]
+def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
+    """The author with this id, end of an id, or name. UsageError when there is none, or several."""
+    found = [peer for peer in authors if name and (peer.endswith(name) or names.get(peer) == name)]
     if len(found) == 1:
         return found[0]
     known = ", ".join(sorted(names.get(peer) or short(peer) for peer in authors)) or "nobody yet"
     kind = "several authors are" if found else "no author of entries is"
-    raise UsageError(f"{kind} called {words[:60]!r}; entries are known of {known}; give the peer id")
+    raise UsageError(f"{kind} called {name[:60]!r}; entries are known of {known}; give the peer id")
 
 
 def revert(learning: TrainJob, authors: TracesAuthors, peer: str) -> str:
-    """Heavy. Leave a peer out and tell what that does to the test loss."""
+    """Heavy. Leave a peer's work out; returns a summary with the test loss before and after."""
     again, policy = peer in authors.left_out, learning.policy
     before = learning.trainer.evaluate(policy.weights())
     kept = authors.leave_out(peer)

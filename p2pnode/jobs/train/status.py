@@ -38,7 +38,7 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatu
         steps=job.trainer.steps_done,
         samples=job.trainer.samples,
         test_loss=None if evaluation is None else evaluation.loss,
-        community=job.likeness.communities.of.get(me, ""),
+        community=job.similarity.communities.of.get(me, ""),
         exchanges=progress.exchanges,
         entries=progress.entries,
         bridges=progress.bridges,
@@ -64,7 +64,7 @@ def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState
     Entries arrive all the time; what a peer answers when asked is older.
     """
     heads = job.heads()
-    return tuple(_described(job, job.likeness.describe(peer), heads.get(PeerId(peer.id))) for peer in peers)
+    return tuple(_described(job, job.similarity.describe(peer), heads.get(PeerId(peer.id))) for peer in peers)
 
 
 def _described(job: TrainJob, peer: PeerState, head: int | None) -> PeerState:

@@ -1,7 +1,7 @@
-"""A round's local steps, in slices: between them, what partners sent meanwhile is let in (deltaset/correction.py).
+"""The local steps of a round, in slices; between slices entries of partners are let in (deltaset/correction.py).
 
-Each slice is a piece of work of its own for the compute thread, in real life and in a simulation alike: there a slice
-is computed at its beginning, and what comes in while its time passes is for the next one.
+Each slice is one piece of work for the compute thread. A simulation computes a slice at its beginning; entries that
+arrive while its time passes are for the next one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ...wire.errors import Diverged
 from ...wire.types import Seconds
 
 MOST = 4  # slices in a round
-SHARE = 0.005  # of a round, for all its corrections; going in and out of slices takes about as much again
+SHARE = 0.005  # of a round that its corrections may take; changing slices takes about as much again
 
 
 class RoundSteps:
-    """One model's training, round by round."""
+    """Trains one model, round by round."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class RoundSteps:
         self._policy = policy
         self._trainer = trainer
         self._round_seconds = round_seconds
-        self._lead = 0  # steps of the run before this node's own
-        self._cost: Seconds = math.inf  # of a correction, the cheapest so far; on a busy machine others are much dearer
+        self._lead = 0  # how many more steps the run has done than this node
+        self._cost: Seconds = math.inf  # of the cheapest correction so far; a busy machine makes others slow
 
     async def train(self, steps: int, rate: float, at: int = 0) -> tuple[Floats, TrainResult]:
-        """`steps` local steps: where they started, seen from the end, and what they came to. Diverged as in Trainer.
+        """Do `steps` local steps; returns their start, corrected by what arrived, and their result. May raise Diverged.
 
-        `at` is how many steps the run has come, where that is more than this node's own.
+        `at` is how many steps the run has done, if that is more than this node's own.
         """
         self._lead = max(0, at - self._trainer.steps_done)
         begun, result, asked = np.empty(0, np.float32), None, 0
         for count, corrects in self._pieces(steps):
             if result is not None and result.steps < asked:
-                break  # the node is to rest
+                break  # the node must rest
             asked += count
             begun, result = await self._seams.compute(
                 partial(self._train_piece, begun, result, count, rate, corrects), count
@@ -75,11 +75,11 @@ class RoundSteps:
         return pieces
 
     def _count(self) -> int:
-        """As many slices as their corrections may take time."""
+        """The number of slices, limited by the time that corrections may take."""
         if self._policy.can.corrections is None:
             return 1
         if math.isinf(self._cost):
-            return 2  # to see what one costs
+            return 2  # to measure what a correction costs
         return 1 + min(MOST - 1, int(SHARE * self._round_seconds / max(self._cost, 1e-9)))
 
     def _train_piece(
@@ -105,11 +105,11 @@ class RoundSteps:
         if not np.isfinite(result.weights).all():
             self._trainer.reset_optimizer()
             done = self._trainer.steps_done
-            raise Diverged(f"weights were no finite numbers after {done} local steps", result.steps, 0.0)
+            raise Diverged(f"weights were not finite after {done} local steps", result.steps, 0.0)
         feed_gradients(self._policy.can.selector, self._trainer, result.weights)
 
 
-def split_steps(steps: int, round_steps: int) -> list[int]:
-    """Steps in at most so many nearly equal parts, none of them empty."""
-    least, longer = divmod(steps, round_steps)
-    return [least + (place < longer) for place in range(min(steps, round_steps))]
+def split_steps(steps: int, slices: int) -> list[int]:
+    """Split steps into at most `slices` nearly equal parts, none of them empty."""
+    shortest, longer = divmod(steps, slices)
+    return [shortest + (place < longer) for place in range(min(steps, slices))]

@@ -123,7 +123,7 @@ def test_the_last_good_one_is_withdrawn_until_there_is_another(fails: tuple[int,
 
     made, _ = learned(setup)
     assert len(announced(made)) == size
-    assert bool(made.learning.likeness.communities.of) == bool(size)
+    assert bool(made.learning.similarity.communities.of) == bool(size)
 
 
 class OtherVersion(Lines):

@@ -9,7 +9,7 @@ import pytest
 
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.messages import GetWeights, SwapAccepted, SwapModels, SwapResult
-from p2pnode.jobs.train.model_swap_rules import to_bring
+from p2pnode.jobs.train.model_swap_rules import encode_result
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from tests.jobs.train.setups import with_options
@@ -35,7 +35,7 @@ def over(delta: bytes) -> SwapResult:
 def test_weights_go_only_to_who_was_promised_them() -> None:
     async def main() -> None:
         model_swap = made().model_swap
-        with pytest.raises(PeerRefused, match="none was agreed on"):
+        with pytest.raises(PeerRefused, match="no swap was agreed on"):
             await model_swap.payload(OTHER.peer_id, FETCH)
         told = model_swap.answer(OTHER.peer_id, ASK)
         assert told.private and told.shard_bytes > 0
@@ -47,7 +47,7 @@ def test_weights_go_only_to_who_was_promised_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("private", "visits", "why"), [(False, True, "others have not"), (True, False, "takes no visitors")]
+    ("private", "visits", "why"), [(False, True, "no data of its own"), (True, False, "swaps no models")]
 )
 def test_who_does_not_host_says_why(private: bool, visits: bool, why: str) -> None:
     async def main() -> None:
@@ -64,9 +64,9 @@ def test_nonsense_that_comes_home_is_refused_and_what_nobody_waits_for_is_passed
         await model_swap.over(OTHER.peer_id, over(b"nobody asked"))
         model_swap.answer(OTHER.peer_id, ASK)
         await model_swap.payload(OTHER.peer_id, FETCH)
-        with pytest.raises(PeerMisbehaved, match="visit"):
+        with pytest.raises(PeerMisbehaved, match="model swap"):
             await model_swap.over(OTHER.peer_id, over(b"nonsense"))
-        assert np.array_equal(await model_swap.come_home(weights), weights)
+        assert np.array_equal(await model_swap.add_results(weights), weights)
 
     run_virtual(main())
 
@@ -79,8 +79,8 @@ def test_what_does_harm_is_not_kept(sign: float) -> None:
         better = learning.trainer.steps(weights, 40).weights
         model_swap.answer(OTHER.peer_id, ASK)
         await model_swap.payload(OTHER.peer_id, FETCH)
-        await model_swap.over(OTHER.peer_id, over(to_bring(weights, weights + sign * (better - weights))))
-        home = await model_swap.come_home(weights)
+        await model_swap.over(OTHER.peer_id, over(encode_result(weights, weights + sign * (better - weights))))
+        home = await model_swap.add_results(weights)
         assert np.array_equal(home, weights) == (sign < 0)
         assert model_swap.made == (sign > 0)
         assert learning.trainer.evaluate(home).loss <= learning.trainer.evaluate(weights).loss
@@ -104,7 +104,7 @@ def test_a_visit_never_waits_for_training_on_the_loop() -> None:
     async def main() -> None:
         learning = made()
         model_swap, weights = learning.model_swap, learning.policy.start()
-        home = over(to_bring(weights, weights + 0.01))
+        home = over(encode_result(weights, weights + 0.01))
         learning.model_host.lock = TrainingGoesOn()  # type: ignore[assignment]
         model_swap.answer(OTHER.peer_id, ASK)
         await model_swap.payload(OTHER.peer_id, FETCH)

@@ -203,7 +203,7 @@ def test_what_a_full_disk_could_not_note_is_not_signed_again() -> None:
     assert "could not be noted: No space left" in first.said("disk")[0]
     disk.full = False
     again, _ = learned(lambda: Setup(storage=disk, train_setup=with_options(SETUP, until=Until("rounds", 12))))
-    assert "going on under a new log" in again.said("state")[0]
+    assert "going on with a new log" in again.said("state")[0]
     signed: dict[tuple[int, int], Entry] = {}
     for entry in (*first.policy.set.log, *again.policy.set.log):
         assert signed.setdefault((entry.incarnation, entry.seq), entry) == entry
