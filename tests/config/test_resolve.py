@@ -72,7 +72,6 @@ def test_every_setting_can_come_from_every_source():
         "schedule": "22:00-07:00", "tensorboard": "/curves",
         "job": "small=digits,hidden=8", "only": "small,wide",
         "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "no-model-swaps": "yes",
-        "job": "wide=digits,hidden=256", "only": "wide",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
     together = {
