@@ -43,7 +43,7 @@ class HealthMonitor:
             self._disk = (self._seams.clock.monotonic(), event.text)
 
     async def look(self, steps: int | None, samples: int, speed: float) -> None:
-        """Check again: the jobs have done `steps` steps and have `samples` to work on; `steps` None: none is prepared yet."""
+        """Check again: the jobs did `steps` steps (None: none is prepared yet) and have `samples` to work on."""
         now = self._seams.clock.monotonic()
         self._speed = speed
         idle = bool(self._limiter.resting) or (steps is not None and samples == 0)

@@ -77,7 +77,7 @@ class Node:
         self._events.listen(listener)
 
     def has_page(self, link: str) -> None:
-        """Note the link to the node's page for `status`. It is no event: the page shows events, and the link has a secret."""
+        """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
         self._page = link
 
     def leave(self) -> None:

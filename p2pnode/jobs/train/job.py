@@ -258,7 +258,7 @@ class TrainJob:
         self.model_swap.soon(self.train_progress.rounds)
 
     async def _change_circle(self) -> None:
-        """Move to another circle if that is due, between rounds. The move is saved before anything is published there."""
+        """Move to another circle between rounds, if due. The move is saved before anything is published there."""
         circle_driver = self.circle_driver
         if circle_driver is None:
             return
@@ -270,7 +270,7 @@ class TrainJob:
         circle_driver.round_done()
 
     async def _take_fingerprint(self, weights: Floats) -> None:
-        """Take the fingerprint of the trained model before it merges, so that it shows the effect of this node's data."""
+        """Take the trained model's fingerprint before it merges, so that it shows what this node's data taught."""
         taker, seams = self.fingerprinter, self._services.seams
         if taker is None or not taker.due(seams.clock.monotonic()):
             return

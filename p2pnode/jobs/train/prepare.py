@@ -71,7 +71,7 @@ KIND = JobKind(found, prepare)
 
 
 async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) -> Fingerprinter | None:
-    """Make the fingerprinter, which compares this node's model with others. Returns None, with a warning, if it fails."""
+    """Make what compares this node's model with others. Returns None, with a warning, if that fails."""
     found, why = await services.seams.compute(lambda: _fingerprinter(model_host, plan))
     if why:
         text = f"this node's model cannot be compared with those of others: {why}"
