@@ -65,7 +65,7 @@ SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
 
 
 class TrainJob:
-    """One model of one run at one node."""
+    """One model that this node trains with the other members of a run (jobs.contract.Job)."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class TrainJob:
     # ---- life ----
 
     async def resume(self) -> bool:
-        """Go on from what was saved; False when there is nothing, and then this node's log begins anew."""
+        """Resume from disk. Returns False when nothing was saved; the node then begins a new log."""
         await self.work.start()
         await self._services.seams.compute(self._choose_rows)
         resumed, words = await self._services.seams.compute(self._checkpoints.resume)
@@ -182,7 +182,7 @@ class TrainJob:
         return resumed
 
     async def run(self) -> str:
-        """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
+        """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
             lasting = (self.exchange_loop.keep(), self.shard_driver.run(), self.passing.run(), self.model_swap.keep())
@@ -196,7 +196,7 @@ class TrainJob:
         return why
 
     async def save(self, limit: Seconds | None = None) -> None:
-        """Put everything on disk; a full disk costs the saving, not the training."""
+        """Write everything to disk. If that fails, training goes on and a warning is reported."""
         clock = self._services.seams.clock
         begun = clock.monotonic()
         try:
@@ -207,7 +207,7 @@ class TrainJob:
         self._checkpoints.done(begun, clock.monotonic())
 
     def _warn(self, kind: Kind, text: str) -> None:
-        """Say what went wrong, each kind of thing now and then only."""
+        """Report a problem, but each kind of problem only every WARN_EVERY seconds."""
         self.train_progress.problems += 1
         now = self._services.seams.clock.monotonic()
         if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
@@ -217,7 +217,7 @@ class TrainJob:
     # ---- training ----
 
     async def _keep_training(self) -> str:
-        """Round after round; returns why when the user's goal is reached."""
+        """Train round after round; returns the reason when the user's goal is reached."""
         clock, until = self._services.seams.clock, self._setup.options.until
         while True:
             await self._services.limiter.free()
@@ -237,7 +237,7 @@ class TrainJob:
             await asyncio.sleep(max(0.0, begun + shortest - clock.monotonic()))
 
     async def _round_or_rollback(self) -> None:
-        """A round; one whose numbers are no longer finite leaves everything as it was, and the next goes slower."""
+        """Train one round. If it diverges, keep the weights as they were and lower the learning rate."""
         try:
             await self._round()
             self._rate = min(1.0, self._rate * 1.1)
@@ -270,7 +270,7 @@ class TrainJob:
         self.model_swap.soon(self.train_progress.rounds)
 
     async def _change_circle(self) -> None:
-        """Between rounds; saved before anything is published there."""
+        """Move to another circle between rounds, if due. The move is saved before anything is published there."""
         circle_driver = self.circle_driver
         if circle_driver is None:
             return
@@ -282,7 +282,7 @@ class TrainJob:
         circle_driver.round_done()
 
     async def _take_fingerprint(self, weights: Floats) -> None:
-        """Of the model as training left it, before it merges: so that it shows what this node's data did."""
+        """Take the trained model's fingerprint before it merges, so that it shows what this node's data taught."""
         taker, seams = self.fingerprinter, self._services.seams
         if taker is None or not taker.due(seams.clock.monotonic()):
             return
@@ -293,11 +293,14 @@ class TrainJob:
             self._warn("fingerprint", str(problem))
 
     def newcomer_probe(self) -> NewcomerProbe:
-        """For a newcomer that must choose a circle."""
+        """The probe by which a newcomer chooses its circle."""
         return NewcomerProbe(self._services, self.trainer, self.fingerprinter, self._setup.plan.round_seconds)
 
     def _publish(self, draft: object) -> bool:
-        """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
+        """Publish and write the journal without waiting in between, so that a crash cannot make this node forget it.
+
+        Returns whether anything was published.
+        """
         journal = b""
         try:
             journal = self.policy.publish(draft)
@@ -326,7 +329,7 @@ class TrainJob:
             await self.save()
 
     def evaluate(self) -> Evaluation:
-        """How good the read-out is on all of the task's test data. Heavy."""
+        """Heavy. Evaluate the read-out on all of the task's test data."""
         return self.trainer.evaluate(self.policy.readout())
 
     # ---- for peers and views ----
@@ -386,11 +389,11 @@ class TrainJob:
         return await carry_out(request, self, self._services)
 
     def told(self, peer: PeerId) -> EntryFacts | None:
-        """What a peer said of its latest round."""
+        """What a peer reported about its latest round."""
         return None if self.policy.can.entries is None else self.policy.can.entries.latest(peer)
 
     def heads(self) -> dict[PeerId, int]:
-        """The seq of the newest entry known of each author, in its newest incarnation."""
+        """The sequence number of the latest known entry of each author."""
         return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
     def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
