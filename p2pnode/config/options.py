@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..wire.addresses import Address, Reachability
 from ..wire.run import Aim, RunAccess
@@ -78,11 +78,11 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """One of several jobs: its name, its kind, and what this node's user wants of it."""
+    """One of several jobs: its name, its kind, and the fields of TrainOptions that are given for this job."""
 
     name: str
     kind: str = "train"
-    options: TrainOptions = TrainOptions()
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,13 @@ class Options:
         """The jobs of a run founded with these options."""
         if self.role != "node" or self.train.meet_only:
             return ()
-        return self.jobs or (JobOptions(MAIN_JOB, options=self.train),)
+        return self.jobs or (JobOptions(MAIN_JOB),)
 
     def job_options(self, name: str, alone: bool) -> TrainOptions:
-        """The options of one job of the run. What concerns one task does not apply to other jobs than the only one."""
-        named = next((job.options for job in self.jobs if job.name == name), None)
-        if named is not None or alone:
-            return named or self.train
-        return replace(
-            self.train, task=None, task_options={}, data=None, policy=None, settings={}, aim=None, round_seconds=None
-        )
+        """The options of one job of the run, where it is `alone` or one of several.
+
+        `train` holds for all jobs, but for the fields that concern one task.
+        """
+        given = next((job.given for job in self.jobs if job.name == name), {})
+        common = self.train if alone else replace(self.train, task=None, task_options={}, data=None)
+        return replace(common, **given)

@@ -148,6 +148,10 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
             raise UsageError(f"{origins[one]} needs --{other} too; for example --split dirichlet:0.3 --part 1/4")
     if train.share_data and train.data is None and train.part is None:
         raise UsageError(f"{origins['share-data']} needs data of this node's own: --data, or --split and --part")
+    if options.jobs and train.task is not None:
+        raise UsageError(f"{origins['task']} contradicts {origins['job']}; name the task of each job in --job")
+    if options.jobs and train.meet_only:
+        raise UsageError(f"{origins['meet-only']} contradicts {origins['job']}; train something, or only meet")
     if run.private and run.bootstrap and not run.found:
         raise UsageError(f"{origins['private']} is for founding a run, and a bootstrap joins one; add --found to found")
 

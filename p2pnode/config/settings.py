@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..wire.errors import UsageError
+from ..wire.status import MAX_JOBS
+from ..wire.types import JOB_NAME
+from .options import JobOptions
 from .readers import (
     AIMS,
     DEVICES,
@@ -60,6 +65,48 @@ class Setting:
 
 def table(rows: Iterable[Setting]) -> dict[str, Setting]:
     return {row.key: row for row in rows}
+
+
+def read_jobs(raw: object) -> tuple[JobOptions, ...]:
+    """Jobs as `NAME=TASK[,KEY=VALUE...]`, or as TOML tables. A KEY is that of a training option, else of the task."""
+    items = raw if isinstance(raw, list | tuple) else str(raw).split(";")
+    jobs = tuple(_read_job(dict(item) if isinstance(item, Mapping) else _job_pairs(str(item))) for item in items)
+    if len({job.name for job in jobs}) < len(jobs):
+        raise UsageError("two jobs have one name; give each its own")
+    if len(jobs) > MAX_JOBS:
+        raise UsageError(f"{len(jobs)} jobs are too many; a run has at most {MAX_JOBS}")
+    return jobs
+
+
+def _job_pairs(text: str) -> dict[str, object]:
+    name, equals, rest = text.strip().partition("=")
+    task, _, pairs = rest.partition(",")
+    if not equals or not task:
+        raise UsageError(f"{text[:60]!r} is not NAME=TASK[,KEY=VALUE...]; for example wide=digits,hidden=256")
+    return {"name": name, "task": task, **read_pairs(pairs)}
+
+
+def _read_job(values: dict[str, Any]) -> JobOptions:
+    name, kind = str(values.pop("name", "")), str(values.pop("kind", "train"))
+    if not re.fullmatch(JOB_NAME.strip("^$"), name):
+        raise UsageError(f"{name[:60]!r} is not the name of a job: 1 to 32 of a-z, 0-9, - and _, not 'manifest'")
+    given: dict[str, Any] = {"task_options": read_pairs(values.pop("task-option", {}))}
+    for written, value in values.items():
+        item = SETTINGS.get(written.replace("_", "-"))
+        if item is None or item.key not in JOB_KEYS:
+            given["task_options"] |= read_pairs({written: value})
+            continue
+        try:
+            given[item.field.removeprefix("train.")] = item.read(value)
+        except UsageError as error:
+            raise UsageError(f"{name}: {item.key}: {error}") from None
+    return JobOptions(name, kind, given)
+
+
+def read_only(raw: object) -> tuple[str, ...]:
+    """Names of jobs, in a list or with commas between them."""
+    items = raw if isinstance(raw, list | tuple) else [raw]
+    return tuple(dict.fromkeys(word for item in items for word in str(item).replace(",", " ").split()))
 
 
 _read_limit = partial(read_rate, least=LEAST_RATE)
@@ -126,6 +173,13 @@ SETTINGS: Mapping[str, Setting] = table(
             "leave-timeout", "train.leave_timeout", read_positive_time,
             "Before leaving, spend up to this time on handing over shards that only this node has.", "TIME",
         ),
+        # several jobs
+        Setting(
+            "job", "jobs", read_jobs, "Found a run with several jobs, one for each --job; or, when joining, options of "
+            "one of the run's jobs. KEY is a training option (data, policy, until, ...) or an option of the task.",
+            "NAME=TASK[,KEY=VALUE...]", many=True,
+        ),
+        Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
         # the network
         Setting(
             "listen", "network.listen", read_listen, "Where to listen: an address, or just a port.", "ADDR", many=True
@@ -201,6 +255,14 @@ SIM_SETTINGS: Mapping[str, Setting] = table(
         Setting("alone", "sim.alone", read_whole, "Nodes to train alone as well, for comparison.", "N"),
     ]
 )  # fmt: skip
+
+
+# Training options that one of several jobs may have for itself.
+JOB_KEYS = frozenset(
+    key
+    for key, item in SETTINGS.items()
+    if item.field.startswith("train.") and key not in ("meet-only", "leave-timeout")
+)
 
 
 def keys_of(record: str) -> tuple[str, ...]:

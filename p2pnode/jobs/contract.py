@@ -18,16 +18,18 @@ from ..wire.ids import PeerId
 from ..wire.messages import JobSight
 from ..wire.status import ExchangeRow, PeerState, ShardRow, TrainStatus
 from ..wire.types import Seconds
+from .scheduler import JobCompute
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a job is given. `services.seams.compute` is its share of the compute thread."""
+    """What a job is given. Work given to `services.seams.compute` goes through `compute`."""
 
     name: str
     services: Services
     calls: JobCalls  # to members of the run, about this job
     membership: Membership
+    compute: JobCompute  # its share of the compute thread
     founder: PeerId  # of the run
     created: float  # swarm time at which the run was founded
 

@@ -22,11 +22,15 @@ from ..wire.status import MAIN_JOB, ExchangeRow, PeerState, ShardRow, TrainStatu
 from ..wire.types import Seconds
 from .contract import Job, JobContext, JobKind, Pace
 from .registry import load_kind
-from .scheduler import Scheduler
+from .scheduler import JobCompute, Scheduler
 
 
 class JobRunner:
-    """Runs the jobs of a run that this node takes part in. `jobs` are those that are prepared and did not fail."""
+    """Runs the jobs of a run that this node takes part in.
+
+    `jobs` are those that are prepared and did not fail; `ended` has the reasons of those that reached their goal or
+    failed.
+    """
 
     def __init__(self, services: Services, options: Options) -> None:
         self.jobs: dict[str, Job] = {}
@@ -34,17 +38,17 @@ class JobRunner:
         self._services = services
         self._options = options
         self._entries: dict[str, JobEntry] | None = None  # None: this node does not know its run yet
-        self._ended: dict[str, str] = {}  # the reason
+        self.ended: dict[str, str] = {}
         self._last: dict[str, TrainStatus] = {}  # the status of jobs that failed
 
     # ---- life ----
 
     async def found(self) -> tuple[JobEntry, ...]:
         """The jobs of a run founded here. UsageError when one cannot be done."""
-        entries = []
-        for wanted in self._options.founded_jobs():
-            kind = await self._load(wanted.kind)
-            entries.append(JobEntry(wanted.name, wanted.kind, await kind.found(wanted.options, self._services)))
+        wanted, entries = self._options.founded_jobs(), []
+        for job in wanted:
+            kind, options = await self._load(job.kind), self._options.job_options(job.name, len(wanted) == 1)
+            entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
         return tuple(entries)
 
     def enter(self, manifest: Manifest) -> None:
@@ -63,7 +67,7 @@ class JobRunner:
                 group.create_task(self._run_apart(entry, manifest, access, membership, problems))
         if len(problems) == len(entries):
             raise list(problems.values())[-1]
-        return "; ".join(self._named(name, reason) for name, reason in self._ended.items() if name not in problems)
+        return "; ".join(self._named(name, reason) for name, reason in self.ended.items() if name not in problems)
 
     async def _run_apart(
         self,
@@ -85,7 +89,7 @@ class JobRunner:
             if job is not None:
                 self._last[entry.name] = job.status()
         self.scheduler.remove(entry.name)
-        self._ended[entry.name] = reason
+        self.ended[entry.name] = reason
         if self._several:
             failed = entry.name in problems
             self._services.events.say("job ended", f"{entry.name}: {reason}", warning=failed)
@@ -94,11 +98,13 @@ class JobRunner:
 
     async def _run_one(self, entry: JobEntry, manifest: Manifest, access: RunAccess, membership: Membership) -> str:
         kind = await self._load(entry.kind)
+        compute = self.scheduler.add(entry.name)
         context = JobContext(
             entry.name,
-            self._services_for(entry.name),
+            self._services_for(entry.name, compute),
             JobCalls(self._services.calls, access, self._services.identity.peer_id, entry.name),
             membership,
+            compute,
             PeerId(manifest.founder),
             manifest.created,
         )
@@ -110,11 +116,11 @@ class JobRunner:
         """Off the loop: the first time it imports what the kind needs, which takes seconds for torch."""
         return await self._services.seams.compute(lambda: load_kind(kind))
 
-    def _services_for(self, name: str) -> Services:
+    def _services_for(self, name: str, compute: JobCompute) -> Services:
         """The node's services with the job's share of compute; events name the job where there are several."""
         services = self._services
         events = services.events.about(name) if self._several else services.events
-        return replace(services, seams=replace(services.seams, compute=self.scheduler.add(name)), events=events)
+        return replace(services, seams=replace(services.seams, compute=compute), events=events)
 
     async def save(self, limit: Seconds) -> None:
         await asyncio.gather(*(job.save(limit) for job in self.jobs.values()))
@@ -151,7 +157,7 @@ class JobRunner:
 
     def pace(self) -> Pace | None:
         """Of all jobs together; None while none is prepared."""
-        paces = [job.pace() for name, job in self.jobs.items() if name not in self._ended]
+        paces = [job.pace() for name, job in self.jobs.items() if name not in self.ended]
         if not paces:
             return None
         return Pace(sum(p.steps for p in paces), sum(p.samples for p in paces), min(p.steps_per_second for p in paces))
@@ -163,9 +169,9 @@ class JobRunner:
     def _status(self, entry: JobEntry) -> TrainStatus:
         name, job = entry.name, self.jobs.get(entry.name)
         share = self.scheduler.share(name)
-        if name in self._ended:
+        if name in self.ended:
             last = job.status() if job is not None else self._last.get(name, TrainStatus(kind=entry.kind))
-            return changed(last, condition="ended", reason=self._ended[name])
+            return changed(last, condition="ended", reason=self.ended[name])
         if job is None:
             return TrainStatus(kind=entry.kind, condition="waiting", reason="it is being prepared", compute_share=share)
         paused = self._services.limiter.resting
@@ -188,8 +194,8 @@ class JobRunner:
         if request.job and request.job not in self.names:
             raise UsageError(f"this node has no job {request.job[:60]!r}; {suggestion(request.job, self.names)}")
         name = request.job or next(iter(self.names), "")
-        if name in self._ended and name not in self.jobs:
-            raise LocalProblem(f"the job {name!r} has ended: {self._ended[name]}")
+        if name in self.ended and name not in self.jobs:
+            raise LocalProblem(f"the job {name!r} has ended: {self.ended[name]}")
         if name not in self.jobs:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")
         return await self.jobs[name].carry_out(request)

@@ -48,6 +48,10 @@ class Scheduler:
         """Whether jobs have to share the thread."""
         return len(self._jobs) > 1
 
+    def weights(self) -> float:
+        """Of all jobs together."""
+        return sum(job.weight for job in self._jobs.values())
+
     def share(self, job: str) -> float | None:
         """Share of the thread's time that a job used lately, 0 to 1; None for a job that is not scheduled."""
         return self._jobs[job].busy.share() if job in self._jobs else None
@@ -121,6 +125,10 @@ class JobCompute:
     def longest_piece(self) -> Seconds | None:
         """How long a piece of work of more than one step should take at most; None while the job is alone."""
         return PIECE * self.weight if self._scheduler.crowded else None
+
+    def fraction(self) -> float:
+        """The job's part of the compute thread while all jobs are busy; 1 while it is alone."""
+        return self.weight / self._scheduler.weights()
 
     async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
         return await self._scheduler.run(self, work, steps)

@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cophenet, leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from ..compression.weights import Doubles
 from ..wire.ids import PeerId
 from .annealing import TOGETHER, cut_height
 from .fingerprint import Row, similarity_table
 
 MAX_VIEW = 256  # peers in one tree
 DIGITS = 6
-
-Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

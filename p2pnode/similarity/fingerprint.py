@@ -19,6 +19,8 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from ..compression.weights import Doubles
+
 VERSION = 1
 DIMENSIONS = 256
 HEADER_BYTES = 4  # version, number of layers, two bytes of the projection's hash
@@ -35,7 +37,7 @@ _GRID = 2.0**30
 _BLOCK = 32  # rows of the projection unpacked at a time
 
 Activations = NDArray[Any]  # a row per probe input
-Doubles = NDArray[np.float64]
+
 Row = NDArray[np.int8]  # the numbers of one fingerprint
 Rows = NDArray[np.int8]
 

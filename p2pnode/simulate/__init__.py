@@ -17,7 +17,7 @@ import gc
 import inspect
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from ..config.options import TrainOptions
 from ..config.resolve import read_simulation
+from ..config.settings import read_jobs
 from ..network.sim.virtual_time import run_virtual
 from ..wire.errors import UsageError
 from .compute import one_thread
@@ -61,6 +62,7 @@ def simulate(
     peers: int = 16,
     *,
     task: str | TrainOptions | None = None,
+    jobs: Mapping[str, str | Mapping[str, Any]] | None = None,
     record: str | Path | None = None,
     progress: OnProgress = ignore,
     **options: Any,
@@ -70,19 +72,29 @@ def simulate(
     `options` are the fields of `SimOptions`: rounds, seed, seconds, latency, rate, loss, duplicate, reorder, churn,
     speeds, circle, alone; with a task also those of `TrainOptions`: split, policy, aim, settings, share_data,
     task_options and so on. Values may be written as on the command line (rate="20mbit", split="labels:2").
-    `task` may be a whole `TrainOptions`. `record` names a file to write (see recording.py); `progress` is called with
+    `task` may be a whole `TrainOptions`. Instead of a task there may be several `jobs` by name, each with its task or a
+    mapping of options: jobs={"small": "digits", "wide": {"task": "digits", "hidden": 256}}. `record` names a file to
+    write (see recording.py); `progress` is called with
     the share of the rounds done and the virtual time. For faults, wrong clocks and options of single nodes make a
     `Scenario` and call `run_scenario`.
 
     UsageError names the wrong argument; also one that has another value in `task`, or is about training without one.
     """
     sim, train = read_simulation({"peers": peers, **options}, lambda item: item.field.rpartition(".")[2])
+    several = () if jobs is None else read_jobs([_job_table(name, job) for name, job in jobs.items()])
+    if several and task is not None:
+        raise UsageError("task contradicts jobs; name the task of each job there")
+    task = SIMULATED if several else task
     if task is None and (
         wrong := [name for name in options if name in (*train, "rounds", "circle", "speeds", "alone")]
     ):
         raise UsageError(f"{wrong[0]} is about training; name what is trained, as in task='digits', or leave it out")
-    training = None if task is None else training_of(task, train, sim)
+    training = None if task is None else training_of(task, train, sim, several)
     return run_scenario(make_scenario(sim, training), record, progress)
+
+
+def _job_table(name: str, job: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, **({"task": job} if isinstance(job, str) else job)}
 
 
 def run_scenario(scenario: Scenario, record: str | Path | None = None, progress: OnProgress = ignore) -> SimResult:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class SimCompute:
-    """A node's compute thread in virtual time: one piece of work after the other; local steps take their time.
+    """A node's compute thread in virtual time: one piece of work after the other; local steps take time.
 
     Work is done at its beginning, from the state of that moment, and its result is known when its time has passed:
     what comes in meanwhile is for the next piece.

@@ -28,7 +28,7 @@ class SimClock:
 
 
 class ProcessDisk:
-    """A disk as one process sees it: what it writes after its crash is not written."""
+    """A disk as one process sees it: after its crash nothing it writes reaches the disk."""
 
     def __init__(self, disk: MemoryStorage) -> None:
         self._disk = disk

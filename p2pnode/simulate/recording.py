@@ -1,4 +1,4 @@
-"""A simulation on disk: one JSON object a line, written as it happens, so that a broken-off one can be read too.
+"""A simulation on disk: one JSON object a line, written as it happens, so that an interrupted one can be read too.
 
 {"is": "plan", …}      what was simulated
 {"is": "round", …}     a node after a round (result.RoundRow)

@@ -18,15 +18,15 @@ from ..wire.errors import LocalProblem
 from .result import RoundRow, SimResult
 
 
-def shortened(values: Sequence[float], most: int) -> list[float]:
-    """Values as at most so many, each the mean of some in a row."""
-    count = min(most, len(values))
+def shortened(values: Sequence[float], maximum: int) -> list[float]:
+    """At most `maximum` values, each the mean of several consecutive ones."""
+    count = min(maximum, len(values))
     edges = [len(values) * place // count for place in range(count + 1)] if count else []
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
 def accuracy_over_time(curves: Sequence[RoundRow], points: int = 120) -> list[tuple[float, float, float]]:
-    """(virtual time, mean, worst) of the nodes' latest accuracies, at so many moments."""
+    """(virtual time, mean, worst) of the nodes' latest accuracies, at several moments."""
     known = [(row.time, row.node, row.status.state.accuracy) for row in curves]
     rows = sorted((time, node, accuracy) for time, node, accuracy in known if accuracy is not None)
     latest: dict[str, float] = {}
@@ -85,7 +85,7 @@ BARS = 60  # of a course, in the terminal
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Callable[[float, float], None]]:
-    """Tells how far it is, on stderr of a terminal."""
+    """Shows the progress on stderr, if that is a terminal."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda share, now: None

@@ -13,7 +13,7 @@ from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
-from ..wire.status import NodeStatus, TrainStatus
+from ..wire.status import MAIN_JOB, NodeStatus, TrainStatus
 from ..wire.types import Seconds
 
 MB = 1e6
@@ -54,6 +54,7 @@ class NodeSummary(Struct, frozen=True):
     mb_received: float
     mb_sent: float
     starts: int
+    job: str = MAIN_JOB
 
 
 class CurveCollector:
@@ -114,9 +115,9 @@ class SimResult:
         """The swarm to look at: peers, graphs and figures of any moment (watch.view)."""
         return SwarmView(lambda: self.pictures)
 
-    def accuracies(self) -> list[float]:
-        """The accuracy of every node at the end, where the task has one."""
-        found = [one.status.state.accuracy for one in self.summaries]
+    def accuracies(self, job: str = "") -> list[float]:
+        """The accuracy of every node at the end, where the task has one; of one job where it is named."""
+        found = [one.status.state.accuracy for one in self.summaries if job in ("", one.job)]
         return [accuracy for accuracy in found if accuracy is not None]
 
     def circles(self) -> dict[str, int]:

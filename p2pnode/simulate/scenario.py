@@ -13,6 +13,7 @@ from ..config.options import (
     DEFAULT_POLICY,
     DEFAULT_ROUND_SECONDS,
     DEFAULT_TASK,
+    JobOptions,
     Options,
     RunOptions,
     SimOptions,
@@ -25,15 +26,18 @@ from ..similarity.partners import RANGES, partner_settings, without_partner_sett
 from ..wire.addresses import Address
 from ..wire.errors import UsageError
 from ..wire.ids import Identity, sha256
+from ..wire.status import MAIN_JOB
 from ..wire.types import Seconds
 
-EPOCH = 1_800_000_000.0  # what a right clock shows at virtual time 0
+EPOCH = 1_800_000_000.0  # the time that a correct clock shows at virtual time 0
 BY_ITSELF = 0
 MEETING: Seconds = 120.0  # how long a swarm that only meets is simulated
-SPREAD: Seconds = 10.0  # within which nodes start, where that is not too many at once
-ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of those who keep the directory
-LIMIT = 4.0  # times the usual length, after which a simulation ends whether or not all are done
-SIMULATED = TrainOptions(task="digits", device="cpu", no_model_swaps=True)  # what simulated nodes train unless told
+SPREAD: Seconds = 10.0  # nodes start within this time, or a longer one where that would be too many at once
+ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of the nodes that keep the directory
+LIMIT = 4.0  # times the usual length: then a simulation ends whether or not all nodes are done
+SIMULATED = TrainOptions(
+    task="digits", device="cpu", no_model_swaps=True
+)  # what simulated nodes train unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,17 @@ class SimTraining:
     """
 
     options: TrainOptions = SIMULATED  # `split` says how the data are dealt out; iid when it is None
-    rounds: int = 100  # the simulation ends when every node has done so many
+    rounds: int = 100  # the simulation ends when every node has done this many
     alone: int = 0  # this many nodes, evenly chosen, are trained alone as well, for comparison
     circle: int = BY_ITSELF  # declared: nodes 0 to circle - 1 share a delta set, the next `circle` another, and so on
     speeds: tuple[float, float] = (1.0, 1.0)  # between which each node's speed is drawn
     mean_steps: float = 10.0
+    jobs: tuple[JobOptions, ...] = ()  # several jobs, for all of which `options` hold too; empty: one
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the jobs."""
+        return tuple(job.name for job in self.jobs) or (MAIN_JOB,)
 
     @property
     def round_seconds(self) -> Seconds:
@@ -67,6 +77,10 @@ class SimTraining:
         """The training options of one node: its part of the data, and its circle if circles are declared."""
         part, circle = SplitPart(index, peers, seed), self.circle_of(index)
         return replace(self.options, split=self.split, part=part, circle=circle)
+
+    def job_options(self, name: str) -> TrainOptions:
+        """The options of one job, the same for all nodes."""
+        return Options(train=self.options, jobs=self.jobs).job_options(name, alone=len(self.names) == 1)
 
     def circle_of(self, index: int) -> str:
         """The circle a node is declared to be in; "" when nodes find their circles themselves."""
@@ -106,7 +120,8 @@ class Scenario:
         train = TrainOptions(meet_only=True)
         if self.training is not None:
             train = self.training.options_of(index, self.peers, self.seed)
-        return self.adjust(Options(name=f"n{index}", run=run, train=train), index, starts)
+        jobs = () if self.training is None else self.training.jobs
+        return self.adjust(Options(name=f"n{index}", run=run, train=train, jobs=jobs), index, starts)
 
     def facts(self) -> dict[str, object]:
         """What a recording says about the plan."""
@@ -121,17 +136,21 @@ class Scenario:
             facts |= {"aim": options.aim, "circle": training.circle, "speeds": training.speeds}
             facts |= {"mean_steps": training.mean_steps, "share_data": options.share_data}
             facts |= {"model_swaps": not options.no_model_swaps}
+            if training.jobs:
+                facts["jobs"] = {job.name: job.given.get("task") for job in training.jobs}
         return facts
 
 
-def training_of(task: str | TrainOptions, given: Mapping[str, Any], sim: SimOptions) -> SimTraining:
+def training_of(
+    task: str | TrainOptions, given: Mapping[str, Any], sim: SimOptions, jobs: tuple[JobOptions, ...] = ()
+) -> SimTraining:
     """What simulated nodes train: `task` with the options given beside it. UsageError when the two contradict."""
     options = task if isinstance(task, TrainOptions) else replace(SIMULATED, task=task)
     for name, value in given.items():
         chosen = getattr(options, name)
         if value != chosen and chosen not in (getattr(SIMULATED, name), getattr(TrainOptions(), name)):
             raise UsageError(f"{name} is {value} here and {chosen} in the options of the task; give it once")
-    return SimTraining(replace(options, **given), sim.rounds, sim.alone, sim.circle, sim.speeds)
+    return SimTraining(replace(options, **given), sim.rounds, sim.alone, sim.circle, sim.speeds, jobs=jobs)
 
 
 def make_scenario(sim: SimOptions, training: SimTraining | None) -> Scenario:
@@ -160,18 +179,20 @@ def check_scenario(scenario: Scenario) -> None:
     if not 1 <= scenario.peers <= MAX_PEERS:
         raise UsageError(f"--peers {scenario.peers} must lie between 1 and {MAX_PEERS:,}")
     if scenario.training is not None:
-        _check_training(scenario.training)
-        _check_data(scenario.training, scenario.peers, scenario.seed)
+        for name in scenario.training.names:
+            options = scenario.training.job_options(name)
+            _check_training(scenario.training, options)
+            _check_data(options, scenario.training.split, scenario.peers, scenario.seed)
 
 
-def _check_training(training: SimTraining) -> None:
+def _check_training(training: SimTraining, options: TrainOptions) -> None:
     if not BY_ITSELF <= training.circle <= MAX_CIRCLE:
         raise UsageError(
             f"--circle {training.circle} must lie between 1 and {MAX_CIRCLE}, or be 0: nodes find their own"
         )
     if not 1 <= training.rounds <= MAX_ROUNDS:
         raise UsageError(f"--rounds {training.rounds} must lie between 1 and {MAX_ROUNDS:,}")
-    policy, settings = training.options.policy or DEFAULT_POLICY, training.options.settings
+    policy, settings = options.policy or DEFAULT_POLICY, options.settings
     try:
         partner_settings(settings)
     except ValueError as error:
@@ -182,14 +203,13 @@ def _check_training(training: SimTraining) -> None:
         raise UsageError(f"--policy {policy[:40]}: {error}") from None
 
 
-def _check_data(training: SimTraining, peers: int, seed: int) -> None:
+def _check_data(options: TrainOptions, split: Split, peers: int, seed: int) -> None:
     from ..shards.split import split_rows
     from ..tasks.find import load_task  # torch
     from ..tasks.task import length
 
-    options = training.options
     source = None if options.data is None else str(options.data)
     task = load_task(options.task or DEFAULT_TASK, options.task_options, source)
     data = task.data()
     labels = task.labels(data)
-    split_rows(None if labels is None else labels.numpy(), length(data), peers, training.split, seed)
+    split_rows(None if labels is None else labels.numpy(), length(data), peers, split, seed)

@@ -76,7 +76,7 @@ class Simulation:
                 raise self._bugs[0]
 
     async def learn(self, watch: Watch, seconds: Seconds) -> None:
-        """Let virtual time pass until all have done their rounds, at most `seconds`; in between take down curves."""
+        """Let virtual time pass until all nodes have done their rounds, at most `seconds`, and collect their curves."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while loop.time() < end and not watch.finished:
@@ -88,7 +88,7 @@ class Simulation:
                 raise self.ended[FOUNDER]
 
     def rest(self) -> None:
-        """From now on nobody trains, not even who comes back; what has been learned goes round."""
+        """Let no node train from now on, not even one that restarts, so that the work done so far can spread."""
         self._resting = True
         for process in self.processes.values():
             if process.compute is not None:
@@ -154,7 +154,7 @@ class Simulation:
             await node.run()
         except P2pnodeError as error:
             self.ended[index] = error
-        except Exception as bug:  # raised when the simulation ends: the others are to end first
+        except Exception as bug:  # raised when the simulation ends, after the other nodes have ended
             self._bugs.append(bug)
         finally:
             current = self.processes.get(index)
@@ -168,7 +168,7 @@ class Simulation:
     # ---- the end ----
 
     async def _leave(self) -> None:
-        """Everybody leaves; faults still under way stay as they are."""
+        """Let all nodes leave; faults that are under way go on."""
         tasks = [*self._dying]
         for process in list(self.processes.values()):
             process.node.leave()

@@ -1,4 +1,4 @@
-"""Watches the nodes of a simulation learn: collects their curves, knows when all are done, sums up."""
+"""Watches the nodes of a simulation: collects their curves and pictures, knows when all are done, summarises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..watch.graph import PeerGraph, edges, with_first_circle
 from ..watch.history import PictureHistory
 from ..watch.similarity import annealed, with_similarity
 from ..wire.run import read_manifest
-from ..wire.status import MAIN_JOB, ShardRow, own_state
+from ..wire.status import ShardRow, own_state
 from ..wire.types import Seconds
 from .recording import Recording
 from .result import MB, CurveCollector, NodeSummary
@@ -48,7 +48,7 @@ def ignore(*_: object) -> None:
 
 
 class Watch:
-    """The learning of one simulation."""
+    """Watches the training of one simulation."""
 
     def __init__(
         self, simulation: Simulation, training: SimTraining, recording: Recording, on_progress: OnProgress
@@ -64,9 +64,9 @@ class Watch:
 
     def look(self, now: Seconds) -> None:
         """Take down what is new."""
-        for index, learning in self._learning():
+        for index, name, job in self._jobs():
             host = self._simulation.swarm.hosts[index]
-            row = self.curves.look(now, f"n{index}", MAIN_JOB, learning.status(), host)
+            row = self.curves.look(now, f"n{index}", name, job.status(), host)
             if row is not None:
                 self._recording.round(row)
         if now >= self._next_picture:
@@ -77,19 +77,24 @@ class Watch:
         self._on_progress(share, now)
 
     def _take_picture(self, now: Seconds) -> None:
-        """The whole swarm as its nodes know it themselves: nobody needs to ask anybody."""
-        nodes = [(self._simulation.processes[index].node, learning) for index, learning in self._learning()]
+        """Take a picture of the whole swarm from what its nodes know about themselves."""
+        by_node: dict[int, dict[str, TrainJob]] = {}
+        for index, name, job in self._jobs():
+            by_node.setdefault(index, {})[name] = job
+        nodes = [(self._simulation.processes[index].node, jobs) for index, jobs in by_node.items()]
         manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
-        fingerprints: dict[str, bytes] = {node.peer_id: learning.similarity.fingerprint for node, learning in nodes}
+        first = self._training.names[0]
+        fingerprints = {node.peer_id: jobs[first].similarity.fingerprint for node, jobs in nodes if first in jobs}
         peers = with_first_circle(
-            own_state(node.peer_id, node.name, node.role, {MAIN_JOB: learning.status()}) for node, learning in nodes
+            own_state(node.peer_id, node.name, node.role, {name: job.status() for name, job in jobs.items()})
+            for node, jobs in nodes
         )
-        rows = [row for _, learning in nodes for row in learning.train_progress.partners.values()]
+        rows = [row for _, jobs in nodes for job in jobs.values() for row in job.exchanges()]
         reason, shards = f"{len(peers)} nodes", self._shards(now)
         graph = PeerGraph(
             now, "", "simulation", "connected", reason, peers, edges(rows), shards=shards, manifest=manifest
         )
-        known = {peer: fingerprint for peer, fingerprint in fingerprints.items() if fingerprint}
+        known = {str(peer): fingerprint for peer, fingerprint in fingerprints.items() if fingerprint}
         graph = with_similarity(graph, known, annealed(manifest, now + EPOCH))
         self.pictures.add(graph)
         self._recording.view(graph)
@@ -99,9 +104,9 @@ class Watch:
         if not self._training.options.share_data:
             return ()
         known: dict[str, ShardRow] = {}
-        for _, learning in self._learning():
-            for row in learning.shards.all(now):
-                if row.id not in known or row.holder == learning.train_progress.me:
+        for _, _, job in self._jobs():
+            for row in job.shards.all(now):
+                if row.id not in known or row.holder == job.train_progress.me:
                     known[row.id] = row
         return tuple(known[shard] for shard in sorted(known))
 
@@ -113,38 +118,47 @@ class Watch:
             if fault.kind == "crash" and fault.seconds == inf and fault.time <= now
             for index in fault.peers
         }
-        awaited = simulation.scenario.peers - len(gone | set(simulation.ended))
-        done = [min(rounds, learning.train_progress.rounds) for _, learning in self._learning()]
-        return sum(done) / max(1, awaited * rounds)
+        awaited = (simulation.scenario.peers - len(gone | set(simulation.ended))) * len(self._training.names)
+        done = [
+            min(rounds, job.train_progress.rounds) for index, name, job in self._jobs() if not self._over(index, name)
+        ]
+        over = sum(len(process.node.jobs.ended) for process in simulation.processes.values())
+        return (sum(done) + over * rounds) / max(1, awaited * rounds)
 
-    def _learning(self) -> Iterator[tuple[int, TrainJob]]:
+    def _over(self, index: int, name: str) -> bool:
+        """Whether a job has ended at a node: nothing more comes of it there."""
+        return name in self._simulation.processes[index].node.jobs.ended
+
+    def _jobs(self) -> Iterator[tuple[int, str, TrainJob]]:
+        """The jobs that are prepared, by node and name."""
         for index in sorted(self._simulation.processes):
-            job = self._simulation.processes[index].node.jobs.jobs.get(MAIN_JOB)
-            if isinstance(job, TrainJob):
-                yield index, job
+            for name, job in self._simulation.processes[index].node.jobs.jobs.items():
+                if isinstance(job, TrainJob):
+                    yield index, name, job
 
     def summaries(self) -> tuple[NodeSummary, ...]:
-        """Every running node at the end; some of them, evenly chosen, are trained alone as well."""
-        learning, alone = list(self._learning()), self._training.alone
-        compared = {round(place * len(learning) / alone) for place in range(alone)} if alone else set()
+        """Every job of every running node at the end; some of them, evenly chosen, are trained alone as well."""
+        jobs, alone = list(self._jobs()), self._training.alone
+        compared = {round(place * len(jobs) / alone) for place in range(alone)} if alone else set()
         return tuple(
-            self._summary(index, one, place in compared or alone >= len(learning))
-            for place, (index, one) in enumerate(learning)
+            self._summary(index, name, job, place in compared or alone >= len(jobs))
+            for place, (index, name, job) in enumerate(jobs)
         )
 
-    def _summary(self, index: int, learning: TrainJob, compare: bool) -> NodeSummary:
-        simulation, evaluation, status = self._simulation, learning.evaluate(), learning.status()
+    def _summary(self, index: int, name: str, job: TrainJob, compare: bool) -> NodeSummary:
+        simulation, evaluation, status = self._simulation, job.evaluate(), job.status()
         host, state = simulation.swarm.hosts[index], replace(status.state, accuracy=evaluation.accuracy)
         return NodeSummary(
             node=f"n{index}",
             status=replace(status, state=state, test_loss=evaluation.loss),
-            alone=self._alone(index, learning) if compare else None,
+            alone=self._alone(index, job) if compare else None,
             mb_received=host.received_bytes / MB,
             mb_sent=host.sent_bytes / MB,
             starts=simulation.starts[index],
+            job=name,
         )
 
-    def _alone(self, index: int, learning: TrainJob) -> float | None:
+    def _alone(self, index: int, job: TrainJob) -> float | None:
         scenario = self._simulation.scenario
         options = self._training.options_of(index, scenario.peers, scenario.seed)
-        return accuracy_alone(learning.model_host, options, learning.trainer.steps_done, scenario.seed)
+        return accuracy_alone(job.model_host, options, job.trainer.steps_done, scenario.seed)

@@ -78,8 +78,8 @@ def test_a_circle_splits_a_member_comes_back_to_it_and_what_is_left_of_it_joins_
         assert list(simulation.circles()) == [""], "two are too few for a circle"
         simulation.rest()
         await simulation.go_on(20.0)
-        policies = [learning.policy for learning in simulation.learning().values()]
-        assert len({policy.set.hash() for policy in policies}) == 1  # type: ignore[attr-defined]
+        hashes = {learning.policy.set.hash() for learning in simulation.learning().values()}  # type: ignore[attr-defined]
+        assert len(hashes) == 1
         statuses = (await simulation.finish()).statuses
         assert not any(row.faults for status in statuses if status is not None for row in status.peers)
 

@@ -117,6 +117,7 @@ class TrainJob:
         )
         self._services = services
         self._setup = setup
+        self._compute = context.compute
         self.work = ShardTraining(services, self.shard_driver, self.trainer, setup)
         self.passing = Passing(
             services, calls, self.shard_driver, self.work, self.similarity, self.partner_exchange.link
@@ -153,7 +154,9 @@ class TrainJob:
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
-        self._round_steps = RoundSteps(services.seams, policy, self.trainer, round_seconds)
+        self._round_steps = RoundSteps(
+            services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
+        )
 
     # ---- life ----
 
@@ -232,7 +235,8 @@ class TrainJob:
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
 
     async def _round(self) -> None:
-        seams, plan, speed = self._services.seams, self._setup.plan, self.trainer.speed
+        seams, plan = self._services.seams, self._setup.plan
+        speed = self.trainer.speed * self._compute.fraction()
         mean = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
         peers = len(self.members.active()) + 1
         pace = self.policy.pace(peers)

@@ -7,6 +7,8 @@ arrive while its time passes are for the next one.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +27,16 @@ SHARE = 0.005  # of a round that its corrections may take; changing slices takes
 class RoundSteps:
     """Trains one model, round by round."""
 
-    def __init__(self, seams: Seams, policy: Policy, trainer: Trainer, round_seconds: Seconds) -> None:
+    def __init__(
+        self,
+        seams: Seams,
+        policy: Policy,
+        trainer: Trainer,
+        round_seconds: Seconds,
+        longest_piece: Callable[[], Seconds | None] = lambda: None,
+    ) -> None:
+        """`longest_piece` says how long the compute thread may be held, where others wait for it."""
+        self._longest_piece = longest_piece
         self._seams = seams
         self._policy = policy
         self._trainer = trainer
@@ -40,17 +51,28 @@ class RoundSteps:
         """
         self._lead = max(0, at - self._trainer.steps_done)
         begun, result, asked = np.empty(0, np.float32), None, 0
-        for count in split_steps(steps, self._count()):
+        for count, corrects in self._pieces(steps):
             if result is not None and result.steps < asked:
                 break  # the node must rest
             asked += count
             begun, result = await self._seams.compute(
-                lambda begun=begun, before=result, count=count: self._slice(begun, before, count, rate),  # type: ignore[misc]
-                count,
+                partial(self._train_piece, begun, result, count, rate, corrects), count
             )
         assert result is not None
         await self._seams.compute(lambda: self._end(result))
         return begun, result
+
+    def _pieces(self, steps: int) -> list[tuple[int, bool]]:
+        """The round's steps in pieces of work, and whether entries of others are let in before each.
+
+        Slices are longer than pieces where other jobs wait for the compute thread.
+        """
+        longest, speed, pieces = self._longest_piece(), self._trainer.speed, []
+        for place, count in enumerate(split_steps(steps, self._count())):
+            most = count if longest is None or not speed else max(1, int(longest * speed))
+            cut = split_steps(count, -(-count // most))
+            pieces += [(part, place > 0 and number == 0) for number, part in enumerate(cut)]
+        return pieces
 
     def _count(self) -> int:
         """The number of slices, limited by the time that corrections may take."""
@@ -60,11 +82,14 @@ class RoundSteps:
             return 2  # to measure what a correction costs
         return 1 + min(MOST - 1, int(SHARE * self._round_seconds / max(self._cost, 1e-9)))
 
-    def _slice(self, begun: Floats, before: TrainResult | None, count: int, rate: float) -> tuple[Floats, TrainResult]:
+    def _train_piece(
+        self, begun: Floats, before: TrainResult | None, count: int, rate: float, corrects: bool
+    ) -> tuple[Floats, TrainResult]:
         if before is None:
             begun = weights = self._policy.start()
         else:
             weights = before.weights
+        if corrects:
             self._correct(begun, weights)
         result = self._trainer.steps(weights, count, at=self._lead + self._trainer.steps_done, rate=rate)
         return begun, result if before is None else before.then(result)

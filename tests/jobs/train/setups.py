@@ -14,6 +14,7 @@ from p2pnode.discovery.announcing import SelfDescription
 from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import Services
 from p2pnode.jobs.contract import JobContext
+from p2pnode.jobs.scheduler import Scheduler
 from p2pnode.jobs.train.options import TrainSetup
 from p2pnode.jobs.train.plan import TrainPlan
 from p2pnode.runtime.calls import JobCalls
@@ -38,8 +39,9 @@ def train_setup(
 def job_context(services: Services, access: RunAccess, name: str = "main", role: str = "node") -> JobContext:
     """What a job of a node gets that is alone and founded its run."""
     me = services.identity.peer_id
+    compute = Scheduler(services.seams.compute, services.seams.clock).add(name)
     membership = Membership(SelfDescription("me", role, access.tag, ()), services)
-    return JobContext(name, services, JobCalls(services.calls, access, me, name), membership, me, 0.0)
+    return JobContext(name, services, JobCalls(services.calls, access, me, name), membership, compute, me, 0.0)
 
 
 def with_options(setup: TrainSetup, **options: Any) -> TrainSetup:
