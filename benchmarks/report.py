@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def section(benchmark: Benchmark, record: dict[str, Any]) -> str:
     if rows:
         same = [name for name in columns(rows) if len(rows) > 1 and len({shown(row.get(name)) for row in rows}) == 1]
         names = [name for name in columns(rows) if name not in same]
-        lines += [f"In all rows: {', '.join(f'{name} {shown(rows[0][name])}' for name in same)}.", ""] if same else []
+        common = f"In all rows: {', '.join(f'{name} {shown(rows[0][name])}' for name in same)}."
+        lines += [*textwrap.wrap(common, 120), ""] if same else []
         lines += markdown(names, [[shown(row.get(name)) for name in names] for row in rows])
     if single:
         figures = markdown(["figure", ""], [[f"`{name}`", shown(output[name])] for name in single])

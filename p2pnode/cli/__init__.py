@@ -39,6 +39,7 @@ config_app = typer.Typer(help="Show the settings in force: `config show`.")
 app.add_typer(config_app, name="config")
 app.command()(sim)
 
+Job = Annotated[str, typer.Option("--job", help="Which of the run's jobs; the first one if left out.", metavar="NAME")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -95,6 +96,15 @@ def status(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> 
 
 @app.command()
 @takes(PLACE)
+def jobs(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+    """List the jobs of the running node: state, round, loss, accuracy, and share of the compute time."""
+    from .reports import show_jobs
+
+    show_jobs(load(flags, os.environ).options.data_dir, json)
+
+
+@app.command()
+@takes(PLACE)
 def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Ask the running node to leave its swarm and end."""
     from .reports import ask_to_leave
@@ -138,11 +148,12 @@ def export(
     flags: dict[str, object],
     file: Annotated[str, typer.Argument(help="The file to write, for example weights.safetensors.", metavar="FILE")],
     ema: Annotated[bool, typer.Option("--ema", help="Write the average over the last rounds.")] = False,
+    job: Job = "",
 ) -> None:
     """Write the weights as safetensors, from the running node or from what it saved."""
     from .orders import export_weights
 
-    export_weights(load(flags, os.environ).options, file, ema)
+    export_weights(load(flags, os.environ).options, file, ema, job)
 
 
 @app.command()
@@ -151,29 +162,30 @@ def revert(
     ctx: typer.Context,
     flags: dict[str, object],
     peer: Annotated[str, typer.Argument(help="Its id, the end of its id, or its name.", metavar="PEER")],
+    job: Job = "",
 ) -> None:
     """Leave a peer's deltas out of this node's weights, and show the loss before and after."""
     from .orders import revert_peer
 
-    revert_peer(load(flags, os.environ).options.data_dir, peer)
+    revert_peer(load(flags, os.environ).options.data_dir, peer, job)
 
 
 @app.command()
 @takes(PLACE)
-def log(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+def log(ctx: typer.Context, flags: dict[str, object], job: Job = "", json: Json = False) -> None:
     """List the merges of the running node: partners, bytes, and the loss before and after."""
     from .reports import show_log
 
-    show_log(load(flags, os.environ).options.data_dir, json)
+    show_log(load(flags, os.environ).options.data_dir, json, job)
 
 
 @app.command()
 @takes(PLACE)
-def blame(ctx: typer.Context, flags: dict[str, object], json: Json = False) -> None:
+def blame(ctx: typer.Context, flags: dict[str, object], job: Job = "", json: Json = False) -> None:
     """Show whose deltas are in which layer, as far back as entries are kept."""
     from .reports import show_blame
 
-    show_blame(load(flags, os.environ).options.data_dir, json)
+    show_blame(load(flags, os.environ).options.data_dir, json, job)
 
 
 @app.command()
@@ -184,12 +196,13 @@ def shards(
     shard: Annotated[
         str, typer.Argument(help="The beginning of a shard's id, to see where it has been.", metavar="[SHARD]")
     ] = "",
+    job: Job = "",
     json: Json = False,
 ) -> None:
     """List the shards of the running node and how sure its model is of them; with SHARD, show where one has been."""
     from .reports import show_shards
 
-    show_shards(load(flags, os.environ).options.data_dir, shard, json)
+    show_shards(load(flags, os.environ).options.data_dir, shard, json, job)
 
 
 @app.command()

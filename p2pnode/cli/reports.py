@@ -27,7 +27,7 @@ from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.ids import short
 from ..wire.run import RunAccess
-from ..wire.status import MergeRow, NodeStatus, PeerState, ShardRow
+from ..wire.status import MergeRow, NodeStatus, PeerState, ShardRow, TrainStatus
 
 LEAVE_LIMIT = 10.0
 ANY_WIDTH = 10_000  # columns
@@ -175,9 +175,46 @@ def console(in_pipe: int = 160) -> Console:
 SHOWN = 30  # merges, for people
 
 
-def show_log(data_dir: Path, as_json: bool) -> None:
+def show_jobs(data_dir: Path, as_json: bool) -> None:
+    """The jobs of the run that the running node takes part in."""
+    status = _ask_status(data_dir)
+    if as_json:
+        print_json({"jobs": status.jobs, "compute_idle": status.compute_idle})
+    elif status.jobs:
+        console().print(jobs_table(status.jobs))
+        if status.compute_idle is not None:
+            print(f"compute idle: {status.compute_idle:.0%}")
+    else:
+        print("this node takes part in no job")
+
+
+def jobs_table(jobs: Mapping[str, TrainStatus]) -> Table:
+    """A row for each job, in the order of the run's manifest."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in ("job", "kind", "task", "state"):
+        table.add_column(column)
+    for column in ("round", "loss", "accuracy", "compute"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("reason")
+    for name, job in jobs.items():
+        state = job.state
+        table.add_row(
+            Text(clean(name)),
+            Text(clean(job.kind)),
+            Text(clean(job.task) or "–"),
+            job.condition,
+            "–" if state.round is None else str(state.round),
+            "–" if state.loss is None else f"{state.loss:.4g}",
+            "–" if state.accuracy is None else f"{state.accuracy:.1%}",
+            "–" if job.compute_share is None else f"{job.compute_share:.0%}",
+            Text(clean(job.reason, 200) or "–"),
+        )
+    return table
+
+
+def show_log(data_dir: Path, as_json: bool, job: str = "") -> None:
     """The node's merges, the newest last."""
-    merges = ask(data_dir, ControlRequest("log")).merges
+    merges = ask(data_dir, ControlRequest("log", job=job)).merges
     if as_json:
         print_json({"merges": log_rows(merges), "names": names_of(data_dir)})
     elif merges:
@@ -218,9 +255,9 @@ def log_table(merges: Sequence[MergeRow], names: Mapping[str, str]) -> Table:
     return table
 
 
-def show_blame(data_dir: Path, as_json: bool) -> None:
+def show_blame(data_dir: Path, as_json: bool, job: str = "") -> None:
     """Each author's share of each layer."""
-    shares = ask(data_dir, ControlRequest("blame"), WORK_LIMIT).blame
+    shares = ask(data_dir, ControlRequest("blame", job=job), WORK_LIMIT).blame
     if as_json:
         print_json({"blame": shares, "names": names_of(data_dir)})
     elif shares:
@@ -255,9 +292,9 @@ ID_CHARS = 8
 MAX_SHARDS_SHOWN = 100  # shards, for people
 
 
-def show_shards(data_dir: Path, shard: str, as_json: bool) -> None:
+def show_shards(data_dir: Path, shard: str, as_json: bool, job: str = "") -> None:
     """All shards of the running node, or the journey of the one whose id begins with `shard`."""
-    rows = ask(data_dir, ControlRequest("shards", shard=shard)).shards
+    rows = ask(data_dir, ControlRequest("shards", shard=shard, job=job)).shards
     if as_json:
         print_json({"shards": rows})
     elif not rows:

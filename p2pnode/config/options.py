@@ -84,6 +84,14 @@ class JobOptions:
     kind: str = "train"
     given: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """As `--job` takes it: NAME=TASK[,KEY=VALUE...]."""
+        others = {key: value for key, value in self.given.items() if key not in ("task", "task_options")}
+        pairs = {**others, **self.given.get("task_options", {})}
+        return ",".join(
+            [f"{self.name}={self.given.get('task', '')}", *(f"{key}={value}" for key, value in pairs.items())]
+        )
+
 
 @dataclass(frozen=True)
 class NetworkOptions:

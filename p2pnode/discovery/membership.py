@@ -51,9 +51,11 @@ class Search:
 class Membership:
     """Runs the four loops of one node."""
 
-    def __init__(self, me: SelfDescription, services: Services, addresses: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, me: SelfDescription, services: Services, addresses: tuple[str, ...] = (), search: Search | None = None
+    ) -> None:
         self.me = me
-        self.search = Search()
+        self.search = search or Search()
         self.announcer = Announcer(me, services, addresses)
         self._services = services
         self._rng = services.seams.rng
@@ -65,7 +67,7 @@ class Membership:
 
     def in_run(self, tag: str) -> Membership:
         """Return the membership of the same node once it knows its run."""
-        return Membership(replace(self.me, tag=tag), self._services, self.announcer.addresses)
+        return Membership(replace(self.me, tag=tag), self._services, self.announcer.addresses, self.search)
 
     @property
     def connected(self) -> bool:

@@ -1,4 +1,4 @@
-"""Getting into a run: found one, go on with the saved one, or join the one a bootstrap or an invite names."""
+"""How a node gets its run: founds one, resumes the saved one, or joins the one a bootstrap or an invite names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -40,7 +40,7 @@ class Run:
 
 
 class SavedRun(msgspec.Struct, frozen=True):
-    """What the data directory remembers, so that running the same command again goes on."""
+    """What the data directory keeps of a run, so that the same command resumes it."""
 
     access: str
     bootstrap: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def found_run(
 
 
 def check_protocol(manifest: Manifest) -> None:
-    """UsageError for a run of another protocol: what its members signed and keep on disk has another form."""
+    """Raises UsageError for a run of another protocol: its members sign and store other formats."""
     if manifest.protocol != PROTOCOL:
         raise UsageError(
             f"the run {manifest.name!r} was founded for protocol {manifest.protocol}, and this version of p2pnode "
@@ -70,7 +70,7 @@ def save_run(storage: Storage, run: Run, bootstrap: tuple[str, ...]) -> None:
 
 
 def load_saved(storage: Storage) -> SavedRun | None:
-    """The last run, or None; a damaged note counts as none (the manifest is asked of peers again)."""
+    """The last run, or None where there is none or its file is damaged."""
     data = storage.read(STATE_FILE)
     if data is None:
         return None
@@ -80,6 +80,19 @@ def load_saved(storage: Storage) -> SavedRun | None:
     except (msgspec.DecodeError, UnicodeDecodeError, UsageError):
         return None
     return saved
+
+
+def same_bootstrap(options: RunOptions, saved: SavedRun) -> bool:
+    """Whether the bootstrap addresses given, if any, are among those by which the saved run was joined."""
+    return all(address.text in saved.bootstrap for address in options.bootstrap)
+
+
+def bootstrap_of(options: RunOptions, storage: Storage) -> tuple[Address, ...]:
+    """The addresses to join through: those given, else those of the saved run where that is resumed."""
+    saved = None if options.found or options.access is not None else load_saved(storage)
+    if options.bootstrap or saved is None:
+        return options.bootstrap
+    return tuple(parse_address(text) for text in saved.bootstrap)
 
 
 def load_manifest(storage: Storage, access: RunAccess) -> bytes | None:
@@ -100,7 +113,7 @@ def last_run(storage: Storage) -> tuple[RunAccess | None, Manifest | None]:
 
 
 def adopted_access(address: Address, welcome: Welcome) -> RunAccess:
-    """The run a bootstrap is in, for a node that was given no --run."""
+    """The run that a bootstrap belongs to, for a node without --run; UsageError when it cannot be joined so."""
     if welcome.private:
         raise UsageError(f"the run at {address} is private; paste the founder's whole invite: its --run has the key")
     if not welcome.run:
@@ -130,7 +143,7 @@ async def manifest_from_any(calls: JobCalls, peers: list[PeerId]) -> bytes | Non
 
 
 RETRY_PAUSE: Seconds = 1.0
-RETRY_PAUSE_MOST: Seconds = 15.0
+LONGEST_RETRY_PAUSE: Seconds = 15.0
 
 
 FoundJobs = Callable[[], Awaitable[tuple[JobEntry, ...]]]
@@ -138,7 +151,7 @@ FoundJobs = Callable[[], Awaitable[tuple[JobEntry, ...]]]
 
 @dataclass(frozen=True)
 class Entered:
-    """A run, how the node came by it, and the membership that keeps it there."""
+    """A run, how the node got it, and the membership with which it stays there."""
 
     run: Run
     how: Literal["founded", "resumed", "joined"]
@@ -146,7 +159,7 @@ class Entered:
 
 
 class Entrance:
-    """One node's way into its run. Waits for ever for somebody to answer, unless `join_timeout` is set."""
+    """Gets one node its run. Keeps trying until somebody answers, unless `join_timeout` is set."""
 
     def __init__(self, options: RunOptions, services: Services, membership: Membership, jobs: FoundJobs) -> None:
         self._options = options
@@ -156,12 +169,13 @@ class Entrance:
         self._membership = membership
 
     async def enter(self) -> Entered:
-        """The run, saved for the next start. UsageError or LocalProblem when there is no way in."""
+        """Return the run and save it for the next start. UsageError or LocalProblem when there is no way in."""
         try:
             async with asyncio.timeout(self._options.join_timeout):
                 run, how = await self._obtain()
         except TimeoutError:
             raise self._nobody_answered() from None
+        self._membership.search.trouble = ""
         check_protocol(run.manifest)
         save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
         return Entered(run, how, self._membership.in_run(run.access.tag))
@@ -178,19 +192,14 @@ class Entrance:
         options = self._options
         access = options.access
         saved = None if options.found or access is not None else load_saved(self._storage)
-        if saved is not None and self._same_bootstrap(saved):
+        if saved is not None and same_bootstrap(options, saved):
             access = RunAccess.parse(saved.access)
-            known = tuple(parse_address(text) for text in saved.bootstrap)
-            self._membership.me = replace(self._membership.me, bootstrap=options.bootstrap or known)
         if access is None and (options.found or not options.bootstrap):
             return await self._found(), "founded"
         signed = None if access is None else load_manifest(self._storage, access)
         if access is not None and signed is not None:
             return Run(access, signed), "resumed"
         return await self._join(access or await self._ask_bootstrap()), "joined"
-
-    def _same_bootstrap(self, saved: SavedRun) -> bool:
-        return all(address.text in saved.bootstrap for address in self._options.bootstrap)
 
     async def _found(self) -> Run:
         options = self._options
@@ -202,27 +211,26 @@ class Entrance:
         return found_run(self._services.identity, name, options.private, now, rng, jobs)
 
     async def _ask_bootstrap(self) -> RunAccess:
-        """The run that a bootstrap is in; one in a run comes before a mere meeting point."""
+        """Return the run of a bootstrap. One that is in a run counts before a meeting point for any run."""
         await self._meet_someone()
         welcomes = list(self._membership.search.welcomes.items())
         return adopted_access(*next((item for item in welcomes if item[1].run), welcomes[0]))
 
     async def _meet_someone(self) -> None:
-        """Contact the bootstrap addresses until one answers."""
-        async for _ in self._again_and_again():
+        """Contact the bootstrap addresses until one of them answers."""
+        async for _ in self._retries():
             await self._membership.contact_round()
             if self._membership.search.welcomes:
                 return
             self._raise_if_all_wrong()
-            self._say_searching("no bootstrap answers yet")
+            self._report_searching("no bootstrap answers yet")
 
     async def _join(self, access: RunAccess) -> Run:
         """Find a member of the run and get its manifest."""
         services = self._services
         searching = self._membership.in_run(access.tag)
-        self._membership.search = searching.search
         calls = JobCalls(services.calls, access, services.identity.peer_id)
-        async for _ in self._again_and_again():
+        async for _ in self._retries():
             await searching.contact_round()
             with contextlib.suppress(PeerError, NetworkDown):
                 await searching.read_directory()
@@ -231,8 +239,8 @@ class Entrance:
             if signed is not None:
                 return Run(access, signed)
             self._raise_if_all_wrong()
-            self._say_searching(self._no_member_yet(access))
-        raise AssertionError("trying again never ends")
+            self._report_searching(self._no_member_yet(access))
+        raise AssertionError("retries never end")
 
     def _no_member_yet(self, access: RunAccess) -> str:
         private = [address for address, welcome in self._membership.search.welcomes.items() if welcome.private]
@@ -240,21 +248,21 @@ class Entrance:
         return f"no member of run {access.run} found yet{'' if access.private else hint}"
 
     @staticmethod
-    async def _again_and_again() -> AsyncIterator[None]:
+    async def _retries() -> AsyncIterator[None]:
         pause = RETRY_PAUSE
         while True:
             yield
             await asyncio.sleep(pause)
-            pause = min(pause * 1.6, RETRY_PAUSE_MOST)
+            pause = min(pause * 1.6, LONGEST_RETRY_PAUSE)
 
     def _raise_if_all_wrong(self) -> None:
-        """One bootstrap that answers suffices; when every one is somebody else, the addresses are wrong."""
+        """Raises UsageError when other peers answer at all bootstrap addresses; one right address is enough."""
         wrong = self._membership.search.wrong
         if self._options.bootstrap and all(address in wrong for address in self._options.bootstrap):
             address = self._options.bootstrap[0]
             raise UsageError(f"{address}: {wrong[address]}; ask for the address again")
 
-    def _say_searching(self, what: str) -> None:
+    def _report_searching(self, what: str) -> None:
         search, events = self._membership.search, self._services.events
         text = f"{what} ({search.trouble}); still trying" if search.trouble else f"{what}; still trying"
         search.trouble = search.trouble or what

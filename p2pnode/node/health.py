@@ -1,6 +1,6 @@
-"""Whether a node really is well: it makes progress or rests on purpose, its disk takes writes, its loop is alive.
+"""Checks whether a node is healthy: its jobs make progress or it rests on purpose, disk and event loop work.
 
-Looked at once a second. What the network is like is the node's condition, and not repeated here.
+Checked once a second. The state of the network is the node's condition and not part of this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROBE_FILE = "probe"
 
 
 class HealthMonitor:
-    """One node's."""
+    """Watches the health of one node."""
 
     def __init__(self, seams: Seams, limiter: Limiter) -> None:
         self._seams = seams
@@ -33,17 +33,17 @@ class HealthMonitor:
         self._disk: tuple[Seconds, str] | None = None  # its latest trouble
         self._probed = seams.clock.monotonic()
 
-    def learns(self) -> None:
-        """From now on this node should come to learn."""
+    def expect_progress(self) -> None:
+        """From now on the node's jobs should make progress."""
         self._moved = self._seams.clock.monotonic()
 
     def hear(self, event: NodeEvent) -> None:
-        """An event of the node."""
+        """Note an event of the node; those about the disk matter here."""
         if event.kind == "disk":
             self._disk = (self._seams.clock.monotonic(), event.text)
 
     async def look(self, steps: int | None, samples: int, speed: float) -> None:
-        """`steps` local steps are done, on so many samples; None before the node learns."""
+        """Check again: the jobs did `steps` steps (None: none is prepared yet) and have `samples` to work on."""
         now = self._seams.clock.monotonic()
         self._speed = speed
         idle = bool(self._limiter.resting) or (steps is not None and samples == 0)
@@ -62,7 +62,7 @@ class HealthMonitor:
             self._seams.storage.delete(PROBE_FILE)
 
     def reasons(self) -> tuple[str, ...]:
-        """Why the node is not well; none while it is."""
+        """What is wrong with the node; empty while it is healthy."""
         now, held_up = self._seams.clock.monotonic(), self._limiter.held_up
         found = []
         if self._moved is not None and (still := now - self._moved) > self._patience():

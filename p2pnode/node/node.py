@@ -1,4 +1,4 @@
-"""A node: gets its run, keeps in touch with its swarm, and leaves cleanly. Everything outside is passed in."""
+"""A node: gets its run, stays in contact with the swarm, runs jobs, and leaves cleanly. The outside is passed in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..wire.records import SignedRecord
 from ..wire.run import Manifest, RunAccess, read_manifest
 from ..wire.status import Condition, NodeEvent, NodeStatus, PeerState
 from ..wire.types import Seconds
-from .entrance import Entrance
+from .entrance import Entrance, bootstrap_of
 from .health import HealthMonitor
 from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, invitation, peer_state
 from .router import Router
@@ -33,7 +33,7 @@ SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end fir
 
 
 class Node:
-    """One participant. `run()` is its life; `status()` may be asked at any time."""
+    """One participant of a run. `run()` returns when it has left; `status()` may be called at any time."""
 
     def __init__(self, options: Options, seams: Seams, network: Network, identity: Identity) -> None:
         self.name = options.name or friendly_name(identity.peer_id)
@@ -52,7 +52,9 @@ class Node:
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
         self._events.listen(self._health_monitor.hear)
         self.jobs = JobRunner(self._services, options)
-        me = SelfDescription(self.name, self.role, "", options.run.bootstrap, self.jobs.sights)
+        resumes = self.role != "bootstrap"  # a meeting point is in no run
+        bootstrap = bootstrap_of(options.run, seams.storage) if resumes else options.run.bootstrap
+        me = SelfDescription(self.name, self.role, "", bootstrap, self.jobs.sights)
         self._membership = Membership(me, self._services)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
@@ -75,7 +77,7 @@ class Node:
         self._events.listen(listener)
 
     def has_page(self, link: str) -> None:
-        """Tell views where the page is. No event: the page shows those, and the link carries its secret."""
+        """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
         self._page = link
 
     def leave(self) -> None:
@@ -88,7 +90,7 @@ class Node:
         return self.jobs.only_here
 
     async def carry_out(self, request: ControlRequest) -> ControlAnswer:
-        """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
+        """Carry out a command of the user; LocalProblem or UsageError when that fails."""
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints=self.fingerprints(request.job), manifest=self.manifest)
         if request.do in LIMIT_ORDERS:
@@ -96,7 +98,7 @@ class Node:
         return await self.jobs.carry_out(request)
 
     async def run(self) -> None:
-        """Live until asked to leave. UsageError or LocalProblem when the node cannot start or join."""
+        """Run until asked to leave. UsageError or LocalProblem when the node cannot start or join."""
         leaving = asyncio.create_task(self._leaving.wait())
         living = asyncio.create_task(self._live())
         try:
@@ -139,7 +141,7 @@ class Node:
     async def _work(self, manifest: Manifest) -> None:
         """Do the run's jobs, and leave when all have reached their goals. UsageError or LocalProblem when none can."""
         assert self.access is not None
-        self._health_monitor.learns()
+        self._health_monitor.expect_progress()
         reason = await self.jobs.run(manifest, self.access, self._membership)
         self._events.say("done", f"{reason}; leaving")
         self.leave()
@@ -163,14 +165,14 @@ class Node:
     # ---- condition ----
 
     async def _watch_condition(self) -> None:
-        """Say when the condition changes; it is worked out anew each time, never remembered."""
+        """Report changes of the condition, which is computed anew each time, and check the node's health."""
         while True:
             self._set_condition(self.condition())
             await self._health_monitor.look(*(self.jobs.pace() or (None, 0, 0.0)))
             await asyncio.sleep(WATCH_PERIOD)
 
     def condition(self) -> Condition:
-        """How the node is. `connected` only while remote peers answer."""
+        """The node's condition. It is `connected` only while remote peers answer."""
         state = self._network.health.state
         if self._leaving.is_set():
             return "leaving"
@@ -261,6 +263,6 @@ class Node:
         return {peer: sight.fingerprint for peer, sight in (*own, *announced.items()) if sight.fingerprint}
 
     async def look_around(self) -> None:
-        """Ask a few peers how they are doing, for `status`. Worth its calls only while somebody watches."""
+        """Ask a few peers for their states, for `status`. Only worth the calls while somebody watches."""
         if self.access is not None and self._network.health.state == "up":
             await self._state_poller.once(self.access)

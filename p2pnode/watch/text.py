@@ -62,6 +62,9 @@ def duration(seconds: float) -> str:
 def train_phrases(status: TrainStatus) -> list[str]:
     """How a train job goes, in short phrases, the most important first."""
     state = status.state
+    if status.condition in ("waiting", "ended"):
+        because = f": {clean(status.reason, 200)}" if status.reason else ""
+        return [f"{status.condition}{because}", *([f"round {state.round}"] if state.round else [])]
     phrases = [f"{clean(status.task)}, round {state.round or 0}"]
     if state.accuracy is not None:
         phrases.append(f"accuracy {state.accuracy:.1%}")

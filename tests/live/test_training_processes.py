@@ -46,7 +46,7 @@ def process(tmp_path: Path) -> Iterator[Opener]:
 def learning(process: NodeProcess) -> dict[str, Any]:
     """What a node says of its learning; empty before it learns."""
     assert process.process.poll() is None, f"ended early: {process.out}{process.err}"
-    return dict(process.status()["jobs"].get("main", {}))
+    return dict(process.status().get("jobs", {}).get("main", {}))
 
 
 def rounds(process: NodeProcess, more_than: int = 0) -> int:

@@ -62,7 +62,7 @@ def test_who_has_nothing_to_learn_is_well_for_ever() -> None:
 
 def test_steps_that_stop_are_noticed_and_steps_again_are_health() -> None:
     async def test(patient: Patient) -> None:
-        patient.health_monitor.learns()
+        patient.health_monitor.expect_progress()
         assert await patient.after(PREPARED - 1, None) == ()
         assert await patient.after(2, None) == (f"learning did not begin for {PREPARED + 1:.0f} s",)
         assert await patient.after(1, 5) == ()
@@ -77,7 +77,7 @@ def test_steps_that_stop_are_noticed_and_steps_again_are_health() -> None:
 @pytest.mark.parametrize("idle", ["paused", "without samples"])
 def test_who_rests_on_purpose_is_well_and_has_time_to_begin_again(idle: str) -> None:
     async def test(patient: Patient) -> None:
-        patient.health_monitor.learns()
+        patient.health_monitor.expect_progress()
         await patient.after(1, 5)
         if idle == "paused":
             patient.services.limiter.pause()

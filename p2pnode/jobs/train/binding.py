@@ -139,7 +139,7 @@ def probe_hash(model_host: ModelHost) -> str:
 
 
 def data_hash(model_host: ModelHost) -> str:
-    """By which nodes see whether they have the same data."""
+    """The hash by which nodes see whether they have the same data."""
     return _hash(model_host.data)
 
 

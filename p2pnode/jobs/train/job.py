@@ -65,7 +65,7 @@ SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
 
 
 class TrainJob:
-    """One model of one run at one node."""
+    """One model that this node trains with the other members of a run (jobs.contract.Job)."""
 
     def __init__(
         self,
@@ -75,17 +75,42 @@ class TrainJob:
         setup: TrainSetup,
         fingerprinter: Fingerprinter | None = None,
     ) -> None:
-        options, round_seconds = setup.options, setup.plan.round_seconds
-        services, calls, membership = context.services, context.calls, context.membership
+        services, round_seconds = context.services, setup.plan.round_seconds
+        now = services.seams.clock.monotonic()
         self.name = context.name
-        until = options.until
-        threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
         self.model_host = model_host
-        self.train_progress = TrainProgress(
-            Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
+        self.fingerprinter = fingerprinter
+        self.train_progress = TrainProgress(Monitor(_threshold(setup)), services.identity.peer_id, begun=now)
+        self.trainer = Trainer(
+            model_host,
+            np.empty(0, np.int64),
+            own_seed(context),
+            declared_speed=services.seams.speed,
+            brake=services.limiter.brake,
         )
-        circle, announcer = CurrentCircle(options.circle), membership.announcer
+        self._context = context
+        self._services = services
+        self._setup = setup
+        self._compute = context.compute
+        self._warned: dict[str, Seconds] = {}
+        self._rate = 1.0
+        self._current_circle = CurrentCircle(setup.options.circle)
+        self._make_exchange()
+        self._make_data()
+        store = CheckpointStore(services.seams.storage, progress_folder(context.folder), setup.options.max_disk)
+        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, self._current_circle, now)
+        self.circle_driver = self._make_circle_driver()
+        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
+        self._round_steps = RoundSteps(
+            services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
+        )
+        self.routes = self._routes()
+
+    def _make_exchange(self) -> None:
+        """Who the members are, and how this node exchanges with them."""
+        context, services, calls, policy = self._context, self._services, self._context.calls, self.policy
+        circle, setup, announcer = self._current_circle, self._setup, context.membership.announcer
         self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
         self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
@@ -101,67 +126,54 @@ class TrainJob:
             self.bridging,
             self.snapshots,
             self.train_progress,
-            run_age=lambda: (services.clock.now() - context.created) / round_seconds,
+            run_age=lambda: (services.clock.now() - context.created) / setup.plan.round_seconds,
             own_record=lambda: announcer.hello().announcement,
         )
-        layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
+
+    def _make_data(self) -> None:
+        """The shards this node trains on, how they travel, and how models travel to data that does not."""
+        services, calls, options = self._services, self._context.calls, self._setup.options
+        layout = sample_layout({name: column.numpy() for name, column in self.model_host.data.items()})
         room = None if options.max_disk is None else options.max_disk // 2
         self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
-        self.fingerprinter = fingerprinter
-        self.trainer = Trainer(
-            model_host,
-            np.empty(0, np.int64),
-            own_seed(context),
-            declared_speed=services.seams.speed,
-            brake=services.limiter.brake,
-        )
-        self._services = services
-        self._setup = setup
-        self._compute = context.compute
-        self.work = ShardTraining(services, self.shard_driver, self.trainer, setup)
+        self.work = ShardTraining(services, self.shard_driver, self.trainer, self._setup)
         self.passing = Passing(
             services, calls, self.shard_driver, self.work, self.similarity, self.partner_exchange.link
         )
-        at_home = SwapRules(not options.no_model_swaps, setup.stays_home, setup.rows is not None)
+        rules = SwapRules(not options.no_model_swaps, self._setup.stays_home, self._setup.rows is not None)
         self.model_swap = ModelSwap(
-            services, calls, policy, self.trainer, self.similarity, self.members.elsewhere, at_home
+            services, calls, self.policy, self.trainer, self.similarity, self.members.elsewhere, rules
         )
         self.shards = ShardRows(
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
         )
-        now = services.seams.clock.monotonic()
-        store = CheckpointStore(services.seams.storage, progress_folder(context.folder), options.max_disk)
-        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, circle, now)
-        self.circle_driver: CircleDriver | None = None  # a declared circle is never left
-        if policy.can.circles is not None and not options.circle:
-            self.circle_driver = CircleDriver(
-                CircleContext(
-                    services,
-                    calls,
-                    self.members,
-                    policy.can.circles,
-                    setup.genesis,
-                    self.train_progress,
-                    self.trainer,
-                    self.similarity,
-                    self.snapshots,
-                    self.bridging,
-                    begin_log=self._checkpoints.begin_log,
-                    greet=membership.tell,
-                )
+
+    def _make_circle_driver(self) -> CircleDriver | None:
+        """What moves this node between circles; None where the policy forms none, or the user declared one."""
+        circles = self.policy.can.circles
+        if circles is None or self._setup.options.circle:
+            return None
+        return CircleDriver(
+            CircleContext(
+                self._services,
+                self._context.calls,
+                self.members,
+                circles,
+                self._setup.genesis,
+                self.train_progress,
+                self.trainer,
+                self.similarity,
+                self.snapshots,
+                self.bridging,
+                begin_log=self._checkpoints.begin_log,
+                greet=self._context.membership.tell,
             )
-        self.routes = self._routes()
-        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
-        self._warned: dict[str, Seconds] = {}
-        self._rate = 1.0
-        self._round_steps = RoundSteps(
-            services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
         )
 
     # ---- life ----
 
     async def resume(self) -> bool:
-        """Go on from what was saved; False when there is nothing, and then this node's log begins anew."""
+        """Resume from disk. Returns False when nothing was saved; the node then begins a new log."""
         await self.work.start()
         await self._services.seams.compute(self._choose_rows)
         resumed, words = await self._services.seams.compute(self._checkpoints.resume)
@@ -170,7 +182,7 @@ class TrainJob:
         return resumed
 
     async def run(self) -> str:
-        """Train and exchange until cancelled, or until the user's goal is reached: then returns why that is."""
+        """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
             lasting = (self.exchange_loop.keep(), self.shard_driver.run(), self.passing.run(), self.model_swap.keep())
@@ -184,7 +196,7 @@ class TrainJob:
         return why
 
     async def save(self, limit: Seconds | None = None) -> None:
-        """Put everything on disk; a full disk costs the saving, not the training."""
+        """Write everything to disk. If that fails, training goes on and a warning is reported."""
         clock = self._services.seams.clock
         begun = clock.monotonic()
         try:
@@ -195,7 +207,7 @@ class TrainJob:
         self._checkpoints.done(begun, clock.monotonic())
 
     def _warn(self, kind: Kind, text: str) -> None:
-        """Say what went wrong, each kind of thing now and then only."""
+        """Report a problem, but each kind of problem only every WARN_EVERY seconds."""
         self.train_progress.problems += 1
         now = self._services.seams.clock.monotonic()
         if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
@@ -205,7 +217,7 @@ class TrainJob:
     # ---- training ----
 
     async def _keep_training(self) -> str:
-        """Round after round; returns why when the user's goal is reached."""
+        """Train round after round; returns the reason when the user's goal is reached."""
         clock, until = self._services.seams.clock, self._setup.options.until
         while True:
             await self._services.limiter.free()
@@ -225,7 +237,7 @@ class TrainJob:
             await asyncio.sleep(max(0.0, begun + shortest - clock.monotonic()))
 
     async def _round_or_rollback(self) -> None:
-        """A round; one whose numbers are no longer finite leaves everything as it was, and the next goes slower."""
+        """Train one round. If it diverges, keep the weights as they were and lower the learning rate."""
         try:
             await self._round()
             self._rate = min(1.0, self._rate * 1.1)
@@ -258,7 +270,7 @@ class TrainJob:
         self.model_swap.soon(self.train_progress.rounds)
 
     async def _change_circle(self) -> None:
-        """Between rounds; saved before anything is published there."""
+        """Move to another circle between rounds, if due. The move is saved before anything is published there."""
         circle_driver = self.circle_driver
         if circle_driver is None:
             return
@@ -270,7 +282,7 @@ class TrainJob:
         circle_driver.round_done()
 
     async def _take_fingerprint(self, weights: Floats) -> None:
-        """Of the model as training left it, before it merges: so that it shows what this node's data did."""
+        """Take the trained model's fingerprint before it merges, so that it shows what this node's data taught."""
         taker, seams = self.fingerprinter, self._services.seams
         if taker is None or not taker.due(seams.clock.monotonic()):
             return
@@ -281,11 +293,14 @@ class TrainJob:
             self._warn("fingerprint", str(problem))
 
     def newcomer_probe(self) -> NewcomerProbe:
-        """For a newcomer that must choose a circle."""
+        """The probe by which a newcomer chooses its circle."""
         return NewcomerProbe(self._services, self.trainer, self.fingerprinter, self._setup.plan.round_seconds)
 
     def _publish(self, draft: object) -> bool:
-        """Journal at once, with no wait between: nobody may hear what this node could deny after a crash."""
+        """Publish and write the journal without waiting in between, so that a crash cannot make this node forget it.
+
+        Returns whether anything was published.
+        """
         journal = b""
         try:
             journal = self.policy.publish(draft)
@@ -314,7 +329,7 @@ class TrainJob:
             await self.save()
 
     def evaluate(self) -> Evaluation:
-        """How good the read-out is on all of the task's test data. Heavy."""
+        """Heavy. Evaluate the read-out on all of the task's test data."""
         return self.trainer.evaluate(self.policy.readout())
 
     # ---- for peers and views ----
@@ -374,11 +389,11 @@ class TrainJob:
         return await carry_out(request, self, self._services)
 
     def told(self, peer: PeerId) -> EntryFacts | None:
-        """What a peer said of its latest round."""
+        """What a peer reported about its latest round."""
         return None if self.policy.can.entries is None else self.policy.can.entries.latest(peer)
 
     def heads(self) -> dict[PeerId, int]:
-        """The seq of the newest entry known of each author, in its newest incarnation."""
+        """The sequence number of the latest known entry of each author."""
         return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
 
     def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
@@ -387,3 +402,9 @@ class TrainJob:
 
     def status(self) -> TrainStatus:
         return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)
+
+
+def _threshold(setup: TrainSetup) -> float:
+    """The update norm below which training counts as converged."""
+    until = setup.options.until
+    return until.amount if until is not None and until.what == "converged" else THRESHOLD

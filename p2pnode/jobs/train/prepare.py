@@ -71,7 +71,7 @@ KIND = JobKind(found, prepare)
 
 
 async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) -> Fingerprinter | None:
-    """What compares this node's model with others'. Where it cannot, that is said, and the circle alone counts."""
+    """Make what compares this node's model with others. Returns None, with a warning, if that fails."""
     found, why = await services.seams.compute(lambda: _fingerprinter(model_host, plan))
     if why:
         text = f"this node's model cannot be compared with those of others: {why}"
@@ -80,7 +80,7 @@ async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) 
 
 
 def _fingerprinter(model_host: ModelHost, plan: TrainPlan) -> tuple[Fingerprinter | None, str]:
-    """And what is wrong with it, if anything: models compare on the same inputs only."""
+    """The fingerprinter and what is wrong with it, if anything: models can only be compared on the same inputs."""
     try:
         found = Fingerprinter(model_host, plan.seed)
         same = probe_hash(model_host) == plan.probe
@@ -97,7 +97,7 @@ def fresh_policy(
     circle: str = "",
     background: Background = run_now,
 ) -> Policy:
-    """The plan's policy at the run's beginning; UsageError when it is not known here or cannot have its settings."""
+    """The plan's policy at the first weights; UsageError when it is not installed or refuses its settings."""
     lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
     origin = PolicySetup(
         genesis=to_units(model_host.genesis),
@@ -118,7 +118,7 @@ def fresh_policy(
 
 
 async def _find_start(learning: TrainJob, plan: TrainPlan, services: Services) -> None:
-    """Put the learning where this node was, else where the run is, else at the run's beginning."""
+    """Resume what this node saved, else catch up with the run, else begin at the first weights."""
     if await learning.resume():
         services.events.say(
             "resumed learning", f"going on with {plan.task} after {learning.train_progress.rounds} rounds"
@@ -132,7 +132,7 @@ async def _find_start(learning: TrainJob, plan: TrainPlan, services: Services) -
 
 
 async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
-    """Take over where a member is, by its entries while they are few, else by its snapshot.
+    """Catch up with a member: by its entries while they are few, else by its snapshot. Returns whether that worked.
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
@@ -157,7 +157,10 @@ async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
 
 
 def own_rows(model_host: ModelHost, options: TrainOptions, plan: TrainPlan, founded: bool) -> NDArray[np.int64] | None:
-    """What an experiment deals, all that the user brought; None where others have the same, and each takes a part."""
+    """The rows this node trains on: those an experiment assigns, or all of the user's own data.
+
+    None where all members have the same data and each takes a part.
+    """
     if options.split is not None and options.part is not None:
         return fixed_rows(model_host, options.split, options.part)
     if options.data is None or (not founded and data_hash(model_host) == plan.data):
@@ -166,7 +169,7 @@ def own_rows(model_host: ModelHost, options: TrainOptions, plan: TrainPlan, foun
 
 
 def fixed_rows(model_host: ModelHost, split: Split, part: SplitPart) -> NDArray[np.int64]:
-    """One part of the data, as an experiment deals it."""
+    """The rows of one part of the data, as an experiment assigns them."""
     labels = model_host.task.labels(model_host.data)
     classes = None if labels is None else labels.numpy()
     return split_rows(classes, model_host.samples, part.count, split, part.seed)[part.index]
