@@ -33,11 +33,11 @@ def shards(node: NodeProcess, *words: str) -> list[dict[str, Any]]:
 
 
 def travelled(node: NodeProcess) -> dict[str, Any] | None:
-    """A shard of the other node that was trained on at both."""
+    """A shard of the other node that was trained on at both; one that has just come back has no confidence yet."""
     for row in shards(node):
-        if row["received"] and row["visits"] > 1:
+        if row["received"] and row["visits"] > 1 and row["confidence"] is not None:
             (found,) = shards(node, row["id"][:8])
-            if len({visit["model"] for visit in found["journey"]}) == 2:
+            if len({visit["model"] for visit in found["journey"]}) == 2 and found["confidence"] is not None:
                 return found
     return None
 

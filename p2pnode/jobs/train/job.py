@@ -75,17 +75,42 @@ class TrainJob:
         setup: TrainSetup,
         fingerprinter: Fingerprinter | None = None,
     ) -> None:
-        options, round_seconds = setup.options, setup.plan.round_seconds
-        services, calls, membership = context.services, context.calls, context.membership
+        services, round_seconds = context.services, setup.plan.round_seconds
+        now = services.seams.clock.monotonic()
         self.name = context.name
-        until = options.until
-        threshold = until.amount if until is not None and until.what == "converged" else THRESHOLD
         self.policy = policy
         self.model_host = model_host
-        self.train_progress = TrainProgress(
-            Monitor(threshold), services.identity.peer_id, begun=services.seams.clock.monotonic()
+        self.fingerprinter = fingerprinter
+        self.train_progress = TrainProgress(Monitor(_threshold(setup)), services.identity.peer_id, begun=now)
+        self.trainer = Trainer(
+            model_host,
+            np.empty(0, np.int64),
+            own_seed(context),
+            declared_speed=services.seams.speed,
+            brake=services.limiter.brake,
         )
-        circle, announcer = CurrentCircle(options.circle), membership.announcer
+        self._context = context
+        self._services = services
+        self._setup = setup
+        self._compute = context.compute
+        self._warned: dict[str, Seconds] = {}
+        self._rate = 1.0
+        self._current_circle = CurrentCircle(setup.options.circle)
+        self._make_exchange()
+        self._make_data()
+        store = CheckpointStore(services.seams.storage, progress_folder(context.folder), setup.options.max_disk)
+        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, self._current_circle, now)
+        self.circle_driver = self._make_circle_driver()
+        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
+        self._round_steps = RoundSteps(
+            services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
+        )
+        self.routes = self._routes()
+
+    def _make_exchange(self) -> None:
+        """Who the members are, and how this node exchanges with them."""
+        context, services, calls, policy = self._context, self._services, self._context.calls, self.policy
+        circle, setup, announcer = self._current_circle, self._setup, context.membership.announcer
         self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
         self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
@@ -101,61 +126,48 @@ class TrainJob:
             self.bridging,
             self.snapshots,
             self.train_progress,
-            run_age=lambda: (services.clock.now() - context.created) / round_seconds,
+            run_age=lambda: (services.clock.now() - context.created) / setup.plan.round_seconds,
             own_record=lambda: announcer.hello().announcement,
         )
-        layout = sample_layout({name: column.numpy() for name, column in model_host.data.items()})
+
+    def _make_data(self) -> None:
+        """The shards this node trains on, how they travel, and how models travel to data that does not."""
+        services, calls, options = self._services, self._context.calls, self._setup.options
+        layout = sample_layout({name: column.numpy() for name, column in self.model_host.data.items()})
         room = None if options.max_disk is None else options.max_disk // 2
         self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
-        self.fingerprinter = fingerprinter
-        self.trainer = Trainer(
-            model_host,
-            np.empty(0, np.int64),
-            own_seed(context),
-            declared_speed=services.seams.speed,
-            brake=services.limiter.brake,
-        )
-        self._services = services
-        self._setup = setup
-        self._compute = context.compute
-        self.work = ShardTraining(services, self.shard_driver, self.trainer, setup)
+        self.work = ShardTraining(services, self.shard_driver, self.trainer, self._setup)
         self.passing = Passing(
             services, calls, self.shard_driver, self.work, self.similarity, self.partner_exchange.link
         )
-        at_home = SwapRules(not options.no_model_swaps, setup.stays_home, setup.rows is not None)
+        rules = SwapRules(not options.no_model_swaps, self._setup.stays_home, self._setup.rows is not None)
         self.model_swap = ModelSwap(
-            services, calls, policy, self.trainer, self.similarity, self.members.elsewhere, at_home
+            services, calls, self.policy, self.trainer, self.similarity, self.members.elsewhere, rules
         )
         self.shards = ShardRows(
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
         )
-        now = services.seams.clock.monotonic()
-        store = CheckpointStore(services.seams.storage, progress_folder(context.folder), options.max_disk)
-        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, circle, now)
-        self.circle_driver: CircleDriver | None = None  # a declared circle is never left
-        if policy.can.circles is not None and not options.circle:
-            self.circle_driver = CircleDriver(
-                CircleContext(
-                    services,
-                    calls,
-                    self.members,
-                    policy.can.circles,
-                    setup.genesis,
-                    self.train_progress,
-                    self.trainer,
-                    self.similarity,
-                    self.snapshots,
-                    self.bridging,
-                    begin_log=self._checkpoints.begin_log,
-                    greet=membership.tell,
-                )
+
+    def _make_circle_driver(self) -> CircleDriver | None:
+        """What moves this node between circles; None where the policy forms none, or the user declared one."""
+        circles = self.policy.can.circles
+        if circles is None or self._setup.options.circle:
+            return None
+        return CircleDriver(
+            CircleContext(
+                self._services,
+                self._context.calls,
+                self.members,
+                circles,
+                self._setup.genesis,
+                self.train_progress,
+                self.trainer,
+                self.similarity,
+                self.snapshots,
+                self.bridging,
+                begin_log=self._checkpoints.begin_log,
+                greet=self._context.membership.tell,
             )
-        self.routes = self._routes()
-        self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
-        self._warned: dict[str, Seconds] = {}
-        self._rate = 1.0
-        self._round_steps = RoundSteps(
-            services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
         )
 
     # ---- life ----
@@ -390,3 +402,9 @@ class TrainJob:
 
     def status(self) -> TrainStatus:
         return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)
+
+
+def _threshold(setup: TrainSetup) -> float:
+    """The update norm below which training counts as converged."""
+    until = setup.options.until
+    return until.amount if until is not None and until.what == "converged" else THRESHOLD
