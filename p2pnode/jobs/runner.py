@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from msgspec.structs import replace as changed
@@ -46,6 +46,7 @@ class JobRunner:
     async def found(self) -> tuple[JobEntry, ...]:
         """The jobs of a run founded here. UsageError when one cannot be done."""
         wanted, entries = self._options.founded_jobs(), []
+        _check_names(self._options.only, [job.name for job in wanted])  # before anything is saved
         for job in wanted:
             kind, options = await self._load(job.kind), self._options.job_options(job.name, len(wanted) == 1)
             entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
@@ -213,9 +214,13 @@ def _chosen(manifest: Manifest, options: Options) -> list[JobEntry]:
     if options.role != "node" or options.train.meet_only:
         return []
     names = [entry.name for entry in manifest.jobs]
-    for wanted in (*options.only, *(job.name for job in options.jobs)):
-        if wanted not in names:
-            raise UsageError(f"the run has no job {wanted!r}; {suggestion(wanted, names)}")
+    _check_names((*options.only, *(job.name for job in options.jobs)), names)
     if not names and options.train.task is not None:
         raise UsageError(f"--task {options.train.task} contradicts the run, which learns nothing; --found a new run")
     return [entry for entry in manifest.jobs if not options.only or entry.name in options.only]
+
+
+def _check_names(wanted: Iterable[str], names: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise UsageError(f"the run has no job {name!r}; {suggestion(name, names)}")

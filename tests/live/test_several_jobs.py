@@ -97,3 +97,13 @@ def test_who_wants_one_job_only_does_that_one(tmp_path: Path, nodes: list[NodePr
     assert list(jobs_of(ann)) == ["a", "b"]
     ann.signalled(signal.SIGTERM)
     assert ann.process.returncode == 0, ann.err
+
+
+def test_a_job_that_a_new_run_does_not_have_is_refused_before_anything_is_saved(
+    tmp_path: Path, nodes: list[NodeProcess]
+) -> None:
+    node = NodeProcess(tmp_path, "ann", "--found", "--job", "a=digits", "--only", "b", learns=True)
+    nodes.append(node)
+    assert node.ended(LIMIT) == 2
+    assert "the run has no job 'b'; known are a" in node.err
+    assert not (node.data_dir / "run.json").exists()
