@@ -65,6 +65,12 @@ class TrainOptions:
     leave_timeout: Seconds = 20.0  # for handing over shards that are only here
     meet_only: bool = False  # train nothing, whatever the run trains
 
+    @property
+    def names_something(self) -> bool:
+        """Whether the user named anything that this machine may not have, or that may be misspelt."""
+        named = (self.task, self.task_options, self.data, self.policy, self.settings)
+        return any(one is not None and one != {} for one in named) or self.device != "auto"
+
     def with_defaults(self) -> TrainOptions:
         """The options of a run founded with these: what was not given has its default."""
         return replace(

@@ -102,3 +102,7 @@ class JobKind:
 
     found: Callable[[Any, Services], Awaitable[dict[str, Any]]]  # options of a new job → the plan for the manifest
     prepare: Callable[[dict[str, Any], Any, JobContext], Awaitable[Job]]  # plan, options of this node, context
+    check: Callable[[dict[str, Any] | None, Any], None] = lambda plan, options: None
+    """Called before the network starts, with the plan if it is known here and the options of this node. Raises
+    UsageError or LocalProblem for what this machine can tell to be wrong; it may be slow, but not as slow as `prepare`.
+    """

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace as changed
 
 from ..config.options import Options
+from ..config.settings import JOB_KEYS
 from ..discovery.membership import Membership
 from ..discovery.services import Services
 from ..runtime.calls import JobCalls
 from ..runtime.routes import Routes
 from ..wire.control import ControlAnswer, ControlRequest
-from ..wire.errors import LocalProblem, UsageError, suggestion, unwrap
+from ..wire.errors import LocalProblem, UsageError, near, suggestion, unwrap
 from ..wire.ids import PeerId
 from ..wire.messages import JobSight
 from ..wire.run import JobEntry, Manifest, RunAccess
@@ -48,9 +52,45 @@ class JobRunner:
         wanted, entries = self._options.founded_jobs(), []
         _check_names(self._options.only, [job.name for job in wanted])  # before anything is saved
         for job in wanted:
-            kind, options = await self._load(job.kind), self._options.job_options(job.name, len(wanted) == 1)
-            entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
+            options = self._options.job_options(job.name, len(wanted) == 1)
+            with self._naming(job.name):
+                kind = await self._load(job.kind)
+                entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
         return tuple(entries)
+
+    async def check(self, manifest: Manifest | None) -> None:
+        """Look for what is wrong with the options before the network starts; UsageError or LocalProblem.
+
+        `manifest` is None where the run is not known yet. Of several jobs, only those that the options name are
+        checked: others end alone, later.
+        """
+        options = self._options
+        if manifest is not None:
+            entries = _chosen(manifest, options)
+            named = [job.name for job in (options.jobs if len(entries) > 1 else entries)]
+            wanted: list[tuple[str, str, dict[str, Any] | None]] = [
+                (entry.name, entry.kind, entry.plan) for entry in entries if entry.name in named
+            ]
+            alone = len(entries) == 1
+        else:
+            jobs = options.founded_jobs() if options.jobs or options.train.names_something else ()
+            wanted, alone = [(job.name, job.kind, None) for job in jobs], len(jobs) == 1
+        for name, kind, plan in wanted:
+            with self._naming(name):
+                loaded, own = await self._load(kind), options.job_options(name, alone)
+                await self._services.seams.compute(partial(loaded.check, plan, own))
+
+    @contextlib.contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Adds the job's name to what is wrong with a --job, and the training option that may have been meant."""
+        try:
+            yield
+        except UsageError as error:
+            given = next((job.given for job in self._options.jobs if job.name == name), None)
+            if given is None:
+                raise
+            slips = [near(key, JOB_KEYS) for key in given.get("task_options", {}) if f"no option {key!r}" in str(error)]
+            raise UsageError(f"--job {name}: {error}{''.join(slips)}") from None
 
     def enter(self, manifest: Manifest) -> None:
         """Take part in a run: from now on the node announces which of its jobs it does."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -146,7 +146,11 @@ RETRY_PAUSE: Seconds = 1.0
 LONGEST_RETRY_PAUSE: Seconds = 15.0
 
 
-FoundJobs = Callable[[], Awaitable[tuple[JobEntry, ...]]]
+class RunJobs(Protocol):
+    """The jobs of a node (jobs.runner.JobRunner), as far as getting into a run concerns them."""
+
+    async def found(self) -> tuple[JobEntry, ...]: ...
+    async def check(self, manifest: Manifest | None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -161,15 +165,34 @@ class Entered:
 class Entrance:
     """Gets one node its run. Keeps trying until somebody answers, unless `join_timeout` is set."""
 
-    def __init__(self, options: RunOptions, services: Services, membership: Membership, jobs: FoundJobs) -> None:
+    def __init__(self, options: RunOptions, services: Services, membership: Membership, jobs: RunJobs) -> None:
         self._options = options
-        self._found_jobs = jobs
+        self._jobs = jobs
+        self._founded: tuple[JobEntry, ...] = ()  # the jobs of a run that is to be founded here
         self._services = services
         self._storage = services.seams.storage
         self._membership = membership
 
+    async def check(self) -> None:
+        """Before the network starts: UsageError or LocalProblem for what is wrong with the user's options.
+
+        The jobs of a run that is to be founded here are made now.
+        """
+        access = self._known_access()
+        if self._founds(access):
+            self._founded = await self._jobs.found()
+            return
+        signed = None if access is None else load_manifest(self._storage, access)
+        manifest = None if signed is None else read_manifest(signed)
+        if manifest is not None:
+            check_protocol(manifest)
+        await self._jobs.check(manifest)
+
     async def enter(self) -> Entered:
-        """Return the run and save it for the next start. UsageError or LocalProblem when there is no way in."""
+        """Return the run and save it for the next start. UsageError or LocalProblem when there is no way in.
+
+        Comes after `check`, and needs the network.
+        """
         try:
             async with asyncio.timeout(self._options.join_timeout):
                 run, how = await self._obtain()
@@ -189,26 +212,32 @@ class Entrance:
         )
 
     async def _obtain(self) -> tuple[Run, Literal["founded", "resumed", "joined"]]:
-        options = self._options
-        access = options.access
-        saved = None if options.found or access is not None else load_saved(self._storage)
-        if saved is not None and same_bootstrap(options, saved):
-            access = RunAccess.parse(saved.access)
-        if access is None and (options.found or not options.bootstrap):
+        access = self._known_access()
+        if self._founds(access):
             return await self._found(), "founded"
         signed = None if access is None else load_manifest(self._storage, access)
         if access is not None and signed is not None:
             return Run(access, signed), "resumed"
         return await self._join(access or await self._ask_bootstrap()), "joined"
 
+    def _known_access(self) -> RunAccess | None:
+        """The run that the user names, or that is saved and to be resumed; None where it must be founded or asked."""
+        options = self._options
+        saved = None if options.found or options.access is not None else load_saved(self._storage)
+        if saved is not None and same_bootstrap(options, saved):
+            return RunAccess.parse(saved.access)
+        return options.access
+
+    def _founds(self, access: RunAccess | None) -> bool:
+        return access is None and (self._options.found or not self._options.bootstrap)
+
     async def _found(self) -> Run:
         options = self._options
         if options.bootstrap:
             await self._meet_someone()  # their swarm's time is ours
         name = options.name or run_name(self._membership.me.name)
-        jobs = await self._found_jobs()
         now, rng = self._services.clock.now(), self._services.seams.rng
-        return found_run(self._services.identity, name, options.private, now, rng, jobs)
+        return found_run(self._services.identity, name, options.private, now, rng, self._founded)
 
     async def _ask_bootstrap(self) -> RunAccess:
         """Return the run of a bootstrap. One that is in a run counts before a meeting point for any run."""

@@ -47,6 +47,7 @@ class Node:
         self._events = self._services.events
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
+        self._started = False  # whether there is a swarm to leave
         self._page = ""
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
@@ -119,20 +120,25 @@ class Node:
                 await cancel_and_wait(living)
             self._services.registry.tidy()
             await self._network.close()
+        if self._started:
             self._events.say("left", "left the swarm")
 
     # ---- life ----
 
     async def _live(self) -> None:
+        entrance = Entrance(self._options.run, self._services, self._membership, self.jobs)
+        if self.role != "bootstrap":
+            await entrance.check()  # a wrong option costs no daemon and no call to a peer
         await self._network.start(Router(self, self._services))
         await self._membership.announcer.refresh_addresses()
+        self._started = True
         self._events.say("started", f"{self.name} is {self.peer_id}")
         if self._services.registry.book.damaged:
             self._events.say("book", "the peer book was damaged and starts empty", warning=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_condition())
             if self.role != "bootstrap":
-                await self._enter_run()
+                await self._enter_run(entrance)
             group.create_task(self._membership.run())
             group.create_task(self._services.limiter.keep())
             if self.jobs.names:
@@ -151,8 +157,7 @@ class Node:
         if self._network.health.state == "up":
             await self._membership.say_goodbye()
 
-    async def _enter_run(self) -> None:
-        entrance = Entrance(self._options.run, self._services, self._membership, self.jobs.found)
+    async def _enter_run(self, entrance: Entrance) -> None:
         entered = await entrance.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.

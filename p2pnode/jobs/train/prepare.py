@@ -20,14 +20,25 @@ from ...shards.split import split_rows
 from ...similarity.partners import partner_settings, without_partner_settings
 from ...training.background import BackgroundWorker
 from ...training.fingerprinter import Fingerprinter
-from ...training.host import ModelHost
+from ...training.host import ModelHost, choose_device
 from ...training.threads import choose_threads
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import Identity
 from ...wire.status import MAIN_JOB
 from ...wire.types import Seconds
 from ..contract import JobContext, JobKind
-from .binding import data_hash, follow_plan, has_genesis, known_policy, make_plan, open_model_host, probe_hash
+from .binding import (
+    check_plan,
+    check_policy,
+    data_hash,
+    follow_plan,
+    has_genesis,
+    known_policy,
+    make_plan,
+    open_model_host,
+    open_task,
+    probe_hash,
+)
 from .job import TrainJob
 from .options import TrainSetup
 from .plan import TrainPlan, read_plan, write_plan
@@ -46,6 +57,7 @@ async def found(options: TrainOptions, services: Services) -> dict[str, Any]:
 def _checked_plan(options: TrainOptions, seed: int, services: Services) -> TrainPlan:
     model_host = open_model_host(options, seed, shared=services.seams.shared)
     plan = make_plan(model_host, options, seed)
+    own_rows(model_host, options, plan, founded=True)
     fresh_policy(plan, model_host, services.identity)  # a slip in a setting shows here, not at those who join
     return plan
 
@@ -67,7 +79,23 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     return job
 
 
-KIND = JobKind(found, prepare)
+def check(entry: dict[str, Any] | None, options: TrainOptions) -> None:
+    """What this machine can tell of a node's options before it is in touch with others. Imports torch, reads no data.
+
+    UsageError or LocalProblem says what is wrong. `entry` is the run's plan where it is known.
+    """
+    choose_device(options.device)
+    if options.data is not None and not options.data.exists():
+        raise UsageError(f"--data {str(options.data)[:200]!r} does not exist; check the path")
+    if entry is not None:
+        check_plan(read_plan(entry), options)
+        return
+    check_policy(options.policy, options.settings)
+    if options.task is not None:
+        open_task(options)
+
+
+KIND = JobKind(found, prepare, check)
 
 
 async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) -> Fingerprinter | None:
