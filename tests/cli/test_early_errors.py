@@ -11,7 +11,7 @@ import pytest
 
 from p2pnode.config.options import Options
 from p2pnode.jobs.train.plan import TrainPlan, train_entry
-from p2pnode.node.entrance import found_run, save_run
+from p2pnode.node.joining import found_run, save_run
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import JobEntry
