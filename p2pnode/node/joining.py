@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
 from ..wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, read_manifest, run_id, sign_manifest
 from ..wire.types import Seconds
+from .contact_report import ContactReport, contact_reports, in_words
 
 STATE_FILE = "run.json"
 
@@ -172,6 +174,7 @@ class RunJoining:
         self._services = services
         self._storage = services.seams.storage
         self._membership = membership
+        self._sought: RunAccess | None = None  # the run whose members are looked for
 
     async def check(self) -> None:
         """Before the network starts: UsageError or LocalProblem for what is wrong with the user's options.
@@ -197,19 +200,28 @@ class RunJoining:
             async with asyncio.timeout(self._options.join_timeout):
                 run, how = await self._obtain()
         except TimeoutError:
-            raise self._nobody_answered() from None
+            raise self._could_not_join() from None
         self._membership.search.trouble = ""
         check_protocol(run.manifest)
         save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
         return Entered(run, how, self._membership.in_run(run.access.tag))
 
-    def _nobody_answered(self) -> LocalProblem:
-        trouble = self._membership.search.trouble
-        return LocalProblem(
-            f"could not join within {self._options.join_timeout:.0f} s"
-            + (f" ({trouble})" if trouble else "")
-            + "; check the address and that the other side runs, or leave out --join-timeout to keep trying"
-        )
+    def _could_not_join(self) -> UsageError | LocalProblem:
+        """UsageError when every address answered that what the user gave is wrong."""
+        reports = self._reports(self._sought)
+        what = f"could not join within {self._options.join_timeout:.0f} s"
+        what += f": no member of run {self._sought.run} found" if self._sought is not None else ""
+        tried = in_words(reports) or "no address has answered yet"
+        if reports and all(report.final for report in reports):
+            return UsageError(f"{what}: {tried}")
+        remedy = "check the address and that the other side runs, or leave out --join-timeout to keep trying"
+        return LocalProblem(f"{what}: {tried}; {remedy}")
+
+    def _reports(self, access: RunAccess | None) -> list[ContactReport]:
+        """What came of contacting each address, those that the user gave first."""
+        outcomes, given = self._membership.search.outcomes, self._options.bootstrap
+        ordered = {address: outcomes[address] for address in (*given, *outcomes) if address in outcomes}
+        return contact_reports(ordered, access, self._services.identity.peer_id)
 
     async def _obtain(self) -> tuple[Run, Literal["founded", "resumed", "joined"]]:
         access = self._known_access()
@@ -247,19 +259,20 @@ class RunJoining:
 
     async def _meet_someone(self) -> None:
         """Contact the bootstrap addresses until one of them answers."""
-        async for _ in self._retries():
+        async for tries in self._retries():
             await self._membership.contact_round()
             if self._membership.search.welcomes:
                 return
             self._raise_if_all_wrong()
-            self._report_searching("no bootstrap answers yet")
+            self._report_searching("no bootstrap answers yet", tries)
 
     async def _join(self, access: RunAccess) -> Run:
         """Find a member of the run and get its manifest."""
         services = self._services
         searching = self._membership.in_run(access.tag)
         calls = JobCalls(services.calls, access, services.identity.peer_id)
-        async for _ in self._retries():
+        self._sought = access
+        async for tries in self._retries():
             await searching.contact_round()
             with contextlib.suppress(PeerError, NetworkDown):
                 await searching.read_directory()
@@ -268,33 +281,26 @@ class RunJoining:
             if signed is not None:
                 return Run(access, signed)
             self._raise_if_all_wrong()
-            self._report_searching(self._no_member_yet(access))
+            self._report_searching(f"no member of run {access.run} found yet", tries)
         raise AssertionError("retries never end")
 
-    def _no_member_yet(self, access: RunAccess) -> str:
-        private = [address for address, welcome in self._membership.search.welcomes.items() if welcome.private]
-        hint = f"; the run at {private[0].transport} is private: does --run lack its key?" if private else ""
-        return f"no member of run {access.run} found yet{'' if access.private else hint}"
-
     @staticmethod
-    async def _retries() -> AsyncIterator[None]:
+    async def _retries() -> AsyncIterator[int]:
+        """The number of each try, with growing pauses between them."""
         pause = RETRY_PAUSE
-        while True:
-            yield
+        for tries in itertools.count(1):
+            yield tries
             await asyncio.sleep(pause)
             pause = min(pause * 1.6, LONGEST_RETRY_PAUSE)
 
     def _raise_if_all_wrong(self) -> None:
         """Raises UsageError when other peers answer at all bootstrap addresses; one right address is enough."""
-        wrong = self._membership.search.wrong
-        if self._options.bootstrap and all(address in wrong for address in self._options.bootstrap):
-            address = self._options.bootstrap[0]
-            raise UsageError(f"{address}: {wrong[address]}; ask for the address again")
+        outcomes = [self._membership.search.outcomes.get(address) for address in self._options.bootstrap]
+        if outcomes and all(isinstance(outcome, PeerMisbehaved) for outcome in outcomes):
+            raise UsageError(f"{self._options.bootstrap[0]}: {outcomes[0]}; ask for the address again")
 
-    def _report_searching(self, what: str) -> None:
-        search, events = self._membership.search, self._services.events
-        text = f"{what} ({search.trouble}); still trying" if search.trouble else f"{what}; still trying"
-        search.trouble = search.trouble or what
-        latest = events.latest(1)
-        if not latest or latest[0].text != text:
-            events.say("searching", text)
+    def _report_searching(self, what: str, tries: int) -> None:
+        """Say what was tried: every time, since nobody knows which of the tries a user reads."""
+        tried = in_words(self._reports(self._sought))
+        self._membership.search.trouble = f"{what}: {tried}" if tried else what
+        self._services.events.say("searching", f"{self._membership.search.trouble}; still trying ({tries} so far)")

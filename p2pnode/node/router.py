@@ -181,6 +181,7 @@ class Router:
         if request.announcement is not None and request.announcement.peer == peer:
             self._take_in(request.announcement, peer)
         private = host.access is not None and host.access.private
+        hint = host.access.hint(self._own, peer) if host.access is not None and private else b""
         return Welcome(
             protocol=PROTOCOL,
             time=self._swarm_clock.announced(),
@@ -188,6 +189,7 @@ class Router:
             role=host.role,
             name=host.name,
             private=private,
+            run_hint=hint,
             announcement=host.record,
         )
 
