@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace as changed
 
@@ -62,23 +61,18 @@ class JobRunner:
         """Look for what is wrong with the options before the network starts; UsageError or LocalProblem.
 
         `manifest` is None where the run is not known yet. Of several jobs, only those that the options name are
-        checked: others end alone, later.
+        compared with their plans: another one that cannot be done here ends alone, later.
         """
         options = self._options
-        if manifest is not None:
-            entries = _chosen(manifest, options)
-            named = [job.name for job in (options.jobs if len(entries) > 1 else entries)]
-            wanted: list[tuple[str, str, dict[str, Any] | None]] = [
-                (entry.name, entry.kind, entry.plan) for entry in entries if entry.name in named
-            ]
-            alone = len(entries) == 1
-        else:
-            jobs = options.founded_jobs() if options.jobs or options.train.names_something else ()
-            wanted, alone = [(job.name, job.kind, None) for job in jobs], len(jobs) == 1
-        for name, kind, plan in wanted:
-            with self._naming(name):
-                loaded, own = await self._load(kind), options.job_options(name, alone)
-                await self._services.seams.compute(partial(loaded.check, plan, own))
+        jobs = options.founded_jobs() if manifest is None else _chosen(manifest, options)
+        if not (options.jobs or options.train.names_something) and (manifest is None or self._services.limiter.resting):
+            return  # nothing was named that could be wrong, and torch takes long to import
+        given = [job.name for job in (options.jobs if len(jobs) > 1 else jobs)]
+        plans = {} if manifest is None else {entry.name: entry.plan for entry in manifest.jobs if entry.name in given}
+        for job in jobs:
+            with self._naming(job.name):
+                kind, own = await self._load(job.kind), options.job_options(job.name, len(jobs) == 1)
+                await self._services.seams.compute(partial(kind.check, plans.get(job.name), own))
 
     @contextlib.contextmanager
     def _naming(self, name: str) -> Iterator[None]:

@@ -36,13 +36,11 @@ JOIN = ("--bootstrap", f"/ip4/127.0.0.1/tcp/9/p2p/{NOBODY}", "--run", "abcdefghi
 OWN = Path(__file__).parents[2] / "examples" / "own_task.py"
 
 
-def started(data_dir: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def started(data_dir: Path, *arguments: str, script: str = SCRIPT) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")}
     mine = {"P2PNODE_DATA_DIR": str(data_dir), "P2PNODE_LISTEN": "/ip4/127.0.0.1/tcp/0", "OMP_NUM_THREADS": "1"}
-    argv = [sys.executable, "-c", SCRIPT, *arguments]
-    return subprocess.run(
-        argv, env={**clean, **mine, **environ}, capture_output=True, text=True, timeout=600, check=False
-    )
+    argv = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(argv, env={**clean, **mine}, capture_output=True, text=True, timeout=600, check=False)
 
 
 def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
@@ -112,12 +110,15 @@ def test_right_options_start_the_network(tmp_path, way):
     assert done.stdout == "the network starts\n"
 
 
-def test_who_joins_without_naming_anything_does_not_wait_for_torch(tmp_path):
+@pytest.mark.parametrize(("way", "loaded"), [("join", False), ("resume", True), ("resume paused", False)])
+def test_who_names_nothing_waits_for_torch_only_to_go_on_training(tmp_path, way, loaded):
     script = SCRIPT.replace('print("the network starts"', 'print("torch" in sys.modules')
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")}
-    argv = [sys.executable, "-c", script, *JOIN, "--data-dir", str(tmp_path / "data")]
-    done = subprocess.run(argv, env=clean, capture_output=True, text=True, timeout=600, check=False)
-    assert (done.returncode, done.stdout) == (STARTED, "False\n")
+    if way != "join":
+        saved(tmp_path / "data", train_entry("main", plan()))
+    if way == "resume paused":
+        (tmp_path / "data" / "paused").write_text("by the user")
+    done = started(tmp_path / "data", *(JOIN if way == "join" else ()), script=script)
+    assert (done.returncode, done.stdout) == (STARTED, f"{loaded}\n")
 
 
 # ---- a saved run ----
@@ -164,6 +165,7 @@ def test_a_task_that_is_gone_is_told_before_the_network_starts(tmp_path):
 def test_of_several_jobs_one_may_be_missing_here(tmp_path):
     saved(tmp_path / "data", train_entry("one", plan()), train_entry("two", plan("my-task")))
     assert started(tmp_path / "data").returncode == STARTED
+    assert "not available" in complaint(started(tmp_path / "data", "--device", "mps"))
     assert "did you mean 'hidden'?" in complaint(started(tmp_path / "data", "--job", "one=digits,hiden=5"))
 
 
