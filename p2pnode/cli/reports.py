@@ -196,7 +196,8 @@ def show_jobs(data_dir: Path, as_json: bool) -> None:
         console().print(jobs_table(status.jobs))
         for name, job in status.jobs.items():
             for table in job.tables:
-                console().print(job_table(name, table, names_in(status)))
+                print(f"{clean(name)}: {clean(table.title, 80)}")
+                console().print(job_table(table, names_in(status)))
         if status.compute_idle is not None:
             print(f"compute idle: {status.compute_idle:.0%}")
     else:
@@ -222,10 +223,9 @@ def jobs_table(jobs: Mapping[str, JobStatus]) -> Table:
     return table
 
 
-def job_table(job: str, reported: JobTable, names: Mapping[str, str]) -> Table:
+def job_table(reported: JobTable, names: Mapping[str, str]) -> Table:
     """A table that a job reports about itself, with peers by name."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", title_justify="left")
-    table.title = f"{clean(job)}: {clean(reported.title, 80)}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for label, _ in reported.columns:
         table.add_column(Text(clean(label)))
     units = [unit for _, unit in reported.columns]

@@ -80,7 +80,7 @@ async def _run(options: Options, data_dir: DataDir) -> int:
     seams = real_world(data_dir.storage)
     network = HivemindNetwork(identity, _daemon_options(options, data_dir))
     node = Node(options, seams, network, identity)
-    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.train.leave_timeout * bool(node.shards_only_here))
+    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.run.leave_timeout * bool(node.shards_only_here))
     try:
         async with (
             _controlled(node, data_dir),

@@ -255,9 +255,10 @@ class Node:
         return ViewIs(states, tuple(self.jobs.exchanges())[-MAX_EXCHANGES:])
 
     def fingerprints(self, job: str = "") -> dict[str, bytes]:
-        """What the models of a job have learned, as their nodes announce it; of the first job where none is named."""
+        """What the models of a job have learned, as their nodes announce it; of the first that has any by default."""
         if not job and self.manifest:
-            job = next((entry.name for entry in read_manifest(self.manifest).jobs), "")
+            names = [entry.name for entry in read_manifest(self.manifest).jobs]
+            return next((found for name in names if (found := self.fingerprints(name))), {})
         announced = {peer.id: peer.announcement.job(job) for peer in self._services.table.present(self._tag)}
         own = [(self.peer_id, one) for one in self.jobs.announcements() or () if one.job == job]
         return {peer: one.fingerprint for peer, one in (*own, *announced.items()) if one.fingerprint}
