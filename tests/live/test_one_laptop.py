@@ -54,14 +54,15 @@ def test_the_invite_is_copied_whole_from_a_terminal(process: Opener, width: int,
     os.close(terminal)
     shown, decoder = "", codecs.getincrementaldecoder("utf-8")()
 
-    def read_on() -> None:
+    def read_on() -> str:
         nonlocal shown
         if select.select([screen], [], [], 0.5)[0]:
             shown += decoder.decode(os.read(screen, 1 << 16))
+        return shown
 
-    wait_for("the invite", lambda: read_on() or "p2pnode join" in shown, 60)
+    wait_for("the invite", lambda: "p2pnode join" in read_on(), 60)
     frames = shown.count("nobody else yet")
-    wait_for("some more pictures", lambda: read_on() or shown.count("nobody else yet") > frames + 4, 60)
+    wait_for("some more pictures", lambda: read_on().count("nobody else yet") > frames + 4, 60)
     picture = TerminalScreen(width, height)
     picture.feed(shown[: shown.rindex("\r\x1b[2K")])  # up to where the last picture is wiped out for the next
     command = ann.status()["invite"]
