@@ -18,6 +18,7 @@ from ..config.resolve import Resolved, unknown_variables
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
 from ..node.control import WORK_LIMIT, NotRunning, ask
+from ..node.peer_states import roles_in_words
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
 from ..watch.terminal.tables import peers_table
@@ -25,6 +26,7 @@ from ..watch.text import (
     clean,
     duration,
     figure_text,
+    invitation,
     job_lines,
     job_phrases,
     machine_phrases,
@@ -37,6 +39,7 @@ from ..wire.addresses import Address
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.ids import short
+from ..wire.invite import Invite
 from ..wire.run import RunAccess
 from ..wire.status import JobStatus, JobTable, MergeRow, NodeStatus, PeerState, ShardRow
 
@@ -70,6 +73,8 @@ def _plain(value: object) -> object:
     """A setting as JSON can hold it; a run's key is not shown."""
     if isinstance(value, RunAccess):
         return f"{value.run}.***" if value.private else str(value.run)
+    if isinstance(value, Invite):
+        return "given"
     if isinstance(value, dict):
         return [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, tuple):
@@ -118,17 +123,20 @@ def show_status(data_dir: Path, as_json: bool) -> None:
     if as_json:
         print_json(status)
     elif sys.stdout.isatty():
+        from ..watch.terminal.lines import HEADINGS
         from ..watch.terminal.live import render
 
         shown = console()
         shown.print(render(status, shown.width, max(shown.height, 40)))
+        kind, text = invitation(status)
+        if text:
+            print(f"{HEADINGS[kind]}\n{text}")  # not by rich, which would break the line
     else:
         print("\n".join(status_lines(status)))
 
 
 def status_lines(status: NodeStatus) -> list[str]:
     """The status as `word: value` lines, for pipes; the invite on one line."""
-    here = sum(row.present for row in status.peers)
     traffic, because = status.traffic, reason(status)
     jobs = [f"{name}: {', '.join(phrases)}" if name else ", ".join(phrases) for name, phrases in job_lines(status.jobs)]
     aims = [_AIMS.get(job.train.aim, "not known") for job in status.jobs.values() if job.train is not None]
@@ -140,7 +148,7 @@ def status_lines(status: NodeStatus) -> list[str]:
         "trouble": clean("; ".join(status.unwell), 300) or "none",
         "state": f"{status.condition}{f' ({because})' if because else ''}",
         "up": duration(status.uptime_seconds),
-        "peers": f"{here} here, {len(status.peers)} known",
+        "peers": f"{roles_in_words(row.role for row in status.peers if row.present)} here, {len(status.peers)} known",
         "learning": "; ".join(jobs) or "nothing",
         "aim": ", ".join(aims) or "none",
         "machine": "not known" if status.machine is None else ", ".join(machine_phrases(status.machine, status.limits)),
