@@ -123,7 +123,7 @@ class Scenario:
     def options_of(self, index: int, bootstrap: tuple[Address, ...], starts: int) -> Options:
         """The options of one node at its `starts`-th start."""
         run = RunOptions(
-            bootstrap, name=f"sim {identity_of(self.seed, 0).peer_id[-4:]}", meet_only=self.training is None
+            bootstrap=bootstrap, name=f"sim {identity_of(self.seed, 0).peer_id[-4:]}", meet_only=self.training is None
         )
         train = TrainOptions()
         if self.training is not None:
