@@ -52,6 +52,7 @@ class ModelHost:
         self.parts = _with_tied(self.model, self.layout)
         self.weights, self.gradient = _bind(self.parts, self.device)
         self.buffers = list(self.model.buffers())
+        self.built_buffers = [buffer.detach().clone() for buffer in self.buffers]
         self.per_sample = has_sample_losses(task)  # whether the loss of each sample is known
         self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
 
@@ -119,6 +120,11 @@ class ModelHost:
     def take(self) -> Floats:
         """A copy of the model's weights."""
         return np.array(self.weights.detach().cpu().numpy(), dtype=np.float32, copy=True)
+
+    def reset_buffers(self) -> None:
+        """Loads the buffers that the model was built with."""
+        for buffer, built in zip(self.buffers, self.built_buffers, strict=True):
+            buffer.copy_(built)
 
     def stepper(self) -> Stepper:
         """A new optimizer of the task: over the one vector where the result is the same, else over the parameters."""

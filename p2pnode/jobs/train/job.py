@@ -48,7 +48,8 @@ from ...wire.types import Seconds
 from ..contract import JobContext, Pace
 from .checkpoints import Checkpoints, progress_folder
 from .exchange import ExchangeLoop, PartnerExchange
-from .messages import GetWeights, SwapModels, SwapResult
+from .messages import GetProbe, GetWeights, SwapModels, SwapResult
+from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
 from .orders import carry_out
@@ -114,6 +115,9 @@ class TrainJob:
         self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
         self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
+        self.model_check = ModelCheck(
+            services, calls, policy, self.model_host, self.members, context.founder, setup.model_confirmed
+        )
         self.similarity = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
         self.partner_exchange = PartnerExchange(
             services, calls, policy, self.train_progress, circle, self.similarity.partner_record
@@ -184,8 +188,15 @@ class TrainJob:
     async def run(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
+        await self.model_check.first()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.keep(), self.shard_driver.run(), self.passing.run(), self.model_swap.keep())
+            lasting = (
+                self.exchange_loop.keep(),
+                self.shard_driver.run(),
+                self.passing.run(),
+                self.model_swap.keep(),
+                self.model_check.keep(),
+            )
             beside = [group.create_task(one) for one in lasting]
             if self.circle_driver is not None:
                 beside.append(group.create_task(self.circle_driver.keep()))
@@ -347,6 +358,7 @@ class TrainJob:
                 GetNeeds: self.passing.needs,
                 SwapModels: swap.answer,
                 SwapResult: swap.over,
+                GetProbe: self.model_check.answer,
             },
             {
                 GetSnapshot: snapshots,
