@@ -54,7 +54,7 @@ def test_the_joiner_stops_and_the_others_go_on(odd: str, words: str) -> None:
     assert min(result.accuracies()) > 0.5
     for index in (0, 1, 3):
         status = known(result.statuses[index])
-        assert status.jobs["main"].hash_mismatches == 0 and not warnings(result, index)
+        assert known(status.jobs["main"].train).hash_mismatches == 0 and not warnings(result, index)
 
 
 def test_equal_models_compare_once_and_find_no_difference() -> None:
@@ -79,7 +79,7 @@ class TestWithoutSketch:
         result = play("Activation")
         assert list(result.ended) == [ODD]
         assert "at equal weights, its outputs on the run's probe are others" in str(result.ended[ODD])
-        authors = {row.id for row in known(result.statuses[0]).peers if row.job().head}
+        authors = {row.id for row in known(result.statuses[0]).peers if row.training().head}
         assert len(authors) == 2, "the founder has entries of the two others"
 
     def test_a_lying_partner_stops_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:

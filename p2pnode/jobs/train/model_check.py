@@ -91,7 +91,7 @@ class ModelCheck:
                 return
             await asyncio.sleep(FIRST_PAUSE)
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Ask again until a partner agrees. UsageError when this node's model is not the run's."""
         while not self.same and self._policy.can.entries is not None:
             await asyncio.sleep(CHECK_EVERY)
