@@ -26,6 +26,7 @@ from ..watch.text import (
     clean,
     duration,
     figure_text,
+    invitation,
     job_lines,
     job_phrases,
     machine_phrases,
@@ -38,6 +39,7 @@ from ..wire.addresses import Address
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.ids import short
+from ..wire.invite import Invite
 from ..wire.run import RunAccess
 from ..wire.status import JobStatus, JobTable, MergeRow, NodeStatus, PeerState, ShardRow
 
@@ -71,6 +73,8 @@ def _plain(value: object) -> object:
     """A setting as JSON can hold it; a run's key is not shown."""
     if isinstance(value, RunAccess):
         return f"{value.run}.***" if value.private else str(value.run)
+    if isinstance(value, Invite):
+        return "given"
     if isinstance(value, dict):
         return [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, tuple):
@@ -119,10 +123,14 @@ def show_status(data_dir: Path, as_json: bool) -> None:
     if as_json:
         print_json(status)
     elif sys.stdout.isatty():
+        from ..watch.terminal.lines import HEADINGS
         from ..watch.terminal.live import render
 
         shown = console()
         shown.print(render(status, shown.width, max(shown.height, 40)))
+        kind, text = invitation(status)
+        if text:
+            print(f"{HEADINGS[kind]}\n{text}")  # not by rich, which would break the line
     else:
         print("\n".join(status_lines(status)))
 

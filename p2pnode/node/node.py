@@ -12,6 +12,7 @@ from ..discovery.membership import Membership
 from ..discovery.services import make_services
 from ..jobs.runner import JobRunner
 from ..network.base import Health, Network, cancel_and_wait
+from ..runtime.events import Kind
 from ..runtime.limiter import LIMIT_COMMANDS
 from ..runtime.routes import Routes
 from ..runtime.seams import Seams
@@ -79,6 +80,10 @@ class Node:
 
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self._events.listen(listener)
+
+    def say(self, kind: Kind, text: str) -> None:
+        """Tell the user something about this start, as an event."""
+        self._events.say(kind, text)
 
     def has_page(self, link: str) -> None:
         """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
