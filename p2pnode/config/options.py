@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..wire.addresses import Address, Reachability
+from ..wire.invite import Invite
 from ..wire.run import Aim, RunAccess
 from ..wire.status import MAIN_JOB, NO_LIMITS, LimitOptions
 from ..wire.types import Seconds
@@ -31,8 +32,9 @@ DEFAULT_ROUND_SECONDS: Seconds = 2.0
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Which run the node takes part in, and how it gets there."""
+    """Which run the node takes part in, and how it gets there. What an invite says is in the other fields too."""
 
+    invite: Invite | None = None
     bootstrap: tuple[Address, ...] = ()
     access: RunAccess | None = None  # None: the saved run, the run of a bootstrap, or a new one
     found: bool = False

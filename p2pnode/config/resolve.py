@@ -72,7 +72,7 @@ def resolve(sources: Iterable[Source], default_data_dir: Path) -> Resolved:
             options = with_value(options, SETTINGS[key].field, read_value(SETTINGS[key], raw, source.label(key)))
             origins[key] = source.label(key)
     _check_together(options, origins)
-    return Resolved(options, origins)
+    return Resolved(_with_invite(options), origins)
 
 
 def read_value(item: Setting, raw: object, label: str) -> Any:
@@ -130,6 +130,9 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
         and value_of(options, SETTINGS[key].field) != value_of(usual, SETTINGS[key].field)
     ]
     contradictions = (
+        (run.invite and run.found, "invite", "found", "join that run, or found a new one"),
+        (run.invite and run.private, "invite", "private", "join that run, or found a private one"),
+        (run.invite and run.access, "invite", "run", "the invite names its run; leave the other one out"),
         (run.found and run.access, "found", "run", "found a new run, or take part in this one"),
         (run.private and run.access, "private", "run", "whether a run is private was settled when it was founded"),
         *((train.meet_only, "meet-only", key, "train something, or only meet") for key in about_training),
@@ -154,6 +157,15 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
         raise UsageError(f"{origins['meet-only']} contradicts {origins['job']}; train something, or only meet")
     if run.private and run.bootstrap and not run.found:
         raise UsageError(f"{origins['private']} is for founding a run, and a bootstrap joins one; add --found to found")
+
+
+def _with_invite(options: Options) -> Options:
+    """The options with the run and the addresses of the invite, if there is one. Addresses given besides come first."""
+    run = options.run
+    if run.invite is None:
+        return options
+    bootstrap = tuple(dict.fromkeys((*run.bootstrap, *run.invite.addresses)))
+    return replace(options, run=replace(run, bootstrap=bootstrap, access=run.invite.access))
 
 
 def changed(limits: LimitOptions, written: Mapping[str, object]) -> LimitOptions:

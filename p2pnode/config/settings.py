@@ -21,6 +21,7 @@ from .readers import (
     read_announce,
     read_bootstrap,
     read_dashboard,
+    read_invite,
     read_listen,
     read_name,
     read_pairs,
@@ -116,6 +117,7 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting("name", "name", read_name, "The name other peers see.", "NAME"),
         Setting("data-dir", "data_dir", read_path, "Where identity, run and peer book are kept.", "DIR"),
         # the run
+        Setting("invite", "run.invite", read_invite, "Join the run of this invite, as `join CODE` does.", "CODE"),
         Setting(
             "bootstrap", "run.bootstrap", read_bootstrap, "Address of a node to join through; one is enough.", "ADDR",
             many=True, aliases=("--initial-peers",),

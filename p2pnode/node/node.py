@@ -12,6 +12,7 @@ from ..discovery.membership import Membership
 from ..discovery.services import make_services
 from ..jobs.runner import JobRunner
 from ..network.base import Health, Network, cancel_and_wait
+from ..runtime.events import Kind
 from ..runtime.limiter import LIMIT_COMMANDS
 from ..runtime.routes import Routes
 from ..runtime.seams import Seams
@@ -69,12 +70,20 @@ class Node:
         """What peers may ask of a job; None while it is not done here."""
         return self.jobs.routes(job)
 
+    def prepares(self, job: str) -> bool:
+        """Whether this node takes part in a job that is not ready yet."""
+        return self.jobs.prepares(job)
+
     @property
     def record(self) -> SignedRecord | None:
         return self._membership.announcer.record
 
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self._events.listen(listener)
+
+    def say(self, kind: Kind, text: str) -> None:
+        """Tell the user something about this start, as an event."""
+        self._events.say(kind, text)
 
     def has_page(self, link: str) -> None:
         """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
@@ -196,9 +205,9 @@ class Node:
             self._events.say(condition, self._why(condition), warning=lost)
 
     def _why(self, condition: Condition) -> str:
-        here = self._services.table.count_present(self._tag)
+        roles = (peer.announcement.role for peer in self._services.table.present(self._tag))
         trouble = self._membership.search.trouble
-        return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.reason)
+        return condition_in_words(condition, roles, self.access is not None, trouble, self._network.health.reason)
 
     def _network_changed(self, health: Health) -> None:
         if self._condition != "starting":

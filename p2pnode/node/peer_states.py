@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -13,21 +14,21 @@ import msgspec
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..runtime.calls import JobCalls
-from ..wire.addresses import Address
-from ..wire.errors import NetworkDown, PeerError
+from ..wire.addresses import Address, invite_addresses, parse_address
+from ..wire.errors import NetworkDown, PeerError, UsageError
 from ..wire.ids import PeerId
+from ..wire.invite import Invite, invite_command
 from ..wire.messages import GetView, JobAnnouncement, ViewIs
-from ..wire.run import RunAccess, invite
+from ..wire.run import RunAccess
 from ..wire.status import Condition, ExchangeRow, JobState, PeerState
 from ..wire.types import Seconds
 
 MAX_EXCHANGE_ROWS = 2000
-OWN_IN_INVITE = 2
-OTHERS_IN_INVITE = 2  # bootstrap addresses, for when the own ones cannot be dialled
 AT_ONCE = 8  # peers asked at a time
 AGAIN_AFTER: Seconds = 5.0  # until the same peer is asked again
 ASK_TIMEOUT: Seconds = 3.0
 MAX_EXCHANGES = 32  # in an answer
+BESIDES = (("observer", "observer"), ("bootstrap", "meeting point"))  # roles that train nothing, and what they are
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -70,10 +71,16 @@ def accepted(peer: PeerId, me: PeerId, answer: ViewIs) -> ViewIs:
 
 
 def _finite(state: S) -> S:
-    """The same with None for every float that is not finite."""
-    values = msgspec.structs.asdict(state)
-    wrong = {name: None for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)}
-    return msgspec.structs.replace(state, **wrong) if wrong else state
+    """The same with None for every float that is not finite, also in what it consists of."""
+    return msgspec.structs.replace(state, **{name: _known(v) for name, v in msgspec.structs.asdict(state).items()})
+
+
+def _known(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, tuple):
+        return tuple(map(_known, value))
+    return _finite(value) if isinstance(value, msgspec.Struct) else value
 
 
 def peer_state(peer: Peer, services: Services, jobs: Mapping[str, JobState]) -> PeerState:
@@ -116,16 +123,29 @@ def exchange_rows(own: Iterable[ExchangeRow], answers: Mapping[PeerId, ViewIs]) 
 
 def invitation(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence[Address]) -> str:
     """The command a friend pastes to join; "" while there is no run or no address."""
-    meeting_points = [address.text for address in bootstrap[:OTHERS_IN_INVITE]]
-    addresses = (*own[:OWN_IN_INVITE], *meeting_points)
-    return "" if access is None or not addresses else invite(access, addresses)
+    readable = []
+    for text in own:
+        with contextlib.suppress(UsageError):  # the daemon may know protocols that friends cannot read
+            readable.append(parse_address(text))
+    addresses = invite_addresses(readable, bootstrap)
+    return "" if access is None or not addresses else invite_command(Invite(access, addresses))
 
 
-def condition_in_words(condition: Condition, here: int, in_run: bool, trouble: str, down: str) -> str:
-    """The reason for a condition: `here` peers are present, `trouble` hinders the search, `down` ended the network."""
+def roles_in_words(roles: Iterable[str]) -> str:
+    """How many other nodes there are, and how many peers that train nothing: "2 other nodes and 1 observer"."""
+    counts = Counter(roles)
+    nodes = counts["node"]
+    looking = [f"{counts[role]} {word}{'' if counts[role] == 1 else 's'}" for role, word in BESIDES if counts[role]]
+    return " and ".join([f"{nodes or 'no'} other node{'' if nodes == 1 else 's'}", *looking])
+
+
+def condition_in_words(condition: Condition, roles: Iterable[str], in_run: bool, trouble: str, down: str) -> str:
+    """The reason for a condition: peers of these roles are present, `trouble` hinders the search, `down` ended the
+    network.
+    """
     match condition:
         case "connected":
-            return f"connected: {here} peer{'' if here == 1 else 's'} here"
+            return f"connected: {roles_in_words(roles)} here"
         case "alone":
             return "nobody else is here yet" + ("; send them the invite" if in_run else "")
         case "searching":

@@ -21,6 +21,7 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
+from p2pnode.wire.invite import decode_invite
 from p2pnode.wire.run import read_manifest
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
@@ -46,7 +47,8 @@ def process(tmp_path: Path) -> Iterator[Opener]:
 def learning(process: NodeProcess) -> dict[str, Any]:
     """What a node says of its learning; empty before it learns."""
     assert process.process.poll() is None, f"ended early: {process.out}{process.err}"
-    return dict(process.status().get("jobs", {}).get("main", {}))
+    job = process.status().get("jobs", {}).get("main", {})
+    return {**(job.get("train") or {}), **job.get("state", {}).get("train", {})}
 
 
 def rounds(process: NodeProcess, more_than: int = 0) -> int:
@@ -55,7 +57,7 @@ def rounds(process: NodeProcess, more_than: int = 0) -> int:
 
 
 def rounds_done(process: NodeProcess) -> int:
-    return int(learning(process).get("state", {}).get("round", 0))
+    return int(learning(process).get("round", 0))
 
 
 def contributes(giver: NodeProcess, taker: NodeProcess) -> None:
@@ -105,7 +107,7 @@ def test_joining_in_the_middle_and_going_on_without_the_founder(process: Opener)
     cat = process("cat", *invite)
     cat.says("learning digits from where the run stands")
     contributes(cat, ben)
-    good = wait_for("an evaluation", lambda: learning(cat).get("state", {}).get("accuracy"), LIMIT)
+    good = wait_for("an evaluation", lambda: learning(cat).get("accuracy"), LIMIT)
     assert good > 0.5  # of ten classes: these are not the run's first weights
 
 
@@ -173,7 +175,7 @@ def test_a_private_run_is_learned_with_its_key_only(process: Opener) -> None:
     invite = pasted(ann.invite())[3:]
     ben = process("ben", *invite)
     contributes(ben, ann)
-    keyless = [word.partition(".")[0] if "." in word and not word.startswith("/") else word for word in invite]
+    keyless = ["--bootstrap", ann.address(), "--run", decode_invite(ann.invite()).access.run]
     eve = process("eve", *keyless, "--join-timeout", "10")
     assert eve.ended(LIMIT) == 1
     assert "could not join" in eve.err

@@ -42,7 +42,7 @@ from p2pnode.wire.messages import (
 )
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import Manifest, RunAccess, run_id, sign_manifest
-from p2pnode.wire.status import JobState
+from p2pnode.wire.status import JobState, TrainState
 
 ME, ALICE, MALLORY = (Identity(letter * 32) for letter in (b"e", b"a", b"m"))
 SIGNED = sign_manifest(ME, Manifest("digits", ME.peer_id, 1.0, b"n" * 16))
@@ -74,8 +74,11 @@ class Host:
     def routes(self, job: str) -> Routes | None:
         return self.jobs.get(job)
 
+    def prepares(self, job: str) -> bool:
+        return job == "later"
+
     def view(self) -> ViewIs:
-        return ViewIs({"main": JobState(round=7)})
+        return ViewIs({"main": JobState(train=TrainState(round=7))})
 
 
 class Answering:
@@ -226,7 +229,9 @@ def test_a_request_reaches_its_job() -> None:
 
 def test_a_member_is_asked_for_its_view_only_about_the_run() -> None:
     node = Answering()
-    assert node.ask(ALICE.peer_id, GetView(), ViewIs, PUBLIC.tag) == ViewIs({"main": JobState(round=7)})
+    assert node.ask(ALICE.peer_id, GetView(), ViewIs, PUBLIC.tag) == ViewIs(
+        {"main": JobState(train=TrainState(round=7))}
+    )
     assert refusal(node, seal(GetView())).code == "malformed", "a request about no run is not for members"
 
 
@@ -249,6 +254,16 @@ def test_who_may_not_ask_is_refused_and_that_is_no_fault(run: str, job: str, pro
     assert node.faults(MALLORY.peer_id) == 0
     with pytest.raises(PeerRefused, match=code):
         asyncio.run(node.server.payload(MALLORY.peer_id, seal(GetBytes(), run, job, proof)))
+
+
+@pytest.mark.parametrize(("access", "job"), [(None, "adding"), (PUBLIC, "later")])
+def test_a_node_that_is_not_ready_yet_says_so_and_that_counts_as_no_refusal(access: RunAccess | None, job: str) -> None:
+    node = Answering(access)
+    assert refusal(node, seal(Add(1), PUBLIC.tag, job)).code == "not yet"
+    assert node.services.calls.traffic.refused == 0
+    if access is not None:
+        refusal(node, seal(Add(1), PUBLIC.tag, "never"))
+        assert node.services.calls.traffic.refused == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The live view in a terminal: condition, peers, jobs, traffic, last events, and the invite to copy."""
+"""The live view in a terminal: condition, peers, jobs, traffic, last events; above it the invite to copy."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ..text import (
     duration,
     invitation,
     job_lines,
+    job_phrases,
     machine_phrases,
     partner_phrase,
     reason,
     shard_phrase,
     size,
     sparkline,
-    train_phrases,
 )
 from .lines import HEADINGS
 from .tables import peers_table
@@ -50,12 +50,10 @@ KEPT = 200  # rounds
 
 def render(status: NodeStatus, width: int, height: int, curves: str = "") -> RenderableType:
     """The whole view of one status, in at most `height` lines however many peers there are."""
-    invite = _invite(status, width)
-    room = height - 13 - len(status.jobs) - bool(status.page) - invite.plain.count("\n")
-    room -= bool(status.unwell)
+    room = height - 12 - len(status.jobs) - bool(status.page) - bool(status.unwell)
     more = _more(status, curves)[: max(0, room - MIN_EVENTS - MIN_PEERS)]
     room -= len(more)
-    events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
+    events = max(1, min(MIN_EVENTS, room - 2), min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
         peers_table(status.peers, width, max(2, room - events)) if status.peers else _nobody(status),
@@ -63,7 +61,6 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
         *more,
         _traffic(status),
         _events(status.events[-events:]),
-        invite,
     ]
     return Group(*parts)
 
@@ -98,7 +95,7 @@ def _run(status: NodeStatus) -> Text:
 
 
 def _nobody(status: NodeStatus) -> Text:
-    text = "nobody else yet: send a friend the invite below" if status.invite else "nobody else yet"
+    text = "nobody else yet: send a friend the invite above" if status.invite else "nobody else yet"
     return Text(f"\n  {text}\n", style="dim")
 
 
@@ -136,27 +133,6 @@ def _events(events: tuple[NodeEvent, ...]) -> Text:
     return lines
 
 
-def _invite(status: NodeStatus, width: int) -> Text:
-    kind, text = invitation(status)
-    if not text:
-        return Text("")
-    lines = shell_lines(text, width)
-    return Text.assemble((f"  {HEADINGS[kind]}\n", "dim"), ("\n".join(lines), "bold cyan"), overflow="fold")
-
-
-def shell_lines(command: str, width: int) -> list[str]:
-    """A command as lines shorter than `width` that a shell reads as the same command when they are copied."""
-    if len(command) < width:
-        return [command]
-    pieces = command.replace(" --", " \n  --").split("\n")
-    lines = [fold for piece in pieces for fold in _folded(piece, max(2, width - 2))]
-    return [f"{line}\\" for line in lines[:-1]] + lines[-1:]
-
-
-def _folded(piece: str, width: int) -> list[str]:
-    return [piece[start : start + width] for start in range(0, len(piece), width)]
-
-
 class TerminalCurves:
     """Loss and accuracy over the rounds a view has seen: of its own node, or the means of the peers it observes."""
 
@@ -184,11 +160,11 @@ class TerminalCurves:
 
 
 def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
-    """Round, loss and accuracy of the node's first job; of a node without one, the means of what its peers report."""
+    """Round, loss and accuracy of the first training job; of a node without one, the means of what peers report."""
     if status.jobs:
-        own = next(iter(status.jobs.values())).state
+        own = status.own_state().training()
         return own.round, own.loss, own.accuracy
-    there = [peer.job() for peer in status.peers if peer.present]
+    there = [peer.training() for peer in status.peers if peer.present]
     rounds = [state.round for state in there if state.round is not None]
     losses = [state.loss for state in there if state.loss is not None]
     accuracies = [state.accuracy for state in there if state.accuracy is not None]
@@ -215,20 +191,21 @@ class TerminalView:
                 self.draw(live)
 
     def draw(self, live: Live) -> None:
-        status = self._status()
-        _, text = invitation(status)
+        status, width = self._status(), self._console.width
+        kind, text = invitation(status)
         if text and text != self._invite:
             self._invite = text
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.print(Text(HEADINGS[kind], style="dim"), Text(text), sep="\n", soft_wrap=True)
+        above = 1 + -(-len(self._invite) // width) if self._invite else 0  # lines that stay on the screen
         self._curves.note(status)
-        width = self._console.width
-        live.update(render(status, width, self._console.height, self._curves.bars(width)), refresh=True)
+        picture = render(status, width, self._console.height - above, self._curves.bars(width))
+        live.update(picture, refresh=True)
 
 
 def farewell(status: NodeStatus) -> str:
     """The last line, after a live view is gone."""
     traffic = status.traffic
-    trained = "".join(f"; {', '.join(train_phrases(job)[:2])}" for job in status.jobs.values())
+    trained = "".join(f"; {', '.join(job_phrases(job)[:2])}" for job in status.jobs.values())
     return (
         f"{clean(status.name)} ({short(status.id)}) left after {duration(status.uptime_seconds)}; "
         f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}{trained}"
