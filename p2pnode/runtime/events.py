@@ -11,6 +11,7 @@ from ..wire.status import NodeEvent
 
 Kind = Literal[
     "started",
+    "lan",
     "founded",
     "joined",
     "resumed",
@@ -57,6 +58,7 @@ Kind = Literal[
 
 KINDS: dict[Kind, str] = {
     "started": "The network is up; who this node is.",
+    "lan": "Whether others in the local network can see this run.",
     "founded": "A new run was founded here.",
     "joined": "A run was joined through somebody.",
     "resumed": "The run saved in the data directory goes on.",
