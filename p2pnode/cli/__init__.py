@@ -172,13 +172,15 @@ def export(
     ctx: typer.Context,
     flags: dict[str, object],
     file: Annotated[str, typer.Argument(help="The file to write, for example weights.safetensors.", metavar="FILE")],
-    ema: Annotated[bool, typer.Option("--ema", help="Write the average over the last rounds.")] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Write the weights that members share bit by bit, not their running mean.")
+    ] = False,
     job: Job = "",
 ) -> None:
-    """Write the weights as safetensors, from the running node or from what it saved."""
+    """Write the whole model, as .safetensors or .pt, from the running node or from what it saved."""
     from .commands import export_weights
 
-    export_weights(load(flags, os.environ).options, file, ema, job)
+    export_weights(load(flags, os.environ).options, file, shared, job)
 
 
 @app.command()

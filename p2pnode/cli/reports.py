@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config.resolve import Resolved, unknown_variables
-from ..discovery.book import PeerBook
+from ..discovery.book import stored_entries
 from ..discovery.registry import BOOK_FILE
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.peer_states import roles_in_words
@@ -108,13 +108,10 @@ def _stored_peers(data_dir: Path) -> tuple[PeerState, ...]:
     storage = DiskStorage(data_dir)
     if storage.read(IDENTITY_FILE) is None:
         raise NotRunning(f"no node has run on {data_dir}; start one with `python -m p2pnode`, or give its --data-dir")
-    book = PeerBook(storage, BOOK_FILE)
-    if book.damaged:
-        raise LocalProblem(f"{data_dir / BOOK_FILE} is damaged; the node starts a new one when it runs")
     now = time.time()
     return tuple(
         PeerState(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
-        for entry in book.entries()
+        for entry in stored_entries(storage, BOOK_FILE)
     )
 
 

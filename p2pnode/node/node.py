@@ -136,8 +136,7 @@ class Node:
         await self._network.start(Router(self, self._services))
         await self._membership.announcer.refresh_addresses()
         self._events.say("started", f"{self.name} is {self.peer_id}")
-        if self._services.registry.book.damaged:
-            self._events.say("book", "the peer book was damaged and starts empty", warning=True)
+        self._report_damage()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_condition())
             if self.role != "bootstrap":
@@ -177,8 +176,15 @@ class Node:
         """Report changes of the condition, which is computed anew each time, and check the node's health."""
         while True:
             self._set_condition(self.condition())
+            self._report_damage()
             await self._health_monitor.look(*(self.jobs.pace() or (None, 0, 0.0)))
             await asyncio.sleep(WATCH_PERIOD)
+
+    def _report_damage(self) -> None:
+        """Report damaged files that were found since the last time."""
+        warnings = self._seams.storage.warnings
+        while warnings:
+            self._events.say("damaged", warnings.pop(0), warning=True)
 
     def condition(self) -> Condition:
         """The node's condition. It is `connected` only while remote peers answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from ...tasks.task import Evaluation
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
 from ...wire.ids import short
-from .export import as_safetensors, exported, write_export
+from .export import export
 
 if TYPE_CHECKING:
     from .job import TrainJob
@@ -22,7 +23,9 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
     if request.do == "log":
         return ControlAnswer(merges=tuple(job.train_progress.merges))
     if request.do == "export":
-        return ControlAnswer(said=await services.seams.compute(lambda: export(job, Path(request.file), request.ema)))
+        source = job.export_source()
+        work = partial(export, Path(request.file), job.trainer, job.policy, request.shared, source)
+        return ControlAnswer(said=await services.seams.compute(work))
     if request.do == "shards":
         now, shards = services.seams.clock.monotonic(), job.shards
         return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
@@ -36,15 +39,6 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
     await job.save()
     services.events.say("reverted", summary)
     return ControlAnswer(said=summary)
-
-
-def export(job: TrainJob, file: Path, ema: bool) -> str:
-    """Heavy. Write the weights to a file, completely or not at all; returns a summary."""
-    facts = {"task": job.model_host.task.name, "rounds": str(job.train_progress.rounds)}
-    layout = job.model_host.layout
-    data = as_safetensors(layout, exported(job.policy, ema), facts)
-    write_export(file, data)
-    return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
 
 
 def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:

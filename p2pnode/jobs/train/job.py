@@ -49,6 +49,7 @@ from ..contract import Job, JobContext, JobPace
 from .checkpoints import Checkpoints, progress_folder
 from .commands import execute
 from .exchange import ExchangeLoop, PartnerExchange
+from .export import ExportSource
 from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
@@ -389,6 +390,12 @@ class TrainJob(Job):
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
         return self.shards.all(self._services.seams.clock.monotonic())
+
+    def export_source(self) -> ExportSource:
+        """Where weights that are exported now come from."""
+        rounds, circle = self.train_progress.rounds, self._current_circle.name
+        run, now = self.context.calls.access.run, self._services.seams.clock.time()
+        return ExportSource(run, self.name, self._setup.plan, rounds, circle, now)
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user commands; LocalProblem or UsageError when that cannot be done."""
