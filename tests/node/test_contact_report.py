@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p2pnode.config.options import Options, RunOptions, TrainOptions
+from p2pnode.config.options import Options, RunOptions
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.node.contact_report import ContactReport, in_words, report_contact
@@ -101,7 +101,7 @@ class Meeting:
 
     def _node(self, me: Identity, run: RunOptions, storage: MemoryStorage) -> Node:
         seams = Seams(SimClock(0.0), random.Random(1), storage, inline)
-        return Node(Options(run=run, train=TrainOptions(meet_only=True)), seams, self.swarm.network(me.peer_id), me)
+        return Node(Options(run=replace(run, meet_only=True)), seams, self.swarm.network(me.peer_id), me)
 
     async def bob_fails(self, address: Address | None = None, **access: Any) -> tuple[Exception, list[str]]:
         """How joining ends, and what was said."""
