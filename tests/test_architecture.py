@@ -52,6 +52,7 @@ IMPURE = {
     "runtime/throttle.py",
     "discovery/announcing.py",
     "discovery/directory.py",
+    "discovery/mdns.py",
     "discovery/membership.py",
     "discovery/records.py",
     "discovery/registry.py",

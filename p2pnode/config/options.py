@@ -107,6 +107,7 @@ class NetworkOptions:
     announce: tuple[str, ...] = ()
     no_listen: bool = False
     reachability: Reachability = "auto"
+    no_lan: bool = False  # do not show the run in the local network
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,7 @@ SETTINGS: Mapping[str, Setting] = table(
             "reachability", "network.reachability", choice(REACHABILITY),
             "Whether others can dial this node; auto finds out.", choices=REACHABILITY,
         ),
+        Setting("no-lan", "network.no_lan", read_switch, "Do not show this node's run to others in the local network."),
         # limits
         Setting("max-upload", "limits.max_upload", _read_limit, "Send at most this much: 500k, 2MB/s, …", "RATE"),
         Setting("max-download", "limits.max_download", _read_limit, "Receive at most this much.", "RATE"),
