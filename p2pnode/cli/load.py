@@ -15,15 +15,18 @@ CONFIG_FILE = "config.toml"
 MAX_CONFIG_BYTES = 1 << 20
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str], program: str = "p2pnode") -> Resolved:
+def load(
+    flags: Mapping[str, object], environ: Mapping[str, str], program: str = "p2pnode", default: Path | None = None
+) -> Resolved:
     """The options of this start, and where each came from. `flags` holds those given, by key.
 
-    The flag `config` names the TOML file to read; `program` names the data directory that is used when none is given.
+    The flag `config` names the TOML file to read. When no data directory is given it is `default`, or else the user's
+    one for `program`.
     """
     given = {key: value for key, value in flags.items() if key != "config"}
     strong = [from_flags(given), from_environment(environ)]
     named = flags.get("config") or environ.get(f"{PREFIX}CONFIG", "").strip()
-    default = _default_data_dir(program)
+    default = default or _default_data_dir(program)
     if named:
         return _placed(resolve([*strong, read_toml(Path(str(named)).expanduser())], default))
     first = _placed(resolve(strong, default))

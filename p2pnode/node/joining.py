@@ -180,11 +180,10 @@ def last_run(storage: Storage) -> Run | None:
 def adopted_access(address: Address, welcome: Welcome) -> RunAccess:
     """The run that a bootstrap belongs to, for a node without --run; UsageError when it cannot be joined so."""
     if welcome.private:
-        raise UsageError(f"the run at {address} is private; paste the founder's whole invite: its --run has the key")
+        raise UsageError(f"the run at {address} is private; join with the code of an invite, which holds the key")
     if not welcome.run:
         raise UsageError(
-            f"{address} is a meeting point for any run; "
-            "add --run from the founder's invite, or --found to found one there"
+            f"{address} is a meeting point for any run; join with the code of an invite, or --found a run there"
         )
     return RunAccess.parse(welcome.run)
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from ..config.names import friendly_name
 from ..config.options import Options
 from ..discovery.announcing import SelfDescription
+from ..discovery.lan import Advert, advert_of
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
 from ..jobs.runner import JobRunner
 from ..network.base import Health, Network, cancel_and_wait
+from ..runtime.events import Kind
 from ..runtime.limiter import LIMIT_COMMANDS
 from ..runtime.routes import Routes
 from ..runtime.seams import Seams
@@ -79,6 +81,18 @@ class Node:
 
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self._events.listen(listener)
+
+    def say(self, kind: Kind, text: str) -> None:
+        """Tell the user something about this start, as an event."""
+        self._events.say(kind, text)
+
+    def advert(self) -> Advert | None:
+        """What others in the local network may know about this node's run; None while there is nothing to say."""
+        if self.access is None or self.role != "node":
+            return None
+        others = [peer for peer in self._services.table.present(self._tag) if peer.announcement.role == "node"]
+        addresses = self._membership.announcer.addresses
+        return advert_of(self.access, read_manifest(self.manifest), len(others) + 1, addresses)
 
     def has_page(self, link: str) -> None:
         """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
@@ -265,9 +279,10 @@ class Node:
         return ViewIs(states, tuple(self.jobs.exchanges())[-MAX_EXCHANGES:])
 
     def fingerprints(self, job: str = "") -> dict[str, bytes]:
-        """What the models of a job have learned, as their nodes announce it; of the first job where none is named."""
+        """What the models of a job have learned, as their nodes announce it; of the first that has any by default."""
         if not job and self.manifest:
-            job = next((entry.name for entry in read_manifest(self.manifest).jobs), "")
+            names = [entry.name for entry in read_manifest(self.manifest).jobs]
+            return next((found for name in names if (found := self.fingerprints(name))), {})
         announced = {peer.id: peer.announcement.job(job) for peer in self._services.table.present(self._tag)}
         own = [(self.peer_id, one) for one in self.jobs.announcements() or () if one.job == job]
         return {peer: one.fingerprint for peer, one in (*own, *announced.items()) if one.fingerprint}

@@ -18,6 +18,10 @@ LOCK_FILE = "lock"
 PORT_FILE = "port"
 
 
+class DataDirInUse(LocalProblem):
+    """Another process has the data directory open."""
+
+
 class DataDir:
     """An open and locked data directory. Close it before another node can use it."""
 
@@ -58,7 +62,7 @@ class DataDir:
 
 
 def open_data_dir(path: Path) -> DataDir:
-    """Creates the directory if necessary and locks it; LocalProblem when it cannot be used."""
+    """Creates the directory if necessary and locks it; DataDirInUse or LocalProblem when it cannot be used."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -71,7 +75,7 @@ def open_data_dir(path: Path) -> DataDir:
     except OSError:
         holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "?"
         os.close(lock)
-        raise LocalProblem(
+        raise DataDirInUse(
             f"another node (process {holder}) uses the data directory {path}; "
             "stop it, or give this one its own --data-dir"
         ) from None

@@ -22,6 +22,7 @@ from p2pnode.node.joining import last_run
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
+from p2pnode.wire.invite import decode_invite
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
@@ -175,7 +176,7 @@ def test_a_private_run_is_learned_with_its_key_only(process: Opener) -> None:
     invite = pasted(ann.invite())[3:]
     ben = process("ben", *invite)
     contributes(ben, ann)
-    keyless = [word.partition(".")[0] if "." in word and not word.startswith("/") else word for word in invite]
+    keyless = ["--bootstrap", ann.address(), "--run", decode_invite(ann.invite()).access.run]
     eve = process("eve", *keyless, "--join-timeout", "10")
     assert eve.ended(LIMIT) == 1
     assert "could not join" in eve.err

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from .job import TrainJob
 
 
-async def execute(request: ControlRequest, learning: TrainJob, services: Services) -> ControlAnswer:
+async def execute(request: ControlRequest, job: TrainJob, services: Services) -> ControlAnswer:
     """Carry out a command and return what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
-        return ControlAnswer(merges=tuple(learning.train_progress.merges))
+        return ControlAnswer(merges=tuple(job.train_progress.merges))
     if request.do == "export":
-        source = learning.export_source()
-        work = partial(export, Path(request.file), learning.trainer, learning.policy, request.shared, source)
+        source = job.export_source()
+        work = partial(export, Path(request.file), job.trainer, job.policy, request.shared, source)
         return ControlAnswer(said=await services.seams.compute(work))
     if request.do == "shards":
-        now, shards = services.seams.clock.monotonic(), learning.shards
+        now, shards = services.seams.clock.monotonic(), job.shards
         return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
-    authors, layout = learning.policy.can.authors, learning.model_host.layout
+    authors, layout = job.policy.can.authors, job.model_host.layout
     if authors is None:
         raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
     if request.do == "blame":
         return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
     peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})
-    summary = await services.seams.compute(lambda: revert(learning, authors, peer))
-    await learning.save()
+    summary = await services.seams.compute(lambda: revert(job, authors, peer))
+    await job.save()
     services.events.say("reverted", summary)
     return ControlAnswer(said=summary)
 
@@ -51,13 +51,13 @@ def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
     raise UsageError(f"{kind} called {name[:60]!r}; entries are known of {known}; give the peer id")
 
 
-def revert(learning: TrainJob, authors: TracesAuthors, peer: str) -> str:
+def revert(job: TrainJob, authors: TracesAuthors, peer: str) -> str:
     """Heavy. Leave a peer's work out; returns a summary with the test loss before and after."""
-    again, policy = peer in authors.left_out, learning.policy
-    before = learning.trainer.evaluate(policy.weights())
+    again, policy = peer in authors.left_out, job.policy
+    before = job.trainer.evaluate(policy.weights())
     kept = authors.leave_out(peer)
-    after = learning.trainer.evaluate(policy.weights())
-    learning.train_progress.evaluation = after
+    after = job.trainer.evaluate(policy.weights())
+    job.train_progress.evaluation = after
     what = "was left out already" if again else f"is left out: {kept} entries, and all that come"
     return (
         f"{short(peer)} {what}; test loss {before.loss:.4f} before, {after.loss:.4f} after{_accuracies(before, after)}"
