@@ -96,6 +96,7 @@ class TrainJob:
         self._compute = context.compute
         self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
+        self._heads_merged: dict[PeerId, int] = {}
         self._current_circle = CurrentCircle(setup.options.circle)
         self._make_exchange()
         self._make_data()
@@ -276,9 +277,17 @@ class TrainJob:
         merged = await seams.compute(self.policy.merge)
         self.train_progress.note(result.loss, merged, seams.clock.time(), result.steps)
         self.exchange_loop.wake()
-        await self.work.end_round(self.train_progress.rounds)
+        await self.work.end_round(self.train_progress.rounds, self._new_contributors())
         self.shipping.after_round(self.train_progress.rounds)
         self.model_swap.after_round(self.train_progress.rounds)
+
+    def _new_contributors(self) -> list[PeerId]:
+        """Other peers whose work came into the merged weights in the latest round."""
+        if self.policy.can.entries is None:
+            return [PeerId(partner) for partner in self.train_progress.merges[-1].partners]
+        before, self._heads_merged = self._heads_merged, self.heads()
+        me = self._services.identity.peer_id
+        return [peer for peer, head in self._heads_merged.items() if peer != me and head != before.get(peer)]
 
     async def _change_circle(self) -> None:
         """Move to another circle between rounds, if due. The move is saved before anything is published there."""
