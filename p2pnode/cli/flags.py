@@ -25,7 +25,7 @@ SIM: Mapping[str, Setting] = {
     **SIM_SETTINGS,
     **{
         key: SETTINGS[key]
-        for key in ("task", "task-option", "data", "policy", "set", "aim", "round-seconds", "reserve")
+        for key in ("task", "task-option", "data", "policy", "set", "aim", "round-seconds", "reserve", "quarantine")
     },
     "split": replace(
         SETTINGS["split"], help="Deal out the data as iid (the default), parts, dirichlet:0.3 or labels:2."

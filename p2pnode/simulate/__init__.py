@@ -87,6 +87,7 @@ def simulate(
     data: str | Path | None = None,
     share_data: bool | None = None,
     reserve: bool | None = None,
+    quarantine: str | None = None,
     no_model_swaps: bool | None = None,
     record: str | Path | None = None,
     progress: OnProgress = ignore,

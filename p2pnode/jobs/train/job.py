@@ -28,6 +28,7 @@ from ...training.rounds import local_steps, mean_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, TaskProblem
+from ...wire.ids import PeerId
 from ...wire.messages import Message
 from ...wire.status import JobStatus, PeerState, ShardRow
 from ...wire.types import Seconds
@@ -77,6 +78,7 @@ class TrainJob(ModelJob):
         self._setup = setup
         self._compute = context.compute
         self._rate = 1.0
+        self._heads_merged: dict[PeerId, int] = {}
         self.model_check = ModelCheck(
             services, context.calls, policy, model_host, self.members, context.founder, setup.model_confirmed
         )
@@ -166,9 +168,17 @@ class TrainJob(ModelJob):
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.add_results(result.weights)
         await self.end_round(begun, weights, facts)
-        await self.work.end_round(self.train_progress.rounds)
+        await self.work.end_round(self.train_progress.rounds, self._new_contributors())
         self.shipping.after_round(self.train_progress.rounds)
         self.model_swap.after_round(self.train_progress.rounds)
+
+    def _new_contributors(self) -> list[PeerId]:
+        """Other peers whose work came into the merged weights in the latest round."""
+        if self.policy.can.entries is None:
+            return [PeerId(partner) for partner in self.train_progress.merges[-1].partners]
+        before, self._heads_merged = self._heads_merged, self.heads()
+        me = self._services.identity.peer_id
+        return [peer for peer, head in self._heads_merged.items() if peer != me and head != before.get(peer)]
 
     async def _take_fingerprint(self, weights: Floats) -> None:
         """Take the trained model's fingerprint before it merges, so that it shows what this node's data taught."""
