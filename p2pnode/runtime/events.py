@@ -52,6 +52,7 @@ Kind = Literal[
     "disk",
     "diverged",
     "fingerprint",
+    "model",
     "refused",
 ]
 
@@ -98,6 +99,7 @@ KINDS: dict[Kind, str] = {
     "disk": "Something could not be written.",
     "diverged": "A round's numbers went out of bounds; it was taken back.",
     "fingerprint": "The model's fingerprint could not be taken, or cannot be compared with those of others.",
+    "model": "A partner's model computes something else than this node's at equal weights.",
     "refused": "A round's delta broke the run's own rules and stays here.",
 }
 

@@ -50,7 +50,8 @@ from .checkpoints import Checkpoints, progress_folder
 from .commands import execute
 from .exchange import ExchangeLoop, PartnerExchange
 from .export import ExportSource
-from .messages import GetWeights, SwapModels, SwapResult
+from .messages import GetProbe, GetWeights, SwapModels, SwapResult
+from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
@@ -115,6 +116,9 @@ class TrainJob(Job):
         self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
         self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
+        self.model_check = ModelCheck(
+            services, calls, policy, self.model_host, self.members, context.founder, setup.model_confirmed
+        )
         self.similarity = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
         self.partner_exchange = PartnerExchange(
             services, calls, policy, self.train_progress, circle, self.similarity.partner_record
@@ -185,8 +189,15 @@ class TrainJob(Job):
     async def run(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
+        await self.model_check.first()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.run(), self.shard_driver.run(), self.shipping.run(), self.model_swap.run())
+            lasting = (
+                self.exchange_loop.run(),
+                self.shard_driver.run(),
+                self.shipping.run(),
+                self.model_swap.run(),
+                self.model_check.run(),
+            )
             tasks = [group.create_task(one) for one in lasting]
             if self.circle_driver is not None:
                 tasks.append(group.create_task(self.circle_driver.run()))
@@ -354,6 +365,7 @@ class TrainJob(Job):
                 GetNeeds: self.shipping.needs,
                 SwapModels: swap.answer,
                 SwapResult: swap.over,
+                GetProbe: self.model_check.answer,
             },
             {
                 GetSnapshot: snapshots,
