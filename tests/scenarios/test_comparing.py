@@ -1,0 +1,114 @@
+"""Results of simulations as tables and figures, and policies compared over seeds."""
+
+from __future__ import annotations
+
+from statistics import mean, stdev
+
+import pytest
+
+import p2pnode
+from p2pnode.simulate import Comparison, SimResult
+from p2pnode.simulate.result import course
+from p2pnode.wire.errors import LocalProblem, UsageError
+
+
+@pytest.fixture(scope="module")
+def compared() -> Comparison:
+    return p2pnode.compare(3, policy="average, gossip", seed=(4, 5), rounds=3)
+
+
+@pytest.fixture
+def result(compared: Comparison) -> SimResult:
+    return compared.results["gossip", 5]
+
+
+def test_a_result_is_a_frame_a_figure_and_a_line(result: SimResult) -> None:
+    frame = result.frame()
+    assert set(frame["node"]) == {"n0", "n1", "n2"}
+    assert list(frame["mb_received"]) == [row["mb_received"] for row in result.rows()]
+    assert frame.groupby("node")["round"].max().min() >= 3
+    drawn, spent = result.plot().axes
+    assert drawn.get_ylabel() == "accuracy on the test data (%)"
+    assert (drawn.get_xlabel(), spent.get_xlabel()) == ("virtual seconds", "MB received per node")
+    assert len(drawn.lines) == 4, "three nodes and their mean"
+    line = repr(result)
+    assert line.startswith("<SimResult: 3 nodes trained digits with gossip, iid, 3 rounds, seed 5: accuracy ")
+    assert f"{mean(result.accuracies()):.1%}" in line
+    assert "\n" not in line
+
+
+def test_nodes_that_only_meet_have_rows_and_no_curves() -> None:
+    met = p2pnode.simulate(2, seconds=20, seed=1)
+    assert repr(met) == "<SimResult: 2 nodes met, seed 1: 21 virtual seconds>"
+    assert list(met.frame().columns) == ["time", "node", "condition", "peers"]
+    assert "nothing was trained" in [text.get_text() for text in met.plot().axes[0].texts]
+
+
+def test_without_pandas_or_matplotlib_one_line_says_so(result: SimResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2pnode.watch.rows.find_spec", lambda name: None)
+    for package, act in (("pandas", result.frame), ("matplotlib", result.plot)):
+        with pytest.raises(LocalProblem, match=rf"^{package} is not installed; pip install 'p2pnode\[notebook\]'"):
+            act()
+    assert result.rows(), "rows need nothing"
+
+
+def test_every_policy_meets_every_seed(compared: Comparison) -> None:
+    assert list(compared.results) == [("average", 4), ("average", 5), ("gossip", 4), ("gossip", 5)]
+    for (policy, seed), one in compared.results.items():
+        again = p2pnode.simulate(3, task="digits", policy=policy, seed=seed, rounds=3, alone=0)
+        assert one.digest == again.digest, "a simulation of a comparison is the simulation itself"
+
+
+def test_the_table_has_mean_and_standard_deviation_over_the_seeds(compared: Comparison) -> None:
+    row = compared.table()[0]
+    loss = [mean(known_losses(compared.results["average", seed])) for seed in (4, 5)]
+    assert (row["policy"], row["seeds"]) == ("average", 2)
+    assert row["test_loss_mean"] == pytest.approx(mean(loss))
+    assert row["test_loss_std"] == pytest.approx(stdev(loss))
+    assert [(row["policy"], row["seed"]) for row in compared.rows()] == list(compared.results)
+    accuracies = [mean(one.accuracies()) for one in compared.results.values()]
+    assert compared.frame()["accuracy"].tolist() == pytest.approx(accuracies)
+    assert "average" in compared._repr_html_()
+    assert repr(compared).startswith("<Comparison: 3 nodes, digits, iid, 3 rounds, 2 seeds: accuracy average ")
+
+
+def known_losses(result: SimResult) -> list[float]:
+    return [one.status.test_loss for one in result.nodes if one.status.test_loss is not None]
+
+
+def test_the_figure_has_a_line_and_a_band_for_each_policy(compared: Comparison) -> None:
+    figure = compared.plot()
+    for axes in figure.axes:
+        assert [line.get_label() for line in axes.lines] == ["average", "gossip"]
+        assert len(axes.collections) == 2, "bands"
+    assert "mean ± standard deviation of 2 seeds" in figure.get_suptitle()
+
+
+def test_one_seed_has_no_spread(compared: Comparison) -> None:
+    one = Comparison({key: result for key, result in compared.results.items() if key[1] == 4})
+    assert all(row["accuracy_std"] is None for row in one.table())
+    assert "seed 4" in one.plot().get_suptitle()
+
+
+def test_a_course_needs_no_nodes_and_its_traffic_never_falls(result: SimResult) -> None:
+    received = [moment.mb_received for moment in course(result.curves)]
+    assert received == sorted(received)
+    assert received[-1] > 0
+    assert len(course(result.curves, points=3)) <= 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"policy": ("deltaset", "gosip")}, "no merge policy 'gosip'; did you mean 'gossip'"),
+        ({"policy": ()}, "policy: a name is missing"),
+        ({"seed": (1, 1)}, "seed: 1 is named twice"),
+        ({"seed": "one"}, "seed: 'one'"),
+        ({"round": 3}, "'round' is not an option of a simulation; did you mean 'rounds'"),
+    ],
+)
+def test_wrong_arguments_are_named_before_anything_runs(wrong: dict[str, object], says: str) -> None:
+    begun: list[float] = []
+    with pytest.raises(UsageError, match=says.replace("?", r"\?")):
+        p2pnode.compare(2, progress=lambda share, words: begun.append(share), **wrong)  # type: ignore[arg-type]
+    assert not begun
