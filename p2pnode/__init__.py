@@ -2,7 +2,7 @@
 
     from p2pnode import Task                          # write a task of your own
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
-    comparison = p2pnode.compare(16)                  # the same swarm with several merge policies and seeds
+    comparison = p2pnode.compare([result, another])   # merge policies and seeds beside each other
     view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
 
 Start reading in `p2pnode.node.node` (one process) and `p2pnode.jobs.train.job` (a round of training);

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import typer
 
-from bootstrap.__main__ import app as bootstrap_app
 from p2pnode.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +74,7 @@ def flags_of(command: Any) -> set[str]:
 def test_every_flag_and_command_exists(name: str) -> None:
     text = (ROOT / name).read_text()
     top: Any = typer.main.get_command(app)
-    known = flags_of(top).union(flags_of(typer.main.get_command(bootstrap_app)), *map(flags_of, top.commands.values()))
+    known = flags_of(top).union(*map(flags_of, top.commands.values()))
     unknown = set(FLAGS.findall(text)) - known - OTHERS_FLAGS - BENCHMARK_FLAGS
     assert not unknown, f"{name} names flags that do not exist: {sorted(unknown)}"
     commands = set(COMMANDS.findall(text)) - set(top.commands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,13 +43,14 @@ def sim(
     _check_files(csv, plot)
     given = {item.field.rpartition(".")[2]: flags[key] for key, item in SIM.items() if key in flags}
     task = read_flag("task", given.pop("task", DEFAULT_TASK))
-    from ..simulate.comparison import every_pair, run_comparison
+    from ..simulate.comparison import run_comparison
     from ..simulate.report import progress_bar, show, show_comparison
     from ..simulate.run import run_scenario
     from ..simulate.scenario import read_scenario
     from .reports import print_json
 
-    pairs = every_pair(given.get("policy", DEFAULT_POLICY), given.get("seed", "0"), "--{}".format)
+    policies, seeds = _listed("policy", given.get("policy", DEFAULT_POLICY)), _listed("seed", given.get("seed", "0"))
+    pairs = list(product(policies, seeds))
     if len(pairs) > 1:
         given = {"alone": 0, **given}  # a comparison does not show what nodes reach alone
     several = [{**given, "policy": policy, "seed": seed} for policy, seed in pairs]
@@ -65,6 +67,17 @@ def sim(
         compared = run_comparison(scenarios, progress)
     _write(compared.table, csv, compared.plot, plot)
     print_json({"policies": compared.table(), "simulations": compared.rows()}) if json else show_comparison(compared)
+
+
+def _listed(key: str, given: object) -> list[str]:
+    """The words of a list with commas; UsageError where one is missing or named twice."""
+    words = [word.strip() for word in str(given).split(",")]
+    twice = [word for place, word in enumerate(words) if word in words[:place]]
+    if "" in words:
+        raise UsageError(f"--{key}: a name is missing in {given!r}")
+    if twice:
+        raise UsageError(f"--{key}: {twice[0]} is named twice")
+    return words
 
 
 def _check_files(csv: str | None, plot: str | None) -> None:

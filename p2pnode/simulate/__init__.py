@@ -6,7 +6,7 @@
     result.frame()       # a data frame with a row for each round of each node; rows() is the same as a list
     result.plot()        # accuracy over time and over traffic
     result.digest        # equal for equal arguments, in every process
-    p2pnode.compare(16, policy=("deltaset", "gossip"), seed=(1, 2, 3)).plot()
+    p2pnode.compare(p2pnode.simulate(task="digits", policy=name) for name in ("deltaset", "gossip")).plot()
 
 Everything is drawn from `seed`, so a failing simulation can be run again, and its faults shrunk (network.sim.shrink).
 Start reading with `scenario.py` (what is simulated, as a value), then `simulation.py` (runs it), `watching.py`
@@ -22,7 +22,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..config.options import TrainOptions
+from ..config.options import SimOptions, TaskOption, TrainOptions
+from ..config.split import Split
+from ..wire.run import Aim
 from .comparison import Comparison, compare
 from .process import SimClock
 from .result import NodeSummary, PeerCount, RoundRow, SimResult
@@ -51,21 +53,43 @@ __all__ = [
     "simulate",
 ]
 
+_USUAL = SimOptions()
+
 
 def simulate(
-    peers: int = 16,
+    peers: int | str = 16,
     *,
     task: str | TrainOptions | None = None,
     jobs: Mapping[str, str | Mapping[str, Any]] | None = None,
+    rounds: int | str = _USUAL.rounds,
+    seed: int | str = _USUAL.seed,
+    seconds: float | str | None = None,
+    latency: float | str = _USUAL.latency,
+    rate: float | str | None = None,
+    loss: float | str = _USUAL.loss,
+    duplicate: float | str = _USUAL.duplicate,
+    reorder: float | str = _USUAL.reorder,
+    churn: float | str = _USUAL.churn,
+    speeds: tuple[float, float] | str = _USUAL.speeds,
+    circle: int | str = _USUAL.circle,
+    alone: int | str = _USUAL.alone,
+    split: Split | str | None = None,
+    policy: str | None = None,
+    settings: Mapping[str, float] | None = None,
+    aim: Aim | str | None = None,
+    round_seconds: float | str | None = None,
+    task_options: Mapping[str, TaskOption] | None = None,
+    data: str | Path | None = None,
+    share_data: bool | None = None,
+    reserve: bool | None = None,
+    no_model_swaps: bool | None = None,
     record: str | Path | None = None,
     progress: OnProgress = ignore,
-    **options: Any,
 ) -> SimResult:
     """Simulate `peers` nodes that train `task` (without one they only meet), and return what came of it.
 
-    `options` are the fields of `SimOptions`: rounds, seed, seconds, latency, rate, loss, duplicate, reorder, churn,
-    speeds, circle, alone; with a task also those of `TrainOptions`: split, policy, aim, settings, share_data,
-    task_options and so on. Values may be written as on the command line (rate="20mbit", split="labels:2").
+    `rounds` to `alone` are the fields of `SimOptions`, `split` to `no_model_swaps` those of `TrainOptions`; None means
+    "not given". Values may be written as on the command line (rate="20mbit", split="labels:2").
     `task` may be a whole `TrainOptions`. Instead of a task there may be several `jobs` by name, each with its task or a
     mapping of options: jobs={"small": "digits", "wide": {"task": "digits", "hidden": 256}}. `record` names a file to
     write (see recording.py); `progress` is called with the share of the rounds done and the virtual time. For faults,
@@ -73,15 +97,19 @@ def simulate(
 
     UsageError names the wrong argument; also one that has another value in `task`, or is about training without one.
     """
-    scenario = read_scenario({"peers": peers, **options}, task, jobs)
-    return run_scenario(scenario, record, progress)
+    arguments = dict(locals())  # what follows `jobs` is, but for the last two, an option by the name of its field
+    options = {
+        name: arguments[name]
+        for name, parameter in inspect.signature(simulate).parameters.items()
+        if name not in ("task", "jobs", "record", "progress") and arguments[name] != parameter.default
+    }
+    return run_scenario(read_scenario(options, task, jobs), record, progress)
 
 
 class _Callable(ModuleType):
     """Lets `p2pnode.simulate(...)` be called like the function in it."""
 
-    def __call__(self, *args: Any, **named: Any) -> SimResult:
-        return simulate(*args, **named)
+    __call__ = staticmethod(simulate)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -1,19 +1,17 @@
-"""Compare merge policies: the same simulation with each of them and each of several seeds."""
+"""Merge policies compared: the same simulation with each of them and each of several seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from ..config.options import DEFAULT_TASK, TrainOptions
 from ..watch.rows import Rows, need
 from ..wire.errors import UsageError
 from .result import SimResult
 from .run import run_scenario
-from .scenario import Scenario, check_scenario, read_scenario
+from .scenario import Scenario, check_scenario
 from .watching import ignore
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ OnComparison = Callable[[float, str], None]  # share of all simulations done, wh
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of all simulations by policy and seed."""
+    """The results of simulations by policy (with its settings) and seed."""
 
     results: Mapping[tuple[str, int], SimResult]
 
@@ -92,56 +90,49 @@ def _percent(share: float | None) -> str:
     return "unknown" if share is None else f"{share:.1%}"
 
 
-def compare(
-    peers: int = 16,
-    *,
-    policy: str | Iterable[str] = "deltaset,gossip,average",
-    seed: int | str | Iterable[int] = "1,2,3",
-    task: str | TrainOptions = DEFAULT_TASK,
-    progress: OnComparison = ignore,
-    **options: Any,
-) -> Comparison:
-    """Simulate the same swarm once with each policy and each seed, and return the results beside each other.
+def compare(results: Iterable[SimResult]) -> Comparison:
+    """Put simulations beside each other that differ in policy, its settings and the seed.
 
-    `policy` and `seed` are one value, several, or a text with commas. `options` are those of `simulate`; no node is
-    trained alone unless `alone` says so. `progress` is called with the share of all simulations done and with what
-    runs now. UsageError names a wrong argument before anything runs.
+    UsageError where one is there twice, or where they differ in something else too.
     """
-    pairs = every_pair(policy, seed, lambda name: name)
-    given = [{"peers": peers, "alone": 0, **options, "policy": each, "seed": number} for each, number in pairs]
-    return run_comparison([read_scenario(values, task) for values in given], progress)
+    found: dict[tuple[str, int], SimResult] = {}
+    for result in results:
+        training = result.scenario.training
+        if training is None:
+            raise UsageError(
+                "only simulations that trained something can be compared; name a task, as in task='digits'"
+            )
+        key = " ".join((training.policy, *_words(training.options.settings))), result.scenario.seed
+        if key in found:
+            raise UsageError(f"{key[0]} with seed {key[1]} is there twice")
+        found[key] = result
+    if not found:
+        raise UsageError("there is nothing to compare")
+    _check_alike([result.scenario.facts() for result in found.values()])
+    return Comparison(found)
 
 
-def every_pair(policies: object, seeds: object, label: Callable[[str], str]) -> list[tuple[object, object]]:
-    """All pairs of the policies and seeds named; UsageError where one is named twice or none at all."""
-    return list(product(_listed(policies, label("policy")), _listed(seeds, label("seed"))))
+def _words(settings: Mapping[str, float]) -> list[str]:
+    return [f"{name}={value:g}" for name, value in sorted(settings.items())]
 
 
-def _listed(given: object, label: str) -> list[object]:
-    """One value, several, or several in a text with commas."""
-    if isinstance(given, str):
-        values: list[object] = [word.strip() for word in given.split(",")]
-    else:
-        values = list(given) if isinstance(given, Iterable) else [given]
-    if not values or "" in values:
-        raise UsageError(f"{label}: a name is missing in {given!r}")
-    twice = [value for place, value in enumerate(values) if value in values[:place]]
-    if twice:
-        raise UsageError(f"{label}: {twice[0]} is named twice")
-    return values
+def _check_alike(facts: Sequence[Mapping[str, object]]) -> None:
+    for name in set(facts[0]) - {"policy", "settings", "seed", "faults"}:  # faults are drawn from the seed
+        values = {str(each[name]): None for each in facts}
+        if len(values) > 1:
+            raise UsageError(f"the simulations differ in {name} ({', '.join(values)}); compare such that do not")
 
 
 def run_comparison(scenarios: Sequence[Scenario], progress: OnComparison = ignore) -> Comparison:
     """Run scenarios that differ in policy and seed only. All are checked before the first begins."""
     for scenario in scenarios:
         check_scenario(scenario)
-    results: dict[tuple[str, int], SimResult] = {}
+    results = []
     for number, scenario in enumerate(scenarios):
         assert scenario.training is not None
-        key = scenario.training.policy, scenario.seed
-        words = f"{key[0]}, seed {key[1]} ({number + 1} of {len(scenarios)})"
-        results[key] = run_scenario(scenario, progress=_part(progress, number, len(scenarios), words))
-    return Comparison(results)
+        words = f"{scenario.training.policy}, seed {scenario.seed} ({number + 1} of {len(scenarios)})"
+        results.append(run_scenario(scenario, progress=_part(progress, number, len(scenarios), words)))
+    return compare(results)
 
 
 def _part(progress: OnComparison, number: int, total: int, words: str) -> Callable[[float, float], None]:

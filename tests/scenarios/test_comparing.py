@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,11 @@ from p2pnode.wire.errors import LocalProblem, UsageError
 
 @pytest.fixture(scope="module")
 def compared() -> Comparison:
-    return p2pnode.compare(3, policy="average, gossip", seed=(4, 5), rounds=3)
+    return p2pnode.compare(simulated(policy=policy, seed=seed) for policy in ("average", "gossip") for seed in (4, 5))
+
+
+def simulated(**given: Any) -> SimResult:
+    return p2pnode.simulate(**{"peers": 3, "task": "digits", "rounds": 3, "alone": 0, **given})
 
 
 @pytest.fixture
@@ -52,11 +57,11 @@ def test_without_pandas_or_matplotlib_one_line_says_so(result: SimResult, monkey
     assert result.rows(), "rows need nothing"
 
 
-def test_every_policy_meets_every_seed(compared: Comparison) -> None:
+def test_results_are_known_by_policy_and_seed(compared: Comparison) -> None:
     assert list(compared.results) == [("average", 4), ("average", 5), ("gossip", 4), ("gossip", 5)]
     for (policy, seed), one in compared.results.items():
-        again = p2pnode.simulate(3, task="digits", policy=policy, seed=seed, rounds=3, alone=0)
-        assert one.digest == again.digest, "a simulation of a comparison is the simulation itself"
+        assert f"with {policy}, iid, 3 rounds, seed {seed}" in one.scenario.describe()
+    assert (compared.policies, compared.seeds) == (["average", "gossip"], [4, 5])
 
 
 def test_the_table_has_mean_and_standard_deviation_over_the_seeds(compared: Comparison) -> None:
@@ -97,18 +102,18 @@ def test_a_course_needs_no_nodes_and_its_traffic_never_falls(result: SimResult) 
     assert len(course(result.curves, points=3)) <= 5
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"policy": ("deltaset", "gosip")}, "no merge policy 'gosip'; did you mean 'gossip'"),
-        ({"policy": ()}, "policy: a name is missing"),
-        ({"seed": (1, 1)}, "seed: 1 is named twice"),
-        ({"seed": "one"}, "seed: 'one'"),
-        ({"round": 3}, "'round' is not an option of a simulation; did you mean 'rounds'"),
-    ],
-)
-def test_wrong_arguments_are_named_before_anything_runs(wrong: dict[str, object], says: str) -> None:
-    begun: list[float] = []
-    with pytest.raises(UsageError, match=says.replace("?", r"\?")):
-        p2pnode.compare(2, progress=lambda share, words: begun.append(share), **wrong)  # type: ignore[arg-type]
-    assert not begun
+def test_settings_tell_policies_apart() -> None:
+    few = simulated(rounds=1, seed=1, settings={"density": 0.01})
+    compared = p2pnode.compare([few, simulated(rounds=1, seed=1)])
+    assert compared.policies == ["deltaset density=0.01", "deltaset"]
+
+
+def test_what_cannot_be_compared_is_said(result: SimResult) -> None:
+    with pytest.raises(UsageError, match="there is nothing to compare"):
+        p2pnode.compare([])
+    with pytest.raises(UsageError, match="gossip with seed 5 is there twice"):
+        p2pnode.compare([result, result])
+    with pytest.raises(UsageError, match=r"the simulations differ in peers \(3, 2\)"):
+        p2pnode.compare([result, simulated(peers=2, policy="average")])
+    with pytest.raises(UsageError, match="trained something"):
+        p2pnode.compare([p2pnode.simulate(2, seconds=5)])

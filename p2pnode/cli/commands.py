@@ -1,4 +1,4 @@
-"""Orders to the running node: `export`, `revert`, `pause`, `resume`, `limits`. `export` also works without one."""
+"""Commands to the running node: `export`, `revert`, `pause`, `resume`, `limits`. `export` also works without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..config.options import Options
 from ..config.resolve import changed
 from ..jobs.train.plan import TrainPlan, train_plans
 from ..node.control import WORK_LIMIT, NotRunning, ask
-from ..node.entrance import last_run
+from ..node.joining import last_run
 from ..storage.files import DiskStorage
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem, UsageError, suggestion
@@ -46,11 +46,13 @@ def _export_saved(options: Options, target: Path, ema: bool, job: str) -> str:
     from ..jobs.train.checkpoints import progress_folder
     from ..jobs.train.export import as_safetensors, exported, write_export
     from ..jobs.train.prepare import fresh_policy
+    from ..jobs.train.saved_task import load_task_options
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
 
     plan, run, job = _saved_plan(options.data_dir, job)
-    model_host = follow_plan(plan, replace(options.train, device="cpu"))
+    own = load_task_options(DiskStorage(options.data_dir), job_folder(run, job), options.train)
+    model_host = follow_plan(plan, replace(own, device="cpu"))
     data_dir = open_data_dir(options.data_dir)
     try:
         policy = fresh_policy(plan, model_host, data_dir.identity(), job)
