@@ -2,14 +2,14 @@
 #   make demo     a local swarm of four nodes, four processes, each with its own libp2p daemon
 #   make test     the tests; the longest simulations are `make slow`
 # Also: make fast (no daemons), lint, types, bench (all benchmarks into docs/benchmarks.md; QUICK=1 for short ones),
-# stress (the tests beside busy processes, under nohup, in random order, in four processes), page, clean
+# stress (the tests beside busy processes, under nohup, in random order, in four processes), page, figures, clean
 PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
 # Installed once; a change of the project's requirements installs again.
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test slow fast lint types bench stress page system setup clean
+.PHONY: demo test slow fast lint types bench stress page figures system setup clean
 
 demo: $(STAMP)
 	$(PY) -m examples.demo
@@ -34,6 +34,10 @@ system:
 # What every node serves: page/src bundled into p2pnode/watch/dashboard/static, which is committed.
 page:
 	cd page && npm ci && npm run build
+
+# The table of figures for the page and for docs/figures.md, after changing p2pnode/watch/glossary.py or concepts.md.
+figures: $(STAMP)
+	$(PY) -m page.figures
 
 fast: $(STAMP)
 	$(PY) -m pytest -n 2 --dist loadgroup -m "not live and not slow"

@@ -73,7 +73,7 @@ class FakeNode:
         self.paused = ""
         self.events = [NodeEvent(self._start, "joined", "joined run 'run of quiet-otter-07'")]
         self.condition: Condition = "connected"
-        self.reason = f"connected: {peers} peers here"
+        self.reason = f"connected: {peers} other nodes here"
         self.asked: list[str] = []
         self._given = names
         self.jobs = jobs

@@ -13,6 +13,7 @@ await build({
   format: "esm",
   target: "es2022",
   legalComments: "none",
+  external: ["./figures.js"], // page/figures.py writes it
   outdir: out,
 });
 await build({ entryPoints: { page: "src/page.css" }, bundle: true, minify: true, outdir: out });

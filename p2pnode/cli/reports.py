@@ -18,6 +18,7 @@ from ..config.resolve import Resolved, unknown_variables
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
 from ..node.control import WORK_LIMIT, NotRunning, ask
+from ..node.peer_states import roles_in_words
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
 from ..watch.terminal.tables import peers_table
@@ -117,7 +118,6 @@ def show_status(data_dir: Path, as_json: bool) -> None:
 
 def status_lines(status: NodeStatus) -> list[str]:
     """The status as `word: value` lines, for pipes; the invite on one line."""
-    here = sum(row.present for row in status.peers)
     traffic, because = status.traffic, reason(status)
     jobs = [f"{name}: {', '.join(phrases)}" if name else ", ".join(phrases) for name, phrases in job_lines(status.jobs)]
     aims = [_AIMS.get(job.aim, "not known") for job in status.jobs.values()]
@@ -129,7 +129,7 @@ def status_lines(status: NodeStatus) -> list[str]:
         "trouble": clean("; ".join(status.unwell), 300) or "none",
         "state": f"{status.condition}{f' ({because})' if because else ''}",
         "up": duration(status.uptime_seconds),
-        "peers": f"{here} here, {len(status.peers)} known",
+        "peers": f"{roles_in_words(row.role for row in status.peers if row.present)} here, {len(status.peers)} known",
         "learning": "; ".join(jobs) or "nothing",
         "aim": ", ".join(aims) or "none",
         "machine": "not known" if status.machine is None else ", ".join(machine_phrases(status.machine, status.limits)),

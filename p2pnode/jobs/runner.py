@@ -137,6 +137,10 @@ class JobRunner:
         job = self.jobs.get(name)
         return None if job is None else job.routes
 
+    def prepares(self, name: str) -> bool:
+        """Whether a job is done here and is not ready yet."""
+        return name in self.names and name not in self.jobs and name not in self.ended
+
     def announcements(self) -> tuple[JobAnnouncement, ...] | None:
         """What the node announces of its jobs; None while it does not know its run."""
         circle = self._options.train.circle

@@ -69,6 +69,10 @@ class Node:
         """What peers may ask of a job; None while it is not done here."""
         return self.jobs.routes(job)
 
+    def prepares(self, job: str) -> bool:
+        """Whether this node takes part in a job that is not ready yet."""
+        return self.jobs.prepares(job)
+
     @property
     def record(self) -> SignedRecord | None:
         return self._membership.announcer.record
@@ -196,9 +200,9 @@ class Node:
             self._events.say(condition, self._why(condition), warning=lost)
 
     def _why(self, condition: Condition) -> str:
-        here = self._services.table.count_present(self._tag)
+        roles = (peer.announcement.role for peer in self._services.table.present(self._tag))
         trouble = self._membership.search.trouble
-        return condition_in_words(condition, here, self.access is not None, trouble, self._network.health.reason)
+        return condition_in_words(condition, roles, self.access is not None, trouble, self._network.health.reason)
 
     def _network_changed(self, health: Health) -> None:
         if self._condition != "starting":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ AT_ONCE = 8  # peers asked at a time
 AGAIN_AFTER: Seconds = 5.0  # until the same peer is asked again
 ASK_TIMEOUT: Seconds = 3.0
 MAX_EXCHANGES = 32  # in an answer
+BESIDES = (("observer", "observer"), ("bootstrap", "meeting point"))  # roles that train nothing, and what they are
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -121,11 +123,21 @@ def invitation(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence
     return "" if access is None or not addresses else invite(access, addresses)
 
 
-def condition_in_words(condition: Condition, here: int, in_run: bool, trouble: str, down: str) -> str:
-    """The reason for a condition: `here` peers are present, `trouble` hinders the search, `down` ended the network."""
+def roles_in_words(roles: Iterable[str]) -> str:
+    """How many other nodes there are, and how many peers that train nothing: "2 other nodes and 1 observer"."""
+    counts = Counter(roles)
+    nodes = counts["node"]
+    looking = [f"{counts[role]} {word}{'' if counts[role] == 1 else 's'}" for role, word in BESIDES if counts[role]]
+    return " and ".join([f"{nodes or 'no'} other node{'' if nodes == 1 else 's'}", *looking])
+
+
+def condition_in_words(condition: Condition, roles: Iterable[str], in_run: bool, trouble: str, down: str) -> str:
+    """The reason for a condition: peers of these roles are present, `trouble` hinders the search, `down` ended the
+    network.
+    """
     match condition:
         case "connected":
-            return f"connected: {here} peer{'' if here == 1 else 's'} here"
+            return f"connected: {roles_in_words(roles)} here"
         case "alone":
             return "nobody else is here yet" + ("; send them the invite" if in_run else "")
         case "searching":

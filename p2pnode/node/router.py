@@ -38,6 +38,8 @@ from ..wire.messages import (
 from ..wire.records import SignedRecord
 from ..wire.run import RunAccess
 
+NOT_YET = "not yet"  # members call a newcomer as soon as it announces itself; that it is not ready is no refusal
+
 
 class RouterHost(Protocol):
     """What answering needs to know of the node."""
@@ -49,6 +51,10 @@ class RouterHost(Protocol):
 
     def routes(self, job: str) -> Routes | None:
         """What peers may ask of a job; None while it is not done here."""
+        ...
+
+    def prepares(self, job: str) -> bool:
+        """Whether the node takes part in a job that is not ready yet."""
         ...
 
     def view(self) -> ViewIs:
@@ -142,17 +148,21 @@ class Router:
         access = self._host.access
         if not envelope.run and not envelope.job:
             return self._for_all
+        if self._host.role == "node" and (access is None or not self._host.manifest):
+            raise PeerRefused(NOT_YET, "this node is still entering its run; ask again later")
         if access is None or not self._host.manifest or envelope.run != access.tag:
             raise PeerRefused("unknown run", "this node is not in that run")
         if not access.admits(envelope.proof, peer, self._own):
             raise PeerRefused("private", "the run is private and the proof of its key is missing or wrong")
         routes = self._host.routes(envelope.job) if envelope.job else self._for_members
+        if routes is None and self._host.prepares(envelope.job):
+            raise PeerRefused(NOT_YET, "this node is still preparing that job; ask again later")
         if routes is None:
-            raise PeerRefused("unknown job", "this node does not take part in that job, or not yet")
+            raise PeerRefused("unknown job", "this node does not take part in that job")
         return routes
 
     def _refuse(self, code: str, reason: str) -> Refused:
-        self._traffic.refused += 1
+        self._traffic.refused += code != NOT_YET
         return Refused(code, reason)
 
     def misbehaved(self, peer: PeerId, reason: str) -> None:

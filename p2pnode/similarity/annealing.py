@@ -2,7 +2,7 @@
 
     progress      0 at the start of the run, 1 after ROUNDS_TO_ONE of its rounds (slower if communities are the aim)
     cut           from the median join of the tree up to where nine tenths of the peers are together; at the end above
-                  everything, so that there is one community
+                  everything, so that there is one community; never below SAME
     bridge rate   0.05 to 0.5: the chance that a round has a partner outside this node's circle
 
 The cut adapts to the view, since in one run all models may be similar to 0.9 and in another less than 0.5. A few
@@ -20,6 +20,7 @@ ROUNDS_TO_ONE: Mapping[Aim, float] = {"shared": 300.0, "own": 3000.0}
 STEPS = 32  # levels of progress: nodes agree on it although their clocks differ, and communities change rarely
 BRIDGE_RATES = (0.05, 0.5)
 TOGETHER = 0.9  # share of the peers
+SAME = 0.01  # 1 − similarity that fingerprints cannot measure: models closer than this are never in two communities
 
 
 def progress_of(age_rounds: float, aim: Aim = "shared") -> float:
@@ -36,4 +37,4 @@ def bridge_rate(progress: float, rate_factor: float = 1.0) -> float:
 
 def cut_height(middle: float, together: float, progress: float) -> float:
     """Where the tree is cut, given its median join and the height at which TOGETHER of the peers are joined."""
-    return math.inf if progress >= 1 else middle + max(0.0, together - middle) * progress
+    return math.inf if progress >= 1 else max(SAME, middle + max(0.0, together - middle) * progress)

@@ -47,9 +47,13 @@ class PeriodicEvaluation:
         return self._trainer.evaluate(weights, spread(self._trainer.model_host.test, self._count))
 
     def done(self, begun: Seconds, now: Seconds) -> None:
-        """Tells how long the evaluation took, which decides how many samples the next one takes."""
-        self._count = next_count(self._count, length(self._trainer.model_host.test), now - begun, self._every)
-        self._cadence.done(begun, now, self._every)
+        """Tells how long the evaluation took, which decides how many samples the next one takes.
+
+        Where that is far more, it comes as soon as SHARE allows: what few samples say is soon replaced.
+        """
+        before = self._count
+        self._count = next_count(before, length(self._trainer.model_host.test), now - begun, self._every)
+        self._cadence.done(begun, now, 0.0 if self._count >= 2 * before else self._every)
 
 
 def next_count(count: int, available: int, took: Seconds, every: Seconds) -> int:

@@ -129,7 +129,7 @@ class TrainProgress:
         if self.evaluation is None or (self.reported is not None and now - self.reported < REPORT_EVERY):
             return ""
         self.reported = now
-        loss = "" if self.loss is None else f"loss {self.loss:.4g}, "
+        loss = "" if self.loss is None else f"training loss {self.loss:.4g}, "
         accuracy = self.evaluation.accuracy
-        test = f"accuracy {accuracy:.1%}" if accuracy is not None else f"test loss {self.evaluation.loss:.4g}"
+        test = f"test accuracy {accuracy:.1%}" if accuracy is not None else f"test loss {self.evaluation.loss:.4g}"
         return f"round {self.rounds}: {loss}{test}, {self.entries} entries of others"

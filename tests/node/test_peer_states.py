@@ -7,7 +7,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS, accepted, exchange_rows, reached_by
+from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS, accepted, exchange_rows, reached_by, roles_in_words
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.training.progress import MAX_PARTNERS, TrainProgress
@@ -44,6 +44,12 @@ def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
 
     with one_thread():
         run_sim(main())
+
+
+def test_observers_and_meeting_points_are_not_counted_as_nodes() -> None:
+    assert roles_in_words(["node", "node", "observer"]) == "2 other nodes and 1 observer"
+    assert roles_in_words(["bootstrap", "node"]) == "1 other node and 1 meeting point"
+    assert roles_in_words(["observer", "observer", "whatever"]) == "no other nodes and 2 observers"
 
 
 def test_what_peers_answer_is_bounded_and_they_cannot_speak_for_others() -> None:

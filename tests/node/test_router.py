@@ -74,6 +74,9 @@ class Host:
     def routes(self, job: str) -> Routes | None:
         return self.jobs.get(job)
 
+    def prepares(self, job: str) -> bool:
+        return job == "later"
+
     def view(self) -> ViewIs:
         return ViewIs({"main": JobState(round=7)})
 
@@ -249,6 +252,16 @@ def test_who_may_not_ask_is_refused_and_that_is_no_fault(run: str, job: str, pro
     assert node.faults(MALLORY.peer_id) == 0
     with pytest.raises(PeerRefused, match=code):
         asyncio.run(node.server.payload(MALLORY.peer_id, seal(GetBytes(), run, job, proof)))
+
+
+@pytest.mark.parametrize(("access", "job"), [(None, "adding"), (PUBLIC, "later")])
+def test_a_node_that_is_not_ready_yet_says_so_and_that_counts_as_no_refusal(access: RunAccess | None, job: str) -> None:
+    node = Answering(access)
+    assert refusal(node, seal(Add(1), PUBLIC.tag, job)).code == "not yet"
+    assert node.services.calls.traffic.refused == 0
+    if access is not None:
+        refusal(node, seal(Add(1), PUBLIC.tag, "never"))
+        assert node.services.calls.traffic.refused == 1
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,16 @@ def test_small_views() -> None:
         grow(scattered(MAX_VIEW + 1, 1))
 
 
+def test_models_that_fingerprints_cannot_tell_apart_are_one_community() -> None:
+    """Three equal models would be cut at the median of noise, and each node would cut them in another way."""
+    rng = np.random.default_rng(4)
+    same = {peer(n): (100 + rng.integers(0, 3, DIMENSIONS)).astype(np.int8) for n in range(3)}
+    other = {peer(3): np.where(np.arange(DIMENSIONS) % 2, 100, -100).astype(np.int8)}
+    tree = grow({**same, **other})
+    assert len(set(tree.merges[:2])) == 2, "there is noise"
+    assert partition(tree.cut(0.0)) == {frozenset(same), frozenset(other)}
+
+
 @given(st.floats(0, 1e5), st.floats(0, 1e5))
 def test_annealing_rises_from_start_to_end(one: float, other: float) -> None:
     early, late = sorted((one, other))

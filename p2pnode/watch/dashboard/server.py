@@ -30,7 +30,7 @@ from .feed import Feed
 from .guard import HEADERS, known_hosts, refusal
 from .metrics import health, metrics
 
-STATIC = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/icon.svg": "icon.svg"}
+STATIC = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "figures.js", "page.css", "icon.svg")}}
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 MAX_WATCHERS = 32
 AGAIN_AFTER_MS = 1000  # until a page that lost its stream opens it again

@@ -146,7 +146,7 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     assert status.state.round == 6
     assert status.steps > 6
     assert status.state.accuracy is not None
-    assert setup.said("progress")[0].startswith("round 1: loss ")
+    assert setup.said("progress")[0].startswith("round 1: training loss ")
 
 
 @pytest.mark.parametrize(
@@ -244,6 +244,17 @@ def test_as_much_is_evaluated_as_a_small_share_of_the_time_is_enough_for() -> No
     first, second, third, fourth, fifth = run_virtual(main())
     assert (first, second, third) == (FEW, int(SHARE * 5.0 / 1e-4), int(SHARE * 5.0 / 1e-4))
     assert (fourth, fifth) == (6400, FEW)
+
+
+def test_what_few_samples_say_is_replaced_as_soon_as_time_allows() -> None:
+    async def main() -> tuple[bool, bool, bool]:
+        evaluating = PeriodicEvaluation(Setup(ManyTests()).learning.trainer, every=100.0, now=0.0)
+        evaluating.done(0.0, 0.01)  # few samples
+        early, soon = evaluating.due(0.01 + 0.01 / SHARE - 0.01), evaluating.due(0.01 + 0.01 / SHARE)
+        evaluating.done(1.0, 1.1)  # all of them
+        return early, soon, evaluating.due(100.0)
+
+    assert run_virtual(main()) == (False, True, False)
 
 
 def test_large_states_are_saved_more_seldom() -> None:

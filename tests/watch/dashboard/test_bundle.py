@@ -10,7 +10,7 @@ import p2pnode.watch.dashboard as dashboard
 
 STATIC = Path(dashboard.__file__).parent / "static"
 SOURCES = Path(__file__).parents[3] / "page" / "src"
-SERVED = ("index.html", "page.js", "page.css", "icon.svg")
+SERVED = ("index.html", "page.js", "figures.js", "page.css", "icon.svg")
 MOST_BYTES = 150_000
 
 
