@@ -35,9 +35,11 @@ class Measure(NamedTuple):
 ACCURACY = Measure(
     "accuracy on the test data (%)",
     lambda moment: 100 * _known(moment.accuracy),
-    lambda row: 100 * _known(row.status.state.accuracy),
+    lambda row: 100 * _known(row.status.state.training.accuracy),
 )
-LOSS = Measure("loss on the test data", lambda at: _known(at.test_loss), lambda row: _known(row.status.test_loss))
+LOSS = Measure(
+    "loss on the test data", lambda at: _known(at.test_loss), lambda row: _known(row.status.training.test_loss)
+)
 OVER: tuple[tuple[str, Callable[[Moment | RoundRow], float]], ...] = (
     ("virtual seconds", lambda at: at.time),
     ("MB received per node", lambda at: at.mb_received),

@@ -75,7 +75,7 @@ def show(result: SimResult) -> None:
     if result.nodes:
         received, sent = figures["mb_received_per_node"], figures["mb_sent_per_node"]
         table.add_row("per node", f"{received:.2f} MB received, {sent:.2f} MB sent")
-        table.add_row("rounds", _range([one.status.state.round or 0 for one in result.nodes]))
+        table.add_row("rounds", _range([one.status.state.training.round or 0 for one in result.nodes]))
         table.add_row("local steps", _range([one.status.steps for one in result.nodes]))
     table.add_row("time", f"{result.virtual_seconds:.0f} s virtual, {result.real_seconds:.0f} s real")
     table.add_row("digest", result.digest[:16])

@@ -14,7 +14,7 @@ from ..watch.graph import PeerGraph
 from ..watch.rows import Rows, need
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
-from ..wire.status import MAIN_JOB, NodeStatus, TrainStatus
+from ..wire.status import MAIN_JOB, JobStatus, NodeStatus
 from ..wire.types import Seconds
 from .scenario import Scenario
 
@@ -31,20 +31,20 @@ class RoundRow(NamedTuple):
     time: Seconds
     node: str
     job: str
-    status: TrainStatus
+    status: JobStatus
     mb_received: float
     mb_sent: float
 
     def flat(self) -> dict[str, float | str | int | None]:
         """The row of a table."""
-        state = self.status.state
+        state = self.status.state.training
         return {
             "time": self.time,
             "node": self.node,
             "round": state.round,
             "steps": self.status.steps,
-            "train_loss": state.loss,
-            "test_loss": self.status.test_loss,
+            "training_loss": state.loss,
+            "test_loss": self.status.training.test_loss,
             "accuracy": state.accuracy,
             "mb_received": self.mb_received,
             "mb_sent": self.mb_sent,
@@ -55,7 +55,7 @@ class NodeSummary(Struct, frozen=True):
     """A node at the end. `status` has the accuracy and test loss of its read-out then, on the task's test data."""
 
     node: str
-    status: TrainStatus
+    status: JobStatus
     alone: float | None  # accuracy after as many steps on the same samples without anybody; None: not tried
     mb_received: float
     mb_sent: float
@@ -70,9 +70,9 @@ class CurveCollector:
         self.rows: list[RoundRow] = []
         self._seen: dict[tuple[str, str], int] = {}
 
-    def look(self, now: Seconds, node: str, job: str, status: TrainStatus, host: SimHost) -> RoundRow | None:
+    def look(self, now: Seconds, node: str, job: str, status: JobStatus, host: SimHost) -> RoundRow | None:
         """Add the node's latest round; returns its row where the round is new."""
-        done = status.state.round or 0
+        done = status.state.training.round or 0
         if done == self._seen.get((node, job), 0):
             return None
         self._seen[node, job] = done
@@ -96,7 +96,11 @@ class Moment(NamedTuple):
 
 def course(curves: Sequence[RoundRow], points: int = 120) -> list[Moment]:
     """How a simulation went, at several moments, from the latest row of each node that has been evaluated."""
-    rows = [row for row in curves if row.status.test_loss is not None or row.status.state.accuracy is not None]
+    rows = [
+        row
+        for row in curves
+        if row.status.training.test_loss is not None or row.status.state.training.accuracy is not None
+    ]
     rows.sort(key=lambda row: row.time)
     every = max(1, len(rows) // points)
     latest: dict[tuple[str, str], RoundRow] = {}
@@ -111,8 +115,8 @@ def course(curves: Sequence[RoundRow], points: int = 120) -> list[Moment]:
 
 
 def _moment(time: Seconds, rows: Sequence[RoundRow]) -> Moment:
-    right = [row.status.state.accuracy for row in rows if row.status.state.accuracy is not None]
-    losses = [row.status.test_loss for row in rows if row.status.test_loss is not None]
+    right = [row.status.state.training.accuracy for row in rows if row.status.state.training.accuracy is not None]
+    losses = [row.status.training.test_loss for row in rows if row.status.training.test_loss is not None]
     received = _mean([row.mb_received for row in rows]) or 0.0
     return Moment(time, received, _mean(right), min(right, default=None), _mean(losses))
 
@@ -180,7 +184,7 @@ class SimResult:
 
     def accuracies(self, job: str = "") -> list[float]:
         """The accuracy of every node at the end, where the task has one; of one job where it is named."""
-        found = [one.status.state.accuracy for one in self.nodes if job in ("", one.job)]
+        found = [one.status.state.training.accuracy for one in self.nodes if job in ("", one.job)]
         return [accuracy for accuracy in found if accuracy is not None]
 
     def circles(self) -> dict[str, int]:
@@ -189,13 +193,13 @@ class SimResult:
 
     def alone_and_together(self) -> list[tuple[float, float]]:
         """The two accuracies of each node that was trained alone too: alone, and with the others."""
-        pairs = [(one.alone, one.status.state.accuracy) for one in self.nodes]
+        pairs = [(one.alone, one.status.state.training.accuracy) for one in self.nodes]
         return [(alone, together) for alone, together in pairs if alone is not None and together is not None]
 
     def summary(self) -> dict[str, Any]:
         """The figures of the whole simulation: means over the nodes at the end, unless the name says otherwise."""
         right, pairs = self.accuracies(), self.alone_and_together()
-        losses = [one.status.test_loss for one in self.nodes if one.status.test_loss is not None]
+        losses = [one.status.training.test_loss for one in self.nodes if one.status.training.test_loss is not None]
         return {
             "digest": self.digest,
             "finished": self.finished,
@@ -210,9 +214,9 @@ class SimResult:
             "accuracy_same_nodes": _mean([together for _, together in pairs]),  # and of the same nodes together
             "mb_received_per_node": _mean([one.mb_received for one in self.nodes]),
             "mb_sent_per_node": _mean([one.mb_sent for one in self.nodes]),
-            "mb_data_per_node": _mean([one.status.data_received_bytes / MB for one in self.nodes]),
-            "shards_copied": sum(one.status.copied for one in self.nodes),
-            "shards_moved": sum(one.status.moved for one in self.nodes),
+            "mb_data_per_node": _mean([one.status.training.data_received_bytes / MB for one in self.nodes]),
+            "shards_copied": sum(one.status.training.copied for one in self.nodes),
+            "shards_moved": sum(one.status.training.moved for one in self.nodes),
             "errors": {str(index): str(error) for index, error in sorted(self.errors.items())},
         }
 

@@ -18,6 +18,7 @@ from ..wire.status import (
     NO_LIMITS,
     ExchangeRow,
     JobState,
+    JobStatus,
     LimitOptions,
     Machine,
     NodeEvent,
@@ -25,7 +26,6 @@ from ..wire.status import (
     PeerState,
     ShardRow,
     Traffic,
-    TrainStatus,
 )
 from .text import clean
 
@@ -40,7 +40,7 @@ class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
     reason: str  # for the condition
     peers: tuple[PeerState, ...]  # with the node that looks
     exchanges: tuple[ExchangeRow, ...] = ()  # one for each pair
-    jobs: dict[str, TrainStatus] = {}  # of the node that looks
+    jobs: dict[str, JobStatus] = {}  # of the node that looks
     traffic: Traffic = Traffic()
     events: tuple[NodeEvent, ...] = ()
     invite: str = ""

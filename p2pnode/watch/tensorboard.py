@@ -15,13 +15,13 @@ from .show import Watched
 
 EVERY = 1.0  # seconds
 JOB_FACTS = {  # tag: path in the status of a job; with several jobs the tag begins with the job's name
-    "loss/training": "state.loss",
-    "loss/test": "test_loss",
-    "accuracy": "state.accuracy",
-    "update norm": "state.update_norm",
+    "loss/training": "state.train.loss",
+    "loss/test": "train.test_loss",
+    "accuracy": "state.train.accuracy",
+    "update norm": "state.train.update_norm",
     "local steps a second": "state.steps_per_second",
-    "exchanges": "exchanges",
-    "entries of others": "entries",
+    "exchanges": "train.exchanges",
+    "entries of others": "train.entries",
 }
 NODE_FACTS = {  # tag: path in the status of the node; written at the rounds of its first job
     "bytes/sent": "traffic.sent_bytes",
@@ -65,7 +65,7 @@ class Scalars:
     def note(self, status: NodeStatus) -> None:
         """Write the values of a status whose jobs have done another round."""
         for name, job in status.jobs.items():
-            done = job.state.round or 0
+            done = job.state.training.round or 0
             if done <= self._rounds.get(name, 0):
                 continue
             self._rounds[name] = done

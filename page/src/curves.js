@@ -1,6 +1,6 @@
 // Accuracy and loss over time: this node compared with the swarm.
 import { Chart } from "./chart.js";
-import { inJob, median } from "./format.js";
+import { flat, inJob, median } from "./format.js";
 
 const LINES = [["highest", "--dim", true], ["median", "--dim"], ["lowest", "--dim", true], ["this node", "--accent"]];
 const found = new WeakMap(); // by picture; each is computed once
@@ -15,7 +15,7 @@ export class Curves {
     const times = pictures.map((picture) => picture.time);
     for (const [field, factor] of [["accuracy", 100], ["loss", 1]]) {
       const scaled = (state) => (state?.[field] == null ? null : factor * state[field]);
-      const own = pictures.map((picture) => scaled(picture.jobs[job]?.state));
+      const own = pictures.map((picture) => scaled(flat(picture.jobs[job]?.state)));
       this[field].draw([times, ...spread(pictures, `${field} ${job}`, (peer) => scaled(inJob(peer, job))), own]);
     }
   }

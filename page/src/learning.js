@@ -37,10 +37,11 @@ export class LearningView {
 
   show() {
     const { status } = this.store;
-    by("charts").hidden = !status;
-    by("no-learning").hidden = Boolean(status);
-    by("figures").hidden = !status;
-    if (!status) return;
+    const trains = Boolean(status?.train);
+    by("charts").hidden = !trains;
+    by("no-learning").hidden = trains;
+    by("figures").hidden = !trains;
+    if (!trains) return;
     this.figures(status, status.state);
     this.overTime();
     this.perRound();

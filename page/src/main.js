@@ -34,7 +34,7 @@ function show() {
   write(by("name"), name);
   const present = picture.peers.filter((peer) => peer.present).length;
   const several = Object.keys(picture.jobs).length > 1;
-  by("tab-jobs").hidden = !several;
+  by("tab-jobs").hidden = !several && Object.values(picture.jobs).every((one) => one.kind === "train");
   const job = several ? ` · job ${clean(store.job, 24)}` : "";
   write(by("run"), picture.run ? `run ${clean(short(picture.run), 12)}${job} · ${present} of ${picture.peers.length} present` : "");
   views[current].show();

@@ -1,7 +1,7 @@
 // This node: what it does and why, the load of the machine, events, the invite, and steering.
 import qrcode from "qrcode-generator";
 import { Chart } from "./chart.js";
-import { ago, by, bytes, called, clean, clock, definitions, drawn, element, number, pausedBecause, percent, plural, whole, write } from "./format.js";
+import { ago, by, bytes, called, clean, clock, definitions, drawn, element, flat, number, pausedBecause, percent, plural, whole, write } from "./format.js";
 import { Steering } from "./steer.js";
 
 const LATELY = 8; // partners and warnings shown
@@ -31,14 +31,14 @@ export class NodeView {
 
   doing(picture) {
     const { traffic } = picture;
-    const jobs = Object.values(picture.jobs);
+    const jobs = Object.values(picture.jobs).map(flat);
     const sum = (value) => (jobs.length ? whole(jobs.reduce((total, job) => total + (value(job) ?? 0), 0)) : "–");
     write(by("doing"), doing(picture));
     write(by("doing-reason"), clean(picture.reason, 200));
     write(by("id"), picture.me);
     definitions(by("facts"), [
       ["peers present", whole(picture.peers.filter((peer) => peer.present && !peer.me).length)],
-      ["rounds", sum((job) => job.state.round), "Of all jobs"],
+      ["rounds", sum((job) => flat(job.state).round), "Of all jobs"],
       ["exchanges", sum((job) => job.exchanges), "Successful exchanges with partners"],
       ["entries of others", sum((job) => job.entries), "Updates published by other nodes that came in"],
       ["sent", bytes(traffic.sent_bytes)],
@@ -124,8 +124,8 @@ function doing({ condition, jobs, paused }) {
   if (condition === "leaving") return "Leaving the run";
   const running = Object.values(jobs).filter((job) => job.condition === "running");
   if (!running.length) return condition === "searching" ? "Looking for its run" : "In touch with its peers; it trains nothing";
-  const training = ({ task, samples, state }) => `${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
-  return `Training ${running.map(training).join("; ")}`;
+  const training = ({ task, samples }, state) => `Training ${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
+  return running.map((job) => (job.train ? training(job.train, flat(job.state)) : `Doing a job of kind ${clean(job.kind, 40)}`)).join("; ");
 }
 
 function fill(list, items, otherwise) {

@@ -1,5 +1,5 @@
 // The swarm: graph, legend, card of the selected peer, time, curves, and a table of peers.
-import { Rows, ago, by, bytes, called, clean, element, number, percent, short, whole, write } from "./format.js";
+import { Rows, ago, by, bytes, called, clean, element, figure, number, percent, short, whole, write } from "./format.js";
 import { Curves } from "./curves.js";
 import { Asked } from "./store.js";
 import { Graph, groupName, groupOf, similarityColour } from "./graph.js";
@@ -153,6 +153,7 @@ function facts(peer, state, picture) {
     ["accuracy", known(state.accuracy, percent)],
     ["speed", known(state.steps_per_second, (value) => `${whole(value)} steps/s`)],
     ["shards", known(state.shards, whole)],
+    ...(state.figures ?? []).map((one) => [clean(one.label || one.name), figure(one.value, one.unit, picture)]),
     ["similarity", peer.me ? "" : known(peer.similarity, (value) => number(value, 2))],
     ["reached", peer.reached ?? ""],
     ["answers in", known(peer.latency_ms, (value) => `${Math.round(value)} ms`)],

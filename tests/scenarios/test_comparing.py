@@ -78,7 +78,7 @@ def test_the_table_has_mean_and_standard_deviation_over_the_seeds(compared: Comp
 
 
 def known_losses(result: SimResult) -> list[float]:
-    return [one.status.test_loss for one in result.nodes if one.status.test_loss is not None]
+    return [one.status.training.test_loss for one in result.nodes if one.status.training.test_loss is not None]
 
 
 def test_the_figure_has_a_line_and_a_band_for_each_policy(compared: Comparison) -> None:

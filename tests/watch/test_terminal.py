@@ -20,7 +20,9 @@ from p2pnode.watch.terminal.live import COLOURS, TerminalCurves, TerminalView, f
 from p2pnode.watch.text import ago, clean, duration, size, sparkline
 from p2pnode.wire.status import (
     ExchangeRow,
+    Figure,
     JobState,
+    JobStatus,
     LimitOptions,
     Machine,
     NodeEvent,
@@ -28,6 +30,7 @@ from p2pnode.wire.status import (
     PeerState,
     ShardRow,
     Traffic,
+    TrainState,
     TrainStatus,
 )
 
@@ -52,7 +55,10 @@ HOSTILE = [
 def row(name: str = "fox", job: dict[str, Any] | None = None, **changes) -> PeerState:
     """A peer, with changes of it and the state of its job."""
     peer = PeerState(ID, name, "node", present=True, heard_seconds_ago=2.0, latency_ms=12.0)
-    return replace(peer, jobs={"main": JobState(**job)} if job else {}, **changes)
+    circle = (job or {}).pop("circle", "")
+    return replace(
+        peer, jobs={"main": JobState(circle, train=TrainState(**job or {}))} if job or circle else {}, **changes
+    )
 
 
 def status(**changes) -> NodeStatus:
@@ -66,16 +72,17 @@ def status(**changes) -> NodeStatus:
     return replace(usual, **changes)
 
 
-STATE = JobState(round=12, loss=0.0213, accuracy=0.958, update_norm=0.0051, steps_per_second=412.0)
-TRAINING = TrainStatus(
-    state=STATE, task="digits", parameters=9610, steps=3400, samples=240, test_loss=0.15, exchanges=45, entries=64,
+TRAIN = TrainState(round=12, loss=0.0213, accuracy=0.958, update_norm=0.0051)
+DETAILS = TrainStatus(
+    task="digits", parameters=9610, samples=240, test_loss=0.15, exchanges=45, entries=64,
     merged="3 entries of others",
 )  # fmt: skip
+TRAINING = JobStatus("train", state=JobState(steps_per_second=412.0, train=TRAIN), steps=3400, train=DETAILS)
 
 
-def training(**changes) -> dict[str, TrainStatus]:
+def training(circle: str = "", **changes) -> dict[str, JobStatus]:
     """The jobs of a status: one, with changes of its state."""
-    return {"main": replace(TRAINING, state=replace(STATE, **changes))}
+    return {"main": replace(TRAINING, state=replace(TRAINING.state, circle=circle, train=replace(TRAIN, **changes)))}
 
 
 LIMITS = LimitOptions(5e5, None, 0.5)
@@ -103,8 +110,25 @@ def test_learning_is_shown():
     assert "test loss 0.15" in drawn(status(jobs=training(accuracy=None, loss=None)))
 
 
+def test_another_kind_of_work_is_shown_by_its_figures():
+    figures = (
+        Figure("mean", 0.25, "shared mean", "share"), Figure("stored", 12_000, unit="bytes"), Figure("none", None),
+        Figure("waited", 90.0, unit="s"), Figure("owner", ID, unit="peer"), Figure("calls", 3),
+        Figure("hz", 1.5, unit="Hz"),
+    )  # fmt: skip
+    job = JobStatus("consensus", state=JobState(figures=figures))
+    text = drawn(status(jobs={"main": job}), width=200)
+    assert "consensus  ·  shared mean 25.0%  ·  stored 12.0 kB  ·  none –  ·  waited 1 min 30 s" in text
+    assert f"owner {ID[-8:]}  ·  calls 3  ·  hz 1.5 Hz" in text
+    ended = replace(job, condition="ended", reason="the disk is full")
+    assert "learning: ended: the disk is full, shared mean 25.0%" in "\n".join(
+        status_lines(status(jobs={"main": ended}))
+    )
+    assert "small: digits" in drawn(status(jobs={"other": job, "small": TRAINING}))
+
+
 def test_several_jobs_have_a_line_each_with_their_names():
-    jobs = {"small": TRAINING, "wide": replace(TRAINING, task="text")}
+    jobs = {"small": TRAINING, "wide": replace(TRAINING, train=replace(DETAILS, task="text"))}
     text = drawn(status(jobs=jobs), width=160)
     assert "small: digits, round 12" in text and "wide: text, round 12" in text
     assert "learning: small: digits" in "\n".join(status_lines(status(jobs=jobs)))
@@ -322,5 +346,5 @@ def test_words_for_amounts():
 
 @pytest.mark.parametrize(("aim", "words"), [("own", "a model for each community"), ("shared", "one model for all")])
 def test_the_status_says_what_the_run_is_for(aim, words):
-    assert f"aim: {words}" in status_lines(status(jobs={"main": replace(TRAINING, aim=aim)}))
+    assert f"aim: {words}" in status_lines(status(jobs={"main": replace(TRAINING, train=replace(DETAILS, aim=aim))}))
     assert "aim: none" in status_lines(status())

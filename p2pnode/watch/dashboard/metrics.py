@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from ...wire.status import NodeStatus, fact
+from ...wire.status import JobStatus, NodeStatus, fact
 
 WELL = ("connected", "alone")
-JOB_LABEL = "job_name"  # Prometheus itself sets `job`, to the name of the scrape
 JOB_LABEL = "job_name"  # Prometheus itself sets `job`, to the name of the scrape
 
 
@@ -42,28 +41,30 @@ METRICS = (
     Metric("p2pnode_machine_on_battery", "gauge", "machine.on_battery", "1 while the machine runs on battery."),
 )
 JOB_METRICS = (
-    Metric("p2pnode_rounds_total", "counter", "state.round", "Rounds of local steps."),
+    Metric("p2pnode_rounds_total", "counter", "state.train.round", "Rounds of local steps."),
     Metric("p2pnode_steps_total", "counter", "steps", "Local steps."),
     Metric("p2pnode_steps_per_second", "gauge", "state.steps_per_second", "Local steps a second."),
-    Metric("p2pnode_samples", "gauge", "samples", "Samples this node trains on."),
-    Metric("p2pnode_loss", "gauge", "state.loss", "Mean training loss of the latest round."),
-    Metric("p2pnode_test_loss", "gauge", "test_loss", "Loss of the read-out on the test data."),
-    Metric("p2pnode_accuracy", "gauge", "state.accuracy", "Accuracy of the read-out on the test data."),
-    Metric("p2pnode_update_norm", "gauge", "state.update_norm", "Relative change of the shared weights in a round."),
-    Metric("p2pnode_exchanges_total", "counter", "exchanges", "Successful exchanges."),
-    Metric("p2pnode_entries_total", "counter", "entries", "Entries of others that came in."),
-    Metric("p2pnode_bridges_total", "counter", "bridges", "Own entries that bridge to other circles."),
-    Metric("p2pnode_hash_checks_total", "counter", "hash_checks", "Comparisons of weights with partners."),
+    Metric("p2pnode_samples", "gauge", "train.samples", "Samples this node trains on."),
+    Metric("p2pnode_loss", "gauge", "state.train.loss", "Mean training loss of the latest round."),
+    Metric("p2pnode_test_loss", "gauge", "train.test_loss", "Loss of the read-out on the test data."),
+    Metric("p2pnode_accuracy", "gauge", "state.train.accuracy", "Accuracy of the read-out on the test data."),
+    Metric(
+        "p2pnode_update_norm", "gauge", "state.train.update_norm", "Relative change of the shared weights in a round."
+    ),
+    Metric("p2pnode_exchanges_total", "counter", "train.exchanges", "Successful exchanges."),
+    Metric("p2pnode_entries_total", "counter", "train.entries", "Entries of others that came in."),
+    Metric("p2pnode_bridges_total", "counter", "train.bridges", "Own entries that bridge to other circles."),
+    Metric("p2pnode_hash_checks_total", "counter", "train.hash_checks", "Comparisons of weights with partners."),
     Metric(
         "p2pnode_hash_mismatches_total",
         "counter",
-        "hash_mismatches",
+        "train.hash_mismatches",
         "Comparisons that differed.",
     ),
-    Metric("p2pnode_model_swaps_total", "counter", "swaps", "Model swaps that brought something home."),
-    Metric("p2pnode_model_swaps_hosted_total", "counter", "swaps_hosted", "Models of others trained here."),
-    Metric("p2pnode_model_swap_bytes_total", "counter", "swap_bytes", "Bytes sent and received in model swaps."),
-    Metric("p2pnode_problems_total", "counter", "problems", "Things that went wrong in training."),
+    Metric("p2pnode_model_swaps_total", "counter", "train.swaps", "Model swaps that brought something home."),
+    Metric("p2pnode_model_swaps_hosted_total", "counter", "train.swaps_hosted", "Models of others trained here."),
+    Metric("p2pnode_model_swap_bytes_total", "counter", "train.swap_bytes", "Bytes sent and received in model swaps."),
+    Metric("p2pnode_problems_total", "counter", "train.problems", "Things that went wrong in training."),
     Metric("p2pnode_compute_share", "gauge", "compute_share", "Share of the node's compute time, 0 to 1."),
 )
 WELL_METRIC = Metric("p2pnode_well", "gauge", "", "1 while /health reports that the node is well.")
@@ -79,12 +80,27 @@ def metrics(status: NodeStatus) -> bytes:
         lines += _lines(
             metric, {_label(JOB_LABEL, name): _value(job, metric.path) for name, job in status.jobs.items()}
         )
+    for metric, values in figure_metrics(status.jobs).items():
+        lines += _lines(metric, values)
     present = sum(row.present for row in status.peers)
     lines += _lines(WELL_METRIC, {"": not health(status)})
     lines += _lines(
         PEERS, {_label("present", "true"): present, _label("present", "false"): len(status.peers) - present}
     )
     return ("\n".join(lines) + "\n").encode()
+
+
+def figure_metrics(jobs: Mapping[str, JobStatus]) -> dict[Metric, dict[str, float | None]]:
+    """The numbers that kinds of work report about themselves, by metric and label. Jobs may report the same figure."""
+    found: dict[str, tuple[Metric, dict[str, float | None]]] = {}
+    for job, status in jobs.items():
+        for figure in status.state.figures:
+            if isinstance(figure.value, int | float):
+                name = f"p2pnode_job_{figure.name.removesuffix('_total')}{'_total' if figure.total else ''}"
+                about = figure.help or f"{figure.label or figure.name}{f', {figure.unit}' if figure.unit else ''}."
+                metric = Metric(name, "counter" if figure.total else "gauge", "", " ".join(about.split()))
+                found.setdefault(name, (metric, {}))[1][_label(JOB_LABEL, job)] = figure.value
+    return dict(found.values())
 
 
 def _lines(metric: Metric, values: Mapping[str, float | None]) -> list[str]:

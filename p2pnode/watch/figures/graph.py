@@ -144,8 +144,8 @@ def plot_history(pictures: Sequence[PeerGraph]) -> Figure:
     begun, ended = (pictures[0].time, pictures[-1].time) if pictures else (0.0, 0.0)
     unit, words = time_unit(ended - begun)
     times = np.array([(one.time - begun) / unit for one in pictures])
-    _spread(panels[0], times, [[peer.job().accuracy for peer in one.peers] for one in pictures], "accuracy")
-    _spread(panels[1], times, [[peer.job().loss for peer in one.peers] for one in pictures], "training loss")
+    _spread(panels[0], times, [[peer.training().accuracy for peer in one.peers] for one in pictures], "accuracy")
+    _spread(panels[1], times, [[peer.training().loss for peer in one.peers] for one in pictures], "training loss")
     if grouped:
         _groups(panels[2], times, pictures)
     panels[-1].plot(times, [sum(peer.present for peer in one.peers) for one in pictures], color=COLOURS[2])

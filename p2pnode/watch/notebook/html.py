@@ -54,14 +54,14 @@ def _table(picture: PeerGraph) -> str:
 
 
 def _row(peer: PeerState, colour: str) -> str:
-    state = peer.job()
+    train = peer.training()
     dot = f'<span style="color:{colour}">●</span> '
     cells = (
         clean(short(peer.community), 8),
-        clean(state.circle, 16),
-        "" if state.round is None else str(state.round),
-        "" if state.loss is None else f"{state.loss:.4g}",
-        "" if state.accuracy is None else f"{state.accuracy:.1%}",
+        clean(peer.job().circle, 16),
+        "" if train.round is None else str(train.round),
+        "" if train.loss is None else f"{train.loss:.4g}",
+        "" if train.accuracy is None else f"{train.accuracy:.1%}",
         "yes" if peer.present else "no",
     )
     name = clean(peer.name, 24) or short(peer.id)

@@ -22,13 +22,13 @@ from ..text import (
     duration,
     invitation,
     job_lines,
+    job_phrases,
     machine_phrases,
     partner_phrase,
     reason,
     shard_phrase,
     size,
     sparkline,
-    train_phrases,
 )
 from .lines import HEADINGS
 from .tables import peers_table
@@ -184,11 +184,11 @@ class TerminalCurves:
 
 
 def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
-    """Round, loss and accuracy of the node's first job; of a node without one, the means of what its peers report."""
+    """Round, loss and accuracy of the first training job; of a node without one, the means of what peers report."""
     if status.jobs:
-        own = next(iter(status.jobs.values())).state
+        own = status.own_state().training()
         return own.round, own.loss, own.accuracy
-    there = [peer.job() for peer in status.peers if peer.present]
+    there = [peer.training() for peer in status.peers if peer.present]
     rounds = [state.round for state in there if state.round is not None]
     losses = [state.loss for state in there if state.loss is not None]
     accuracies = [state.accuracy for state in there if state.accuracy is not None]
@@ -228,7 +228,7 @@ class TerminalView:
 def farewell(status: NodeStatus) -> str:
     """The last line, after a live view is gone."""
     traffic = status.traffic
-    trained = "".join(f"; {', '.join(train_phrases(job)[:2])}" for job in status.jobs.values())
+    trained = "".join(f"; {', '.join(job_phrases(job)[:2])}" for job in status.jobs.values())
     return (
         f"{clean(status.name)} ({short(status.id)}) left after {duration(status.uptime_seconds)}; "
         f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}{trained}"

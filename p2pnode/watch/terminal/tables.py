@@ -62,15 +62,19 @@ def peers_table(peers: Sequence[PeerState], width: int | None, limit: int | None
 
 def _known(peers: Sequence[PeerState]) -> list[TableColumn]:
     """The columns that have a value for some peer. Cells are Text, never strings: rich would read markup in them."""
-    training = any(row.job().round is not None for row in peers)
+    training = any(row.training().round is not None for row in peers)
     compared = any(row.similarity is not None or row.reason for row in peers)
     return [
         TableColumn(WHO, _name, NEEDED),
         TableColumn("id", lambda row: Text(clean(short(row.id), 8), style="cyan"), 8),
         TableColumn("role", lambda row: Text(clean(row.role, 12)), 2),
-        *([TableColumn("round", lambda row: _number(row.job().round, "d"), 6, True)] if training else []),
-        *([TableColumn("loss", lambda row: _number(row.job().loss, ".3g"), 3, True)] if training else []),
-        *([TableColumn("updates", lambda row: _number(row.job().update_norm, ".2%"), 1, True)] if training else []),
+        *([TableColumn("round", lambda row: _number(row.training().round, "d"), 6, True)] if training else []),
+        *([TableColumn("loss", lambda row: _number(row.training().loss, ".3g"), 3, True)] if training else []),
+        *(
+            [TableColumn("updates", lambda row: _number(row.training().update_norm, ".2%"), 1, True)]
+            if training
+            else []
+        ),
         *([TableColumn("circle", _circle, 7)] if any(row.job().circle for row in peers) else []),
         *([TableColumn("community", _community, NEEDED)] if compared else []),
         *([TableColumn("similarity", lambda row: _number(row.similarity, ".3f"), NEEDED, True)] if compared else []),
