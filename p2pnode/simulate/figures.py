@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ..watch.figures.drawing import INK, Drawing, plain_frame, write_instead
+from ..watch.glossary import TRAINING
 from ..watch.graph import COLOURS
 from ..wire.errors import LocalProblem
 from .result import Moment, RoundRow, SimResult, course
@@ -33,7 +34,7 @@ class Measure(NamedTuple):
 
 
 ACCURACY = Measure(
-    "accuracy on the test data (%)",
+    f"{TRAINING['accuracy'].label} (%)",
     lambda moment: 100 * _known(moment.accuracy),
     lambda row: 100 * _known(row.status.state.training.accuracy),
 )

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..wire.ids import short
 from ..wire.status import ExchangeRow, PeerState
-from .graph import PeerGraph
+from .graph import PeerGraph, groups_of
 from .text import clean
 
 AGGREGATE_ABOVE = 100  # peers
 MAX_GROUPS = 48  # that are drawn one by one; the smaller ones are one more
-MAX_LINKS = 200
+BUSIEST = 3  # links of each group that are drawn where there are many; all of them together are a tangle again
+FEW_LINKS = 40
 REST = "others"
 
 
@@ -28,7 +28,7 @@ class Group:
     name: str
     peers: int
     silent: int  # of the peers, how many are not present
-    communities: Mapping[str, int]  # how many of the peers each community has, the largest first
+    shares: Mapping[str, int]  # how many of its peers each community has, by its label, the largest first
     me: bool = False  # whether the node that looks is among them
 
 
@@ -67,16 +67,17 @@ def aggregate(picture: PeerGraph) -> Aggregate | None:
 
 
 def _groups(peers: Sequence[PeerState], homes: Mapping[str, str]) -> tuple[Group, ...]:
+    labels = groups_of(peers)
+    whole = Counter(labels.values())
     members: dict[str, list[PeerState]] = {}
     for peer in peers:
         members.setdefault(homes[peer.id], []).append(peer)
-    whole = Counter(peer.community for peer in peers)
     groups = [
         Group(
             name,
             len(inside),
             sum(not peer.present for peer in inside),
-            dict(Counter(peer.community for peer in inside).most_common()),
+            dict(Counter(labels[peer.id] for peer in inside).most_common()),
             any(peer.me for peer in inside),
         )
         for name, inside in members.items()
@@ -84,10 +85,11 @@ def _groups(peers: Sequence[PeerState], homes: Mapping[str, str]) -> tuple[Group
     return tuple(sorted(groups, key=lambda group: _place(group, whole)))
 
 
-def _place(group: Group, whole: Mapping[str, int]) -> tuple[bool, int, str, str]:
+def _place(group: Group, whole: Mapping[str, int]) -> tuple[bool, int, str, int, str]:
     """Groups of one community stand together, those of the largest community first; the rest is last."""
-    community = next(iter(group.communities))
-    return group.name == REST, -whole[community], community, group.name
+    community = next(iter(group.shares))
+    digits = "".join(char for char in group.name if char in "0123456789")
+    return group.name == REST, -whole[community], community, int(digits or 0), group.name
 
 
 def _links(exchanges: Sequence[ExchangeRow], homes: Mapping[str, str]) -> tuple[Link, ...]:
@@ -101,9 +103,17 @@ def _links(exchanges: Sequence[ExchangeRow], homes: Mapping[str, str]) -> tuple[
         known = [row.similarity for row in rows if row.similarity is not None]
         size = sum(row.sent_bytes + row.received_bytes for row in rows)
         links.append(Link(one, other, len(rows), size, fmean(known) if known else None))
-    return tuple(sorted(links, key=lambda link: (link.size_bytes, link.one, link.other))[-MAX_LINKS:])
+    return tuple(sorted(links, key=lambda link: (link.size_bytes, link.one, link.other)))
 
 
-def label_of(name: str, kind: str) -> str:
-    """What is written beside a group."""
-    return short(name) if kind == "communities" and name != REST else clean(name, 10)
+def busiest(links: Sequence[Link]) -> list[Link]:
+    """The links with the most bytes of each group, in the same order; all of them where there are few."""
+    if len(links) <= FEW_LINKS:
+        return list(links)
+    kept: set[Link] = set()
+    seen: Counter[str] = Counter()
+    for link in reversed(links):
+        if min(seen[link.one], seen[link.other]) < BUSIEST:
+            kept.add(link)
+        seen.update((link.one, link.other))
+    return [link for link in links if link in kept]

@@ -33,7 +33,7 @@ def test_a_result_is_a_frame_a_figure_and_a_line(result: SimResult) -> None:
     assert list(frame["mb_received"]) == [row["mb_received"] for row in result.rows()]
     assert frame.groupby("node")["round"].max().min() >= 3
     drawn, spent = result.plot().axes
-    assert drawn.get_ylabel() == "accuracy on the test data (%)"
+    assert drawn.get_ylabel() == "test accuracy (%)"
     assert (drawn.get_xlabel(), spent.get_xlabel()) == ("virtual seconds", "MB received per node")
     assert len(drawn.lines) == 4, "three nodes and their mean"
     line = repr(result)
