@@ -15,6 +15,7 @@ from typing import Any
 
 from ..wire.addresses import Address, Reachability, host_and_port, parse_address, parse_listen
 from ..wire.errors import UsageError
+from ..wire.invite import Invite, decode_invite
 from ..wire.messages import MAX_NAME_CHARS
 from ..wire.run import MAX_PAIRS, Aim, RunAccess
 from .options import Device, LogFormat
@@ -55,6 +56,11 @@ def read_path(raw: object) -> Path:
 
 def read_run(raw: object) -> RunAccess | None:
     return RunAccess.parse(_text(raw))
+
+
+def read_invite(raw: object) -> Invite:
+    """An invite's code, or the whole command with it."""
+    return decode_invite(_text(raw))
 
 
 def read_bootstrap(raw: object) -> tuple[Address, ...]:

@@ -43,6 +43,7 @@ class JobAnnouncement(msgspec.Struct, frozen=True, array_like=True):
     job: JobName
     circle: Name = ""  # whose delta set it shares; that of the whole run when empty
     fingerprint: Fingerprint = b""  # of what its model has learned; empty before it has trained
+    state: Annotated[bytes, msgspec.Meta(max_length=32)] = b""  # whatever a kind of work announces besides
 
 
 class Announcement(msgspec.Struct, frozen=True):

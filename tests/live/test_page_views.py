@@ -129,7 +129,7 @@ def node_is_drawn(page, node: FakeNode) -> None:
     assert "it lacks label 7" in text(page, "decisions")
     assert "62 %" in text(page, "machine")
     assert "3 faults" in text(page, "reputation")
-    assert "python -m p2pnode --bootstrap" in text(page, "invite")
+    assert "python -m p2pnode join " in text(page, "invite")
     assert counted(page, "#qr svg") == 1
     until(page, "document.querySelector('#chart-traffic canvas') !== null")
 
