@@ -177,7 +177,7 @@ class HivemindLink:
             raise PeerUnreachable(f"lost p2pd while talking to {short(peer)} ({type(error).__name__})") from None
 
     def _translated(self, peer: PeerId, text: str) -> PeerError:
-        """Our error for an error text of p2pd. Where p2pd waits before it dials again, that is why the last dial failed."""
+        """Our error for an error text of p2pd. While p2pd waits before it dials again, why the last dial failed."""
         error = _translated(peer, text)
         if isinstance(error, PeerUnreachable):
             if str(error).endswith("dial backoff") and peer in self._unreachable:
