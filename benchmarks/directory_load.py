@@ -41,7 +41,7 @@ from p2pnode.wire.messages import (
     FoundRecords,
     GetPeers,
     Hello,
-    JobSight,
+    JobAnnouncement,
     Peers,
     Ping,
     Pong,
@@ -102,7 +102,7 @@ class Neighbour(Member):
     async def announce(self) -> None:
         addresses = await self.network.addresses()
         word = Announcement(
-            self.network.peer[-8:], TAG, addresses, jobs=(JobSight("main", "", bytes(FINGERPRINT_BYTES)),)
+            self.network.peer[-8:], TAG, addresses, jobs=(JobAnnouncement("main", "", bytes(FINGERPRINT_BYTES)),)
         )
         self.record = (await self.directory.announce(word, ANNOUNCE_TTL)).record
 

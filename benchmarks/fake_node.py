@@ -38,7 +38,12 @@ from p2pnode.wire.status import (
 ME = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 RUN = "abcdefghijklmnopqrstuvwxyz"
 INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ME} --run {RUN}"
-REASONS = ("most similar not met for 5 rounds", "bridge to another circle", "by lot", "has shards of labels 3 and 7")
+REASONS = (
+    "most similar not met for 5 rounds",
+    "bridge to another circle",
+    "at random",
+    "has shards of labels 3 and 7",
+)
 LAYERS = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "head.weight", "head.bias")
 CIRCLE = 16
 BRIDGES = 0.04  # of the exchanges
@@ -101,7 +106,7 @@ class FakeNode:
     async def look_around(self) -> None:
         self.turn()
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
         self.asked.append(request.do)
         if request.do == "log":
             return ControlAnswer(

@@ -75,7 +75,7 @@ def sums(reports: list[Report]) -> Figures:
 def kill_simulated(
     victims: tuple[tuple[int, int], ...], pairs: range | tuple[()], storms: tuple[tuple[int, int], ...]
 ) -> Figures:
-    """Whole nodes on a simulated network: killed at each place, two at places of a grid, and by lot in storms."""
+    """Whole nodes on a simulated network: killed at each place, two at places of a grid, and at random in storms."""
     outcomes = [outcome for count, victim in victims for outcome in kill_everywhere(count, victim)]
     progress(f"{len(outcomes)} handoffs with one kill")
     outcomes += [handoff_with_kills(2, {0: one, 1: other}) for one in pairs for other in pairs]

@@ -113,7 +113,7 @@ async def moved_and_raw(giver: Peer, receiver: Peer, turn: int, count: int) -> t
 
 
 async def measure_kills(kills: int, count: int = 3, shards: int = 12, seed: int = 0) -> Figures:
-    """Processes move shards among each other by lot while one after the other is killed; then all are counted."""
+    """Processes move shards among each other at random while one after the other is killed; then all are counted."""
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="p2pnode-handoff-") as root:
         peers = await open_peers(Path(root), count)

@@ -41,7 +41,7 @@ from p2pnode.similarity.driver import SAMPLE_EVERY
 from p2pnode.similarity.fingerprint import DIMENSIONS, FINGERPRINT_BYTES, Rows
 from p2pnode.similarity.neighbours import FAR, MARK_BYTES, Neighbour, Neighbours
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, JobSight, decode_announcement, encode_message
+from p2pnode.wire.messages import Announcement, JobAnnouncement, decode_announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record, why_refused
 
 SIZES = (100, 1_000, 10_000)
@@ -63,7 +63,9 @@ def announced(number: int = 0) -> SignedRecord:
     """A signed announcement with a fingerprint and two addresses, as nodes send it."""
     identity, fingerprint = Identity(number.to_bytes(32, "big")), b"f" * FINGERPRINT_BYTES
     addresses = tuple(f"/ip4/192.168.100.100/{kind}/31337/p2p/{identity.peer_id}" for kind in ("tcp", "udp"))
-    word = Announcement("brave-bat-21", "r" * 26, addresses, started=1e9, jobs=(JobSight("main", "", fingerprint),))
+    word = Announcement(
+        "brave-bat-21", "r" * 26, addresses, started=1e9, jobs=(JobAnnouncement("main", "", fingerprint),)
+    )
     return sign_record(identity, "peers/" + "r" * 26 + "/p0101", encode_message(word), 2e9)
 
 

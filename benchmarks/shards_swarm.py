@@ -22,8 +22,8 @@ from benchmarks.shards_models import SIZES, Models, outputs_of
 from benchmarks.shards_tuning import RouteTuning, choose_mixture, learnt, with_mixture
 from p2pnode.compression.weights import Doubles
 from p2pnode.shards.confidence import Confidences
-from p2pnode.shards.datum import DatumStates, Shares, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.route import RouteRules, ShardCandidate, ShardView, choose_shipment
+from p2pnode.shards.sample_states import SampleStates, Shares, StateRules, age_of_round, chances, scored, untouched
 from p2pnode.shards.visits import EarlierVisits
 from p2pnode.training.batches import DrawnBatches, base_chances, sampling
 
@@ -82,7 +82,7 @@ class Swarm:
         self.seen = [Confidences(SAMPLES) for _ in range(plan.peers)]
         self.first: list[Shares] = [np.full(SAMPLES, np.nan, np.float32) for _ in range(plan.peers)]
         self.age = [0.0] * plan.peers
-        self.states: list[DatumStates] = [untouched(SAMPLES) for _ in range(plan.peers)]
+        self.states: list[SampleStates] = [untouched(SAMPLES) for _ in range(plan.peers)]
         self.visits: list[dict[int, dict[str, EarlierVisits]]] = [{shard: {} for shard in held} for held in self.held]
         self.tunings = [RouteTuning() for _ in range(plan.peers)]
         self.sent: list[Sent] = []

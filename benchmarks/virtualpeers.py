@@ -73,7 +73,7 @@ class VirtualPeers:
     """One run. `run` brings every peer to the planned number of steps.
 
     `circles` names each peer's circle, where they are not just consecutive. `choose` returns a peer's partners; by
-    default they are drawn by lot. `latency` is that of a message between two peers, in local steps; `per_byte` what
+    default they are drawn at random. `latency` is that of a message between two peers, in local steps; `per_byte` what
     each byte of it adds.
     """
 

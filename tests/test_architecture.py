@@ -58,7 +58,7 @@ IMPURE = {
     "merging/snapshots",
     "similarity/driver.py",
     "shards/driver.py",
-    "shards/passing.py",
+    "shards/shipping.py",
     "shards/store.py",
     "shards/transfer.py",
     "tasks/corpus.py",

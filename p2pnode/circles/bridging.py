@@ -60,16 +60,16 @@ class Bridging:
     # ---- asking ----
 
     @property
-    def often(self) -> float:
+    def rate_factor(self) -> float:
         """How many times the usual rate of bridges the run wants."""
         return 0.0 if self._bridges is None else self._bridges.rate
 
-    def beyond(self) -> list[PeerId]:
+    def peers_of_other_circles(self) -> list[PeerId]:
         """Peers of other circles; nobody if the policy has no bridges or the run wants none.
 
         Peers alone in a circle that split off, or asked recently, are left out: a liar names another circle each time.
         """
-        if not self.often:
+        if not self.rate_factor:
             return []
         where = self._members.circles()
         mine, sizes = self._members.circle.name, Counter(where.values())
@@ -80,7 +80,7 @@ class Bridging:
     async def ask(self, partner: Peer, group: int) -> None:
         """Ask a peer of another circle for its weights, unless a member of our circle of `group` did so recently."""
         assert self._bridges is not None
-        other = circle_lineage(self._genesis, self._members.sight(partner).circle)
+        other = circle_lineage(self._genesis, self._members.announced(partner).circle)
         question = self._bridges.ask(other, group)
         if not question:
             return

@@ -107,7 +107,7 @@ class CircleDriver:
         """A round has ended, and no change of circles is under way."""
         self._round.set()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Look after each round who left, and decide every few rounds, until cancelled."""
         while True:
             await self._round.wait()
@@ -172,10 +172,10 @@ class CircleDriver:
         now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
         found = {self._services.identity.peer_id: mine}
         for peer in self._members.present():
-            sight = self._members.sight(peer)
-            circle = sight.circle
+            announced = self._members.announced(peer)
+            circle = announced.circle
             left = circle == self._circle.name and peer.id in self._splits.left
-            if sight.fingerprint and not left and not reputation.ignored(peer.id, now):
+            if announced.fingerprint and not left and not reputation.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._trust.enterable(circle) else ""
         return without_tiny_circles(found, mine)
 

@@ -14,7 +14,7 @@ from ..merging.deltaset.exchange import bytes_array
 from ..storage.checkpoints import Arrays
 from ..wire.errors import PeerRefused
 from ..wire.ids import PeerId
-from ..wire.messages import JobSight
+from ..wire.messages import JobAnnouncement
 from .advice import MAX_CIRCLE
 
 _NAME, _FOUND, _SINCE = "circle/name", "circle/found", "circle/since"
@@ -59,9 +59,9 @@ class Members:
         """Everybody of the run who is there, learning or not."""
         return self._table.present(self._run)
 
-    def sight(self, peer: Peer) -> JobSight:
+    def announced(self, peer: Peer) -> JobAnnouncement:
         """What a peer announces of this job."""
-        return peer.announcement.sight(self._job)
+        return peer.announcement.job(self._job)
 
     def in_run(self) -> list[PeerId]:
         """Peers of the run that learn, in whichever circle."""
@@ -75,11 +75,11 @@ class Members:
         """As many peers of the circle as one circle may have besides this node."""
         return self.in_circle()[: MAX_CIRCLE - 1]
 
-    def elsewhere(self) -> list[PeerId]:
+    def out_of_reach(self) -> list[PeerId]:
         """Peers of the run whose work does not reach this node by itself."""
         shared = self.in_circle() if self._shares_all else []
         return [peer for peer in self.in_run() if peer not in shared]
 
     def circles(self) -> dict[PeerId, str]:
         """The circle that each learning peer of the run says it is in."""
-        return {peer.id: self.sight(peer).circle for peer in self._table.doing(self._run, self._job)}
+        return {peer.id: self.announced(peer).circle for peer in self._table.doing(self._run, self._job)}

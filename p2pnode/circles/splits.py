@@ -61,7 +61,7 @@ class SplitWatcher:
         now, mine = self._train_progress.rounds, self._circle.name
         heard: dict[str, PeerId] = {}
         for peer in self._members.present():
-            circle = self._members.sight(peer).circle
+            circle = self._members.announced(peer).circle
             if circle == mine:
                 self.mates[peer.id] = now
             elif peer.id in self.mates and is_split_off(circle) and self._asked.get(circle, 0) < ASK_TRIES:

@@ -2,7 +2,7 @@
 
 Here are the commands themselves; each imports what it needs when it runs, so that `--help` is quick. `flags.py` makes
 flags from config/settings.py and `load.py` reads flags, environment and TOML into `Options`. `start.py` runs a node and
-`ending.py` ends it; `reports.py` prints what a node knows; `orders.py` tells a running node what to do; `doctor.py`
+`ending.py` ends it; `reports.py` prints what a node knows; `commands.py` tells a running node what to do; `doctor.py`
 checks the machine, `check.py` a task; `sim.py` simulates a swarm.
 """
 
@@ -116,7 +116,7 @@ def leave(ctx: typer.Context, flags: dict[str, object]) -> None:
 @takes(PLACE)
 def pause(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Pause the running node, also after a restart, until `resume`. It stays in its swarm and answers."""
-    from .orders import order
+    from .commands import order
 
     order(load(flags, os.environ).options.data_dir, "pause")
 
@@ -125,7 +125,7 @@ def pause(ctx: typer.Context, flags: dict[str, object]) -> None:
 @takes(PLACE)
 def resume(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Let a paused node work again."""
-    from .orders import order
+    from .commands import order
 
     order(load(flags, os.environ).options.data_dir, "resume")
 
@@ -134,7 +134,7 @@ def resume(ctx: typer.Context, flags: dict[str, object]) -> None:
 @takes(PLACE, texts=LIMITS)
 def limits(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Change the limits of the running node until it ends; `off` lifts one. Without flags: show the limits."""
-    from .orders import change_limits
+    from .commands import change_limits
 
     place = {key: value for key, value in flags.items() if key not in LIMITS}
     written = {key: str(value) for key, value in flags.items() if key in LIMITS}
@@ -151,7 +151,7 @@ def export(
     job: Job = "",
 ) -> None:
     """Write the weights as safetensors, from the running node or from what it saved."""
-    from .orders import export_weights
+    from .commands import export_weights
 
     export_weights(load(flags, os.environ).options, file, ema, job)
 
@@ -165,7 +165,7 @@ def revert(
     job: Job = "",
 ) -> None:
     """Leave a peer's deltas out of this node's weights, and show the loss before and after."""
-    from .orders import revert_peer
+    from .commands import revert_peer
 
     revert_peer(load(flags, os.environ).options.data_dir, peer, job)
 

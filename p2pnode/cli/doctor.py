@@ -30,7 +30,7 @@ from ..network.libp2p.daemon import HIVEMIND, find_p2pd
 from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from ..network.libp2p.ports import PortLease
 from ..node.control import ask
-from ..node.entrance import load_saved
+from ..node.joining import load_saved
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage, write_whole
 from ..watch.text import clean, one_line

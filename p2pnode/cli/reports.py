@@ -359,7 +359,7 @@ def _show_journey(row: ShardRow, names: Mapping[str, str]) -> None:
     if row.journey:
         console().print(journey_table(row, names))
     else:
-        print("no visit is told yet")
+        print("no visit is known yet")
 
 
 def _states(row: ShardRow) -> str:

@@ -20,7 +20,7 @@ from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from ..network.libp2p.orphans import sweep_orphan
 from ..network.libp2p.ports import PortLease
 from ..node.control import ControlServer, socket_path
-from ..node.entrance import load_manifest, load_saved
+from ..node.joining import load_manifest, load_saved
 from ..node.node import Node
 from ..runtime.seams import real_world
 from ..storage.datadir import DataDir, open_data_dir
@@ -181,7 +181,7 @@ def _port_problem(listen: tuple[str, ...]) -> LocalProblem | None:
 
 @contextlib.asynccontextmanager
 async def _controlled(node: Node, data_dir: DataDir) -> AsyncIterator[None]:
-    control = ControlServer(data_dir.path, node.status, node.leave, node.carry_out)
+    control = ControlServer(data_dir.path, node.status, node.leave, node.execute)
     try:
         await control.start()
         yield

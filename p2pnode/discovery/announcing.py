@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..wire.addresses import Address, useful
 from ..wire.errors import NetworkDown
 from ..wire.ids import PeerId
-from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, JobSight, Welcome, encode_message
+from ..wire.messages import MAX_ADDRESSES, PROTOCOL, Announcement, Hello, JobAnnouncement, Welcome, encode_message
 from ..wire.records import SignedRecord, sign_record
 from ..wire.types import Seconds
 from .directory import Directory
@@ -29,7 +29,7 @@ class SelfDescription:
     role: str
     tag: str  # the run's name in the DHT; "" while the node does not know its run yet
     bootstrap: tuple[Address, ...]
-    sights: Callable[[], tuple[JobSight, ...] | None] = lambda: None  # of its jobs; None while it does not know them
+    announced: Callable[[], tuple[JobAnnouncement, ...] | None] = lambda: None  # of its jobs; None: not known yet
 
 
 class Announcer:
@@ -94,5 +94,5 @@ class Announcer:
             role=me.role,
             started=self._started,
             left=left,
-            jobs=me.sights(),
+            jobs=me.announced(),
         )

@@ -46,8 +46,8 @@ class Peer:
         return self.announcement.name
 
     def takes_part(self, job: str) -> bool:
-        sights = self.announcement.jobs
-        return self.announcement.role == "node" and (sights is None or any(sight.job == job for sight in sights))
+        announced = self.announcement.jobs
+        return self.announcement.role == "node" and (announced is None or any(one.job == job for one in announced))
 
     @property
     def silent(self) -> bool:

@@ -15,7 +15,7 @@ from ..runtime.calls import JobCalls
 from ..runtime.routes import Routes
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.ids import PeerId
-from ..wire.messages import JobSight
+from ..wire.messages import JobAnnouncement
 from ..wire.status import ExchangeRow, PeerState, ShardRow, TrainStatus
 from ..wire.types import Seconds
 from .scheduler import JobCompute
@@ -43,7 +43,7 @@ def job_folder(run: str, job: str) -> str:
     return f"runs/{run}/{job}"
 
 
-class Pace(NamedTuple):
+class JobPace(NamedTuple):
     """How much a job has done, by which the node sees whether it is stuck."""
 
     steps: int
@@ -69,15 +69,15 @@ class Job(Protocol):
         ...
 
     @property
-    def only_here(self) -> int:
+    def unreplicated(self) -> int:
         """How many things would leave the swarm with this node, as far as is known."""
         ...
 
-    def sight(self) -> JobSight:
+    def announcement(self) -> JobAnnouncement:
         """What the node announces of this job."""
         ...
 
-    def pace(self) -> Pace: ...
+    def pace(self) -> JobPace: ...
 
     def status(self) -> TrainStatus: ...
 
@@ -91,8 +91,8 @@ class Job(Protocol):
 
     def shard_rows(self) -> tuple[ShardRow, ...]: ...
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
-        """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
+        """Do what the user commands; LocalProblem or UsageError when that cannot be done."""
         ...
 
 

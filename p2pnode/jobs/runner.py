@@ -16,11 +16,11 @@ from ..runtime.routes import Routes
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem, UsageError, suggestion, unwrap
 from ..wire.ids import PeerId
-from ..wire.messages import JobSight
+from ..wire.messages import JobAnnouncement
 from ..wire.run import JobEntry, Manifest, RunAccess
 from ..wire.status import MAIN_JOB, ExchangeRow, PeerState, ShardRow, TrainStatus
 from ..wire.types import Seconds
-from .contract import Job, JobContext, JobKind, Pace
+from .contract import Job, JobContext, JobKind, JobPace
 from .registry import load_kind
 from .scheduler import JobCompute, Scheduler
 
@@ -141,13 +141,15 @@ class JobRunner:
         """Whether a job is done here and is not ready yet."""
         return name in self.names and name not in self.jobs and name not in self.ended
 
-    def sights(self) -> tuple[JobSight, ...] | None:
+    def announcements(self) -> tuple[JobAnnouncement, ...] | None:
         """What the node announces of its jobs; None while it does not know its run."""
         circle = self._options.train.circle
         if self._entries is None:
-            return (JobSight(MAIN_JOB, circle),) if circle else None
+            return (JobAnnouncement(MAIN_JOB, circle),) if circle else None
         going = [name for name in self._entries if name not in self._last]
-        return tuple(self.jobs[name].sight() if name in self.jobs else JobSight(name, circle) for name in going)
+        return tuple(
+            self.jobs[name].announcement() if name in self.jobs else JobAnnouncement(name, circle) for name in going
+        )
 
     # ---- for people ----
 
@@ -157,15 +159,17 @@ class JobRunner:
         return tuple(self._entries or ())
 
     @property
-    def only_here(self) -> int:
-        return sum(job.only_here for job in self.jobs.values())
+    def unreplicated(self) -> int:
+        return sum(job.unreplicated for job in self.jobs.values())
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> JobPace | None:
         """Of all jobs together; None while none is prepared."""
         paces = [job.pace() for name, job in self.jobs.items() if name not in self.ended]
         if not paces:
             return None
-        return Pace(sum(p.steps for p in paces), sum(p.samples for p in paces), min(p.steps_per_second for p in paces))
+        return JobPace(
+            sum(p.steps for p in paces), sum(p.samples for p in paces), min(p.steps_per_second for p in paces)
+        )
 
     def status(self) -> dict[str, TrainStatus]:
         """Every job of the run this node takes part in, in the manifest's order."""
@@ -194,8 +198,8 @@ class JobRunner:
     def shard_rows(self) -> tuple[ShardRow, ...]:
         return tuple(row for job in self.jobs.values() for row in job.shard_rows())
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
-        """Do what the user orders of one job; LocalProblem or UsageError when that cannot be done."""
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
+        """Do what the user commands of one job; LocalProblem or UsageError when that cannot be done."""
         if request.job and request.job not in self.names:
             raise UsageError(f"this node has no job {request.job[:60]!r}; {suggestion(request.job, self.names)}")
         name = request.job or next(iter(self.names), "")
@@ -203,7 +207,7 @@ class JobRunner:
             raise LocalProblem(f"the job {name!r} has ended: {self.ended[name]}")
         if name not in self.jobs:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")
-        return await self.jobs[name].carry_out(request)
+        return await self.jobs[name].execute(request)
 
     @property
     def _several(self) -> bool:

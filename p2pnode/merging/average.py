@@ -138,14 +138,14 @@ class Average(Policy):
         return self._message(_ANSWER, partner, shown, known)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
-        kind, number, known, told = self._header(answer)
+        kind, number, known, used = self._header(answer)
         payload = answer[_HEADER.size :]
-        reference = self._reference(partner) if told else self._origin
-        if told != reference.id:
+        reference = self._reference(partner) if used else self._origin
+        if used != reference.id:
             return b""  # late: we have another reference by now, and ask for the genesis the next time
         if kind == _PUSH:
             shown = self._shown_to.get(partner)
-            if shown is not None and shown.reference.id == told:  # otherwise late, or there twice
+            if shown is not None and shown.reference.id == used:  # otherwise late, or there twice
                 self._meet(partner, number, payload, shown, shown.payload + payload)
                 self._shown_to.pop(partner)
             return b""
@@ -185,10 +185,10 @@ class Average(Policy):
     def _header(self, message: bytes) -> tuple[int, int, int, int]:
         if not _HEADER.size <= len(message) <= _HEADER.size + max_bytes(len(self._genesis)):
             raise ValueError(f"a message of {len(message)} bytes")
-        kind, number, known, told = _HEADER.unpack_from(message)
+        kind, number, known, used = _HEADER.unpack_from(message)
         if kind not in (_ANSWER, _PUSH) or max(number, known) >= 1 << 62:
             raise ValueError(f"a message of kind {kind}, number {number}")
-        return kind, number, known, told
+        return kind, number, known, used
 
     # ---- the round, and starting elsewhere ----
 

@@ -12,7 +12,7 @@ from ..discovery.membership import Membership
 from ..discovery.services import make_services
 from ..jobs.runner import JobRunner
 from ..network.base import Health, Network, cancel_and_wait
-from ..runtime.limiter import LIMIT_ORDERS
+from ..runtime.limiter import LIMIT_COMMANDS
 from ..runtime.routes import Routes
 from ..runtime.seams import Seams
 from ..wire.control import ControlAnswer, ControlRequest
@@ -23,8 +23,8 @@ from ..wire.records import SignedRecord
 from ..wire.run import Manifest, RunAccess, read_manifest
 from ..wire.status import Condition, NodeEvent, NodeStatus, PeerState
 from ..wire.types import Seconds
-from .entrance import Entrance, bootstrap_of
 from .health import HealthMonitor
+from .joining import RunJoining, bootstrap_of
 from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, invitation, peer_state
 from .router import Router
 
@@ -54,7 +54,7 @@ class Node:
         self.jobs = JobRunner(self._services, options)
         resumes = self.role != "bootstrap"  # a meeting point is in no run
         bootstrap = bootstrap_of(options.run, seams.storage) if resumes else options.run.bootstrap
-        me = SelfDescription(self.name, self.role, "", bootstrap, self.jobs.sights)
+        me = SelfDescription(self.name, self.role, "", bootstrap, self.jobs.announcements)
         self._membership = Membership(me, self._services)
         self._condition: Condition = "starting"
         network.on_change(self._network_changed)
@@ -91,15 +91,15 @@ class Node:
     @property
     def shards_only_here(self) -> int:
         """How many shards leaving would take out of the swarm, as far as is known."""
-        return self.jobs.only_here
+        return self.jobs.unreplicated
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Carry out a command of the user; LocalProblem or UsageError when that fails."""
         if request.do == "fingerprints":
             return ControlAnswer(fingerprints=self.fingerprints(request.job), manifest=self.manifest)
-        if request.do in LIMIT_ORDERS:
-            return self._services.limiter.carry_out(request, self.role == "node")
-        return await self.jobs.carry_out(request)
+        if request.do in LIMIT_COMMANDS:
+            return self._services.limiter.execute(request, self.role == "node")
+        return await self.jobs.execute(request)
 
     async def run(self) -> None:
         """Run until asked to leave. UsageError or LocalProblem when the node cannot start or join."""
@@ -138,7 +138,7 @@ class Node:
             if self.role != "bootstrap":
                 await self._enter_run()
             group.create_task(self._membership.run())
-            group.create_task(self._services.limiter.keep())
+            group.create_task(self._services.limiter.run())
             if self.jobs.names:
                 group.create_task(self._work(read_manifest(self.manifest)))
 
@@ -156,8 +156,8 @@ class Node:
             await self._membership.say_goodbye()
 
     async def _enter_run(self) -> None:
-        entrance = Entrance(self._options.run, self._services, self._membership, self.jobs.found)
-        entered = await entrance.enter()
+        joining = RunJoining(self._options.run, self._services, self._membership, self.jobs.found)
+        entered = await joining.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
         self._services.clock.established |= entered.how != "resumed"
@@ -262,9 +262,9 @@ class Node:
         """What the models of a job have learned, as their nodes announce it; of the first job where none is named."""
         if not job and self.manifest:
             job = next((entry.name for entry in read_manifest(self.manifest).jobs), "")
-        announced = {peer.id: peer.announcement.sight(job) for peer in self._services.table.present(self._tag)}
-        own = [(self.peer_id, sight) for sight in self.jobs.sights() or () if sight.job == job]
-        return {peer: sight.fingerprint for peer, sight in (*own, *announced.items()) if sight.fingerprint}
+        announced = {peer.id: peer.announcement.job(job) for peer in self._services.table.present(self._tag)}
+        own = [(self.peer_id, one) for one in self.jobs.announcements() or () if one.job == job]
+        return {peer: one.fingerprint for peer, one in (*own, *announced.items()) if one.fingerprint}
 
     async def look_around(self) -> None:
         """Ask a few peers for their states, for `status`. Only worth the calls while somebody watches."""

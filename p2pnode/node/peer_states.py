@@ -17,7 +17,7 @@ from ..runtime.calls import JobCalls
 from ..wire.addresses import Address
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
-from ..wire.messages import GetView, JobSight, ViewIs
+from ..wire.messages import GetView, JobAnnouncement, ViewIs
 from ..wire.run import RunAccess, invite
 from ..wire.status import Condition, ExchangeRow, JobState, PeerState
 from ..wire.types import Seconds
@@ -94,9 +94,9 @@ def peer_state(peer: Peer, services: Services, jobs: Mapping[str, JobState]) -> 
     )
 
 
-def _with_circles(jobs: Mapping[str, JobState], sights: Iterable[JobSight]) -> dict[str, JobState]:
+def _with_circles(jobs: Mapping[str, JobState], announced: Iterable[JobAnnouncement]) -> dict[str, JobState]:
     """The circles come from the announcement, which is newer than what the peer last answered."""
-    circles = {sight.job: sight.circle for sight in sights if sight.circle}
+    circles = {one.job: one.circle for one in announced if one.circle}
     return {
         name: msgspec.structs.replace(jobs.get(name, JobState()), circle=circles.get(name, ""))
         for name in [*jobs, *(name for name in circles if name not in jobs)]

@@ -21,7 +21,7 @@ from .limits import MachineSituation, Use, first_duty, next_duty, noticed, pause
 from .seams import Seams
 from .throttle import Throttles
 
-LIMIT_ORDERS = ("pause", "resume", "limits")
+LIMIT_COMMANDS = ("pause", "resume", "limits")
 EVERY: Seconds = 1.0
 PAUSED_FILE = "paused"  # exists while the user's pause lasts, so that a restart keeps it
 SHORTEST_SLEEP: Seconds = 0.005
@@ -79,8 +79,8 @@ class Limiter:
 
     # ---- for the user ----
 
-    def carry_out(self, request: ControlRequest, learns: bool) -> ControlAnswer:
-        """One of LIMIT_ORDERS; LocalProblem or UsageError when it cannot be done."""
+    def execute(self, request: ControlRequest, learns: bool) -> ControlAnswer:
+        """One of LIMIT_COMMANDS; LocalProblem or UsageError when it cannot be done."""
         if request.do == "limits":
             return ControlAnswer(said=self.limit(request.limits))
         if not learns:
@@ -113,7 +113,7 @@ class Limiter:
 
     # ---- life ----
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Measure the machine every second until cancelled; returns at once where there is none to measure."""
         clock = self._seams.clock
         self._report()

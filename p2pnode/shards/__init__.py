@@ -8,8 +8,8 @@ Start reading at `driver`: it alone does something. What it carries out is decid
 - `handoff/`: the state machine of one shard, which loses nothing whatever message or node fails.
 - `maintenance`: keepers, takeovers, and whether an offered shard is accepted.
 - `protocol`: messages between nodes, and what a peer does not know yet.
-- `route`: which shard goes to which peer; `passing` asks peers for their needs and lets the driver give it.
-- `datum`, `confidence`: what models know of each sample, and whether it is active, reserve, retired or quarantined.
+- `route`: which shard goes to which peer; `shipping` asks peers for their needs and lets the driver give it.
+- `sample_states`, `confidence`: what models know of each sample; whether it is active, reserve, retired or quarantined.
 - `split`: how data that all nodes have is divided among them.
 `store` has states and files, `transfer` moves samples between nodes.
 

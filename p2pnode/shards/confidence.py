@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..storage.checkpoints import Arrays
-from .datum import MAX_MODELS, Shares, StateRules, scored, untouched
+from .sample_states import MAX_MODELS, Shares, StateRules, scored, untouched
 from .shard import SampleNumbers
 
 SMOOTHING = 0.5  # weight of a new value

@@ -256,27 +256,27 @@ class ShardDriver:
         return holder(self._store.state(shard)) == to
 
     @property
-    def only_here(self) -> list[str]:
+    def unreplicated(self) -> list[str]:
         """Shards that may exist only here: to be handed over before this node leaves."""
         return [shard for shard, entry in self._store.entries.items() if is_sole_keeper(entry.state, self._me)]
 
     async def hand_over_all(self, limit: Seconds) -> None:
         """Before leaving: hand over shards that exist only here, as many as the limit allows, and report it."""
         self._leaving = True
-        shards, events = self.only_here, self._services.events
+        shards, events = self.unreplicated, self._services.events
         if not shards or not self.members():
             return
         events.say("handing over", f"{_are(shards)} only here; handing over before leaving")
         running = asyncio.create_task(self.run())
         try:
             async with asyncio.timeout(limit):
-                while any(await asyncio.gather(*(self._hand_over(shard, limit) for shard in self.only_here))):
+                while any(await asyncio.gather(*(self._hand_over(shard, limit) for shard in self.unreplicated))):
                     pass  # a shard that was on its way here may have arrived meanwhile
         except TimeoutError:
             pass
         finally:
             await cancel_and_wait(running)
-        left = self.only_here
+        left = self.unreplicated
         text = f"{_are(left)} still only here: nobody else took over in time" if left else f"{_are(shards)} handed over"
         events.say("handing over", text, warning=bool(left))
 

@@ -183,7 +183,7 @@ def by_confidence(shard: ShardView, peer: ShardCandidate, situation: RouteSituat
 
 def by_random(shard: ShardView, peer: ShardCandidate, situation: RouteSituation) -> Worth:
     """A random worth."""
-    return 1.0 - situation.rng.random(), "by lot"
+    return 1.0 - situation.rng.random(), "at random"
 
 
 def combined(shard: ShardView, peer: ShardCandidate, situation: RouteSituation) -> Worth:

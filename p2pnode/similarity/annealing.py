@@ -29,10 +29,10 @@ def progress_of(age_rounds: float, aim: Aim = "shared") -> float:
     return math.floor(min(1.0, max(0.0, share)) * STEPS) / STEPS
 
 
-def bridge_rate(progress: float, often: float = 1.0) -> float:
-    """The chance of a bridge in a round; `often` is the factor on the usual rate that the run wants."""
+def bridge_rate(progress: float, rate_factor: float = 1.0) -> float:
+    """The chance of a bridge in a round; `rate_factor` is the factor on the usual rate that the run wants."""
     low, high = BRIDGE_RATES
-    return min(1.0, often * (low + (high - low) * progress))
+    return min(1.0, rate_factor * (low + (high - low) * progress))
 
 
 def cut_height(middle: float, together: float, progress: float) -> float:

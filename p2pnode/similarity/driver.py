@@ -171,7 +171,7 @@ class PeerSimilarity:
         return [neighbour for peer in found if peer is not None and (neighbour := self._neighbour(peer)) is not None]
 
     def _neighbour(self, peer: Peer) -> Neighbour | None:
-        theirs = peer.announcement.sight(self._calls.job).fingerprint
+        theirs = peer.announcement.job(self._calls.job).fingerprint
         if not peer.here or peer.announcement.run != self._calls.run or not comparable(theirs, self.fingerprint):
             return None
         try:
@@ -197,15 +197,15 @@ class PeerSimilarity:
     def choose(
         self,
         circle: Collection[PeerId],
-        beyond: Sequence[PeerId],
+        others: Sequence[PeerId],
         round_number: int,
         age_rounds: float,
-        often: float = 1.0,
+        rate_factor: float = 1.0,
     ) -> list[PartnerChoice]:
-        """Partners for this round from our circle, at times from `beyond` it; `often` is the factor on that rate."""
-        rate = bridge_rate(progress_of(age_rounds, self.aim), often)
+        """Partners for this round from our circle, at times from `others`; `rate_factor` is the factor on that rate."""
+        rate = bridge_rate(progress_of(age_rounds, self.aim), rate_factor)
         home = Home(self._calls.me, frozenset(circle) - {self._calls.me}, rate)
-        known = {*circle, *self._outside(beyond)}
+        known = {*circle, *self._outside(others)}
         peers = (self._services.table.get(peer) for peer in sorted(known))
         table = [self._candidate(peer) for peer in peers if peer is not None]
         choices = choose_partners(table, self.communities, round_number, self._services.seams.rng, home, self._settings)
@@ -215,13 +215,13 @@ class PeerSimilarity:
         self._forget_strangers(known)
         return choices
 
-    def _outside(self, beyond: Sequence[PeerId]) -> list[PeerId]:
+    def _outside(self, others: Sequence[PeerId]) -> list[PeerId]:
         """The peers outside our circle that are in our view, and some random ones from the directory."""
-        known = (self._services.table.get(peer) for peer in beyond)
+        known = (self._services.table.get(peer) for peer in others)
         listed = [peer.id for peer in known if peer is not None and peer.listed]
-        possible = listed or beyond  # before the directory was read
+        possible = listed or others  # before the directory was read
         strangers = self._services.seams.rng.sample(possible, min(FAR, len(possible)))
-        return [peer for peer in beyond if peer in self.communities.of] + strangers
+        return [peer for peer in others if peer in self.communities.of] + strangers
 
     @property
     def tree(self) -> Dendrogram:

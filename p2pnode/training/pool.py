@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..shards.confidence import Keys, Scores, restored
-from ..shards.datum import StateRules, age_of_round, chances, scored
+from ..shards.sample_states import StateRules, age_of_round, chances, scored
 from ..shards.shard import Columns, SampleNumbers, sample_ids
 from ..storage.checkpoints import Arrays
 from .batches import Batches, DrawnBatches, base_chances, sampling, seed_from
@@ -63,7 +63,7 @@ class SamplePool:
         self._drawn_by: NDArray[np.float32] = np.empty(0, np.float32)  # the samples' chances in the latest mix
         self._mixes = 0
         self._rounds = 0
-        self._age = 0.0  # of the merged weights, as datum.age_of_round counts
+        self._age = 0.0  # of the merged weights, as sample_states.age_of_round counts
         self._drawn = 0  # samples drawn in this round
 
     # ---- the content ----

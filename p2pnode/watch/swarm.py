@@ -24,7 +24,7 @@ from ..config.options import Options, RunOptions
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
 from ..node.control import NotRunning, ask
-from ..node.entrance import last_run
+from ..node.joining import last_run
 from ..node.node import Node
 from ..runtime.seams import real_world
 from ..storage.datadir import IDENTITY_FILE, DataDir, open_data_dir

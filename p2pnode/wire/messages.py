@@ -37,7 +37,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
     urgent: ClassVar[bool] = False  # small, and how peers see that a node lives: never waits for bandwidth limits
 
 
-class JobSight(msgspec.Struct, frozen=True, array_like=True):
+class JobAnnouncement(msgspec.Struct, frozen=True, array_like=True):
     """What a node announces of a job it takes part in."""
 
     job: JobName
@@ -55,11 +55,14 @@ class Announcement(msgspec.Struct, frozen=True):
     role: Text = "node"  # node | bootstrap | observer
     started: float = 0.0  # swarm time this process joined; tells a restart from a long life
     left: bool = False
-    jobs: Annotated[tuple[JobSight, ...], msgspec.Meta(max_length=MAX_JOBS)] | None = None  # None: not known yet
+    jobs: Annotated[tuple[JobAnnouncement, ...], msgspec.Meta(max_length=MAX_JOBS)] | None = None  # None: not known yet
 
-    def sight(self, job: str) -> JobSight:
-        """What is announced of a job; an empty sight where that is nothing."""
-        return next((sight for sight in self.jobs or () if sight.job == job), JobSight(job))
+    def job(self, job: str) -> JobAnnouncement:
+        """What is announced of a job; an empty one where that is nothing."""
+        return next(
+            (one for one in self.jobs or () if one.job == job),
+            JobAnnouncement(job),
+        )
 
 
 # ---- requests to the node itself, each above its answer ----

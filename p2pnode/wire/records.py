@@ -18,7 +18,7 @@ import msgspec
 from .ids import SIGNATURE_BYTES, Identity, PeerId, signed_by
 
 MAX_TTL = 600.0  # seconds a record may lie ahead
-MAX_VALUE_BYTES = 4096  # an announcement with eight addresses and the sights of eight jobs
+MAX_VALUE_BYTES = 4096  # an announcement with eight addresses and the announcements of eight jobs
 MAX_RECORDS_PER_KEY = 500  # half of the 1,000 above which DHT answers get near their size limit
 MAX_KEYS_PER_PEER = 16
 MAX_RECORDS = 50_000

@@ -158,7 +158,7 @@ def test_who_fits_another_circle_clearly_better_moves_after_a_rest_one_at_a_time
     rested = advised(REST_ROUNDS)
     moves = [advice for advice in rested if advice.what == "move"]
     assert {advice.circle for advice in moves} == {"right"}
-    assert 1 <= len(moves) <= len(rested) / 3, "one of seven, by lot"
+    assert 1 <= len(moves) <= len(rested) / 3, "one of seven, at random"
     circles |= {PeerId(f"stranger {number}"): "unknown" for number in range(6)}
     circles[me] = "right"
     assert {advice.what for advice in advised(10 * REST_ROUNDS)} == {"stay"}

@@ -135,8 +135,8 @@ class Swarm:
         """Everybody hears where everybody is; `gone` have left."""
         for speaker in self.members:
             speaker.words += 1
-            sights = (speaker.learning.sight(),)
-            word = Announcement(f"n{speaker.number}", RUN.tag, (), left=speaker in gone, jobs=sights)
+            announced = (speaker.learning.announcement(),)
+            word = Announcement(f"n{speaker.number}", RUN.tag, (), left=speaker in gone, jobs=announced)
             expiry = speaker.services.clock.now() + 300.0 + speaker.words
             record = sign_record(speaker.identity, f"peers/{RUN.tag}/p", encode_message(word), expiry)
             for other in self.members:

@@ -186,14 +186,14 @@ def test_nobody_is_bridged_to_alone_in_a_circle_or_again_under_another_name() ->
         for number in range(4):
             liar.learning.members.circle.name = sha256(bytes([number])).hex()[:40]
             swarm.hear()
-            assert one.learning.bridging.beyond() == [member.peer for member in pair]
+            assert one.learning.bridging.peers_of_other_circles() == [member.peer for member in pair]
         for number in range(10):
             pair[0].learning.members.circle.name = f"declared {number}"
             swarm.hear()
             one.learning.train_progress.rounds = number
             partner = one.services.table.get(pair[0].peer)
             assert partner is not None
-            if partner.id in one.learning.bridging.beyond():
+            if partner.id in one.learning.bridging.peers_of_other_circles():
                 await one.learning.bridging.ask(partner, 5)
         assert len(asked) == 2, "every five rounds"
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from p2pnode.circles.transitions import split_off
-from p2pnode.cli.orders import export_weights
+from p2pnode.cli.commands import export_weights
 from p2pnode.config.options import Options, TrainOptions
 from p2pnode.jobs.contract import job_folder
 from p2pnode.jobs.train.binding import make_plan, open_model_host
@@ -19,7 +19,7 @@ from p2pnode.jobs.train.plan import train_entry
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import RoundFacts
-from p2pnode.node.entrance import found_run, save_run
+from p2pnode.node.joining import found_run, save_run
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.wire.errors import LocalProblem

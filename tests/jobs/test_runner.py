@@ -26,7 +26,7 @@ from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem, UsageError
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.messages import JobSight
+from p2pnode.wire.messages import JobAnnouncement
 from p2pnode.wire.run import JobEntry, Manifest, RunAccess
 from p2pnode.wire.status import NodeEvent
 
@@ -34,11 +34,11 @@ ME = Identity(b"m" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 COUNTING = '''
 import asyncio
-from p2pnode.jobs.contract import JobKind, Pace
+from p2pnode.jobs.contract import JobKind, JobPace
 from p2pnode.runtime.routes import Routes
 from p2pnode.wire.control import ControlAnswer
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.messages import JobSight, Message
+from p2pnode.wire.messages import JobAnnouncement, Message
 from p2pnode.wire.status import JobState, TrainStatus
 
 class GetCount(Message, frozen=True, tag="count"):
@@ -47,7 +47,7 @@ class GetCount(Message, frozen=True, tag="count"):
 class Counting:
     """Counts to a number, and then has reached its goal, or fails."""
 
-    only_here = 1
+    unreplicated = 1
 
     def __init__(self, plan, context):
         self.to, self.fails, self.context = plan["to"], plan.get("fails", ""), context
@@ -71,13 +71,13 @@ class Counting:
 
     async def save(self, limit=None): self.saved += 1
     async def hand_over(self, limit): self.handed_over = limit
-    def sight(self): return JobSight(self.context.name, "circle")
-    def pace(self): return Pace(self.count, 1, 1.0)
+    def announcement(self): return JobAnnouncement(self.context.name, "circle")
+    def pace(self): return JobPace(self.count, 1, 1.0)
     def status(self): return TrainStatus(JobState(round=self.count), kind="count")
     def describe(self, peers): return tuple(peers)
     def exchanges(self): return ()
     def shard_rows(self): return ()
-    async def carry_out(self, request): return ControlAnswer(said=f"{self.context.name} is at {self.count}")
+    async def execute(self, request): return ControlAnswer(said=f"{self.context.name} is at {self.count}")
 
 async def found(options, services):
     return {"to": int(options.task_options["to"])}
@@ -114,7 +114,9 @@ class Running:
         self.events: list[NodeEvent] = []
         self.services.events.listen(self.events.append)
         self.runner = JobRunner(self.services, options or Options())
-        self.membership = Membership(SelfDescription("me", "node", RUN.tag, (), self.runner.sights), self.services)
+        self.membership = Membership(
+            SelfDescription("me", "node", RUN.tag, (), self.runner.announcements), self.services
+        )
 
     async def run(self, **plans: dict[str, Any]) -> str:
         entries = tuple(JobEntry(name, "count", plan) for name, plan in plans.items())
@@ -195,13 +197,13 @@ def test_a_problem_ends_one_of_several_jobs_and_the_others_go_on() -> None:
         await asyncio.sleep(2.0)
         assert list(node.runner.jobs) == ["good"]
         assert node.runner.routes("bad") is None
-        assert node.runner.sights() == (JobSight("good", "circle"),), "it is no longer announced"
+        assert node.runner.announcements() == (JobAnnouncement("good", "circle"),), "it is no longer announced"
         status = node.runner.status()
         assert (status["bad"].condition, status["bad"].reason) == ("ended", "the disk is full")
         assert status["bad"].state.round == 1, "where it was when it ended"
         assert status["good"].condition == "running"
         with pytest.raises(LocalProblem, match="has ended: the disk is full"):
-            await node.runner.carry_out(ControlRequest("log", job="bad"))
+            await node.runner.execute(ControlRequest("log", job="bad"))
         assert await working == "good: counted to 4"
         (event,) = [event for event in node.events if event.text == "bad: the disk is full"]
         assert (event.kind, event.warning) == ("job ended", True)
@@ -240,17 +242,17 @@ def test_a_mistake_in_the_program_is_not_hidden() -> None:
 def test_orders_and_paces_go_by_job() -> None:
     async def main() -> None:
         node = Running()
-        assert node.runner.sights() is None, "the node does not know its run yet"
+        assert node.runner.announcements() is None, "the node does not know its run yet"
         working = asyncio.create_task(node.run(a={"to": 10}, b={"to": 10}))
         await asyncio.sleep(0)
         assert node.runner.pace() is None or node.runner.pace() == (0, 2, 1.0)
         await asyncio.sleep(3.5)
-        assert (await node.runner.carry_out(ControlRequest("log"))).said == "a is at 3", "the first where none is named"
-        assert (await node.runner.carry_out(ControlRequest("log", job="b"))).said == "b is at 3"
+        assert (await node.runner.execute(ControlRequest("log"))).said == "a is at 3", "the first where none is named"
+        assert (await node.runner.execute(ControlRequest("log", job="b"))).said == "b is at 3"
         with pytest.raises(UsageError, match="no job 'c'"):
-            await node.runner.carry_out(ControlRequest("log", job="c"))
+            await node.runner.execute(ControlRequest("log", job="c"))
         assert node.runner.pace() == (6, 2, 1.0)
-        assert node.runner.only_here == 2
+        assert node.runner.unreplicated == 2
         await node.runner.save(1.0)
         await node.runner.hand_over()
         assert {(job.saved, job.handed_over) for job in node.runner.jobs.values()} == {(1, 20.0)}  # type: ignore[attr-defined]

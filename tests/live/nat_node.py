@@ -39,7 +39,7 @@ def say(words: dict[str, Any]) -> None:
     print(json.dumps(words), flush=True)
 
 
-async def carry_out(network: HivemindNetwork, command: dict[str, Any]) -> Any:
+async def execute(network: HivemindNetwork, command: dict[str, Any]) -> Any:
     match command:
         case {"do": "addresses"}:
             return await network.addresses()
@@ -89,7 +89,7 @@ async def main(options: dict[str, Any]) -> None:
     try:
         while line := await commands.readline():
             try:
-                say({"result": await carry_out(network, json.loads(line))})
+                say({"result": await execute(network, json.loads(line))})
             except P2pnodeError as error:
                 say({"error": f"{type(error).__name__}: {error}"})
     finally:

@@ -457,8 +457,8 @@ def test_the_trace_is_kept_on_request_and_bounded() -> None:
             await world.ask(0, 1)
         trace = world.swarm.trace
         assert trace.counts["call"] == 100
-        assert len(trace.newest) == 10
-        assert [event.kind for event in trace.newest] == ["call", "answer"] * 5
-        assert (trace.newest[-1].source, trace.newest[-1].target) == (1, 0)
+        assert len(trace.latest) == 10
+        assert [event.kind for event in trace.latest] == ["call", "answer"] * 5
+        assert (trace.latest[-1].source, trace.latest[-1].target) == (1, 0)
 
     in_world(2, test, keep_trace=10)

@@ -31,7 +31,7 @@ def status(peers: tuple[PeerState, ...] = ()) -> NodeStatus:
     )  # fmt: skip
 
 
-async def carry_out(request: ControlRequest) -> ControlAnswer:
+async def execute(request: ControlRequest) -> ControlAnswer:
     if request.do == "pause":
         raise LocalProblem("there is nothing to pause")
     return ControlAnswer(said=request.do)
@@ -40,7 +40,7 @@ async def carry_out(request: ControlRequest) -> ControlAnswer:
 @contextlib.asynccontextmanager
 async def serving(data_dir: Path, peers: tuple[PeerState, ...] = ()):
     left = asyncio.Event()
-    server = ControlServer(data_dir, lambda: status(peers), left.set, carry_out)
+    server = ControlServer(data_dir, lambda: status(peers), left.set, execute)
     await server.start()
     try:
         yield left

@@ -62,7 +62,7 @@ def test_a_pause_holds_at_once_and_over_restarts_until_resumed() -> None:
         assert first.limiter.resting == "paused by you"
         assert first.limiter.brake()
         again = LimitedNode(storage=first.storage)
-        await again.limiter.keep()
+        await again.limiter.run()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(again.limiter.free(), 100.0)
         assert again.limiter.resume() == "working again"
@@ -100,7 +100,7 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
 def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: FakeHost, why: str) -> None:
     async def main() -> None:
         house = LimitedNode(settings, host)
-        keeping = asyncio.create_task(house.limiter.keep())
+        keeping = asyncio.create_task(house.limiter.run())
         await until(lambda: house.limiter.resting == why and house.limiter.machine is not None)
         host.load, host.at = QUIET, 60
         await until(lambda: house.limiter.resting == "")
@@ -113,7 +113,7 @@ def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: Fa
 def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
     async def main() -> None:
         house = LimitedNode(LimitOptions(schedule="01:00-02:00", idle_only=True))
-        await house.limiter.keep()
+        await house.limiter.run()
         assert house.limiter.resting == ""
 
     run_virtual(main())
@@ -122,9 +122,7 @@ def test_no_rule_of_the_machine_counts_where_there_is_none() -> None:
 def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
     async def main() -> None:
         house = LimitedNode(LimitOptions(max_upload=64_000.0), FakeHost(at=600))
-        said = house.limiter.carry_out(
-            ControlRequest("limits", limits={"max-download": "1M", "max-cpu": 0.5}), True
-        ).said
+        said = house.limiter.execute(ControlRequest("limits", limits={"max-download": "1M", "max-cpu": 0.5}), True).said
         assert said.endswith("upload 64 kB/s, download 1000 kB/s, cpu 50%")
         house.limiter.limit({"max-upload": "off", "schedule": "22:00-07:00"})
         assert house.limiter.resting == "outside 22:00-07:00"
@@ -143,9 +141,9 @@ def test_limits_change_while_it_runs_and_a_wrong_one_changes_nothing() -> None:
 def test_who_learns_nothing_has_limits_and_nothing_to_pause() -> None:
     async def main() -> None:
         house = LimitedNode()
-        assert house.limiter.carry_out(ControlRequest("limits"), learns=False).said.endswith("none")
+        assert house.limiter.execute(ControlRequest("limits"), learns=False).said.endswith("none")
         with pytest.raises(LocalProblem, match="nothing to pause"):
-            house.limiter.carry_out(ControlRequest("pause"), learns=False)
+            house.limiter.execute(ControlRequest("pause"), learns=False)
 
     run_virtual(main())
 

@@ -18,7 +18,7 @@ from p2pnode.wire.messages import (
     PROTOCOL,
     Announcement,
     Hello,
-    JobSight,
+    JobAnnouncement,
     Ping,
     Pong,
     Refused,
@@ -77,7 +77,7 @@ class Liar:
     def _word(self, who: Identity, tag: str) -> SignedRecord:
         now = asyncio.get_running_loop().time()
         word = Announcement(
-            "liar", tag, (self.network.host.address,), started=now, jobs=(JobSight("main", self._circle()),)
+            "liar", tag, (self.network.host.address,), started=now, jobs=(JobAnnouncement("main", self._circle()),)
         )
         return sign_record(who, f"peers/{tag}/p", encode_message(word), EPOCH + now + 200.0)
 

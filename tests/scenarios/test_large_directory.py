@@ -14,7 +14,7 @@ PEERS = 1800
 
 
 async def check_samples(directory: Directory) -> None:
-    """In a crowd a read gives some of the own key and some of elsewhere, by lot, and nobody is left out for ever."""
+    """In a crowd a read gives some of the own key and some of elsewhere, at random, and nobody is left out forever."""
     assert directory.depth
     everyone = await directory.read_key(directory.key)
     seen: set[PeerId] = set()

@@ -25,7 +25,7 @@ def test_who_rests_does_nothing_and_answers_and_the_others_go_on() -> None:
     async def rest(simulation: Simulation) -> None:
         await asyncio.sleep(8.0)
         node = simulation.processes[RESTS].node
-        await node.carry_out(ControlRequest("pause"))
+        await node.execute(ControlRequest("pause"))
         await asyncio.sleep(3.0)  # what was under way ends
         before, others = learning(simulation, RESTS), learning(simulation, 0)
         served = node.status().traffic.calls_served
@@ -38,7 +38,7 @@ def test_who_rests_does_nothing_and_answers_and_the_others_go_on() -> None:
         for index in (0, 2):
             rows = simulation.processes[index].node.status().peers
             assert all(row.present for row in rows), "it is there for the others"
-        await node.carry_out(ControlRequest("resume"))
+        await node.execute(ControlRequest("resume"))
 
     result, found = run_then_rest(SMALL, rest)
     check_one_set(found, 3)

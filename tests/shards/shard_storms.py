@@ -76,7 +76,7 @@ class Storm(NamedTuple):
 
 
 def storm(seed: int, count: int, shards_each: int = 4, seconds: int = 40) -> Storm:
-    """Shards are moved and copied by lot, over links that lose messages, while nodes die at places drawn by lot."""
+    """Shards are moved and copied at random, over links that lose messages, while nodes die at random places."""
 
     async def act(shards: Shards) -> Storm:
         rng, moved, kills = random.Random(seed), [0], 0

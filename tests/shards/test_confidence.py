@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.shards.confidence import Scores, restored
-from p2pnode.shards.datum import StateRules
+from p2pnode.shards.sample_states import StateRules
 
 KEYS = st.lists(st.integers(0, 40), unique=True, max_size=30)
 

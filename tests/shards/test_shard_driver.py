@@ -161,7 +161,7 @@ def test_who_comes_back_with_an_old_certificate_believes_the_newer_one() -> None
 def test_who_leaves_hands_over_what_is_only_there_and_says_so() -> None:
     async def act(shards: Shards) -> None:
         node = await begun(shards)
-        assert node.shard_driver.only_here == [ID]
+        assert node.shard_driver.unreplicated == [ID]
         node.task.cancel()
         await node.shard_driver.hand_over_all(20.0)
         assert node.said("handing over") == [
@@ -187,7 +187,7 @@ def test_who_leaves_takes_nothing_more_not_even_what_it_has() -> None:
 def test_nothing_is_handed_over_that_others_keep() -> None:
     async def act(shards: Shards) -> None:
         node = await begun(shards)
-        assert node.shard_driver.only_here == []
+        assert node.shard_driver.unreplicated == []
         await node.shard_driver.hand_over_all(20.0)
         assert shards.holders(ID) == [0] and not node.said("handing over")
 

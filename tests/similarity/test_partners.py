@@ -1,4 +1,4 @@
-"""Partners: every choice has a reason and may be made; nobody is out of reach for ever."""
+"""Partners: every choice has a reason and may be made; nobody is out of reach forever."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.envelope import unseal
 from p2pnode.wire.errors import PeerUnreachable
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.messages import Announcement, JobSight, decode_announcement, encode_message
+from p2pnode.wire.messages import Announcement, JobAnnouncement, decode_announcement, encode_message
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import RunAccess
 from p2pnode.wire.status import PeerState
@@ -76,7 +76,7 @@ class Node:
 
     def record(self, expiry: float = 1300.0, **more) -> SignedRecord:
         word = Announcement(
-            f"node {self.peer[-4:]}", PUBLIC.tag, (), jobs=(JobSight("main", fingerprint=self.fingerprint),)
+            f"node {self.peer[-4:]}", PUBLIC.tag, (), jobs=(JobAnnouncement("main", fingerprint=self.fingerprint),)
         )
         return sign_record(self.identity, f"peers/{PUBLIC.tag}/p", encode_message(replace_word(word, **more)), expiry)
 

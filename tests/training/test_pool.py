@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from p2pnode.shards.datum import NAMES, QUARANTINED, state_codes
+from p2pnode.shards.sample_states import NAMES, QUARANTINED, state_codes
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.task import rows
 from p2pnode.training.host import ModelHost

@@ -15,7 +15,7 @@ from p2pnode.config.options import Options
 from p2pnode.discovery.book import PeerBook
 from p2pnode.discovery.registry import BOOK_FILE
 from p2pnode.network.sim import Fault
-from p2pnode.node.entrance import found_run, save_run
+from p2pnode.node.joining import found_run, save_run
 from p2pnode.runtime.seams import Seams, real_world
 from p2pnode.simulate import SIMULATED, Scenario, SimClock, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread

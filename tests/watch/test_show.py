@@ -38,7 +38,7 @@ class FakeNode:
 
     async def look_around(self) -> None: ...
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
         raise AssertionError("nobody steers this node")
 
     def status(self) -> NodeStatus:

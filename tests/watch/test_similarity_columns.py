@@ -14,7 +14,7 @@ from p2pnode.watch.terminal.tables import peers_table
 from tests.watch.test_terminal import row
 
 REASONS = {
-    "hare": "by lot among all: nobody's fingerprint decides alone",
+    "hare": "at random among all: nobody's fingerprint decides alone",
     "a-name-of-forty-letters-that-a-user-gave": "bridge to community ABCDEFGH, joined at 0.123",
 }
 LEARNERS = [

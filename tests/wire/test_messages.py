@@ -21,7 +21,7 @@ from p2pnode.wire.messages import (
     GetManifest,
     GetPeers,
     Hello,
-    JobSight,
+    JobAnnouncement,
     ManifestIs,
     Message,
     Peers,
@@ -162,11 +162,13 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> None:
-    with_one = Announcement("alice", "run", (), jobs=(JobSight("main", "circle", b"f" * 260), JobSight("other")))
+    with_one = Announcement(
+        "alice", "run", (), jobs=(JobAnnouncement("main", "circle", b"f" * 260), JobAnnouncement("other"))
+    )
     assert decode_announcement(encode_message(with_one)) == with_one
-    assert with_one.sight("main").circle == "circle"
-    assert with_one.sight("other") == JobSight("other")
-    assert with_one.sight("third") == JobSight("third"), "nothing is announced of it"
+    assert with_one.job("main").circle == "circle"
+    assert with_one.job("other") == JobAnnouncement("other")
+    assert with_one.job("third") == JobAnnouncement("third"), "nothing is announced of it"
     unknown = msgspec.msgpack.encode({"name": "alice", "run": "run", "addresses": []})
     assert decode_announcement(unknown).jobs is None
     for jobs in ([["main", "", b"f" * 513]], [["main", "c" * 41]], [["../up"]], [["a"]] * 9):
@@ -175,6 +177,6 @@ def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> 
 
 
 def test_the_sights_of_eight_jobs_and_eight_addresses_fit_a_record() -> None:
-    jobs = tuple(JobSight(f"a-job-with-a-rather-long-name-{n}", "c" * 40, b"f" * 260) for n in range(8))
+    jobs = tuple(JobAnnouncement(f"a-job-with-a-rather-long-name-{n}", "c" * 40, b"f" * 260) for n in range(8))
     addresses = ("/dns4/a-rather-long-name.example.org/tcp/31337/p2p/" + "x" * 52,) * 8
     assert len(encode_message(Announcement("n" * 40, "r" * 26, addresses, jobs=jobs))) <= MAX_VALUE_BYTES

@@ -2,6 +2,6 @@
 
 Start with job.py, which reads like a round: train, describe, draft, publish, exchange, merge, evaluate, save. plan.py
 is what all members of the run agree on, prepare.py turns it into a job, exchange.py talks to partners, checkpoints.py
-puts progress on disk, shard_work.py connects training with data that travels, model_swap.py sends models to data that
-stays at home.
+puts progress on disk, shard_training.py connects training with data that travels, model_swap.py sends models to data
+that stays at home.
 """

@@ -153,11 +153,11 @@ class ExchangeLoop:
         self._busy: set[PeerId] = set()  # partners that were asked and have not answered yet
         self._swap: asyncio.Task[None] | None = None
 
-    def soon(self) -> None:
+    def wake(self) -> None:
         """Exchange as soon as possible: there is something new."""
         self._wake.set()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Exchange whenever there is something new, and now and then anyway, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
@@ -181,12 +181,12 @@ class ExchangeLoop:
         rounds, age = self._train_progress.rounds, self._run_age()
         await self._similarity.look(self._possible(), rounds, age)
         circle = self._possible()
-        beyond = [peer for peer in self._bridging.beyond() if peer not in self._busy]
+        outside = [peer for peer in self._bridging.peers_of_other_circles() if peer not in self._busy]
         free = [peer for peer in circle if peer not in self._busy]
-        choices = self._similarity.choose(free, beyond, rounds, age, self._bridging.often)
+        choices = self._similarity.choose(free, outside, rounds, age, self._bridging.rate_factor)
         inside = [choice.peer for choice in choices if not choice.bridge]
-        others = [self._services.table.get(choice.peer) for choice in choices if choice.bridge]
-        for peer in others:
+        bridged = [self._services.table.get(choice.peer) for choice in choices if choice.bridge]
+        for peer in bridged:
             if peer is not None:
                 group.create_task(self._alone(peer.id, partial(self._bridging.ask, peer, len(circle) + 1)))
         for partner in inside:  # one after the other, so that the same entries do not come from all of them

@@ -1,4 +1,4 @@
-"""The train job: rounds of local steps and, beside them, exchanges with partners. Neither waits for the other.
+"""The train job: rounds of local steps and, at the same time, exchanges with partners. Neither waits for the other.
 
 train     K local steps → record → publish (journal on disk first) → merge → again
 exchange  after each round, three partners: ask, take, push
@@ -26,8 +26,8 @@ from ...runtime.events import Kind
 from ...runtime.routes import Routes
 from ...shards.driver import ShardDriver
 from ...shards.messages import GetNeeds, GetShard, SyncShards
-from ...shards.passing import Passing
 from ...shards.samples import sample_layout
+from ...shards.shipping import ShardShipping
 from ...similarity.driver import PeerSimilarity
 from ...similarity.messages import SwapNeighbours
 from ...storage.checkpoints import CheckpointStore
@@ -42,18 +42,18 @@ from ...training.trainer import Trainer
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
-from ...wire.messages import JobSight
+from ...wire.messages import JobAnnouncement
 from ...wire.status import ExchangeRow, PeerState, ShardRow, TrainStatus
 from ...wire.types import Seconds
-from ..contract import JobContext, Pace
+from ..contract import JobContext, JobPace
 from .checkpoints import Checkpoints, progress_folder
+from .commands import execute
 from .exchange import ExchangeLoop, PartnerExchange
 from .messages import GetWeights, SwapModels, SwapResult
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
-from .orders import carry_out
 from .shard_rows import ShardRows
-from .shard_work import ShardTraining
+from .shard_training import ShardTraining
 from .status import describe_peers, train_status
 from .steps import RoundSteps
 
@@ -137,15 +137,15 @@ class TrainJob:
         room = None if options.max_disk is None else options.max_disk // 2
         self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
         self.work = ShardTraining(services, self.shard_driver, self.trainer, self._setup)
-        self.passing = Passing(
+        self.shipping = ShardShipping(
             services, calls, self.shard_driver, self.work, self.similarity, self.partner_exchange.link
         )
         rules = SwapRules(not options.no_model_swaps, self._setup.stays_home, self._setup.rows is not None)
         self.model_swap = ModelSwap(
-            services, calls, self.policy, self.trainer, self.similarity, self.members.elsewhere, rules
+            services, calls, self.policy, self.trainer, self.similarity, self.members.out_of_reach, rules
         )
         self.shards = ShardRows(
-            self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.passing.reasons
+            self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.shipping.reasons
         )
 
     def _make_circle_driver(self) -> CircleDriver | None:
@@ -185,13 +185,13 @@ class TrainJob:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.keep(), self.shard_driver.run(), self.passing.run(), self.model_swap.keep())
-            beside = [group.create_task(one) for one in lasting]
+            lasting = (self.exchange_loop.run(), self.shard_driver.run(), self.shipping.run(), self.model_swap.run())
+            tasks = [group.create_task(one) for one in lasting]
             if self.circle_driver is not None:
-                beside.append(group.create_task(self.circle_driver.keep()))
+                tasks.append(group.create_task(self.circle_driver.run()))
             why = await self._keep_training()
             await self.exchange_loop.once()  # the last entry too should get around
-            for task in beside:
+            for task in tasks:
                 task.cancel()
         return why
 
@@ -264,10 +264,10 @@ class TrainJob:
         self.train_progress.bridges += bridge is not None and self._publish(bridge)
         merged = await seams.compute(self.policy.merge)
         self.train_progress.note(result.loss, merged, seams.clock.time(), result.steps)
-        self.exchange_loop.soon()
+        self.exchange_loop.wake()
         await self.work.end_round(self.train_progress.rounds)
-        self.passing.soon(self.train_progress.rounds)
-        self.model_swap.soon(self.train_progress.rounds)
+        self.shipping.after_round(self.train_progress.rounds)
+        self.model_swap.after_round(self.train_progress.rounds)
 
     async def _change_circle(self) -> None:
         """Move to another circle between rounds, if due. The move is saved before anything is published there."""
@@ -344,7 +344,7 @@ class TrainJob:
                 SwapNeighbours: self.similarity.answer,
                 GetCircle: self._circle,
                 SyncShards: self.shard_driver.answer,
-                GetNeeds: self.passing.needs,
+                GetNeeds: self.shipping.needs,
                 SwapModels: swap.answer,
                 SwapResult: swap.over,
             },
@@ -362,17 +362,17 @@ class TrainJob:
             raise PeerRefused("circle", "this node's circle is declared")
         return self.circle_driver.founding.answer(peer, request)
 
-    def sight(self) -> JobSight:
+    def announcement(self) -> JobAnnouncement:
         """What the node announces of this job."""
-        return JobSight(self.name, self.members.circle.name, self.similarity.fingerprint)
+        return JobAnnouncement(self.name, self.members.circle.name, self.similarity.fingerprint)
 
-    def pace(self) -> Pace:
-        return Pace(*self.trainer.pace)
+    def pace(self) -> JobPace:
+        return JobPace(*self.trainer.pace)
 
     @property
-    def only_here(self) -> int:
+    def unreplicated(self) -> int:
         """How many shards leaving would take out of the swarm, as far as is known."""
-        return len(self.shard_driver.only_here)
+        return len(self.shard_driver.unreplicated)
 
     async def hand_over(self, limit: Seconds) -> None:
         """Before leaving, give shards that are only here to others."""
@@ -384,11 +384,11 @@ class TrainJob:
     def shard_rows(self) -> tuple[ShardRow, ...]:
         return self.shards.all(self._services.seams.clock.monotonic())
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
-        """Do what the user orders; LocalProblem or UsageError when that cannot be done."""
-        return await carry_out(request, self, self._services)
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
+        """Do what the user commands; LocalProblem or UsageError when that cannot be done."""
+        return await execute(request, self, self._services)
 
-    def told(self, peer: PeerId) -> EntryFacts | None:
+    def reported_facts(self, peer: PeerId) -> EntryFacts | None:
         """What a peer reported about its latest round."""
         return None if self.policy.can.entries is None else self.policy.can.entries.latest(peer)
 

@@ -54,7 +54,7 @@ class SwapRules:
 
 
 class ModelSwap:
-    """Swaps one model with other nodes: call `soon` after every round, and run `keep` all the time."""
+    """Swaps one model with other nodes: call `after_round` after every round; `run` lasts as long as the node."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class ModelSwap:
         policy: Policy,
         trainer: Trainer,
         similarity: PeerSimilarity,
-        elsewhere: Callable[[], list[PeerId]],
+        out_of_reach: Callable[[], list[PeerId]],
         swap_rules: SwapRules,
     ) -> None:
-        """`elsewhere` gives the members whose work does not reach this node by itself."""
+        """`out_of_reach` gives the members whose work does not reach this node by itself."""
         self.made = 0  # swaps whose result was kept
         self.hosted = 0
         self.bytes = 0
@@ -75,7 +75,7 @@ class ModelSwap:
         self._policy = policy
         self._trainer = trainer
         self._similarity = similarity
-        self._elsewhere = elsewhere
+        self._out_of_reach = out_of_reach
         self._swap_rules = swap_rules
         self._round = 0
         self._next_round = EVERY_ROUNDS
@@ -89,13 +89,13 @@ class ModelSwap:
 
     # ---- when ----
 
-    def soon(self, round: int) -> None:
+    def after_round(self, round: int) -> None:
         """A round has ended."""
         self._round = round
         if self._swap_rules.open and round >= self._next_round:
             self._now.set()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Train models that wait, and ask for swaps, until cancelled."""
         while True:
             await self._now.wait()
@@ -137,7 +137,7 @@ class ModelSwap:
 
     def _choose_peer(self) -> PeerId | None:
         """Of a few members whose work does not reach this node the one whose model is least similar to ours."""
-        able = [peer for peer in self._elsewhere() if self._not_before.get(peer, 0) <= self._round]
+        able = [peer for peer in self._out_of_reach() if self._not_before.get(peer, 0) <= self._round]
         self._not_before = {peer: when for peer, when in self._not_before.items() if when > self._round}
         asked = self._services.seams.rng.sample(able, min(CANDIDATES, len(able)))
         return min(asked, key=lambda peer: self._similarity.similarity_to(peer) or 0.0, default=None)
@@ -194,7 +194,7 @@ class ModelSwap:
             raise PeerRefused("no swaps", "this node swaps no models")
         if not swap_rules.own_data or not self._trainer.samples:
             raise PeerRefused("no swaps", "this node has no data of its own")
-        if peer not in self._elsewhere():
+        if peer not in self._out_of_reach():
             raise PeerRefused("no swaps", "what is learned here reaches you anyway")
         if self._busy or self._guest is not None or self._round < self._next_round or self._services.limiter.resting:
             raise PeerRefused("busy", "not now")

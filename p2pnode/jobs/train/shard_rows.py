@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...shards.datum import NAMES, QUARANTINED, part, reason, state_codes, summarise
 from ...shards.driver import ShardDriver
+from ...shards.sample_states import NAMES, QUARANTINED, part, reason, state_codes, summarise
 from ...shards.shard import SampleNumbers, Shard
 from ...shards.visits import VisitHistory
 from ...training.pool import SamplePool
 from ...wire.errors import UsageError
 from ...wire.status import ShardRow, VisitRow
 from ...wire.types import Seconds
-from .shard_work import ShardTraining
+from .shard_training import ShardTraining
 
 FRESH: Seconds = 4.0  # rows are computed again after this time
 

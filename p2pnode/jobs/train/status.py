@@ -48,9 +48,9 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatu
         hash_mismatches=agreement.mismatches,
         kept=0 if correction is None else correction.kept,
         restarted=0 if correction is None else correction.restarted,
-        copied=job.passing.copies,
-        moved=job.passing.moves,
-        data_sent_bytes=job.passing.sent_bytes,
+        copied=job.shipping.copies,
+        moved=job.shipping.moves,
+        data_sent_bytes=job.shipping.sent_bytes,
         data_received_bytes=job.work.received_bytes,
         swaps=job.model_swap.made,
         swaps_hosted=job.model_swap.hosted,
@@ -68,7 +68,7 @@ def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState
 
 
 def _described(job: TrainJob, peer: PeerState, head: int | None) -> PeerState:
-    facts = job.told(PeerId(peer.id))
+    facts = job.reported_facts(PeerId(peer.id))
     state = peer.job(job.name)
     if facts is not None:
         state = replace(state, round=facts.round, loss=facts.loss, update_norm=facts.update_norm)

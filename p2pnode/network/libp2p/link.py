@@ -177,7 +177,7 @@ class HivemindLink:
         return await self._daemon.wait_dead()
 
     async def check(self) -> None:
-        """Ask the daemon for its id. Also removes finished calls, which hivemind would keep for ever."""
+        """Ask the daemon for its id. Also removes finished calls, which hivemind would keep forever."""
         await self._p2p._client.identify()
         handling = self._p2p._client.control._handler_tasks
         for call in [call for call, task in handling.items() if task.done()]:

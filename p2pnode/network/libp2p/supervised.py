@@ -191,7 +191,7 @@ class SupervisedNetwork:
         while True:
             try:
                 return await self._open_link(self._server)
-            except Exception as error:  # a node without a network is of no use: try for ever
+            except Exception as error:  # a node without a network is of no use: try forever
                 if not isinstance(error, P2pnodeError | OSError | EOFError):
                     logger.exception("the network could not be replaced")
                 self._change("down", str(error) or type(error).__name__)

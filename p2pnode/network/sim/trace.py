@@ -40,11 +40,11 @@ class TraceEvent(NamedTuple):
 
 
 class Trace:
-    """Takes every event of a swarm. Memory is bounded: only the newest `keep` events can be read."""
+    """Takes every event of a swarm. Memory is bounded: only the latest `keep` events can be read."""
 
     def __init__(self, keep: int = 0) -> None:
         self.counts: Counter[str] = Counter()
-        self.newest: deque[TraceEvent] = deque(maxlen=keep)
+        self.latest: deque[TraceEvent] = deque(maxlen=keep)
         self._hash = hashlib.sha256()
         self._unfolded = bytearray()
         self._keep = keep
@@ -58,7 +58,7 @@ class Trace:
         if len(self._unfolded) > _FOLD_AT:
             self._fold()
         if self._keep:
-            self.newest.append(TraceEvent(time, kind, source, target, size))
+            self.latest.append(TraceEvent(time, kind, source, target, size))
 
     def digest(self) -> str:
         """The hash of all events so far."""

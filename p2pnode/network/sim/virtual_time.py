@@ -22,7 +22,7 @@ _MANY_CANCELLED = 1000  # cancelled timers are removed when there are more than 
 
 
 class VirtualDeadlock(RuntimeError):
-    """Nothing is ready and no timer is set: in real time the program would hang for ever."""
+    """Nothing is ready and no timer is set: in real time the program would hang forever."""
 
 
 class _Timer(TimerHandle):

@@ -83,7 +83,7 @@ class Details:
     async def _journey(self, request: web.Request) -> web.Response:
         """One shard with its known visits."""
         try:
-            answer = await self._node.carry_out(
+            answer = await self._node.execute(
                 ControlRequest("shards", shard=request.query.get("shard", ""), job=_job(request))
             )
         except (LocalProblem, UsageError) as problem:
@@ -105,14 +105,14 @@ class Details:
     async def _compute_lineage(self, job: str) -> Lineage:
         """Reads every kept entry."""
         try:
-            answer = await self._node.carry_out(ControlRequest("blame", job=job))
+            answer = await self._node.execute(ControlRequest("blame", job=job))
         except (LocalProblem, UsageError) as problem:
             return Lineage(time.time(), problem=str(problem))
         return Lineage(time.time(), answer.blame)
 
     async def _compute_similarity(self) -> SimilarityRows:
         try:
-            answer = await self._node.carry_out(ControlRequest("fingerprints"))
+            answer = await self._node.execute(ControlRequest("fingerprints"))
         except (LocalProblem, UsageError):
             return SimilarityRows()
         return await asyncio.to_thread(_similarity_rows, answer.fingerprints)
@@ -121,7 +121,7 @@ class Details:
         """The latest rounds, oldest first; empty where nothing is trained."""
         merges: tuple[MergeRow, ...] = ()
         with contextlib.suppress(LocalProblem, UsageError):
-            merges = (await self._node.carry_out(ControlRequest("log", job=_job(request)))).merges
+            merges = (await self._node.execute(ControlRequest("log", job=_job(request)))).merges
         return _json(merges)
 
 

@@ -119,7 +119,7 @@ class Page:
 
     async def _carry_out(self, request: ControlRequest) -> web.Response:
         try:
-            return web.json_response({"said": (await self._node.carry_out(request)).said})
+            return web.json_response({"said": (await self._node.execute(request)).said})
         except (LocalProblem, UsageError) as problem:
             return web.json_response({"problem": str(problem)}, status=400)
 

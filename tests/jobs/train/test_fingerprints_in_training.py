@@ -57,7 +57,7 @@ class Noting:
 
 def announced(setup: Setup) -> bytes:
     """The fingerprint in what this node would say of itself now."""
-    return setup.learning.sight().fingerprint
+    return setup.learning.announcement().fingerprint
 
 
 def test_it_is_of_the_trained_weights_before_they_are_recorded_and_merged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ def made(private: bool = True, visits: bool = True) -> TrainJob:
     setup = with_options(SETUP if private else replace(SETUP, rows=None), no_model_swaps=not visits)
     learning = Setup(Lines(), setup).learning
     learning.trainer.use(np.arange(64))
-    learning.model_swap._elsewhere = lambda: [OTHER.peer_id]
-    learning.model_swap.soon(50)
+    learning.model_swap._out_of_reach = lambda: [OTHER.peer_id]
+    learning.model_swap.after_round(50)
     return learning
 
 

@@ -38,7 +38,7 @@ from p2pnode.training.trainer import Trainer
 from p2pnode.wire.envelope import open_envelope, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.messages import Announcement, JobSight, encode_message
+from p2pnode.wire.messages import Announcement, JobAnnouncement, encode_message
 from p2pnode.wire.records import sign_record
 from p2pnode.wire.run import RunAccess
 from tests.jobs.train.setups import job_context, train_setup
@@ -226,7 +226,7 @@ class Node:
         self.other = policy_of(self.model_host, OTHER, "there")
 
     def meet(self, circle: str = "there") -> Peer:
-        word = Announcement("other", RUN.tag, ("/ip4/127.0.0.1/tcp/1",), jobs=(JobSight("main", circle),))
+        word = Announcement("other", RUN.tag, ("/ip4/127.0.0.1/tcp/1",), jobs=(JobAnnouncement("main", circle),))
         record = sign_record(OTHER, "peers/x/p", encode_message(word), 1000.0)
         self.services.table.add(record, word, OTHER.peer_id)
         peer = self.services.table.get(OTHER.peer_id)
@@ -242,14 +242,14 @@ def test_only_peers_of_other_circles_are_beyond_and_only_for_delta_sets_that_bri
     async def main() -> None:
         node = Node()
         bridging = node.learning.bridging
-        assert bridging.beyond() == []
+        assert bridging.peers_of_other_circles() == []
         there = node.meet()
-        assert bridging.beyond() == [there.id]
+        assert bridging.peers_of_other_circles() == [there.id]
         node.learning.members.circle.name = "there"
-        assert bridging.beyond() == []
+        assert bridging.peers_of_other_circles() == []
         average = Node("average")
         average.meet()
-        assert average.learning.bridging.beyond() == []
+        assert average.learning.bridging.peers_of_other_circles() == []
 
     run_virtual(main())
 

@@ -1,8 +1,8 @@
 """A model checker of the handoff: explores every state a small swarm can get into with one shard.
 
-Every message ever sent stays deliverable for ever, in any order and any number of times; so lost, doubled, reordered
+Every message ever sent stays deliverable forever, in any order and any number of times; so lost, doubled, reordered
 and late messages are all in. A node can crash between any two writes and at any time between events. Only terms below
-`Scope.terms` are begun, which makes the space finite; within it nothing is left out and nothing is drawn by lot.
+`Scope.terms` are begun, which makes the space finite; within it nothing is left out and nothing is drawn at random.
 
 In each state reached: the holder by the highest certificate anywhere has the bytes and keeps them; with a fault (a disk
 gone for good, a file gone) somebody still keeps them. From what is on the disks in each state, with all messages lost,
@@ -202,7 +202,7 @@ class Checker:
         return known[received]
 
     def _number(self, node: int, state: ShardState) -> int:
-        """States by number. What was offered is left out: it only makes a node say again what can arrive for ever."""
+        """States by number. What was offered is left out: it only makes a node say again what can arrive forever."""
         state = replace(state, offer=None)
         known = self._numbers[node].get(state)
         if known is not None:

@@ -35,7 +35,7 @@ STEPS = 300
 
 @dataclass
 class Walk:
-    """A swarm driven by lot: events, messages in any order, lost or twice, crashes between any two writes."""
+    """A swarm driven at random: events, messages in any order, lost or twice, crashes between any two writes."""
 
     names: list[str]
     rng: Random

@@ -33,7 +33,7 @@ class Learner(FakeNode):
         self.problem = problem
         self.asked: list[str] = []
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
         self.asked.append(request.do)
         if self.problem:
             raise LocalProblem(self.problem)

@@ -33,7 +33,7 @@ class FakeNode:
     def leave(self) -> None:
         self.left = True
 
-    async def carry_out(self, request: ControlRequest) -> ControlAnswer:
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
         changed(NO_LIMITS, request.limits)
         self.obeyed.append(request)
         return ControlAnswer(said=f"{request.do} done")

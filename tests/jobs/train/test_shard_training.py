@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from p2pnode.jobs.train.shard_rows import ShardRows
-from p2pnode.jobs.train.shard_work import VISIT_ROUNDS, ShardTraining
+from p2pnode.jobs.train.shard_training import VISIT_ROUNDS, ShardTraining
 from p2pnode.runtime.events import Events
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.shards.shard import columns_id
@@ -173,11 +173,11 @@ def test_labels_of_data_that_stays_home_are_not_told_to_peers() -> None:
 def test_rows_for_people() -> None:
     one = brought()
     shard = next(iter(one._own))
-    shipped = {shard: "copy to owl: by lot"}
+    shipped = {shard: "copy to owl: at random"}
     shows = ShardRows(one, one._shard_driver, one._trainer.pool, ME.peer_id, shipped)  # type: ignore[arg-type]
     one._trainer.steps(one._trainer.model_host.genesis, 20)
     row = shows.one(shard[:6].upper(), 0.0)
-    assert row.states == {"active": 100} and 0 < (row.confidence or 0) < 1 and row.reason == "copy to owl: by lot"
+    assert row.states == {"active": 100} and 0 < (row.confidence or 0) < 1 and row.reason == "copy to owl: at random"
     assert shows.all(1.0) is shows.all(2.0)
     for prefix in ("", "zz"):
         with pytest.raises(UsageError, match="no shard"):

@@ -9,7 +9,7 @@ import pytest
 from p2pnode.config.options import Options
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.entrance import Run, save_run
+from p2pnode.node.joining import Run, save_run
 from p2pnode.node.node import Node
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock

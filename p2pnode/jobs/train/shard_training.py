@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ...compression.weights import Floats
 from ...discovery.services import Services
-from ...shards.datum import Shares, reason
 from ...shards.driver import ShardDriver
 from ...shards.route import ShardView
+from ...shards.sample_states import Shares, reason
 from ...shards.samples import MAX_SHARD_BYTES, encode_samples
 from ...shards.shard import SHARD_SAMPLES, SampleNumbers, Shard, cut_shards, indices_of
 from ...shards.split import claimed

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .job import TrainJob
 
 
-async def carry_out(request: ControlRequest, learning: TrainJob, services: Services) -> ControlAnswer:
+async def execute(request: ControlRequest, learning: TrainJob, services: Services) -> ControlAnswer:
     """Carry out a command and return what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
         return ControlAnswer(merges=tuple(learning.train_progress.merges))

@@ -1,4 +1,4 @@
-"""Orders to the running node: `export`, `revert`, `pause`, `resume`, `limits`. `export` also works without one."""
+"""Commands to the running node: `export`, `revert`, `pause`, `resume`, `limits`. `export` also works without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..config.options import Options
 from ..config.resolve import changed
 from ..jobs.train.plan import TrainPlan, train_plans
 from ..node.control import WORK_LIMIT, NotRunning, ask
-from ..node.entrance import last_run
+from ..node.joining import last_run
 from ..storage.files import DiskStorage
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem, UsageError, suggestion

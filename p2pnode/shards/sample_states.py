@@ -42,7 +42,7 @@ class StateRules:
 
 
 @dataclass(frozen=True)
-class DatumStates:
+class SampleStates:
     """The states of some samples. Bit i of `sure` and `failing` is the verdict of `models[i]`."""
 
     confidence: Shares  # over all models, smoothed; NaN for samples that were never seen
@@ -53,9 +53,9 @@ class DatumStates:
     models: tuple[str, ...] = ()
 
 
-def untouched(count: int) -> DatumStates:
+def untouched(count: int) -> SampleStates:
     """The states of samples that no model has seen: all active."""
-    return DatumStates(
+    return SampleStates(
         np.full(count, np.nan, np.float32),
         np.zeros(count, np.uint32),
         np.zeros(count, np.uint32),
@@ -65,8 +65,8 @@ def untouched(count: int) -> DatumStates:
 
 
 def scored(
-    states: DatumStates, model: str, places: SampleNumbers, shares: Shares, usual: float, rules: StateRules
-) -> DatumStates:
+    states: SampleStates, model: str, places: SampleNumbers, shares: Shares, usual: float, rules: StateRules
+) -> SampleStates:
     """The states after `model` gave confidences to the samples at `places`; call it once for each round and model.
 
     Confidences from training may be used if each is the first of a round, because then the weights have not trained on
@@ -87,12 +87,12 @@ def scored(
     many_fail = np.bitwise_count(failing[places]) >= rules.failing_models
     hopeless = many_fail & (smoothed <= rules.low) & (sure[places] == 0)
     quarantined[places] = (quarantined[places] | hopeless) & (shares < rules.forgotten)
-    return DatumStates(confidence, sure, failing, level, quarantined, states.models)
+    return SampleStates(confidence, sure, failing, level, quarantined, states.models)
 
 
-def part(states: DatumStates, places: SampleNumbers) -> DatumStates:
+def part(states: SampleStates, places: SampleNumbers) -> SampleStates:
     """The states of some of the samples, such as a shard's."""
-    return DatumStates(
+    return SampleStates(
         states.confidence[places],
         states.sure[places],
         states.failing[places],
@@ -111,19 +111,19 @@ def age_of_round(drawn: int, samples: int) -> float:
     return min(1 / ROUNDS_APART, PARTS_OF_PASS * drawn / max(1, samples))
 
 
-def state_codes(states: DatumStates) -> NDArray[np.uint8]:
+def state_codes(states: SampleStates) -> NDArray[np.uint8]:
     """ACTIVE, RESERVE, RETIRED or QUARANTINED for each sample."""
     by_level = np.where(states.level == 0, ACTIVE, np.where(states.level < RETIRED_LEVEL, RESERVE, RETIRED))
     return np.where(states.quarantined, QUARANTINED, by_level).astype(np.uint8)
 
 
-def chances(states: DatumStates) -> Shares:
+def chances(states: SampleStates) -> Shares:
     """How likely each sample is drawn: 1 when active, halved for each level down to 0.1, 0 when quarantined."""
     share = np.maximum(0.5 ** states.level.astype(np.float32), LEAST_CHANCE)
     return np.where(states.quarantined, 0.0, share).astype(np.float32)
 
 
-def reason(states: DatumStates, place: int) -> str:
+def reason(states: SampleStates, place: int) -> str:
     """Why a sample is in its state, such as "reserve: 0.98 by 3 models"."""
     code = int(state_codes(states)[place])
     counted = states.failing if code == QUARANTINED else states.sure
@@ -150,7 +150,7 @@ class ShardSummary:
         return f"{', '.join(parts)} ({seen})"
 
 
-def summarise(states: DatumStates) -> ShardSummary:
+def summarise(states: SampleStates) -> ShardSummary:
     counts = np.bincount(state_codes(states), minlength=len(NAMES))
     seen = states.confidence[~np.isnan(states.confidence) & ~states.quarantined]
     mean = float(seen.mean()) if len(seen) else float("nan")
@@ -168,7 +168,7 @@ def _with_bit(verdicts: Bits, bit: int, yes: NDArray[np.bool_]) -> Bits:
     return np.where(yes, verdicts | mask, verdicts & ~mask)
 
 
-def _with_model(states: DatumStates, model: str) -> tuple[DatumStates, int]:
+def _with_model(states: SampleStates, model: str) -> tuple[SampleStates, int]:
     """The bit of a model's verdicts. When all bits are taken, the oldest model is forgotten."""
     if model in states.models:
         return states, states.models.index(model)

@@ -12,8 +12,16 @@ import pytest
 from p2pnode.discovery.link_rate import LinkRate
 from p2pnode.shards.maintenance import Room
 from p2pnode.shards.messages import GetNeeds, NeedsAre
-from p2pnode.shards.passing import EVERY_ROUNDS, FIRST_BYTES, SELDOM_ROUNDS, Passing, marks_in, marks_of, pass_mark
 from p2pnode.shards.route import ShardView, Shipment
+from p2pnode.shards.shipping import (
+    EVERY_ROUNDS,
+    FIRST_BYTES,
+    SELDOM_ROUNDS,
+    ShardShipping,
+    marks_in,
+    marks_of,
+    pass_mark,
+)
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.run import RunAccess
 
@@ -43,7 +51,7 @@ class Held:
 
 
 class Use:
-    """A shards.passing.ShardUse."""
+    """A shards.shipping.ShardUse."""
 
     def __init__(self) -> None:
         self.taught: list[float] = []
@@ -59,14 +67,14 @@ class Use:
         return self.labels
 
 
-class PassingHeld(Passing):
+class RecordedShipping(ShardShipping):
     """Shows the shards it passes on, and asks peers through `calls.ask`."""
 
     held: Held
     calls: SimpleNamespace
 
 
-def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) -> PassingHeld:
+def shipping(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) -> RecordedShipping:
     """A node that holds some shards, among peers that give these answers when they are asked."""
 
     async def ask(peer, request, expected, timeout):
@@ -81,7 +89,7 @@ def passing(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) ->
     calls = SimpleNamespace(ask=ask)
     similarity = SimpleNamespace(similarity_to=lambda peer: None)
     held = Held(list(SHARDS if shards is None else shards))
-    made = PassingHeld(services, calls, held, Use(), similarity, LinkRate())  # type: ignore[arg-type]
+    made = RecordedShipping(services, calls, held, Use(), similarity, LinkRate())  # type: ignore[arg-type]
     made.held, made.calls = held, calls
     return made
 
@@ -90,12 +98,12 @@ def needs(counts=(), room=1 << 30, visited=(), waiting=()) -> NeedsAre:
     return NeedsAre(room, counts, marks_of(list(visited)), marks_of(list(waiting)))
 
 
-def once(one: Passing) -> Shipment | None:
+def once(one: ShardShipping) -> Shipment | None:
     return asyncio.run(one.once())
 
 
 def test_a_shard_goes_to_who_needs_it_and_is_counted() -> None:
-    one = passing({FOX: needs((100, 0)), OWL: needs((0, 100))})
+    one = shipping({FOX: needs((100, 0)), OWL: needs((0, 100))})
     shipment = once(one)
     assert shipment is not None and shipment.peer == OWL and "it needs label 0" in shipment.reason
     assert (one.copies, one.moves, one.sent_bytes) == (1, 0, 1000)
@@ -103,7 +111,7 @@ def test_a_shard_goes_to_who_needs_it_and_is_counted() -> None:
 
 
 def test_without_room_here_it_moves() -> None:
-    one = passing({FOX: needs(), OWL: needs()})
+    one = shipping({FOX: needs(), OWL: needs()})
     one.held.room = Room(10, 0)
     shipment = once(one)
     assert shipment is not None and shipment.move and shipment.reason.startswith("move to ")
@@ -111,12 +119,12 @@ def test_without_room_here_it_moves() -> None:
 
 
 def test_nothing_goes_to_who_has_it_or_has_no_room() -> None:
-    one = passing({FOX: needs(waiting=SHARDS), OWL: needs(room=10)})
+    one = shipping({FOX: needs(waiting=SHARDS), OWL: needs(room=10)})
     assert once(one) is None and one.held.given == []
 
 
 def test_what_went_while_peers_were_asked_is_not_sent() -> None:
-    one = passing({})
+    one = shipping({})
 
     async def ask(peer, request, expected, timeout):
         one.held.shards.clear()
@@ -127,21 +135,21 @@ def test_what_went_while_peers_were_asked_is_not_sent() -> None:
 
 
 def test_what_nobody_took_is_not_counted() -> None:
-    one = passing({FOX: needs(), OWL: needs()})
+    one = shipping({FOX: needs(), OWL: needs()})
     one.held.takes = False
     assert once(one) is None
     assert (one.copies, one.sent_bytes) == (0, 0)
 
 
 def test_who_takes_and_never_trains_gets_no_more() -> None:
-    one = passing({FOX: needs(), OWL: needs(room=0)})
+    one = shipping({FOX: needs(), OWL: needs(room=0)})
     for _ in range(29):
         once(one)
     assert len(one.held.given) == one.rules.max_unvisited
 
 
 def test_who_trains_on_what_it_gets_gets_more() -> None:
-    one = passing({})
+    one = shipping({})
 
     async def ask(peer, request, expected, timeout):
         given = {pass_mark(shipment.shard) for shipment in one.held.given}
@@ -155,13 +163,13 @@ def test_who_trains_on_what_it_gets_gets_more() -> None:
 
 @pytest.mark.parametrize("forged", [(1 << 39, 0), (0,) * 1024, (), (0, 0), (5,)])
 def test_forged_label_counts_do_no_harm(forged: tuple[int, ...]) -> None:
-    one = passing({FOX: needs(forged), OWL: needs((0, 100))})
+    one = shipping({FOX: needs(forged), OWL: needs((0, 100))})
     shipment = once(one)
     assert shipment is not None and shipment.size_bytes == 1000
 
 
 def test_the_budget_follows_the_link() -> None:
-    one = passing({FOX: needs(), OWL: needs()})
+    one = shipping({FOX: needs(), OWL: needs()})
     assert one.budget() == FIRST_BYTES
     one._link.rate = 1000.0
     one._last = 98.0
@@ -172,7 +180,7 @@ def test_the_budget_follows_the_link() -> None:
 
 
 def test_the_less_shards_teach_the_seldomer_they_go() -> None:
-    one = passing({})
+    one = shipping({})
     assert one.pause() == EVERY_ROUNDS
     one._use.taught = [0.1] * 8
     assert one.pause() == SELDOM_ROUNDS
@@ -181,7 +189,7 @@ def test_the_less_shards_teach_the_seldomer_they_go() -> None:
 
 
 def test_what_a_node_tells_about_itself() -> None:
-    one = passing({})
+    one = shipping({})
     answer = one.needs(FOX, GetNeeds())
     assert answer.counts == (90, 10) and answer.room_bytes == 1 << 30
     assert marks_in(answer.visited) == {pass_mark(shard) for shard in SHARDS[:2]}

@@ -53,8 +53,8 @@ class ShardUse(Protocol):
         ...
 
 
-class Passing:
-    """The shipments of one node. Call `soon` after every round; `run` lasts as long as the node."""
+class ShardShipping:
+    """The shipments of one node. Call `after_round` after every round; `run` lasts as long as the node."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Passing:
 
     # ---- when ----
 
-    def soon(self, round: int) -> None:
+    def after_round(self, round: int) -> None:
         """Pass a shard on if one is due after this round."""
         if round >= self._next_round:
             self._next_round = round + self.pause()

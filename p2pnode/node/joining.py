@@ -158,7 +158,7 @@ class Entered:
     membership: Membership
 
 
-class Entrance:
+class RunJoining:
     """Gets one node its run. Keeps trying until somebody answers, unless `join_timeout` is set."""
 
     def __init__(self, options: RunOptions, services: Services, membership: Membership, jobs: FoundJobs) -> None:

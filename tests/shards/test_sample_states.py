@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.shards.confidence import Confidences
-from p2pnode.shards.datum import (
+from p2pnode.shards.sample_states import (
     ACTIVE,
     LEAST_CHANCE,
     MAX_MODELS,
     QUARANTINED,
     RESERVE,
     RETIRED,
-    DatumStates,
+    SampleStates,
     StateRules,
     age_of_round,
     chances,
@@ -31,7 +31,7 @@ from p2pnode.shards.datum import (
 RULES = StateRules()
 
 
-def judged(states: DatumStates, models: str, shares: list[float], usual: float = 0.8) -> DatumStates:
+def judged(states: SampleStates, models: str, shares: list[float], usual: float = 0.8) -> SampleStates:
     """All data scored by one model after another."""
     places = np.arange(len(shares))
     for model in models:
@@ -39,7 +39,7 @@ def judged(states: DatumStates, models: str, shares: list[float], usual: float =
     return states
 
 
-def codes(states: DatumStates) -> list[int]:
+def codes(states: SampleStates) -> list[int]:
     return state_codes(states).tolist()
 
 
