@@ -1,1 +1,1 @@
-"""An always-on meeting point: `python -m bootstrap`. Start reading with `__main__.py`."""
+"""`python -m bootstrap` in a checkout; README.md says how to keep one running, p2pnode/cli/meeting_point.py runs it."""

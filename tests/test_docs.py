@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import typer
 
-from bootstrap.__main__ import app as bootstrap_app
 from p2pnode.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -24,7 +23,7 @@ FLAGS = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 OUTSIDE = {"pytest", "venv"}  # modules in commands that are not ours
 CODE = ("p2pnode", "tests", "benchmarks", "examples", "bootstrap")
 FOR_USERS = ("README.md", "docs/tutorial.md", "docs/operating.md", "docs/tasks.md", "bootstrap/README.md")
-OTHERS_FLAGS = {"--build", "--restart", "--scale", "--now"}  # of docker and systemctl
+OTHERS_FLAGS = {"--from", "--build", "--restart", "--scale", "--now"}  # of docker and systemctl
 BENCHMARK_FLAGS = {"--case", "--kinds", "--limit", "--only", "--quick", "--seeds"}
 
 # Words that p2pnode uses in a sense of its own. Each is explained in docs/concepts.md, set in bold.
@@ -75,7 +74,7 @@ def flags_of(command: Any) -> set[str]:
 def test_every_flag_and_command_exists(name: str) -> None:
     text = (ROOT / name).read_text()
     top: Any = typer.main.get_command(app)
-    known = flags_of(top).union(flags_of(typer.main.get_command(bootstrap_app)), *map(flags_of, top.commands.values()))
+    known = flags_of(top).union(*map(flags_of, top.commands.values()))
     unknown = set(FLAGS.findall(text)) - known - OTHERS_FLAGS - BENCHMARK_FLAGS
     assert not unknown, f"{name} names flags that do not exist: {sorted(unknown)}"
     commands = set(COMMANDS.findall(text)) - set(top.commands)

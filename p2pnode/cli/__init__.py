@@ -3,7 +3,7 @@
 Here are the commands themselves; each imports what it needs when it runs, so that `--help` is quick. `flags.py` makes
 flags from config/settings.py and `load.py` reads flags, environment and TOML into `Options`. `start.py` runs a node and
 `ending.py` ends it; `reports.py` prints what a node knows; `commands.py` tells a running node what to do; `doctor.py`
-checks the machine, `check.py` a task; `sim.py` simulates a swarm.
+checks the machine, `check.py` a task; `sim.py` simulates a swarm; `meeting_point.py` is `bootstrap`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from ..config.options import TrainOptions
 from ..config.resolve import read_flag
 from ..config.settings import SETTINGS
 from ..wire.errors import LocalProblem, UsageError
-from .flags import ALL, CHECKING, LIMITS, PLACE, SAVED, WATCHING, takes
+from .flags import ALL, CHECKING, LIMITS, MEETING_POINT, PLACE, SAVED, WATCHING, takes
 from .load import load
+from .meeting_point import LISTEN, MEETING_POINT_DIR, as_meeting_point
 from .sim import sim
 
 app = typer.Typer(
@@ -218,6 +219,19 @@ def watch(
     from .start import watch_and_exit
 
     watch_and_exit(flags, address)
+
+
+@app.command(epilog=f"Listens at {LISTEN} unless told otherwise.")
+@takes(MEETING_POINT)
+def bootstrap(ctx: typer.Context, flags: dict[str, object]) -> None:
+    """Run a meeting point: nodes find each other through it, and those behind NAT are reached through it.
+
+    It takes part in no run. Several of them know each other through --bootstrap.
+    """
+    options = as_meeting_point(load(flags, os.environ, MEETING_POINT_DIR).options)
+    from .start import run_and_exit
+
+    run_and_exit(options)
 
 
 @app.command()

@@ -46,11 +46,13 @@ def _export_saved(options: Options, target: Path, ema: bool, job: str) -> str:
     from ..jobs.train.checkpoints import progress_folder
     from ..jobs.train.export import as_safetensors, exported, write_export
     from ..jobs.train.prepare import fresh_policy
+    from ..jobs.train.saved_task import load_task_options
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
 
     plan, run, job = _saved_plan(options.data_dir, job)
-    model_host = follow_plan(plan, replace(options.train, device="cpu"))
+    own = load_task_options(DiskStorage(options.data_dir), job_folder(run, job), options.train)
+    model_host = follow_plan(plan, replace(own, device="cpu"))
     data_dir = open_data_dir(options.data_dir)
     try:
         policy = fresh_policy(plan, model_host, data_dir.identity(), job)

@@ -14,6 +14,7 @@ from ..config.settings import SETTINGS, SIM_SETTINGS, Setting, keys_of
 F = TypeVar("F", bound=Callable[..., Any])
 ALL = (*SETTINGS, "config")
 PLACE = ("data-dir", "config")  # what a command about a running node needs
+MEETING_POINT = ("name", *PLACE, "bootstrap", "listen", "announce", "reachability", "log-format", "quiet")
 WATCHING = ("run", "join-timeout", "name", "log-format", "quiet", "dashboard", "listen", "config")
 SAVED = (*PLACE, "task", "task-option", "data")  # what a command about a saved run may need as well
 CHECKING = ("task-option", "data", "device")

@@ -24,11 +24,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..config.options import TrainOptions
+from ..config.options import SimOptions, TaskOption, TrainOptions
 from ..config.resolve import read_simulation
 from ..config.settings import read_jobs
+from ..config.split import Split
 from ..network.sim.virtual_time import run_virtual
 from ..wire.errors import UsageError
+from ..wire.run import Aim
 from .compute import one_thread
 from .process import SimClock
 from .recording import Recording
@@ -56,22 +58,43 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_USUAL = SimOptions()
 
 
 def simulate(
-    peers: int = 16,
+    peers: int | str = 16,
     *,
     task: str | TrainOptions | None = None,
     jobs: Mapping[str, str | Mapping[str, Any]] | None = None,
+    rounds: int | str = _USUAL.rounds,
+    seed: int | str = _USUAL.seed,
+    seconds: float | str | None = None,
+    latency: float | str = _USUAL.latency,
+    rate: float | str | None = None,
+    loss: float | str = _USUAL.loss,
+    duplicate: float | str = _USUAL.duplicate,
+    reorder: float | str = _USUAL.reorder,
+    churn: float | str = _USUAL.churn,
+    speeds: tuple[float, float] | str = _USUAL.speeds,
+    circle: int | str = _USUAL.circle,
+    alone: int | str = _USUAL.alone,
+    split: Split | str | None = None,
+    policy: str | None = None,
+    settings: Mapping[str, float] | None = None,
+    aim: Aim | str | None = None,
+    round_seconds: float | str | None = None,
+    task_options: Mapping[str, TaskOption] | None = None,
+    data: str | Path | None = None,
+    share_data: bool | None = None,
+    reserve: bool | None = None,
+    no_model_swaps: bool | None = None,
     record: str | Path | None = None,
     progress: OnProgress = ignore,
-    **options: Any,
 ) -> SimResult:
     """Simulate `peers` nodes that train `task` (without one they only meet), and return what came of it.
 
-    `options` are the fields of `SimOptions`: rounds, seed, seconds, latency, rate, loss, duplicate, reorder, churn,
-    speeds, circle, alone; with a task also those of `TrainOptions`: split, policy, aim, settings, share_data,
-    task_options and so on. Values may be written as on the command line (rate="20mbit", split="labels:2").
+    `rounds` to `alone` are the fields of `SimOptions`, `split` to `no_model_swaps` those of `TrainOptions`; None means
+    "not given". Values may be written as on the command line (rate="20mbit", split="labels:2").
     `task` may be a whole `TrainOptions`. Instead of a task there may be several `jobs` by name, each with its task or a
     mapping of options: jobs={"small": "digits", "wide": {"task": "digits", "hidden": 256}}. `record` names a file to
     write (see recording.py); `progress` is called with the share of the rounds done and the virtual time. For faults,
@@ -79,7 +102,13 @@ def simulate(
 
     UsageError names the wrong argument; also one that has another value in `task`, or is about training without one.
     """
-    sim, train = read_simulation({"peers": peers, **options}, lambda item: item.field.rpartition(".")[2])
+    arguments = dict(locals())  # what follows `jobs` is, but for the last two, an option by the name of its field
+    options = {
+        name: arguments[name]
+        for name, parameter in inspect.signature(simulate).parameters.items()
+        if name not in ("task", "jobs", "record", "progress") and arguments[name] != parameter.default
+    }
+    sim, train = read_simulation(options, lambda item: item.field.rpartition(".")[2])
     several = () if jobs is None else read_jobs([_job_table(name, job) for name, job in jobs.items()])
     if several and task is not None:
         raise UsageError("task contradicts jobs; name the task of each job there")
@@ -121,8 +150,7 @@ def run_sim(main: Coroutine[Any, Any, T]) -> T:
 class _Callable(ModuleType):
     """Lets `p2pnode.simulate(...)` be called like the function in it."""
 
-    def __call__(self, *args: Any, **named: Any) -> SimResult:
-        return simulate(*args, **named)
+    __call__ = staticmethod(simulate)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -33,6 +33,10 @@ class ProcessDisk:
     def __init__(self, disk: MemoryStorage) -> None:
         self._disk = disk
         self.gone = False
+        self.warnings: list[str] = []
+
+    def path(self, name: str) -> str:
+        return self._disk.path(name)
 
     def read(self, name: str) -> bytes | None:
         return self._disk.read(name)

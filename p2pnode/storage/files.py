@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Protocol
 
-from ..wire.errors import LocalProblem
+from ..wire.errors import Damaged, LocalProblem
 
 Part = bytes | memoryview
 UNFINISHED = ".part"
@@ -17,13 +17,19 @@ ELSEWHERE = "use another --data-dir"
 
 
 class Storage(Protocol):
-    """Named byte strings. Names are relative paths such as `book` or `runs/RUN/manifest`.
+    """Named byte strings. Names are relative paths such as `book.json` or `runs/RUN/main/task.json`.
 
     Every method raises LocalProblem when the disk fails.
     """
 
+    warnings: list[str]  # damage that was found and not reported yet (checked.py); the node reports and removes it
+
+    def path(self, name: str) -> str:
+        """The name as a user finds the file."""
+        ...
+
     def read(self, name: str) -> bytes | None:
-        """The content, or None when the file does not exist."""
+        """The content, or None when the file does not exist; Damaged when there is no file but a directory."""
         ...
 
     def write(self, name: str, *parts: Part) -> None:
@@ -55,7 +61,11 @@ class MemoryStorage:
     """Storage in memory: a simulated disk."""
 
     def __init__(self) -> None:
+        self.warnings: list[str] = []
         self._files: dict[str, bytes] = {}
+
+    def path(self, name: str) -> str:
+        return name
 
     def read(self, name: str) -> bytes | None:
         return self._files.get(name)
@@ -85,13 +95,19 @@ class DiskStorage:
     """Storage in a directory. Writes go through a temporary file, fsync, rename, and fsync of the directory."""
 
     def __init__(self, root: Path) -> None:
+        self.warnings: list[str] = []
         self._root = root
+
+    def path(self, name: str) -> str:
+        return str(self._root / name)
 
     def read(self, name: str) -> bytes | None:
         try:
             return (self._root / name).read_bytes()
         except FileNotFoundError:
             return None
+        except IsADirectoryError:
+            raise Damaged(f"{self._root / name} is a directory") from None
         except OSError as error:
             raise _problem(self._root / name, error) from None
 

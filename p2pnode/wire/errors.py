@@ -35,6 +35,10 @@ class LocalProblem(P2pnodeError):
     exit_code = 1
 
 
+class Damaged(LocalProblem):
+    """A file of the data directory is not as it was written; the message names it."""
+
+
 class NetworkDown(LocalProblem):
     """The node's own daemon is gone or being replaced; try again shortly."""
 

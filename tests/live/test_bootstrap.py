@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def sees(one: NodeProcess, other: str) -> bool:
 
 
 def meeting_point(process: Opener, *arguments: str) -> NodeProcess:
-    return process("meeting", argv=[sys.executable, "-m", "bootstrap", *arguments])
+    return process("meeting", argv=[sys.executable, "-m", "p2pnode", "bootstrap", *arguments])
 
 
 def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(process: Opener) -> None:
@@ -87,7 +88,7 @@ def test_its_address_can_be_asked_for(process: Opener, tmp_path: Path) -> None:
     """What compose.yaml uses as a health check."""
     meeting = meeting_point(process)
     file = tmp_path / "address"
-    ask = [sys.executable, "-m", "bootstrap.address", str(file)]
+    ask = [sys.executable, "-m", "p2pnode.cli.address", str(file)]
 
     def asked() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -120,7 +121,7 @@ def test_a_slip_gets_one_line(process: Opener, arguments: list[str], code: int, 
 
 
 def test_help_needs_neither_torch_nor_hivemind() -> None:
-    script = "import sys; from bootstrap.__main__ import app, run; run(app, ['--help'], 'x'); print(*sys.modules)"
+    script = "import sys; from p2pnode.cli import app, run; run(app, ['bootstrap', '--help'], 'x'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     loaded = done.stdout.splitlines()[-1].split()
     assert "p2pnode.config.resolve" in loaded
@@ -129,8 +130,8 @@ def test_help_needs_neither_torch_nor_hivemind() -> None:
 
 def test_the_container_files_name_things_that_exist() -> None:
     unit = (ROOT / "bootstrap/p2pnode-bootstrap.service").read_text()
-    assert "-m bootstrap " in unit
-    assert json.dumps(["python", "-m"]) in (ROOT / "bootstrap/Containerfile").read_text()
+    assert "-m p2pnode bootstrap " in unit
+    assert json.dumps(["python", "-m", "p2pnode"]) in (ROOT / "bootstrap/Containerfile").read_text()
     compose = (ROOT / "bootstrap/compose.yaml").read_text()
-    assert "bootstrap.address" in compose
-    assert (ROOT / "bootstrap/address.py").exists()
+    assert "p2pnode.cli.address" in compose
+    assert find_spec("p2pnode.cli.address") is not None

@@ -31,6 +31,7 @@ from .binding import data_hash, follow_plan, has_genesis, known_policy, make_pla
 from .job import TrainJob
 from .options import TrainSetup
 from .plan import TrainPlan, read_plan, write_plan
+from .saved_task import load_task_options, save_task
 
 ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
@@ -54,7 +55,14 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     """A train job that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     plan, services, seams = read_plan(entry), context.services, context.services.seams
     await services.limiter.free()
+    options = load_task_options(seams.storage, context.folder, options)
     model_host = await seams.compute(lambda: follow_plan(plan, options, seams.shared))
+    try:
+        save_task(seams.storage, context.folder, options)
+    except LocalProblem as problem:
+        services.events.say(
+            "disk", f"the task is not remembered, so give --task next time too: {problem}", warning=True
+        )
     if seams.threaded:
         await seams.compute(lambda: choose_threads(model_host, services.limiter.cores))
     founded = context.founder == services.identity.peer_id

@@ -1,4 +1,4 @@
-"""`python -m bootstrap.address FILE`: write the address of the node that runs here into a file, for others to join.
+"""`python -m p2pnode.cli.address FILE`: write the address of the node that runs here into a file, for others to join.
 
 Fails in one line when no node answers, so that a container's health check can be just this.
 """
@@ -9,10 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from p2pnode.cli.load import load
-from p2pnode.node.control import ask
-from p2pnode.wire.control import ControlRequest
-from p2pnode.wire.errors import LocalProblem, P2pnodeError, UsageError
+from ..node.control import ask
+from ..wire.control import ControlRequest
+from ..wire.errors import LocalProblem, P2pnodeError, UsageError
+from .load import load
 
 
 def write_address(file: Path, data_dir: Path) -> None:
@@ -31,7 +31,7 @@ def write_address(file: Path, data_dir: Path) -> None:
 def main() -> None:
     try:
         if len(sys.argv) != 2:
-            raise UsageError("usage: python -m bootstrap.address FILE (the node's place in P2PNODE_DATA_DIR)")
+            raise UsageError("usage: python -m p2pnode.cli.address FILE (the node's place in P2PNODE_DATA_DIR)")
         write_address(Path(sys.argv[1]), load({}, os.environ).options.data_dir)
     except P2pnodeError as error:
         sys.exit(f"p2pnode: {error}")
