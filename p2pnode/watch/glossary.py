@@ -24,6 +24,9 @@ class Definition(NamedTuple):
 
 # fmt: off
 TRAINING: Mapping[str, Definition] = {
+    "kind": Definition("kind", "", "What kind of work the job is; `train` learns one model together."),
+    "condition": Definition("state", "", "What a node, a peer or a job does at present."),
+    "job.reason": Definition("reason", "", "Why the job waits, is paused or ended."),
     "task": Definition("task", "", "What is learned: model, data, loss and evaluation."),
     "round": Definition("round", "rounds", "Rounds of local steps that a node has done since it joined the run."),
     "steps": Definition("local steps", "steps", "Training steps on own samples since the node joined the run."),
@@ -154,6 +157,8 @@ NODE: Mapping[str, Definition] = {
     "daemon_starts": Definition("daemon starts", "starts",
         "Starts of the libp2p daemon; more than one means that it was replaced."),
     "traffic.sent_bytes": Definition("sent", "bytes", "Bytes this node sent in calls and streams since this start."),
+    "sent_total": Definition("sent in all", "bytes",
+        "Bytes this node sent in this run, restarts included, as far as its kept history reaches."),
     "traffic.received_bytes": Definition("received", "bytes",
         "Bytes this node received in calls and streams since this start."),
     "calls_made": Definition("calls made", "calls", "Calls of this node to peers since this start."),

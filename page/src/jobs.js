@@ -1,5 +1,6 @@
 // The jobs of this node: one table for each kind of work. Choosing a job shows it on the tab of its kind.
-import { Rows, by, clean, element, number, percent, whole } from "./format.js";
+import { by, clean, element, number, percent, whole } from "./format.js";
+import { Rows, TEXT } from "./tables.js";
 
 // What a kind adds to the table, and the tab that shows a job of it. A new kind of work adds a line here.
 export const KINDS = {
@@ -7,22 +8,22 @@ export const KINDS = {
     title: "Training",
     tab: "learning",
     columns: [
-      ["round", ({ state }) => whole(state.round), "Rounds of local steps so far"],
-      ["loss", ({ state }) => number(state.loss), "Mean training loss of the latest round"],
-      ["accuracy", ({ state }) => percent(state.accuracy), "Of the merged model on the task's test data"],
+      ["round", ({ state }) => whole(state.round)],
+      ["loss", ({ state }) => number(state.loss)],
+      ["accuracy", ({ state }) => percent(state.accuracy)],
     ],
   },
 };
 const OTHER = { title: "Other work", tab: null, columns: [] };
 const FIRST = [
-  ["job", ({ name }) => clean(name, 40)],
-  ["kind", ({ kind }) => clean(kind, 20)],
-  ["task", ({ task }) => clean(task, 40) || "–"],
-  ["state", ({ condition }) => clean(condition, 20)],
+  ["job", ({ name }) => clean(name, 40), TEXT],
+  ["kind", ({ kind }) => clean(kind, 20), TEXT],
+  ["task", ({ task }) => clean(task, 40) || "–", TEXT],
+  ["condition", ({ condition }) => clean(condition, 20), TEXT],
 ];
 const LAST = [
-  ["share of compute", (job) => percent(job.compute_share, 0), "Of the time this node computes"],
-  ["reason", ({ reason }) => clean(reason, 120) || "–", "Why it waits, is paused or ended"],
+  ["compute_share", (job) => percent(job.compute_share, 0)],
+  ["job.reason", ({ reason }) => clean(reason, 120) || "–", TEXT],
 ];
 
 export class JobsView {

@@ -1,5 +1,20 @@
 // Written by page/figures.py.
 export const FIGURES = {
+ "kind": [
+  "kind",
+  "",
+  "What kind of work the job is; `train` learns one model together."
+ ],
+ "condition": [
+  "state",
+  "",
+  "What a node, a peer or a job does at present."
+ ],
+ "job.reason": [
+  "reason",
+  "",
+  "Why the job waits, is paused or ended."
+ ],
  "task": [
   "task",
   "",
@@ -425,6 +440,11 @@ export const FIGURES = {
   "bytes",
   "Bytes this node sent in calls and streams since this start."
  ],
+ "sent_total": [
+  "sent in all",
+  "bytes",
+  "Bytes this node sent in this run, restarts included, as far as its kept history reaches."
+ ],
  "traffic.received_bytes": [
   "received",
   "bytes",
@@ -500,7 +520,7 @@ export const WORDS = {
  "node": "One p2pnode process with its own identity key and data directory.",
  "peer": "Another node, seen from this one.",
  "swarm": "All nodes that can find each other.",
- "meeting point": "An always-on node with a public address (python -m bootstrap).",
+ "meeting point": "An always-on node with a public address (python -m p2pnode bootstrap).",
  "observer": "A node that only looks: python -m p2pnode watch and p2pnode.Swarm.look start one.",
  "run": "One joint training effort: everybody in it works on the same list of jobs.",
  "manifest": "The signed description of a run by its founder: name, protocol number, whether it is private, and what is trained.",
