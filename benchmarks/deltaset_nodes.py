@@ -54,7 +54,7 @@ def measure_node(learns: bool, calls: int, task: list[str]) -> tuple[list[float]
 
 
 def trains(now: NodeStatus) -> bool:
-    return any((job.state.round or 0) >= 3 for job in now.jobs.values())
+    return any((job.state.training.round or 0) >= 3 for job in now.jobs.values())
 
 
 def measure_nodes(calls: int, with_text: bool) -> Figures:

@@ -17,7 +17,7 @@ from benchmarks.swarm_net import Links
 from p2pnode.node.control import ask
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import NodeStatus, TrainStatus
+from p2pnode.wire.status import JobStatus, NodeStatus
 
 if TYPE_CHECKING:
     from benchmarks.swarm import Case
@@ -104,7 +104,7 @@ class NodePeer(Started):
             self.alive()
             return None
 
-    def _learning(self) -> TrainStatus | None:
+    def _learning(self) -> JobStatus | None:
         status = self._status()
         return None if status is None else next(iter(status.jobs.values()), None)
 
@@ -119,16 +119,16 @@ class NodePeer(Started):
 
     def look(self) -> Seen | None:
         status = self._learning()
-        if status is None or status.test_loss is None:
+        if status is None or status.training.test_loss is None:
             return None
         if status.state.steps_per_second:
             self._busy += max(0, status.steps - self._steps) / status.state.steps_per_second
         self._steps = status.steps
-        return Seen(status.test_loss, status.state.accuracy, status.steps, self._busy)
+        return Seen(status.training.test_loss, status.state.training.accuracy, status.steps, self._busy)
 
     def rounds(self) -> int:
         status = self._learning()
-        return 0 if status is None else status.state.round or 0
+        return 0 if status is None else status.state.training.round or 0
 
     def wait_for_rounds(self, rounds: int, begun: float, limit: float) -> float:
         """Seconds from `begun` until it has published so many; NaN when it does not."""

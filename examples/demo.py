@@ -54,7 +54,9 @@ class Demo:
         policies = [left_on_disk(node, plan, run, alone.model_host) for node in self.stage.nodes]
         close_the_books(policies)
         _check_log(policies[1].author.rounds, before)
-        accuracies = [node.learned.state.accuracy or 0.0 for node in self.stage.nodes if node.learned is not None]
+        accuracies = [
+            node.learned.state.training.accuracy or 0.0 for node in self.stage.nodes if node.learned is not None
+        ]
         return self._verdict(accuracies, received)
 
     def _start(self, name: str, arguments: list[str]) -> DemoNode:

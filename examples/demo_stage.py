@@ -21,7 +21,7 @@ from rich.text import Text
 from p2pnode.node.control import ask
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import MAIN_JOB, NodeStatus, TrainStatus
+from p2pnode.wire.status import MAIN_JOB, JobStatus, NodeStatus
 
 NAMES = ("alice", "bob", "carol", "dave")
 SPLIT = "dirichlet:0.3"
@@ -53,7 +53,7 @@ class DemoNode:
     command: list[str]
     process: subprocess.Popen[bytes]
     status: NodeStatus | None = None
-    learned: TrainStatus | None = None  # the last that was heard, also while the node is gone
+    learned: JobStatus | None = None  # the last that was heard, also while the node is gone
     peer_id: str = ""
     alone: float | None = None  # accuracy of the same training without the others
     received_before: int = 0  # bytes, by processes that were killed
@@ -98,7 +98,7 @@ class DemoNode:
 
     @property
     def rounds(self) -> int:
-        return self.learned.state.round or 0 if self.learned is not None else 0
+        return self.learned.state.training.round or 0 if self.learned is not None else 0
 
     @property
     def steps(self) -> int:
@@ -171,7 +171,7 @@ class Stage:
         for node in self.nodes:
             node.look()
             if node.learned is not None:
-                node.samples.append(Sample(self.seconds, node.learned.state.accuracy, node.alone))
+                node.samples.append(Sample(self.seconds, node.learned.state.training.accuracy, node.alone))
         self.watch()
         self._draw()
 
@@ -201,8 +201,8 @@ def _row(node: DemoNode) -> list[str]:
     else:
         state = "starting" if node.process.poll() is None else "killed" if node.process.returncode < 0 else "left"
     return [
-        node.name, state, str(node.rounds), str(node.steps), "" if learned is None else str(learned.samples),
-        percent(node.alone), percent(None if learned is None else learned.state.accuracy),
+        node.name, state, str(node.rounds), str(node.steps), "" if learned is None else str(learned.training.samples),
+        percent(node.alone), percent(None if learned is None else learned.state.training.accuracy),
         str(node.peers), f"{node.received / 1000:.0f} kB",
     ]  # fmt: skip
 

@@ -21,14 +21,28 @@ from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.peer_states import roles_in_words
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
-from ..watch.terminal.tables import peers_table
-from ..watch.text import clean, duration, job_lines, machine_phrases, partner_phrase, reason, shard_phrase, size
+from ..watch.glossary import label
+from ..watch.terminal.tables import NO_NAMES, peers_table
+from ..watch.text import (
+    clean,
+    community_names,
+    duration,
+    figure_text,
+    job_lines,
+    job_phrases,
+    machine_phrases,
+    names_in,
+    partner_phrase,
+    reason,
+    shard_phrase,
+    size,
+)
 from ..wire.addresses import Address
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.ids import short
 from ..wire.run import RunAccess
-from ..wire.status import MergeRow, NodeStatus, PeerState, ShardRow, TrainStatus
+from ..wire.status import JobStatus, JobTable, MergeRow, NodeStatus, PeerState, ShardRow
 
 LEAVE_LIMIT = 10.0
 ANY_WIDTH = 10_000  # columns
@@ -80,13 +94,13 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
         return
     print(f"from {clean(source, 300)}:" if peers else f"nobody yet, says {clean(source, 300)}")
     if peers:
-        _print_peers(peers)
+        _print_peers(peers, {} if status is None else community_names(status))
 
 
-def _print_peers(peers: Sequence[PeerState]) -> None:
+def _print_peers(peers: Sequence[PeerState], communities: Mapping[str, str] = NO_NAMES) -> None:
     """As wide as the terminal; in a pipe a line for each, however long."""
     shown = console(in_pipe=ANY_WIDTH)
-    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None))
+    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None, communities=communities))
 
 
 def _stored_peers(data_dir: Path) -> tuple[PeerState, ...]:
@@ -120,7 +134,7 @@ def status_lines(status: NodeStatus) -> list[str]:
     """The status as `word: value` lines, for pipes; the invite on one line."""
     traffic, because = status.traffic, reason(status)
     jobs = [f"{name}: {', '.join(phrases)}" if name else ", ".join(phrases) for name, phrases in job_lines(status.jobs)]
-    aims = [_AIMS.get(job.aim, "not known") for job in status.jobs.values()]
+    aims = [_AIMS.get(job.train.aim, "not known") for job in status.jobs.values() if job.train is not None]
     facts = {
         "name": clean(status.name),
         "id": status.id,
@@ -173,6 +187,7 @@ def console(in_pipe: int = 160) -> Console:
 
 
 SHOWN = 30  # merges, for people
+MAX_TABLE_ROWS = 100  # of a table that a job reports
 
 
 def show_jobs(data_dir: Path, as_json: bool) -> None:
@@ -182,33 +197,44 @@ def show_jobs(data_dir: Path, as_json: bool) -> None:
         print_json({"jobs": status.jobs, "compute_idle": status.compute_idle})
     elif status.jobs:
         console().print(jobs_table(status.jobs))
+        for name, job in status.jobs.items():
+            for table in job.tables:
+                console().print(job_table(name, table, names_in(status)))
         if status.compute_idle is not None:
-            print(f"compute idle: {status.compute_idle:.0%}")
+            print(f"{label('compute_idle')}: {status.compute_idle:.0%}")
     else:
         print("this node takes part in no job")
 
 
-def jobs_table(jobs: Mapping[str, TrainStatus]) -> Table:
+def jobs_table(jobs: Mapping[str, JobStatus]) -> Table:
     """A row for each job, in the order of the run's manifest."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("job", "kind", "task", "state"):
+    for column in ("job", label("kind"), label("condition")):
         table.add_column(column)
-    for column in ("round", "loss", "accuracy", "compute"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("reason")
+    table.add_column(label("compute_share"), justify="right", no_wrap=True)
+    table.add_column("how it goes")
     for name, job in jobs.items():
-        state = job.state
+        because = [clean(job.reason, 200)] if job.reason and job.condition == "paused" else []
         table.add_row(
             Text(clean(name)),
             Text(clean(job.kind)),
-            Text(clean(job.task) or "–"),
             job.condition,
-            "–" if state.round is None else str(state.round),
-            "–" if state.loss is None else f"{state.loss:.4g}",
-            "–" if state.accuracy is None else f"{state.accuracy:.1%}",
             "–" if job.compute_share is None else f"{job.compute_share:.0%}",
-            Text(clean(job.reason, 200) or "–"),
+            Text(", ".join([*because, *job_phrases(job)])),
         )
+    return table
+
+
+def job_table(job: str, reported: JobTable, names: Mapping[str, str]) -> Table:
+    """A table that a job reports about itself, with peers by name."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", title_justify="left")
+    table.title = f"{clean(job)}: {clean(reported.title, 80)}"
+    for heading, _ in reported.columns:
+        table.add_column(Text(clean(heading)))
+    units = [unit for _, unit in reported.columns]
+    for row in reported.rows[:MAX_TABLE_ROWS]:
+        cells = zip(row, units, strict=False)
+        table.add_row(*(Text(name_of(str(v), names) if u == "peer" and v else figure_text(v, u)) for v, u in cells))
     return table
 
 
@@ -237,9 +263,11 @@ def log_rows(merges: Sequence[MergeRow]) -> list[dict[str, object]]:
 def log_table(merges: Sequence[MergeRow], names: Mapping[str, str]) -> Table:
     """The loss before a merge is that of the round it ended, the loss after it that of the next."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("round", "at", "sent", "received", "entries", "loss before", "after", "updates"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("partners")
+    for path in ("round", "merge.time", "merge.sent_bytes", "merge.received_bytes", "merge.entries", "loss"):
+        table.add_column(label(path), justify="right")
+    table.add_column("after the merge", justify="right")
+    table.add_column(label("merge.update_norm"), justify="right")
+    table.add_column(label("merge.partners"))
     for row, after in list(zip(merges, [*merges[1:], None], strict=True))[-SHOWN:]:
         table.add_row(
             str(row.round),
@@ -280,7 +308,7 @@ def blame_table(shares: Mapping[str, Mapping[str, float]], names: Mapping[str, s
 
 def names_of(data_dir: Path) -> dict[str, str]:
     status = ask(data_dir, ControlRequest("status")).status
-    return {} if status is None else {status.id: status.name, **{row.id: row.name for row in status.peers}}
+    return {} if status is None else names_in(status)
 
 
 def name_of(peer: str, names: Mapping[str, str]) -> str:
@@ -310,9 +338,9 @@ def show_shards(data_dir: Path, shard: str, as_json: bool, job: str = "") -> Non
 def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
     """A row for each shard, the least sure first: those are the ones that travel."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("shard", "samples", "size", "confidence", "visits"):
+    for column in ("shard", *map(label, ("shard.samples", "shard.size_bytes", "confidence", "visits"))):
         table.add_column(column, justify="right", no_wrap=True)
-    for column in ("holder", "from", "states", "reason"):
+    for column in (label("holder"), "from", label("states"), label("shard.reason")):
         table.add_column(column)
     ranked = sorted(rows, key=lambda row: (2.0 if row.confidence is None else row.confidence, row.id))
     for row in ranked[:MAX_SHARDS_SHOWN]:
@@ -333,7 +361,7 @@ def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
 def journey_table(row: ShardRow, names: Mapping[str, str]) -> Table:
     """A line for each stay that is known, oldest first."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("at", "model", "round", "before", "after"):
+    for column in (label("visit.time"), "model", *map(label, ("round", "visit.before", "visit.after"))):
         table.add_column(column, justify="right", no_wrap=True)
     for visit in row.journey:
         table.add_row(

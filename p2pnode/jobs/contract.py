@@ -16,7 +16,7 @@ from ..runtime.routes import Routes
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.ids import PeerId
 from ..wire.messages import JobAnnouncement
-from ..wire.status import ExchangeRow, PeerState, ShardRow, TrainStatus
+from ..wire.status import ExchangeRow, JobStatus, PeerState, ShardRow
 from ..wire.types import Seconds
 from .scheduler import JobCompute
 
@@ -79,7 +79,7 @@ class Job(Protocol):
 
     def pace(self) -> JobPace: ...
 
-    def status(self) -> TrainStatus: ...
+    def status(self) -> JobStatus: ...
 
     def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
         """The same peers with what this job knows of them."""

@@ -18,7 +18,7 @@ from ..wire.errors import LocalProblem, UsageError, suggestion, unwrap
 from ..wire.ids import PeerId
 from ..wire.messages import JobAnnouncement
 from ..wire.run import JobEntry, Manifest, RunAccess
-from ..wire.status import MAIN_JOB, ExchangeRow, PeerState, ShardRow, TrainStatus
+from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, ShardRow
 from ..wire.types import Seconds
 from .contract import Job, JobContext, JobKind, JobPace
 from .registry import load_kind
@@ -39,7 +39,7 @@ class JobRunner:
         self._options = options
         self._entries: dict[str, JobEntry] | None = None  # None: this node does not know its run yet
         self.ended: dict[str, str] = {}
-        self._last: dict[str, TrainStatus] = {}  # the status of jobs that failed
+        self._last: dict[str, JobStatus] = {}  # the status of jobs that failed
 
     # ---- life ----
 
@@ -171,20 +171,20 @@ class JobRunner:
             sum(p.steps for p in paces), sum(p.samples for p in paces), min(p.steps_per_second for p in paces)
         )
 
-    def status(self) -> dict[str, TrainStatus]:
+    def status(self) -> dict[str, JobStatus]:
         """Every job of the run this node takes part in, in the manifest's order."""
         return {name: self._status(entry) for name, entry in (self._entries or {}).items()}
 
-    def _status(self, entry: JobEntry) -> TrainStatus:
-        name, job = entry.name, self.jobs.get(entry.name)
-        share = self.scheduler.share(name)
+    def _status(self, entry: JobEntry) -> JobStatus:
+        name, job, paused = entry.name, self.jobs.get(entry.name), self._services.limiter.resting
+        reported = job.status() if job is not None else self._last.get(name, JobStatus())
         if name in self.ended:
-            last = job.status() if job is not None else self._last.get(name, TrainStatus(kind=entry.kind))
-            return changed(last, condition="ended", reason=self.ended[name])
+            return changed(reported, kind=entry.kind, condition="ended", reason=self.ended[name])
+        condition, reason = ("paused" if paused else "running"), paused
         if job is None:
-            return TrainStatus(kind=entry.kind, condition="waiting", reason="it is being prepared", compute_share=share)
-        paused = self._services.limiter.resting
-        return changed(job.status(), condition="paused" if paused else "running", reason=paused, compute_share=share)
+            condition, reason = "waiting", "it is being prepared"
+        share = self.scheduler.share(name)
+        return changed(reported, kind=entry.kind, condition=condition, reason=reason, compute_share=share)
 
     def describe(self, peers: tuple[PeerState, ...]) -> tuple[PeerState, ...]:
         """The same peers with what the jobs know of them."""

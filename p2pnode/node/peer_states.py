@@ -72,10 +72,16 @@ def accepted(peer: PeerId, me: PeerId, answer: ViewIs) -> ViewIs:
 
 
 def _finite(state: S) -> S:
-    """The same with None for every float that is not finite."""
-    values = msgspec.structs.asdict(state)
-    wrong = {name: None for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)}
-    return msgspec.structs.replace(state, **wrong) if wrong else state
+    """The same with None for every float that is not finite, also in what it consists of."""
+    return msgspec.structs.replace(state, **{name: _known(v) for name, v in msgspec.structs.asdict(state).items()})
+
+
+def _known(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, tuple):
+        return tuple(map(_known, value))
+    return _finite(value) if isinstance(value, msgspec.Struct) else value
 
 
 def peer_state(peer: Peer, services: Services, jobs: Mapping[str, JobState]) -> PeerState:

@@ -1,12 +1,12 @@
-"""What a model has learned in 260 bytes, so that the similarity of two models is a dot product.
+"""A fingerprint describes in 260 bytes what a model has learned. The similarity of two models is a dot product.
 
 Linear CKA (Kornblith and others, 2019) of two models is the cosine of their centred Gram matrices on the same inputs.
-So each layer's activations on the run's probe become the unit vector of the Gram matrix's upper triangle, and a fixed
-projection brings it to 256 numbers of one byte: what the Gram matrix is along the main axes of the probe's own inputs,
-as it is; all the rest by random signs (Achlioptas, 2003) drawn from the run's seed. A random projection errs in
-proportion to what it is given, and models have much in common that the probe alone tells: the axes divide the error by
-three (docs/log.md). Models of different width or kind compare as long as probe and seed are the same; rotating or
-scaling activations changes nothing.
+So the activations of each layer on the run's probe become a unit vector: the upper triangle of their Gram matrix. A
+fixed projection reduces it to 256 numbers of one byte. The part along the main axes of the probe's own inputs is kept
+exactly; the rest goes through random signs (Achlioptas, 2003) drawn from the run's seed. The error of a random
+projection is proportional to its input, and what all models have in common lies mostly along those axes: keeping them
+exact makes the error three times smaller (docs/log.md). Models of different width or kind can be compared if probe and
+seed are the same. Rotating or scaling activations changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST = 127
 AXES = 8
 ALONG_AXES = AXES * (AXES + 1) // 2
 AXIS_ITERATIONS = 4
-NOTHING_OF_ITS_OWN = 1e-9  # of the longest column, below which what is left of one is rounding errors
+DEPENDENT = 1e-9  # a column whose remainder is below this share of the longest column is only rounding errors
 FLAT = 1e-12  # centred share of the squared activations below which they are rounding errors
 _GRID = 2.0**30
 _BLOCK = 32  # rows of the projection unpacked at a time
@@ -126,7 +126,7 @@ def _orthogonal(columns: Doubles) -> Doubles:
         own = column - found @ (found.T @ column)
         own -= found @ (found.T @ own)
         length = np.sqrt(own @ own)
-        if length > NOTHING_OF_ITS_OWN * largest:
+        if length > DEPENDENT * largest:
             found[:, number] = own / length
     return found
 

@@ -27,7 +27,7 @@ def shortened(values: Sequence[float], maximum: int) -> list[float]:
 
 def accuracy_over_time(curves: Sequence[RoundRow], points: int = 120) -> list[tuple[float, float, float]]:
     """(virtual time, mean, worst) of the nodes' latest accuracies, at several moments."""
-    known = [(row.time, row.node, row.status.state.accuracy) for row in curves]
+    known = [(row.time, row.node, row.status.state.training.accuracy) for row in curves]
     rows = sorted((time, node, accuracy) for time, node, accuracy in known if accuracy is not None)
     latest: dict[str, float] = {}
     every = max(1, len(rows) // points)
@@ -57,8 +57,8 @@ def draw(result: SimResult, path: str | Path, title: str) -> None:
 
     figure, (over_time, over_bytes) = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
     for node in sorted({row.node for row in result.curves}):
-        rows = [row for row in result.curves if row.node == node and row.status.state.accuracy is not None]
-        accuracies = [row.status.state.accuracy for row in rows]
+        rows = [row for row in result.curves if row.node == node and row.status.state.training.accuracy is not None]
+        accuracies = [row.status.state.training.accuracy for row in rows]
         style = {"color": "tab:blue", "alpha": 0.25, "linewidth": 0.8}
         over_time.plot([row.time for row in rows], accuracies, **style)
         over_bytes.plot([row.mb_received for row in rows], accuracies, **style)
@@ -110,12 +110,12 @@ def show(result: SimResult) -> None:
     circles = facts["circles"]
     if len(circles) > 1:
         table.add_row("circles", f"{len(circles)}, of {', '.join(map(str, circles))} nodes")
-    losses = [one.status.test_loss or 0.0 for one in result.summaries]
+    losses = [one.status.training.test_loss or 0.0 for one in result.summaries]
     if losses:
         table.add_row("test loss", f"mean {sum(losses) / len(losses):.3f}, worst {max(losses):.3f}")
         received, sent = facts["mb_received_per_node"], facts["mb_sent_per_node"]
         table.add_row("per node", f"{received:.2f} MB received, {sent:.2f} MB sent")
-        table.add_row("rounds", _range([one.status.state.round or 0 for one in result.summaries]))
+        table.add_row("rounds", _range([one.status.state.training.round or 0 for one in result.summaries]))
         table.add_row("local steps", _range([one.status.steps for one in result.summaries]))
     table.add_row("time", f"{result.seconds:.0f} s virtual, {result.real_seconds:.0f} s real")
     table.add_row("digest", result.digest[:16])

@@ -13,7 +13,7 @@ from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
-from ..wire.status import MAIN_JOB, NodeStatus, TrainStatus
+from ..wire.status import MAIN_JOB, JobStatus, NodeStatus
 from ..wire.types import Seconds
 
 MB = 1e6
@@ -25,20 +25,20 @@ class RoundRow(NamedTuple):
     time: Seconds
     node: str
     job: str
-    status: TrainStatus
+    status: JobStatus
     mb_received: float
     mb_sent: float
 
     def flat(self) -> dict[str, float | str | int | None]:
         """The row of a table."""
-        state = self.status.state
+        state = self.status.state.training
         return {
             "time": self.time,
             "node": self.node,
             "round": state.round,
             "steps": self.status.steps,
             "loss": state.loss,
-            "test_loss": self.status.test_loss,
+            "test_loss": self.status.training.test_loss,
             "accuracy": state.accuracy,
             "mb_received": self.mb_received,
             "mb_sent": self.mb_sent,
@@ -49,7 +49,7 @@ class NodeSummary(Struct, frozen=True):
     """A node at the end. `status` has the accuracy and test loss of its read-out then, on the task's test data."""
 
     node: str
-    status: TrainStatus
+    status: JobStatus
     alone: float | None  # accuracy after as many steps on the same samples without anybody; None: not tried
     mb_received: float
     mb_sent: float
@@ -64,9 +64,9 @@ class CurveCollector:
         self.rows: list[RoundRow] = []
         self._seen: dict[tuple[str, str], int] = {}
 
-    def look(self, now: Seconds, node: str, job: str, status: TrainStatus, host: SimHost) -> RoundRow | None:
+    def look(self, now: Seconds, node: str, job: str, status: JobStatus, host: SimHost) -> RoundRow | None:
         """Add the node's latest round; returns its row where the round is new."""
-        done = status.state.round or 0
+        done = status.state.training.round or 0
         if done == self._seen.get((node, job), 0):
             return None
         self._seen[node, job] = done
@@ -117,7 +117,7 @@ class SimResult:
 
     def accuracies(self, job: str = "") -> list[float]:
         """The accuracy of every node at the end, where the task has one; of one job where it is named."""
-        found = [one.status.state.accuracy for one in self.summaries if job in ("", one.job)]
+        found = [one.status.state.training.accuracy for one in self.summaries if job in ("", one.job)]
         return [accuracy for accuracy in found if accuracy is not None]
 
     def circles(self) -> dict[str, int]:
@@ -126,7 +126,7 @@ class SimResult:
 
     def compared(self) -> list[tuple[float, float]]:
         """(alone, together) of the nodes that were trained alone too."""
-        pairs = [(one.alone, one.status.state.accuracy) for one in self.summaries]
+        pairs = [(one.alone, one.status.state.training.accuracy) for one in self.summaries]
         return [(alone, together) for alone, together in pairs if alone is not None and together is not None]
 
     def facts(self) -> dict[str, object]:
@@ -145,9 +145,9 @@ class SimResult:
             "same_nodes_together": _mean(together),
             "mb_received_per_node": _mean([one.mb_received for one in self.summaries]),
             "mb_sent_per_node": _mean([one.mb_sent for one in self.summaries]),
-            "mb_data_per_node": _mean([one.status.data_received_bytes / MB for one in self.summaries]),
-            "shards_copied": sum(one.status.copied for one in self.summaries),
-            "shards_moved": sum(one.status.moved for one in self.summaries),
+            "mb_data_per_node": _mean([one.status.training.data_received_bytes / MB for one in self.summaries]),
+            "shards_copied": sum(one.status.training.copied for one in self.summaries),
+            "shards_moved": sum(one.status.training.moved for one in self.summaries),
             "ended": {str(index): str(error) for index, error in sorted(self.ended.items())},
         }
 

@@ -147,10 +147,11 @@ class Watch:
 
     def _summary(self, index: int, name: str, job: TrainJob, compare: bool) -> NodeSummary:
         simulation, evaluation, status = self._simulation, job.evaluate(), job.status()
-        host, state = simulation.swarm.hosts[index], replace(status.state, accuracy=evaluation.accuracy)
+        host = simulation.swarm.hosts[index]
+        state = replace(status.state, train=replace(status.state.training, accuracy=evaluation.accuracy))
         return NodeSummary(
             node=f"n{index}",
-            status=replace(status, state=state, test_loss=evaluation.loss),
+            status=replace(status, state=state, train=replace(status.training, test_loss=evaluation.loss)),
             alone=self._alone(index, job) if compare else None,
             mb_received=host.received_bytes / MB,
             mb_sent=host.sent_bytes / MB,

@@ -193,8 +193,16 @@ def _need(package: str) -> None:
 
 
 def _peer_row(peer: PeerState) -> Row:
-    """A peer and its state in its first job as one flat row."""
-    return {**_without(msgspec.structs.asdict(peer), "jobs"), **msgspec.structs.asdict(peer.job())}
+    """A peer and its state in its first job as one flat row, with a column for each figure that its kind reports."""
+    state = peer.job()
+    own = _without(msgspec.structs.asdict(state), "figures", "train")
+    figures = {figure.name: figure.value for figure in state.figures}
+    return {
+        **_without(msgspec.structs.asdict(peer), "jobs"),
+        **own,
+        **msgspec.structs.asdict(state.training),
+        **figures,
+    }
 
 
 def _without(row: Row, *names: str) -> Row:
@@ -212,7 +220,7 @@ def _grouped(picture: PeerGraph, name: Callable[[PeerState], str]) -> list[tuple
 
 def _summed(members: Sequence[PeerState]) -> Row:
     """How many peers, their highest round, and the medians of their losses and accuracies."""
-    states = [peer.job() for peer in members]
+    states = [peer.training() for peer in members]
     losses = [state.loss for state in states if state.loss is not None]
     accuracies = [state.accuracy for state in states if state.accuracy is not None]
     return {

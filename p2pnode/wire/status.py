@@ -1,6 +1,8 @@
 """What a node shows of itself and of its peers: one set of frozen types for messages, views, recordings and pages.
 
-`NodeStatus` is what a node knows. A peer is a `PeerState` everywhere, and its part in a job a `JobState`.
+`NodeStatus` is what a node knows, with a `JobStatus` for each of its jobs. A peer is a `PeerState` everywhere, and its
+part in a job a `JobState`. What any kind of work reports are `Figure`s and `JobTable`s, which views show without
+knowing the kind; training has typed records besides, `TrainStatus` and `TrainState`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import msgspec
 from .types import JobName, PeerText
 
 MAX_JOBS = 8  # of a run
+MAX_FIGURES = 16  # of a job
 MAIN_JOB = "main"  # name of a run's first job
 
 NaturalNumber = Annotated[int, msgspec.Meta(ge=0)]
@@ -21,17 +24,62 @@ Condition = Literal["starting", "connected", "alone", "searching", "network down
 JobCondition = Literal["waiting", "running", "paused", "ended"]
 
 
-class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a node gets on in one job, as the node reports it. None means that it reports nothing."""
+FigureName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]{0,39}$")]
+FigureValue = int | float | Annotated[str, msgspec.Meta(max_length=100)] | None
+Label = Annotated[str, msgspec.Meta(max_length=60)]
 
-    circle: Annotated[str, msgspec.Meta(max_length=40)] = ""  # whose delta set it shares; "" is the run's first circle
+
+class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that a kind of work reports about itself. Views show it by its label; numbers are also metrics.
+
+    Views write the units `share` (0 to 1), `bytes`, `s` and `peer` (a peer id) in their usual way, and others as given.
+    """
+
+    name: FigureName  # for machines: JSON, and the metric p2pnode_job_NAME (…_total)
+    value: FigureValue
+    label: Label = ""  # for people; "": the name
+    unit: Annotated[str, msgspec.Meta(max_length=20)] = ""
+    help: Annotated[str, msgspec.Meta(max_length=200)] = ""  # what it means, in a sentence
+    total: bool = False  # a count since the job began, which only grows
+
+
+class JobTable(msgspec.Struct, frozen=True):
+    """Rows that a kind of work reports to its user. A column is (label, unit), with the units of Figure."""
+
+    title: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[FigureValue, ...], ...] = ()
+
+
+Figures = Annotated[tuple[Figure, ...], msgspec.Meta(max_length=MAX_FIGURES)]
+
+
+class TrainState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a node gets on in a job that trains one model, as the node reports it. None: it reports nothing."""
+
     round: NaturalNumber | None = None
     loss: float | None = None  # mean training loss of its latest round
     accuracy: float | None = None  # of its read-out on the task's test data
     update_norm: float | None = None  # relative change of the shared weights in a round, smoothed
-    steps_per_second: float | None = None
     head: NaturalNumber | None = None  # sequence number of its latest entry
     shards: NaturalNumber | None = None  # shards that may travel and are stored there
+
+
+NO_TRAINING = TrainState()
+
+
+class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a node gets on in one job, as the node reports it to members that ask. None: it reports nothing."""
+
+    circle: Annotated[str, msgspec.Meta(max_length=40)] = ""  # whose delta set it shares; "" is the run's first circle
+    steps_per_second: float | None = None
+    figures: Figures = ()  # of its kind
+    train: TrainState | None = None  # of jobs that train one model
+
+    @property
+    def training(self) -> TrainState:
+        """Its `train`, empty where there is none."""
+        return self.train or NO_TRAINING
 
 
 JobStates = Annotated[dict[JobName, JobState], msgspec.Meta(max_length=MAX_JOBS)]
@@ -56,8 +104,13 @@ class PeerState(msgspec.Struct, frozen=True, omit_defaults=True):
     jobs: JobStates = {}
 
     def job(self, name: str = "") -> JobState:
-        """Its state in the named job, or in its first job; an empty state where it takes no part."""
-        return self.jobs.get(name or next(iter(self.jobs), ""), JobState())
+        """Its state in the named job, else in its first job that trains, else in its first; empty where it has none."""
+        first = next((name for name, state in self.jobs.items() if state.train is not None), next(iter(self.jobs), ""))
+        return self.jobs.get(name or first, JobState())
+
+    def training(self, name: str = "") -> TrainState:
+        """How it gets on in training, in the job that `job` finds; empty where it reports nothing."""
+        return self.job(name).training
 
 
 class NodeEvent(msgspec.Struct, frozen=True):
@@ -108,20 +161,16 @@ class MergeRow(msgspec.Struct, frozen=True):
 
 
 class TrainStatus(msgspec.Struct, frozen=True):
-    """How a job of kind `train` goes at this node: the state that peers may ask for, and what only its user sees."""
+    """What the user of a node sees of a job of kind `train`, besides the state that peers may ask for."""
 
-    state: JobState = JobState()
-    kind: str = "train"
-    condition: JobCondition = "running"
-    reason: str = ""  # why it waits, is paused or ended
-    compute_share: float | None = None  # of the node's compute time that this job got, 0 to 1
     task: str = ""
     aim: str = ""  # shared: one model for all; own: one model for each community
     parameters: int = 0
-    steps: int = 0
     samples: int = 0
-    test_loss: float | None = None  # of the read-out, as `state.accuracy`
-    community: str = ""  # id of its first member, as this node sees it
+    test_loss: float | None = None  # of the read-out, as TrainState.accuracy
+    test_samples: int = 0  # that both are of
+    test_available: int = 0  # test samples that the task has
+    shards_in_all: int = 0  # of the data set where every node has it whole; 0: nobody knows how many there are
     exchanges: int = 0
     entries: int = 0
     bridges: int = 0
@@ -138,6 +187,28 @@ class TrainStatus(msgspec.Struct, frozen=True):
     swaps: int = 0  # model swaps that brought something home
     swaps_hosted: int = 0
     swap_bytes: int = 0
+
+
+class JobStatus(msgspec.Struct, frozen=True):
+    """How a job goes at this node: the state that peers may ask for, and what only its user sees.
+
+    A job reports the second half of the fields; the node adds the first half.
+    """
+
+    kind: str = ""
+    condition: JobCondition = "running"
+    reason: str = ""  # why it waits, is paused or ended
+    compute_share: float | None = None  # of the node's compute time that this job got, 0 to 1
+    state: JobState = JobState()
+    steps: int = 0  # pieces of work done
+    community: str = ""  # id of its first member, as this node sees it
+    tables: tuple[JobTable, ...] = ()
+    train: TrainStatus | None = None  # of kind `train`
+
+    @property
+    def training(self) -> TrainStatus:
+        """Its `train`, empty where there is none."""
+        return self.train or TrainStatus()
 
 
 class VisitRow(msgspec.Struct, frozen=True):
@@ -215,8 +286,9 @@ class NodeStatus(msgspec.Struct, frozen=True):
     traffic: Traffic
     peers: tuple[PeerState, ...]  # without this node
     events: tuple[NodeEvent, ...]
-    jobs: dict[str, TrainStatus] = {}  # in the order of the run's manifest
+    jobs: dict[str, JobStatus] = {}  # in the order of the run's manifest
     exchanges: tuple[ExchangeRow, ...] = ()
+    run_name: str = ""  # as its founder called it
     page: str = ""  # link to the node's page; it contains the token that steering needs
     shards: tuple[ShardRow, ...] = ()
     compute_idle: float | None = None  # share of time in which the compute thread had nothing to do lately
@@ -230,10 +302,10 @@ class NodeStatus(msgspec.Struct, frozen=True):
         return own_state(self.id, self.name, self.role, self.jobs)
 
 
-def own_state(id: str, name: str, role: str, jobs: Mapping[str, TrainStatus]) -> PeerState:
+def own_state(id: str, name: str, role: str, jobs: Mapping[str, JobStatus]) -> PeerState:
     """A node as it knows itself."""
     states = {job: status.state for job, status in jobs.items()}
-    community = next((status.community for status in jobs.values()), "")
+    community = next((status.community for status in jobs.values() if status.community), "")
     return PeerState(id, name, role, present=True, community=community, jobs=states)
 
 

@@ -11,8 +11,9 @@ const DASHES = { solid: undefined, dashed: [6, 4], dotted: [2, 3] };
 export class Chart {
   // `lines`: [label, colour variable, "dashed" or "dotted"]; `band`: two of them (1, 2, …) between which it is shaded;
   // `axis`: what the vertical axis counts, with its unit; `rounds`: the horizontal one counts rounds, else it is time.
-  constructor(place, lines, { axis = "", unit = "", log = false, rounds = false, band = null, height = HEIGHT } = {}) {
-    Object.assign(this, { place, lines, axis, unit, log, rounds, band, height, plot: null, theme: "" });
+  // `most`: no value is above it, and there is no need to show 0.
+  constructor(place, lines, { axis = "", unit = "", log = false, rounds = false, band = null, most = null, height = HEIGHT } = {}) {
+    Object.assign(this, { place, lines, axis, unit, log, rounds, band, most, height, plot: null, theme: "" });
   }
 
   draw(data) {
@@ -47,7 +48,7 @@ export class Chart {
       width,
       height: this.height,
       padding: [10, 34, 0, 4], // room for half of the last label
-      scales: { x: { time: !this.rounds }, y: this.log ? { distr: 3 } : {} },
+      scales: { x: { time: !this.rounds }, y: this.log ? { distr: 3 } : this.most ? { range: (_, low, high) => within(low, high, this.most) } : {} },
       series: [this.rounds ? { label: "round" } : { label: "at", value: (_, time) => (time == null ? "–" : clock(time)) }, ...this.lines.map(line)],
       bands: this.band ? [{ series: this.band, fill: `color-mix(in srgb, ${ink("--accent")} 12%, transparent)` }] : [],
       axes: [
@@ -65,6 +66,13 @@ export class Chart {
     const shown = small ? scientific(value) : value.toLocaleString("en", { maximumSignificantDigits: 3 });
     return `${shown}${this.unit && ` ${this.unit}`}`;
   }
+}
+
+// A range that shows differences of a hundredth of `most` and does not go beyond it.
+function within(low, high, most) {
+  if (low == null) return [0, most];
+  const air = Math.max(0.01 * most, 0.1 * (high - low));
+  return [Math.max(0, low - air), Math.min(most, high + air)];
 }
 
 const tick = (value) => (value !== 0 && Math.abs(value) < 0.001 ? scientific(value, 2) : Number(value.toPrecision(6)).toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 }));

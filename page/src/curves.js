@@ -1,6 +1,6 @@
 // Test accuracy and training loss over time: this node compared with all nodes of the run.
 import { Chart } from "./chart.js";
-import { inJob, median } from "./format.js";
+import { flat, inJob, median } from "./format.js";
 
 const LINES = [["highest", "--good", "dashed"], ["median", "--dim"], ["lowest", "--amber", "dotted"], ["this node", "--accent"]];
 const GAP = 30; // seconds, and three times the usual distance, without a picture: the node was not running
@@ -8,15 +8,15 @@ const found = new WeakMap(); // by picture; each is computed once
 
 export class Curves {
   constructor(accuracy, loss, options = {}) {
-    this.accuracy = new Chart(accuracy, LINES, { axis: "test accuracy, %", unit: "%", band: [1, 3], ...options });
-    this.loss = new Chart(loss, LINES, { axis: "training loss, log scale", log: true, band: [1, 3], ...options });
+    this.accuracy = new Chart(accuracy, LINES, { axis: "%", unit: "%", most: 100, band: [1, 3], ...options });
+    this.loss = new Chart(loss, LINES, { axis: "loss, log scale", log: true, band: [1, 3], ...options });
   }
 
   draw(pictures, job) {
     const shown = withGaps(pictures);
     for (const [field, factor] of [["accuracy", 100], ["loss", 1]]) {
       const scaled = (state) => (state?.[field] == null ? null : factor * state[field]);
-      const own = shown.map((picture) => scaled(picture.jobs[job]?.state));
+      const own = shown.map((picture) => scaled(flat(picture.jobs[job]?.state)));
       this[field].draw([shown.map((picture) => picture.time), ...spread(shown, `${field} ${job}`, (peer) => scaled(inJob(peer, job))), own]);
     }
   }

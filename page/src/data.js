@@ -106,8 +106,8 @@ function figures(shards, status) {
   const scored = shards.filter((shard) => shard.confidence != null);
   const mean = scored.length ? scored.reduce((sum, shard) => sum + shard.confidence, 0) / scored.length : null;
   return [
-    ["shards_known", whole(Math.max(shards.length, status?.shards_known ?? 0))],
     ["shards_here", whole(shards.filter((shard) => shard.here).length)],
+    ["shards_in_all", status?.shards_in_all ? whole(status.shards_in_all) : "not known"],
     ["shards_received", whole(shards.filter((shard) => shard.received).length)],
     ["samples", whole(shards.reduce((sum, shard) => sum + shard.samples, 0)), "samples in them"],
     ["mean_confidence", fixed(mean, 2)],

@@ -2,6 +2,7 @@
 
 export const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)} %`);
 export const number = (value, digits = 3) => (value == null ? "–" : tiny(value) ? scientific(value) : String(Number(Number(value).toPrecision(digits))));
+export const smallShare = (value) => (value == null ? "–" : `${number(100 * value, 2)} %`);
 export const fixed = (value, digits = 3) => (value == null ? "–" : Number(value).toFixed(digits));
 export const whole = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en"));
 const tiny = (value) => value !== 0 && Math.abs(value) < 0.001;
@@ -41,8 +42,23 @@ export function clean(text, limit = 60) {
   return plain.length > limit ? `${plain.slice(0, limit - 1)}…` : plain;
 }
 
-// A peer's state in a job, or in its first job where none is named.
-export const inJob = (peer, job) => peer.jobs?.[job ?? Object.keys(peer.jobs)[0]] ?? {};
+// The name of the first job that trains, or of the first.
+export const firstJob = (jobs = {}) => Object.keys(jobs).find((name) => jobs[name].train) ?? Object.keys(jobs)[0];
+
+// What a node reports of a job, with the figures of training beside the others.
+export const flat = (reported) => ({ ...reported, ...reported?.train });
+
+// A peer's state in a job; where none is named, in its first job that trains.
+export const inJob = (peer, job) => flat(peer.jobs?.[job ?? firstJob(peer.jobs)]);
+
+// A figure of any kind of work, in the units of wire.status.Figure.
+export function figure(value, unit, picture) {
+  if (value == null) return "–";
+  if (typeof value === "string") return unit === "peer" ? nameOf(value, picture) : clean(value, 100);
+  if (unit === "share") return percent(value);
+  if (unit === "bytes") return bytes(value);
+  return `${Number.isInteger(value) ? whole(value) : number(value, 4)}${unit ? ` ${clean(unit, 20)}` : ""}`;
+}
 
 export const called = (peer) => clean(peer?.name) || "(no name)";
 

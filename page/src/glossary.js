@@ -1,9 +1,13 @@
 // Labels and explanations of everything shown, from the node's table of figures and docs/concepts.md.
 import { FIGURES, WORDS } from "./figures.js";
-import { element } from "./format.js";
+import { clean, element } from "./format.js";
+
+// What another kind of work says of a figure that it reports.
+export const reported = ({ label, name, help }) => ({ label: clean(label || name), meaning: clean(help, 200) });
 
 // The label of a figure or a word, and what it means. Whoever shows something without a definition is told at once.
 export function defined(name) {
+  if (typeof name === "object") return name;
   if (name in FIGURES) return { label: FIGURES[name][0], meaning: FIGURES[name][2] };
   if (name in WORDS) return { label: name, meaning: WORDS[name] };
   throw new Error(`${name} is not in p2pnode/watch/glossary.py, nor a word of docs/concepts.md`);
@@ -14,7 +18,7 @@ export const label = (name) => defined(name).label;
 // A label that explains itself to who points at it or taps it.
 export function term(tag, name, words = "", attributes = {}, ...inside) {
   const { label, meaning } = defined(name);
-  return element(tag, words || (inside.length ? "" : label), { "data-tip": meaning, ...attributes }, ...inside);
+  return element(tag, words || (inside.length ? "" : label), { ...(meaning && { "data-tip": meaning }), ...attributes }, ...inside);
 }
 
 // Marks in the page: data-word is a word or a figure that gets its explanation, and its label where it has no text.

@@ -1,24 +1,24 @@
-// The jobs of this node: one table for each kind of work. Choosing a job shows it on the tab of its kind.
-import { by, clean, element, number, percent, whole } from "./format.js";
+// The jobs of this node: one table for each kind of work, and the tables that jobs report about themselves.
+import { by, clean, element, figure, flat, number, percent, whole } from "./format.js";
+import { reported } from "./glossary.js";
 import { Rows, TEXT } from "./tables.js";
 
-// What a kind adds to the table, and the tab that shows a job of it. A new kind of work adds a line here.
-export const KINDS = {
+// Kinds with a tab of their own, and what they add to the table. Other kinds are shown by the figures they report.
+const KINDS = {
   train: {
     title: "Training",
     tab: "learning",
     columns: [
+      ["task", ({ task }) => clean(task, 40) || "–", TEXT],
       ["round", ({ state }) => whole(state.round)],
       ["loss", ({ state }) => number(state.loss)],
       ["accuracy", ({ state }) => percent(state.accuracy)],
     ],
   },
 };
-const OTHER = { title: "Other work", tab: null, columns: [] };
 const FIRST = [
   ["job", ({ name }) => clean(name, 40), TEXT],
   ["kind", ({ kind }) => clean(kind, 20), TEXT],
-  ["task", ({ task }) => clean(task, 40) || "–", TEXT],
   ["condition", ({ condition }) => clean(condition, 20), TEXT],
 ];
 const LAST = [
@@ -32,18 +32,41 @@ export class JobsView {
   }
 
   show() {
-    const jobs = Object.entries(this.store.latest?.jobs ?? {}).map(([name, status]) => ({ ...status, id: name, name }));
-    const kinds = new Map();
-    for (const job of jobs) kinds.set(job.kind, [...(kinds.get(job.kind) ?? []), job]);
-    for (const [kind, made] of this.tables) if (!kinds.has(kind)) this.tables.delete(kind), made.place.remove();
-    for (const [kind, members] of kinds) {
-      if (!this.tables.has(kind)) this.tables.set(kind, this.table(kind));
-      this.tables.get(kind).rows.show(members, this.store.job);
+    const picture = this.store.latest;
+    const jobs = Object.entries(picture?.jobs ?? {}).map(([name, status]) => ({ ...flat(status), state: flat(status.state), id: name, name }));
+    const wanted = new Map(); // by key: title, columns, rows
+    for (const job of jobs) {
+      const { title, tab, columns } = KINDS[job.kind] ?? { title: clean(job.kind, 40), columns: this.reported(job) };
+      const key = JSON.stringify([job.kind, columns.map(([label]) => label)]);
+      if (!wanted.has(key)) wanted.set(key, { title, columns: [...FIRST, ...columns, ...LAST], rows: [], tab });
+      wanted.get(key).rows.push(job);
+    }
+    for (const job of jobs) for (const table of job.tables ?? []) this.want(wanted, job, table);
+    for (const [key, made] of this.tables) if (!wanted.has(key)) this.tables.delete(key), made.place.remove();
+    for (const [key, table] of wanted) {
+      if (!this.tables.has(key)) this.tables.set(key, this.make(table));
+      this.tables.get(key).rows.show(table.rows, this.store.job);
     }
   }
 
-  table(kind) {
-    const { title, tab, columns } = KINDS[kind] ?? OTHER;
+  // A column for each figure that a job of this kind reports.
+  reported(job) {
+    const found = (other, name) => other.state.figures?.find((one) => one.name === name);
+    return (job.state.figures ?? []).map((one) => [reported(one), (other) => figure(found(other, one.name)?.value, one.unit, this.store.latest)]);
+  }
+
+  // A table that a job reports about itself.
+  want(wanted, job, { title, columns, rows }) {
+    const cell = (at, unit) => ({ cells }) => figure(cells[at], unit, this.store.latest);
+    wanted.set(JSON.stringify([job.name, title, columns]), {
+      title: `${clean(job.name, 40)}: ${clean(title, 80)}`,
+      columns: columns.map(([label, unit], at) => [{ label: clean(label, 60) }, cell(at, unit), ...(rows.some((row) => typeof row[at] === "string") ? [TEXT] : [])]),
+      rows: rows.slice(0, 200).map((cells, id) => ({ id, cells })),
+      plain: true,
+    });
+  }
+
+  make({ title, columns, tab, plain }) {
     const table = element("table", "", {}, element("caption", title), element("thead"), element("tbody"));
     const place = element("div", "", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Jobs: ${title}` }, table);
     by("job-tables").append(place);
@@ -51,6 +74,6 @@ export class JobsView {
       this.store.choose(name);
       if (tab) this.openTab(tab);
     };
-    return { place, rows: new Rows(table, [...FIRST, ...columns, ...LAST], choose) };
+    return { place, rows: new Rows(table, columns, plain ? null : choose) };
   }
 }

@@ -1,7 +1,7 @@
 // How a train job goes: figures, this node compared with the swarm, and each round.
 import { Chart } from "./chart.js";
 import { Curves, spread, withGaps } from "./curves.js";
-import { by, clean, number, percent, whole, write } from "./format.js";
+import { by, clean, number, percent, smallShare, whole, write } from "./format.js";
 import { label } from "./glossary.js";
 import { Asked } from "./store.js";
 import { definitions } from "./tables.js";
@@ -18,8 +18,8 @@ export class LearningView {
     const chart = (name, lines, options) => new Chart(by(`chart-${name}`), lines, options);
     this.curves = new Curves(by("chart-accuracy"), by("chart-loss"));
     this.charts = {
-      distance: chart("distance", [["median", "--accent"], ["farthest", "--amber", "dashed"], ["nearest", "--good", "dotted"]], { axis: "1 − similarity, log scale", log: true, band: [2, 3] }),
-      update: chart("update", [[label("update_norm"), "--accent"]], { axis: "% of the weights, log scale", log: true, unit: "%", rounds: true }),
+      distance: chart("distance", [["median", "--accent"], ["farthest", "--amber", "dashed"], ["nearest", "--good", "dotted"]], { axis: "distance, log scale", log: true, band: [2, 3] }),
+      update: chart("update", [[label("update_norm"), "--accent"]], { axis: "%, log scale", log: true, unit: "%", rounds: true }),
       values: chart("values", [[label("merge.values"), "--accent"]], { axis: "weights", rounds: true }),
       entries: chart("entries", [[label("merge.entries"), "--good"]], { axis: "entries", rounds: true }),
       bytes: chart("bytes", [[label("traffic.sent_bytes"), "--accent"], [label("traffic.received_bytes"), "--good"]], { axis: "kB a round", unit: "kB", rounds: true }),
@@ -39,10 +39,11 @@ export class LearningView {
 
   show() {
     const { status } = this.store;
-    by("charts").hidden = !status;
-    by("no-learning").hidden = Boolean(status);
-    by("figures").hidden = !status;
-    if (!status) return;
+    const trains = Boolean(status?.train);
+    by("charts").hidden = !trains;
+    by("no-learning").hidden = trains;
+    by("figures").hidden = !trains;
+    if (!trains) return;
     this.figures(status, status.state);
     this.overTime();
     this.perRound();
@@ -57,7 +58,7 @@ export class LearningView {
       ["accuracy", percent(state.accuracy)],
       ["test_loss", number(status.test_loss)],
       ["loss", number(state.loss)],
-      ["update_norm", percent(state.update_norm, 2)],
+      ["update_norm", smallShare(state.update_norm)],
       ["test_samples", few ? `${whole(status.test_samples)} of ${whole(status.test_available)}` : whole(status.test_samples)],
       ["samples", whole(status.samples), "samples trained on"],
       ["parameters", whole(status.parameters)],

@@ -52,7 +52,7 @@ export class NodeView {
 
   doing(picture) {
     const { traffic } = picture;
-    const jobs = Object.values(picture.jobs);
+    const jobs = Object.values(picture.jobs).map(flat);
     const sum = (value) => (jobs.length ? whole(jobs.reduce((total, job) => total + (value(job) ?? 0), 0)) : "–");
     write(by("doing"), doing(picture));
     write(by("doing-reason"), clean(picture.reason, 200));
@@ -161,8 +161,8 @@ function doing({ condition, jobs, paused }) {
   if (condition === "leaving") return "Leaving the run";
   const running = Object.values(jobs).filter((job) => job.condition === "running");
   if (!running.length) return condition === "searching" ? "Looking for its run" : "In touch with its peers; it trains nothing";
-  const training = ({ task, samples, state }) => `${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
-  return `Training ${running.map(training).join("; ")}`;
+  const training = ({ task, samples }, state) => `Training ${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
+  return running.map((job) => (job.train ? training(job.train, flat(job.state)) : `Doing a job of kind ${clean(job.kind, 40)}`)).join("; ");
 }
 
 function fill(list, items, otherwise) {

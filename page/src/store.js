@@ -1,5 +1,5 @@
 // What the node shows, now and before. It reconnects by itself.
-import { inJob } from "./format.js";
+import { firstJob, flat, inJob } from "./format.js";
 
 const MAX_PICTURES = 900; // pictures kept in the page
 const MAX_ROWS = 200_000; // peers and exchanges in all of them together
@@ -11,7 +11,7 @@ export class Store extends EventTarget {
     super();
     this.pictures = [];
     this.at = null; // index shown; null: the latest
-    this.chosen = null; // name of the chosen job; null: the first
+    this.chosen = null; // name of the chosen job; null: the first that trains
     this.lostSince = null; // milliseconds; null while the node answers
     this.rows = 0;
   }
@@ -27,12 +27,13 @@ export class Store extends EventTarget {
   // The name of the job that the views show; undefined where this node has none.
   get job() {
     const jobs = this.latest?.jobs ?? {};
-    return this.chosen in jobs ? this.chosen : Object.keys(jobs)[0];
+    return this.chosen in jobs ? this.chosen : firstJob(jobs);
   }
 
-  // This node's status in that job.
+  // This node's status in that job; undefined where it has none.
   get status() {
-    return this.latest?.jobs[this.job];
+    const status = this.latest?.jobs[this.job];
+    return status && { ...flat(status), state: flat(status.state) };
   }
 
   // A peer's state in that job.

@@ -1,7 +1,7 @@
 // The swarm: graph, legend, card of the selected peer, time, curves, and a table of peers.
-import { ago, by, bytes, called, clean, element, fixed, number, percent, short, whole, write } from "./format.js";
+import { ago, by, bytes, called, clean, element, figure, fixed, number, percent, short, smallShare, whole, write } from "./format.js";
 import { Curves } from "./curves.js";
-import { term } from "./glossary.js";
+import { reported, term } from "./glossary.js";
 import { Asked } from "./store.js";
 import { Rows, TEXT } from "./tables.js";
 import { Graph, communityName, groupName, groupOf, similarityColour } from "./graph.js";
@@ -15,7 +15,7 @@ const columns = (store) => [
   ["round", (peer) => whole(store.state(peer).round)],
   ["loss", (peer) => number(store.state(peer).loss)],
   ["accuracy", (peer) => percent(store.state(peer).accuracy)],
-  ["update_norm", (peer) => percent(store.state(peer).update_norm, 2)],
+  ["update_norm", (peer) => smallShare(store.state(peer).update_norm)],
   ["similarity", (peer) => (peer.me ? "–" : fixed(peer.similarity))],
   ["latency_ms", (peer) => (peer.latency_ms == null ? "–" : `${Math.round(peer.latency_ms)} ms`)],
   ["heard_seconds_ago", (peer) => (peer.me ? "–" : ago(peer.heard_seconds_ago))],
@@ -30,7 +30,7 @@ export class SwarmView {
       this.graph.select(id);
       by("graph").scrollIntoView({ block: "nearest" });
     });
-    this.curves = new Curves(by("swarm-accuracy"), by("swarm-loss"), { height: 120 });
+    this.curves = new Curves(by("swarm-accuracy"), by("swarm-loss"), { height: 150 });
     this.playing = null;
     this.asked = new Asked("api/similarity", 10, (found) => this.compare(found));
     this.listen();
@@ -157,6 +157,7 @@ function facts(peer, state, picture) {
     ["steps_per_second", known(state.steps_per_second, (value) => `${whole(value)} steps/s`)],
     ["head", known(state.head, whole)],
     ["shards", known(state.shards, whole)],
+    ...(state.figures ?? []).map((one) => [reported(one), figure(one.value, one.unit, picture)]),
     ["similarity", peer.me ? "" : known(peer.similarity, fixed)],
     ["reached", peer.reached ?? ""],
     ["latency_ms", known(peer.latency_ms, (value) => `${Math.round(value)} ms`)],

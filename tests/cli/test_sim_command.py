@@ -22,7 +22,7 @@ def test_json_recording_and_picture(capsys, tmp_path: Path) -> None:
     assert code == 0
     assert told["finished"] is True
     assert [node["node"] for node in told["nodes"]] == ["n0", "n1", "n2"]
-    assert all(node["status"]["state"]["round"] >= 2 for node in told["nodes"])
+    assert all(node["status"]["state"]["train"]["round"] >= 2 for node in told["nodes"])
     assert lines[0]["is"] == "plan"
     assert lines[0]["settings"] == {"density": 0.02}
     assert sum(line["is"] == "round" for line in lines) >= 6

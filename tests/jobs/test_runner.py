@@ -39,7 +39,7 @@ from p2pnode.runtime.routes import Routes
 from p2pnode.wire.control import ControlAnswer
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.messages import JobAnnouncement, Message
-from p2pnode.wire.status import JobState, TrainStatus
+from p2pnode.wire.status import Figure, JobState, JobStatus
 
 class GetCount(Message, frozen=True, tag="count"):
     pass
@@ -73,7 +73,7 @@ class Counting:
     async def hand_over(self, limit): self.handed_over = limit
     def announcement(self): return JobAnnouncement(self.context.name, "circle")
     def pace(self): return JobPace(self.count, 1, 1.0)
-    def status(self): return TrainStatus(JobState(round=self.count), kind="count")
+    def status(self): return JobStatus(state=JobState(figures=(Figure("count", self.count),)))
     def describe(self, peers): return tuple(peers)
     def exchanges(self): return ()
     def shard_rows(self): return ()
@@ -200,7 +200,8 @@ def test_a_problem_ends_one_of_several_jobs_and_the_others_go_on() -> None:
         assert node.runner.announcements() == (JobAnnouncement("good", "circle"),), "it is no longer announced"
         status = node.runner.status()
         assert (status["bad"].condition, status["bad"].reason) == ("ended", "the disk is full")
-        assert status["bad"].state.round == 1, "where it was when it ended"
+        assert status["bad"].state.figures[0].value == 1, "where it was when it ended"
+        assert status["bad"].kind == "count"
         assert status["good"].condition == "running"
         with pytest.raises(LocalProblem, match="has ended: the disk is full"):
             await node.runner.execute(ControlRequest("log", job="bad"))

@@ -54,7 +54,7 @@ def test_a_notebook_and_a_script_see_the_swarm_and_are_no_members(
         wait_for("their rounds", lambda: sum(row["round"] is not None for row in view.peers()) == 2, LIMIT)
         wait_for("their exchange", lambda: len(view.exchanges()) == 1, LIMIT)
         assert [row["role"] for row in view.peers() if row["me"]] == ["observer"]
-        assert founder.status()["jobs"]["main"]["samples"] > 0
+        assert founder.status()["jobs"]["main"]["train"]["samples"] > 0
         assert view.graph().number_of_edges() == 1
     finally:
         view.close()

@@ -153,14 +153,14 @@ def test_several_jobs_have_a_tab_and_choosing_one_shows_it(browser) -> None:
         cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
         rows = page.eval_on_selector_all("#jobs tbody tr", cells)
         assert [row[:4] for row in rows] == [
-            ["clothes", "train", "fashion-mnist", "running"], ["<b>digits</b>", "train", "digits", "running"],
+            ["clothes", "train", "running", "fashion-mnist"], ["<b>digits</b>", "train", "running", "digits"],
         ]  # fmt: skip
         assert [row[7] for row in rows] == ["50 %", "50 %"]
         picture(page, "jobs")
         page.click("#jobs tbody tr:nth-child(2)")
         until(page, "!document.getElementById('learning').hidden")
         until(page, "document.getElementById('figures').textContent.includes('<b>digits</b>')")
-        behind = "const peer = store.latest.peers[1]; return store.state(peer).round < peer.jobs.clothes.round"
+        behind = "const peer = store.latest.peers[1]; return store.state(peer).round < peer.jobs.clothes.train.round"
         assert page.evaluate(f"(({{ store }}) => {{ {behind} }})(p2pnode)"), "peers are shown in the chosen job"
         until(page, "document.getElementById('run').textContent.includes('job <b>digits</b>')")
         picture(page, "second-job", whole=True)

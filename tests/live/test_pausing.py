@@ -57,7 +57,7 @@ def test_a_pause_stops_the_steps_in_the_middle_of_a_round_and_outlives_a_restart
     before = steps(node)
     now = status(node)
     assert now is not None and now.paused == "paused by you"
-    assert (now.jobs["main"].state.round or 0) >= 1, "what was done is published"
+    assert (now.jobs["main"].state.training.round or 0) >= 1, "what was done is published"
     assert now.machine is not None and 0 <= now.machine.own_cpu <= now.machine.cpu <= 1
     assert "working" in command(node, "resume")
     wait_for("steps after resuming", lambda: steps(node) > before, 60)

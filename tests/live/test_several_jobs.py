@@ -32,7 +32,7 @@ def jobs_of(node: NodeProcess) -> dict[str, dict[str, Any]]:
 def trains(node: NodeProcess, name: str, more_than: int = 1) -> bool:
     """Whether a job has done rounds and taken in entries of others."""
     job = jobs_of(node).get(name, {})
-    return bool(job.get("state", {}).get("round", 0) > more_than and job.get("entries", 0))
+    return bool((job.get("state", {}).get("train") or {}).get("round", 0) > more_than and job["train"]["entries"])
 
 
 def test_two_models_side_by_side_and_one_that_fails_does_not_end_the_other(
@@ -50,7 +50,7 @@ def test_two_models_side_by_side_and_one_that_fails_does_not_end_the_other(
     listed = jobs_of(ben)
     assert list(listed) == ["small", "wide"]
     assert {job["condition"] for job in listed.values()} == {"running"}
-    assert listed["wide"]["parameters"] > listed["small"]["parameters"]
+    assert listed["wide"]["train"]["parameters"] > listed["small"]["train"]["parameters"]
     table = ben.ask("jobs").stdout
     assert "small" in table
     assert "compute idle" in table
@@ -68,7 +68,7 @@ def test_two_models_side_by_side_and_one_that_fails_does_not_end_the_other(
     written = tmp_path / "wide.safetensors"
     done = ann.ask("export", str(written), "--job", "wide", seconds=60.0)
     assert done.returncode == 0, done.stderr
-    assert written.stat().st_size > 4 * listed["wide"]["parameters"]
+    assert written.stat().st_size > 4 * listed["wide"]["train"]["parameters"]
     wrong = ann.ask("log", "--job", "third")
     assert wrong.returncode != 0
     assert "no job 'third'" in wrong.stderr

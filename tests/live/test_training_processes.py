@@ -46,7 +46,8 @@ def process(tmp_path: Path) -> Iterator[Opener]:
 def learning(process: NodeProcess) -> dict[str, Any]:
     """What a node says of its learning; empty before it learns."""
     assert process.process.poll() is None, f"ended early: {process.out}{process.err}"
-    return dict(process.status().get("jobs", {}).get("main", {}))
+    job = process.status().get("jobs", {}).get("main", {})
+    return {**(job.get("train") or {}), **job.get("state", {}).get("train", {})}
 
 
 def rounds(process: NodeProcess, more_than: int = 0) -> int:
@@ -55,7 +56,7 @@ def rounds(process: NodeProcess, more_than: int = 0) -> int:
 
 
 def rounds_done(process: NodeProcess) -> int:
-    return int(learning(process).get("state", {}).get("round", 0))
+    return int(learning(process).get("round", 0))
 
 
 def contributes(giver: NodeProcess, taker: NodeProcess) -> None:
@@ -105,7 +106,7 @@ def test_joining_in_the_middle_and_going_on_without_the_founder(process: Opener)
     cat = process("cat", *invite)
     cat.says("learning digits from where the run stands")
     contributes(cat, ben)
-    good = wait_for("an evaluation", lambda: learning(cat).get("state", {}).get("accuracy"), LIMIT)
+    good = wait_for("an evaluation", lambda: learning(cat).get("accuracy"), LIMIT)
     assert good > 0.5  # of ten classes: these are not the run's first weights
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from p2pnode.watch.graph import PeerGraph
 from p2pnode.watch.notebook.widget import LATEST, SwarmWidget
-from p2pnode.wire.status import ExchangeRow, JobState, PeerState
+from p2pnode.wire.status import ExchangeRow, JobState, PeerState, TrainState
 from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = pytest.mark.live
@@ -45,7 +45,7 @@ def moment(number: int) -> PeerGraph:
             NASTY if at == 0 else f"n{at}",
             "node",
             at != 5,
-            jobs={"main": JobState(f"circle {at % 3}", number)},
+            jobs={"main": JobState(f"circle {at % 3}", train=TrainState(number))},
         )
         for at in range(6 + 6 * number)
     )

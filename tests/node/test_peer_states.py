@@ -15,7 +15,7 @@ from p2pnode.watch.graph import graph_of
 from p2pnode.wire.errors import PeerMisbehaved
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.messages import ViewIs, decode_answer, encode_message
-from p2pnode.wire.status import ExchangeRow, JobState
+from p2pnode.wire.status import ExchangeRow, Figure, JobState, TrainState
 
 ME, FOX, OWL = PeerId("me"), PeerId("fox"), PeerId("owl")
 
@@ -35,8 +35,8 @@ def test_a_watcher_sees_everybody_and_who_exchanges_with_whom() -> None:
         await simulation.finish()
         ids = {peer.id for peer in graph.peers}
         assert len(ids) == 5
-        assert all((peer.job().round or 0) >= 5 for peer in graph.peers)
-        assert all((peer.job().accuracy or 0.0) > 0.3 for peer in graph.peers)
+        assert all((peer.training().round or 0) >= 5 for peer in graph.peers)
+        assert all((peer.training().accuracy or 0.0) > 0.3 for peer in graph.peers)
         pairs = {(edge.one, edge.other) for edge in graph.exchanges}
         assert all(one < other for one, other in pairs)
         assert any(watcher.peer_id not in pair for pair in pairs), "only its own exchanges are seen"
@@ -75,9 +75,12 @@ def test_how_a_peer_is_reached_follows_from_its_addresses() -> None:
 
 
 def test_numbers_that_are_not_finite_are_dropped_and_the_rest_stays() -> None:
-    answer = ViewIs({"main": JobState("a", 7, math.nan, 0.5, math.inf), "other": JobState(round=1)})
+    train = TrainState(7, math.nan, 0.5, math.inf)
+    figures = (Figure("good", 1.5), Figure("bad", math.nan))
+    answer = ViewIs({"main": JobState("a", train=train), "other": JobState("", -math.inf, figures)})
     found = accepted(FOX, ME, decode_answer(encode_message(answer), ViewIs))
-    assert found.jobs == {"main": JobState("a", 7, accuracy=0.5), "other": JobState(round=1)}
+    assert found.jobs["main"] == JobState("a", train=TrainState(7, accuracy=0.5))
+    assert found.jobs["other"] == JobState("", None, (Figure("good", 1.5), Figure("bad", None)))
 
 
 def test_messages_have_bounds() -> None:
@@ -85,8 +88,12 @@ def test_messages_have_bounds() -> None:
     for bad in (
         ViewIs(exchanges=(row,) * 65),
         ViewIs(exchanges=(replace(row, other="x" * 65),)),
-        ViewIs({"main": JobState(round=-1)}),
-        ViewIs({"main": JobState(shards=-1)}),
+        ViewIs({"main": JobState(train=TrainState(round=-1))}),
+        ViewIs({"main": JobState(train=TrainState(shards=-1))}),
+        ViewIs({"main": JobState(figures=(Figure("a", 1),) * 17)}),
+        ViewIs({"main": JobState(figures=(Figure("Not a name", 1),))}),
+        ViewIs({"main": JobState(figures=(Figure("a", "x" * 101),))}),
+        ViewIs({"main": JobState(figures=(Figure("a", 1, "x" * 61),))}),
         ViewIs({"main": JobState("c" * 41)}),
         ViewIs({"m" * 41: JobState()}),
         ViewIs({str(number): JobState() for number in range(9)}),

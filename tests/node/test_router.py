@@ -42,7 +42,7 @@ from p2pnode.wire.messages import (
 )
 from p2pnode.wire.records import SignedRecord, sign_record
 from p2pnode.wire.run import Manifest, RunAccess, run_id, sign_manifest
-from p2pnode.wire.status import JobState
+from p2pnode.wire.status import JobState, TrainState
 
 ME, ALICE, MALLORY = (Identity(letter * 32) for letter in (b"e", b"a", b"m"))
 SIGNED = sign_manifest(ME, Manifest("digits", ME.peer_id, 1.0, b"n" * 16))
@@ -78,7 +78,7 @@ class Host:
         return job == "later"
 
     def view(self) -> ViewIs:
-        return ViewIs({"main": JobState(round=7)})
+        return ViewIs({"main": JobState(train=TrainState(round=7))})
 
 
 class Answering:
@@ -229,7 +229,9 @@ def test_a_request_reaches_its_job() -> None:
 
 def test_a_member_is_asked_for_its_view_only_about_the_run() -> None:
     node = Answering()
-    assert node.ask(ALICE.peer_id, GetView(), ViewIs, PUBLIC.tag) == ViewIs({"main": JobState(round=7)})
+    assert node.ask(ALICE.peer_id, GetView(), ViewIs, PUBLIC.tag) == ViewIs(
+        {"main": JobState(train=TrainState(round=7))}
+    )
     assert refusal(node, seal(GetView())).code == "malformed", "a request about no run is not for members"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from p2pnode.simulate import Simulation
 from p2pnode.wire.control import ControlRequest
-from p2pnode.wire.status import TrainStatus
+from p2pnode.wire.status import JobStatus
 from tests.known import known
 from tests.scenarios.test_training import PLAN, TRAINING, check_one_set, run_then_rest
 
@@ -15,7 +15,7 @@ SMALL = replace(PLAN, peers=3, training=replace(TRAINING, rounds=10))
 RESTS = 1
 
 
-def learning(simulation: Simulation, index: int) -> TrainStatus:
+def learning(simulation: Simulation, index: int) -> JobStatus:
     found = simulation.processes[index].node.status().jobs.get("main")
     assert found is not None
     return found
@@ -31,8 +31,9 @@ def test_who_rests_does_nothing_and_answers_and_the_others_go_on() -> None:
         served = node.status().traffic.calls_served
         await asyncio.sleep(8.0)
         after, gone_on = learning(simulation, RESTS), learning(simulation, 0)
-        assert (after.steps, after.state.round, after.exchanges) == (before.steps, before.state.round, before.exchanges)
-        assert known(gone_on.state.round) > known(others.state.round) + 1
+        assert (after.steps, after.state.training.round) == (before.steps, before.state.training.round)
+        assert after.training.exchanges == before.training.exchanges
+        assert known(gone_on.state.training.round) > known(others.state.training.round) + 1
         assert node.status().traffic.calls_served > served
         assert node.status().condition == "connected"
         for index in (0, 2):

@@ -17,7 +17,7 @@ PLAN = Scenario(peers=3, seed=5, seconds=300.0, sample_every=0.0, spread=3.0, tr
 
 
 def mean_test_loss(result: SimResult) -> float:
-    losses = [status.jobs["main"].test_loss for status in result.statuses if status and status.jobs]
+    losses = [status.jobs["main"].training.test_loss for status in result.statuses if status and status.jobs]
     return sum(loss for loss in losses if loss is not None) / len(losses)
 
 
@@ -26,7 +26,7 @@ def test_what_models_learn_on_visits_comes_home_and_no_sample_does() -> None:
     result = play(PLAN)
     assert max(still.accuracies()) < 0.55, "each knows its own five of ten labels"
     assert mean_test_loss(result) < 0.8 * mean_test_loss(still)
-    told = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
+    told = [status.jobs["main"].training for status in result.statuses if status is not None and status.jobs]
     assert all(each.swaps_hosted for each in told) and sum(each.swaps for each in told) >= 3
     assert all(each.swap_bytes > 0 and each.data_sent_bytes == 0 for each in told)
     texts = [event.text for status in result.statuses if status for event in status.events if event.kind == "swap"]
@@ -37,11 +37,11 @@ def test_a_host_that_dies_in_the_middle_costs_its_visitors_nothing_else() -> Non
     crashes = tuple(Fault(when, "crash", (1,), seconds=1.0) for when in (13.0, 17.0, 21.0, 25.0))
     result = play(replace(PLAN, faults=crashes))
     told = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
-    assert len(told) == 3 and all(known(each.state.round) >= TRAINING.rounds for each in told)
-    assert told[0].swaps_hosted and told[2].swaps_hosted
+    assert len(told) == 3 and all(known(each.state.training.round) >= TRAINING.rounds for each in told)
+    assert told[0].training.swaps_hosted and told[2].training.swaps_hosted
     assert all(status.peers and not any(row.faults for row in status.peers) for status in result.statuses if status)
 
 
 def test_inside_a_circle_nobody_visits() -> None:
     result = play(replace(PLAN, training=SimTraining(SWAPS, rounds=8)))
-    assert not any(status.jobs["main"].swaps_hosted for status in result.statuses if status and status.jobs)
+    assert not any(status.jobs["main"].training.swaps_hosted for status in result.statuses if status and status.jobs)

@@ -41,7 +41,7 @@ def test_two_circles_choose_inside_and_bridge_with_a_reason() -> None:
     whys = [row.reason for status in result.statuses for row in status.peers if row.reason]
     assert any("bridge to" in why or "by chance" in why for why in whys)
     assert any("in the circle" in why for why in whys)
-    assert sum(status.jobs["main"].bridges for status in result.statuses) > 0
+    assert sum(status.jobs["main"].training.bridges for status in result.statuses) > 0
 
 
 @pytest.mark.parametrize("policy", ["deltaset", "gossip"])

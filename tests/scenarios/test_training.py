@@ -91,7 +91,7 @@ def test_equal_heads_are_equal_weights() -> None:
 
 def hash_checks(result: SimResult) -> list[tuple[int, int]]:
     """How often each node compared its weights with others', and how often they differed."""
-    learning = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
+    learning = [status.jobs["main"].training for status in result.statuses if status is not None and status.jobs]
     return [(one.hash_checks, one.hash_mismatches) for one in learning]
 
 

@@ -29,7 +29,7 @@ def test_both_learn_and_share_the_compute_thread() -> None:
         accuracies = result.accuracies(name)
         assert len(accuracies) == 3
         assert min(accuracies) > 0.75, name
-    sizes = {one.job: one.status.parameters for one in result.summaries}
+    sizes = {one.job: one.status.training.parameters for one in result.summaries}
     assert sizes["wide"] > sizes["small"]
     for index in range(3):
         jobs = status_of(result, index).jobs

@@ -61,7 +61,9 @@ def test_a_lost_swarm_is_said_and_found_again() -> None:
     lost = conditions.index("searching", conditions.index("connected"))
     assert any("still trying" in picture.reason for picture in seen[lost:])
     assert conditions[-1] == "connected"
-    before, after = ({peer.id: peer.job().round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1))
+    before, after = (
+        {peer.id: peer.training().round for peer in seen[at].peers if peer.role == "node"} for at in (lost, -1)
+    )
     assert all(known(after[peer]) > known(before[peer]) for peer in before)
     assert known(seen[-1].manifest).jobs[0].plan["task"] == "digits"
     assert set(seen[-1].fingerprints) == set(after)
@@ -101,7 +103,7 @@ def test_a_look_that_ends_leaves_no_threads(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_asking_only_what_is_announced_is_seen() -> None:
     nodes = [peer for peer in looked(15.0, ask=False)[-1].peers if peer.role == "node"]
     assert len(nodes) == 2
-    assert {peer.job().round for peer in nodes} == {None}
+    assert {peer.training().round for peer in nodes} == {None}
     assert all(peer.community for peer in nodes), "fingerprints are announced"
 
 

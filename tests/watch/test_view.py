@@ -14,7 +14,7 @@ from p2pnode.watch.graph import PeerGraph, edges
 from p2pnode.watch.history import read_views, write_views
 from p2pnode.watch.view import SwarmView
 from p2pnode.wire.errors import LocalProblem, UsageError
-from p2pnode.wire.status import ExchangeRow, JobState, PeerState, ShardRow
+from p2pnode.wire.status import ExchangeRow, JobState, PeerState, ShardRow, TrainState
 
 SHARDS = (
     ShardRow("s1", 64, 4096, "a", states={"active": 60, "reserve": 4}, confidence=0.7, visits=2),
@@ -98,7 +98,7 @@ def test_figures_show_peers_and_curves(recorded, tmp_path: Path) -> None:
     for name, figure in (("graph", graph), ("history", history)):
         figure.savefig(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    assert graph.axes[0].get_title().startswith("6 peers, ")
+    assert graph.axes[0].get_title().startswith("6 nodes, ")
     assert [axes.get_ylabel() for axes in history.axes] == ["accuracy", "training loss", "how many", "peers"]
 
 
@@ -107,7 +107,7 @@ def picture(name: str) -> PeerGraph:
 
 
 def test_a_view_shows_the_first_job_or_the_one_asked_for() -> None:
-    jobs = {"small": JobState(round=3, circle="a"), "wide": JobState(round=7)}
+    jobs = {"small": JobState("a", train=TrainState(3)), "wide": JobState(train=TrainState(7))}
     view = SwarmView(lambda: [replace(picture("fox"), peers=(PeerState("a", "fox", "node", True, jobs=jobs),))])
     assert [row["round"] for row in view.peers()] == [3]
     wide = view.job("wide")

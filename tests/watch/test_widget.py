@@ -12,14 +12,14 @@ from p2pnode.watch.graph import PeerGraph
 from p2pnode.watch.notebook.widget import LATEST, SwarmWidget, on_this_loop
 from p2pnode.watch.view import SwarmView
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.status import ExchangeRow, JobState, PeerState
+from p2pnode.wire.status import ExchangeRow, JobState, PeerState, TrainState
 
 NASTY = "</script><script>alert(1)</script>"
 
 
 def picture(time: float) -> PeerGraph:
     peers = (
-        PeerState("a", NASTY, "node", True, jobs={"main": JobState(loss=1 / (1 + time))}),
+        PeerState("a", NASTY, "node", True, jobs={"main": JobState(train=TrainState(loss=1 / (1 + time)))}),
         PeerState("b", "owl", "node", False),
     )
     edges = (ExchangeRow("a", "b", time, 1, 2, 3),)

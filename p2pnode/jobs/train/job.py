@@ -43,7 +43,7 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
 from ...wire.ids import PeerId
 from ...wire.messages import JobAnnouncement
-from ...wire.status import ExchangeRow, PeerState, ShardRow, TrainStatus
+from ...wire.status import ExchangeRow, JobStatus, PeerState, ShardRow
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
 from .checkpoints import Checkpoints, progress_folder
@@ -400,7 +400,7 @@ class TrainJob:
         """The same peers with what this job knows of them."""
         return describe_peers(self, peers)
 
-    def status(self) -> TrainStatus:
+    def status(self) -> JobStatus:
         return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)
 
 

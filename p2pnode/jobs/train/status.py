@@ -8,37 +8,36 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ...merging.deltaset.agreement import Agreement
+from ...tasks.task import length
 from ...wire.ids import PeerId
-from ...wire.status import JobState, PeerState, TrainStatus
+from ...wire.status import JobState, JobStatus, PeerState, TrainState, TrainStatus
 
 if TYPE_CHECKING:
     from .job import TrainJob
 
 
-def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatus:
+def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
     """The whole status of a job at this node."""
     progress, evaluation, policy = job.train_progress, job.train_progress.evaluation, job.policy
     correction = None if policy.can.corrections is None else policy.can.corrections.correction
     agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
-    state = JobState(
-        circle=circle,
+    train = TrainState(
         round=progress.rounds,
         loss=progress.loss,
         accuracy=None if evaluation is None else evaluation.accuracy,
         update_norm=progress.update_norm if progress.monitor.norm is None else progress.monitor.norm,
-        steps_per_second=job.trainer.speed,
         head=job.heads().get(me),
         shards=len(job.shard_driver.ids()),
     )
-    return TrainStatus(
-        state=state,
+    details = TrainStatus(
         task=job.model_host.task.name,
         aim=aim,
         parameters=job.model_host.layout.size,
-        steps=job.trainer.steps_done,
         samples=job.trainer.samples,
         test_loss=None if evaluation is None else evaluation.loss,
-        community=job.similarity.communities.of.get(me, ""),
+        test_samples=0 if evaluation is None else evaluation.samples,
+        test_available=length(job.model_host.test),
+        shards_in_all=job.work.shards_in_all,
         exchanges=progress.exchanges,
         entries=progress.entries,
         bridges=progress.bridges,
@@ -56,6 +55,12 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> TrainStatu
         swaps_hosted=job.model_swap.hosted,
         swap_bytes=job.model_swap.bytes,
     )
+    return JobStatus(
+        state=JobState(circle, job.trainer.speed, train=train),
+        steps=job.trainer.steps_done,
+        community=job.similarity.communities.of.get(me, ""),
+        train=details,
+    )
 
 
 def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
@@ -70,8 +75,11 @@ def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState
 def _described(job: TrainJob, peer: PeerState, head: int | None) -> PeerState:
     facts = job.reported_facts(PeerId(peer.id))
     state = peer.job(job.name)
+    train = state.training
     if facts is not None:
-        state = replace(state, round=facts.round, loss=facts.loss, update_norm=facts.update_norm)
+        train = replace(train, round=facts.round, loss=facts.loss, update_norm=facts.update_norm)
     if head is not None:
-        state = replace(state, head=head)
-    return peer if state == JobState() else replace(peer, jobs={**peer.jobs, job.name: state})
+        train = replace(train, head=head)
+    if train == state.training:
+        return peer
+    return replace(peer, jobs={**peer.jobs, job.name: replace(state, train=train)})

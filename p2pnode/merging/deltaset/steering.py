@@ -1,25 +1,24 @@
-"""How far an author's entries reach (γ of the outer step γ/G) and how much they carry, found by themselves. Pure.
+"""Chooses an author's outer step (γ of γ/G), the density of its entries and the decay β of its residual. Pure.
 
-The mean (γ = 1) is right when everything is sent. With few coordinates sent it can be too short a step, and how much
-depends on model and optimizer: SGD on pictures wants 1, AdamW on text about 2. Two things an author sees tell it:
+Adding the plain mean (γ = 1) is right when every coordinate is sent. When few are sent, the step can be too short; the
+best γ depends on model and optimizer (SGD on pictures: 1, AdamW on text: about 2). An author measures two things:
 
-*Is there more to gain the same way?* Let u be how far the others' entries moved the weights since the last round began,
-p the own progress of the last round and p' that of this one. Along u the loss is nearly a parabola, and progress is
-proportional to its slope; so u·p'/u·p is what the others' step left of the slope: 1 when it was far too short, 0 when
-it went to the bottom, below 0 when it went too far. Own entries are left out of u: what others learned elsewhere is
-judged by own data. Entries under way come on top of what is seen, so the aim is half of the way down (`LEFT`).
-*Is it still where local steps have been?* When the weights move several times as far in a round as local steps do,
-slopes say little: a swarm can rock from wall to wall of a valley and see gains all along (measured: γ = 3 on text, with
-half of the slope left and the loss 0.5 nats worse). So the whole way is kept within `REACH` of the own progress.
+*How much slope is left.* Let u be the change of the weights by others' entries since the last round began, p the
+author's own progress in the last round and p' in this one. Along u the loss is nearly a parabola and progress is
+proportional to its slope. So (u·p')/(u·p) is the part of the slope that the others' step left over: 1 if the step was
+far too short, 0 if it reached the minimum, negative if it went too far. The author's own entries are not part of u, so
+others' work is judged by the author's own data. More entries are always under way, so the target is `LEFT` = half.
+*How far the weights move.* If the weights move several times as far in a round as local steps do, slopes say little: a
+swarm can oscillate across a valley and measure gains all the time (text with γ = 3: half of the slope left, and the
+loss 0.5 nats worse). So the movement is kept within `REACH` times the author's own progress.
 
-γ follows the smaller of both, slowly, within 1 and MOST. What comes in from all others in a round, as a share of the
-coordinates, follows the first, from FEW of each to MANY: as long as there is more to gain the same way than is done,
-more is sent. So entries are largest soon after the beginning, when weights change most (Fashion-MNIST, one run
-each, same bytes: much first and little later 85.5 %, evenly 85.5, little first 85.1); AdamW on text stays at MANY, SGD
-comes down to FEW.
-What is left also says how soon the residual grows stale: local steps that start again from weights that lag make the
-same progress again, and what was not sent need not be kept as long (β 0.95 against 0.98, one run each: text 0.02
-nats better, Fashion-MNIST 0.3 pp worse). All is measured on a sample of coordinates.
+γ slowly follows the smaller of both, between 1 and MOST. The density (the share of coordinates that all others send in
+a round) follows the first measure, from FEW in an entry to MANY: more is sent while there is slope left. So entries are
+largest early, when weights change most (Fashion-MNIST, one run each, same bytes: much first 85.5 %, evenly 85.5 %,
+little first 85.1 %). AdamW on text stays at MANY; SGD goes down to FEW.
+The remaining slope also says how quickly the residual becomes outdated: local steps that start from weights that lag
+make the same progress again, so unsent progress need not be kept as long (β 0.95 against 0.98, one run each: text 0.02
+nats better, Fashion-MNIST 0.3 pp worse). Everything is measured on a sample of the coordinates.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ BEGIN, MANY = 0.1, 0.15  # of the coordinates, in a round, from all others toget
 FEW = 0.0040  # of the coordinates, in an entry
 SHORT, LONG = 0.95, 0.99  # β, where much of the slope is left and where little is
 SAMPLE = 1 << 15  # coordinates looked at
-_DECAY = 0.8  # of what earlier rounds said, per round
+_DECAY = 0.8  # weight of earlier rounds, per round
 _STEP_GAIN = 0.2  # of ln γ, per round
 _RISE, _FALL = 0.1, 0.3  # of ln share, per round: bytes are saved sooner than spent
-_FAINT = 0.005  # below this cosine the others' step and own progress have nothing to do with each other
+_FAINT = 0.005  # below this cosine the others' step and own progress are unrelated
 
 
 class Steering:

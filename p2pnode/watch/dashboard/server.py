@@ -105,19 +105,19 @@ class Page:
         return web.json_response(answer, status=503 if reasons else 200)
 
     async def _pause(self, request: web.Request) -> web.Response:
-        return await self._carry_out(ControlRequest("pause"))
+        return await self._execute(ControlRequest("pause"))
 
     async def _resume(self, request: web.Request) -> web.Response:
-        return await self._carry_out(ControlRequest("resume"))
+        return await self._execute(ControlRequest("resume"))
 
     async def _limits(self, request: web.Request) -> web.Response:
         try:
             limits = msgspec.json.decode(await request.read(), type=dict[str, str | bool | float])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return web.json_response({"problem": f"not limits: {str(error)[:200]}"}, status=400)
-        return await self._carry_out(ControlRequest("limits", limits=limits))
+        return await self._execute(ControlRequest("limits", limits=limits))
 
-    async def _carry_out(self, request: ControlRequest) -> web.Response:
+    async def _execute(self, request: ControlRequest) -> web.Response:
         try:
             return web.json_response({"said": (await self._node.execute(request)).said})
         except (LocalProblem, UsageError) as problem:

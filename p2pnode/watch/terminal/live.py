@@ -17,18 +17,20 @@ from rich.text import Text
 
 from ...wire.ids import short
 from ...wire.status import NodeEvent, NodeStatus
+from ..glossary import label
 from ..text import (
     clean,
+    community_names,
     duration,
     invitation,
     job_lines,
+    job_phrases,
     machine_phrases,
     partner_phrase,
     reason,
     shard_phrase,
     size,
     sparkline,
-    train_phrases,
 )
 from .lines import HEADINGS
 from .tables import peers_table
@@ -58,7 +60,9 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
     events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
-        peers_table(status.peers, width, max(2, room - events)) if status.peers else _nobody(status),
+        peers_table(status.peers, width, max(2, room - events), community_names(status))
+        if status.peers
+        else _nobody(status),
         *(_job_line(name, phrases) for name, phrases in job_lines(status.jobs)),
         *more,
         _traffic(status),
@@ -177,18 +181,21 @@ class TerminalCurves:
         """Both as bars in about `width` columns; "" before there is anything to draw."""
         drawn = [
             f"{name} {line} {latest}"
-            for name, values, form in (("loss", self._losses, ".3g"), ("accuracy", self._accuracies, ".1%"))
+            for name, values, form in (
+                (label("loss"), self._losses, ".3g"),
+                (label("accuracy"), self._accuracies, ".1%"),
+            )
             if (line := sparkline(list(values), max(8, width // 3))) and (latest := f"{values[-1]:{form}}")
         ]
         return "   ".join(drawn)
 
 
 def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
-    """Round, loss and accuracy of the node's first job; of a node without one, the means of what its peers report."""
+    """Round, loss and accuracy of the first training job; of a node without one, the means of what peers report."""
     if status.jobs:
-        own = next(iter(status.jobs.values())).state
+        own = status.own_state().training()
         return own.round, own.loss, own.accuracy
-    there = [peer.job() for peer in status.peers if peer.present]
+    there = [peer.training() for peer in status.peers if peer.present]
     rounds = [state.round for state in there if state.round is not None]
     losses = [state.loss for state in there if state.loss is not None]
     accuracies = [state.accuracy for state in there if state.accuracy is not None]
@@ -228,7 +235,7 @@ class TerminalView:
 def farewell(status: NodeStatus) -> str:
     """The last line, after a live view is gone."""
     traffic = status.traffic
-    trained = "".join(f"; {', '.join(train_phrases(job)[:2])}" for job in status.jobs.values())
+    trained = "".join(f"; {', '.join(job_phrases(job)[:2])}" for job in status.jobs.values())
     return (
         f"{clean(status.name)} ({short(status.id)}) left after {duration(status.uptime_seconds)}; "
         f"sent {size(traffic.sent_bytes)}, received {size(traffic.received_bytes)}{trained}"

@@ -271,7 +271,7 @@ def test_a_bridge_is_asked_drafted_published_and_on_disk() -> None:
         policy = node.learning.policy
         assert isinstance(policy, DeltaSetPolicy)
         bridges = [entry for entry in policy.set.log if entry.kind == BRIDGE]
-        assert node.learning.status().bridges == len(bridges) == 1
+        assert node.learning.status().training.bridges == len(bridges) == 1
         assert bridges[0].other == circle_lineage(GENESIS, "there")
         journal = [name for name in node.storage._files if "journal" in name]
         noted = b"".join(node.storage.read(name) or b"" for name in journal)

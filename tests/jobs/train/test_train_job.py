@@ -143,9 +143,9 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     setup, why = learned(Setup)
     status = setup.learning.status()
     assert why == "6 rounds are done"
-    assert status.state.round == 6
+    assert status.state.training.round == 6
     assert status.steps > 6
-    assert status.state.accuracy is not None
+    assert status.state.training.accuracy is not None
     assert setup.said("progress")[0].startswith("round 1: training loss ")
 
 
@@ -168,7 +168,7 @@ def test_a_loss_that_is_no_number_costs_the_round_and_is_said() -> None:
     assert why == "30 rounds are done"
     assert len(setup.said("diverged")) == 1  # said once, not at every batch
     assert "back to the last good weights" in setup.said("diverged")[0]
-    assert setup.learning.status().problems >= 1
+    assert setup.learning.status().training.problems >= 1
     assert np.isfinite(setup.policy.weights()).all()
     assert setup.learning.evaluate().loss < setup.learning.trainer.evaluate(setup.learning.model_host.genesis).loss
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from p2pnode.watch.dashboard.metrics import JOB_METRICS, METRICS, health, metrics
-from p2pnode.wire.status import LimitOptions, Machine
+from p2pnode.wire.status import Figure, JobState, JobStatus, LimitOptions, Machine
 from tests.watch.test_terminal import TRAINING, row, status, training
 
 LIMITS = LimitOptions(1e6, 2e6, 0.5)
@@ -44,10 +44,14 @@ def test_everything_known_is_there_once_with_help_and_type() -> None:
         )
     ).decode()
     found = {line.name: line.value for line in lines(text)}
-    assert set(found) == {metric.name for metric in (*METRICS, *JOB_METRICS)} | {"p2pnode_peers", "p2pnode_well"}
+    assert set(found) == {metric.name for metric in (*METRICS, *JOB_METRICS)} | {
+        "p2pnode_peers",
+        "p2pnode_observers",
+        "p2pnode_well",
+    }
     assert found["p2pnode_paused"] == found["p2pnode_well"] == found["p2pnode_machine_on_battery"] == 1
     assert found["p2pnode_max_cpu_share"] == 0.5
-    assert found["p2pnode_accuracy"] == TRAINING.state.accuracy
+    assert found["p2pnode_accuracy"] == TRAINING.state.training.accuracy
     assert 'p2pnode_peers{present="true"} 1' in text and 'p2pnode_peers{present="false"} 1' in text
     for name in found:
         assert text.count(f"# HELP {name} ") == text.count(f"# TYPE {name} ") == 1
@@ -59,6 +63,18 @@ def test_the_figures_of_a_job_carry_its_name() -> None:
     assert r'p2pnode_rounds_total{job_name="the \"wide\"\n"} 12' in text
     assert text.count("# TYPE p2pnode_rounds_total ") == 1
     assert "p2pnode_up_seconds 75\n" in text
+
+
+def test_what_a_kind_of_work_reports_is_a_metric_without_knowing_the_kind() -> None:
+    figures = (Figure("mean", 2.5, unit="m"), Figure("calls", 3, help="Calls\nmade.", total=True), Figure("who", "fox"))
+    jobs = {name: JobStatus("mean", state=JobState(figures=figures)) for name in ("a", "b")}
+    text = metrics(status(jobs=jobs)).decode()
+    assert (
+        '# HELP p2pnode_job_mean mean, m.\n# TYPE p2pnode_job_mean gauge\np2pnode_job_mean{job_name="a"} 2.5\n' in text
+    )
+    assert "# HELP p2pnode_job_calls_total Calls made.\n# TYPE p2pnode_job_calls_total counter\n" in text
+    assert 'p2pnode_job_mean{job_name="b"} 2.5\n' in text
+    assert "p2pnode_job_who" not in text and "p2pnode_rounds_total" not in text
 
 
 @pytest.mark.parametrize("loss", [None, math.nan, math.inf])

@@ -69,8 +69,8 @@ async def test_a_picture_the_past_and_the_live_stream_say_the_same() -> None:
         picture = json.loads(text)
         assert code == 200
         assert [peer.get("me", False) for peer in picture["peers"]] == [True, False]
-        assert picture["peers"][1]["jobs"] == {"main": {"round": 7}}
-        assert picture["jobs"]["main"]["state"]["accuracy"] == TRAINING.state.accuracy
+        assert picture["peers"][1]["jobs"] == {"main": {"train": {"round": 7}}}
+        assert picture["jobs"]["main"]["state"]["train"]["accuracy"] == TRAINING.state.training.accuracy
         past = json.loads((await get(place, "api/past"))[1])
         assert [one["peers"] for one in past] == [picture["peers"]] * len(past)
         assert len(past) >= 1
