@@ -39,7 +39,7 @@ from p2pnode.wire.status import (
 
 ME = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 RUN = "abcdefghijklmnopqrstuvwxyz"
-INVITE = f"python -m p2pnode --bootstrap /ip4/203.0.113.7/tcp/31337/p2p/{ME} --run {RUN}"
+INVITE = f"python -m p2pnode join {'5' * 92}"
 REASONS = (
     "most similar not met for 5 rounds",
     "bridge to another circle",

@@ -23,7 +23,7 @@ FLAGS = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 OUTSIDE = {"pytest", "venv"}  # modules in commands that are not ours
 CODE = ("p2pnode", "tests", "benchmarks", "examples", "bootstrap")
 FOR_USERS = ("README.md", "docs/tutorial.md", "docs/operating.md", "docs/tasks.md", "bootstrap/README.md")
-OTHERS_FLAGS = {"--from", "--build", "--restart", "--scale", "--now"}  # of docker and systemctl
+OTHERS_FLAGS = {"--build", "--from", "--now", "--restart", "--scale"}  # of docker, uvx and systemctl
 BENCHMARK_FLAGS = {"--case", "--kinds", "--limit", "--only", "--quick", "--seeds"}
 
 # Words that p2pnode uses in a sense of its own. Each is explained in docs/concepts.md, set in bold.

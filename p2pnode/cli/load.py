@@ -15,20 +15,23 @@ CONFIG_FILE = "config.toml"
 MAX_CONFIG_BYTES = 1 << 20
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str], program: str = "p2pnode") -> Resolved:
+def load(
+    flags: Mapping[str, object], environ: Mapping[str, str], program: str = "p2pnode", default: Path | None = None
+) -> Resolved:
     """The options of this start, and where each came from. `flags` holds those given, by key.
 
-    The flag `config` names the TOML file to read; `program` names the data directory that is used when none is given.
+    The flag `config` names the TOML file to read. When no data directory is given it is `default`, or else the user's
+    one for `program`.
     """
     given = {key: value for key, value in flags.items() if key != "config"}
     strong = [from_flags(given), from_environment(environ)]
     named = flags.get("config") or environ.get(f"{PREFIX}CONFIG", "").strip()
-    default = _default_data_dir(program)
+    default = default or _default_data_dir(program)
     if named:
         return _placed(resolve([*strong, read_toml(Path(str(named)).expanduser())], default))
     first = _placed(resolve(strong, default))
     file = first.options.data_dir / CONFIG_FILE
-    if not _is_file(file):
+    if not _exists(file):
         return first
     source = read_toml(file)
     if "data-dir" in source.raw:
@@ -65,9 +68,9 @@ def _absolute(path: Path) -> Path:
         raise UsageError(f"{path}: there is no such user's home; write the path in full") from None
 
 
-def _is_file(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return path.is_file()
+        return path.exists()
     except OSError:
         return False  # whoever opens the data directory reports the problem
 

@@ -15,19 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config.resolve import Resolved, unknown_variables
-from ..discovery.book import PeerBook
+from ..discovery.book import stored_entries
 from ..discovery.registry import BOOK_FILE
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.peer_states import roles_in_words
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
-from ..watch.glossary import label
+from ..watch.glossary import FIGURES, label
 from ..watch.terminal.tables import NO_NAMES, peers_table
 from ..watch.text import (
     clean,
     community_names,
     duration,
     figure_text,
+    invitation,
     job_lines,
     job_phrases,
     machine_phrases,
@@ -41,6 +42,7 @@ from ..wire.addresses import Address
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.ids import short
+from ..wire.invite import Invite
 from ..wire.run import RunAccess
 from ..wire.status import JobStatus, JobTable, MergeRow, NodeStatus, PeerState, ShardRow
 
@@ -74,6 +76,8 @@ def _plain(value: object) -> object:
     """A setting as JSON can hold it; a run's key is not shown."""
     if isinstance(value, RunAccess):
         return f"{value.run}.***" if value.private else str(value.run)
+    if isinstance(value, Invite):
+        return "given"
     if isinstance(value, dict):
         return [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, tuple):
@@ -107,13 +111,10 @@ def _stored_peers(data_dir: Path) -> tuple[PeerState, ...]:
     storage = DiskStorage(data_dir)
     if storage.read(IDENTITY_FILE) is None:
         raise NotRunning(f"no node has run on {data_dir}; start one with `python -m p2pnode`, or give its --data-dir")
-    book = PeerBook(storage, BOOK_FILE)
-    if book.damaged:
-        raise LocalProblem(f"{data_dir / BOOK_FILE} is damaged; the node starts a new one when it runs")
     now = time.time()
     return tuple(
         PeerState(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
-        for entry in book.entries()
+        for entry in stored_entries(storage, BOOK_FILE)
     )
 
 
@@ -122,10 +123,14 @@ def show_status(data_dir: Path, as_json: bool) -> None:
     if as_json:
         print_json(status)
     elif sys.stdout.isatty():
+        from ..watch.terminal.lines import HEADINGS
         from ..watch.terminal.live import render
 
         shown = console()
         shown.print(render(status, shown.width, max(shown.height, 40)))
+        kind, text = invitation(status)
+        if text:
+            print(f"{HEADINGS[kind]}\n{text}")  # not by rich, which would break the line
     else:
         print("\n".join(status_lines(status)))
 
@@ -199,7 +204,8 @@ def show_jobs(data_dir: Path, as_json: bool) -> None:
         console().print(jobs_table(status.jobs))
         for name, job in status.jobs.items():
             for table in job.tables:
-                console().print(job_table(name, table, names_in(status)))
+                print(f"{clean(name)}: {clean(table.title, 80)}")
+                console().print(job_table(table, names_in(status)))
         if status.compute_idle is not None:
             print(f"{label('compute_idle')}: {status.compute_idle:.0%}")
     else:
@@ -225,10 +231,9 @@ def jobs_table(jobs: Mapping[str, JobStatus]) -> Table:
     return table
 
 
-def job_table(job: str, reported: JobTable, names: Mapping[str, str]) -> Table:
+def job_table(reported: JobTable, names: Mapping[str, str]) -> Table:
     """A table that a job reports about itself, with peers by name."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", title_justify="left")
-    table.title = f"{clean(job)}: {clean(reported.title, 80)}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for heading, _ in reported.columns:
         table.add_column(Text(clean(heading)))
     units = [unit for _, unit in reported.columns]
@@ -333,6 +338,8 @@ def show_shards(data_dir: Path, shard: str, as_json: bool, job: str = "") -> Non
         console().print(shards_table(rows, names_of(data_dir)))
         if len(rows) > MAX_SHARDS_SHOWN:
             print(f"and {len(rows) - MAX_SHARDS_SHOWN} more; --json tells of all")
+        if any(row.states.get("quarantined") for row in rows):
+            print(f"quarantined: {FIGURES['quarantined'].meaning}")
 
 
 def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -19,68 +19,92 @@ from ..discovery.registry import BOOK_FILE
 from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from ..network.libp2p.orphans import sweep_orphan
 from ..network.libp2p.ports import PortLease
-from ..node.control import ControlServer, socket_path
-from ..node.joining import load_manifest, load_saved
+from ..node.control import POINTER, ControlServer, socket_path
+from ..node.joining import load_manifest, load_saved, repair_saved
 from ..node.node import Node
 from ..runtime.seams import real_world
-from ..storage.datadir import DataDir, open_data_dir
+from ..storage.datadir import DataDir, DataDirInUse, open_data_dir
 from ..watch.show import shown
 from ..watch.tensorboard import check_installed, logged
-from ..wire.addresses import host_and_port, parse_address
+from ..wire.addresses import host_and_port
 from ..wire.errors import LocalProblem, P2pnodeError, UsageError
+from ..wire.invite import read_place
 from ..wire.run import RunAccess
 from .ending import Ending, end_process, run_loop
+from .lan import visible_nearby
 from .load import load
 
 ANY_PORT = "/ip4/0.0.0.0/tcp/{port}"
 POLL = 0.25
 LOOK_EVERY = 2.0  # seconds
-RUN_ALONE = "--run alone does not say where its nodes are; paste the whole invite, with its --bootstrap"
+MOST_NODES = 33  # that get data directories of their own on one machine
+RUN_ALONE = "--run alone does not say where its nodes are; join with the code of an invite, or give --bootstrap too"
 
 
-def run_and_exit(options: Options) -> NoReturn:
+NextPlace = Callable[[Path], Options]  # the options of a start with another data directory
+
+
+def run_and_exit(options: Options, next_place: NextPlace | None = None) -> NoReturn:
     """Run a node and end the process: with 0 when it left, else with one line on stderr."""
     try:
-        code, reason = run_node(options), ""
+        code, reason = run_node(options, next_place), ""
     except (UsageError, LocalProblem) as error:
         code, reason = error.exit_code, str(error)
     end_process(code, reason)
 
 
-def watch_and_exit(flags: Mapping[str, object], address: str) -> NoReturn:
+def watch_and_exit(flags: Mapping[str, object], place: str) -> NoReturn:
     """Look at a swarm as an observer with a temporary data directory, and end the process."""
-    with tempfile.TemporaryDirectory(prefix="p2pnode-watch-") as place:
-        given = {**flags, "bootstrap": [address], "data-dir": place}
+    with tempfile.TemporaryDirectory(prefix="p2pnode-watch-") as data_dir:
+        where = {"bootstrap": [place]} if place.startswith("/") else {"invite": place}
+        given = {**flags, **where, "data-dir": data_dir}
         try:
-            parse_address(address)
+            read_place(place)
             code, reason = run_node(replace(load(given, os.environ).options, role="observer")), ""
         except (UsageError, LocalProblem) as error:
             code, reason = error.exit_code, str(error)
     end_process(code, reason)
 
 
-def run_node(options: Options) -> int:
-    """Run a node until it leaves; returns the exit code. UsageError or LocalProblem when it cannot run."""
-    _check_fresh_start(options)
+def run_node(options: Options, next_place: NextPlace | None = None) -> int:
+    """Run a node until it leaves; returns the exit code. UsageError or LocalProblem when it cannot run.
+
+    Where another node uses the data directory, `next_place` makes the options for the next one.
+    """
     if options.output.tensorboard is not None:
         check_installed()
-    data_dir = open_data_dir(options.data_dir)
+    wanted = options.data_dir
+    options, data_dir = _opened(options, next_place)
     try:
         if options.role != "bootstrap":
             _check_against_saved(options, data_dir)
-        return run_loop(_run(options, data_dir))
+        return run_loop(_run(options, data_dir, wanted))
     except BaseExceptionGroup as group:
         raise _first_of_ours(group) from None
     finally:
         data_dir.close()
 
 
-async def _run(options: Options, data_dir: DataDir) -> int:
+def _opened(options: Options, next_place: NextPlace | None) -> tuple[Options, DataDir]:
+    """The first of NAME, NAME-2, NAME-3, … that no other node uses, locked, with the options of a start there."""
+    first = options.data_dir
+    for number in range(2, MOST_NODES + 1):
+        _check_fresh_start(options)
+        try:
+            return options, open_data_dir(options.data_dir)
+        except DataDirInUse:
+            if next_place is None:
+                raise
+            options = next_place(first.with_name(f"{first.name}-{number}"))
+    raise LocalProblem(f"{MOST_NODES - 1} nodes run beside {first}; give this one its own --data-dir")
+
+
+async def _run(options: Options, data_dir: DataDir, wanted: Path) -> int:
     identity = data_dir.identity()
     seams = real_world(data_dir.storage)
     network = HivemindNetwork(identity, _daemon_options(options, data_dir))
     node = Node(options, seams, network, identity)
-    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.train.leave_timeout * bool(node.shards_only_here))
+    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.run.leave_timeout * bool(node.shards_only_here))
     try:
         async with (
             _controlled(node, data_dir),
@@ -89,11 +113,18 @@ async def _run(options: Options, data_dir: DataDir) -> int:
             _page(node, options.output.dashboard, data_dir),
             logged(node, options.output.tensorboard),
             _looking_around(node),
+            visible_nearby(node, not options.network.no_lan),
         ):
+            if data_dir.path != wanted:
+                node.say("data directory", _elsewhere(data_dir.path, wanted))
             await node.run()
     finally:
         seams.close()
     return 0
+
+
+def _elsewhere(used: Path, wanted: Path) -> str:
+    return f"another node uses {wanted}, so this one uses {used}; commands about it need --data-dir {used}"
 
 
 @contextlib.asynccontextmanager
@@ -143,8 +174,9 @@ def _daemon_options(options: Options, data_dir: DataDir) -> HivemindOptions:
 
 
 def _check_against_saved(options: Options, data_dir: DataDir) -> None:
-    """UsageError when the options contradict the run saved in the data directory."""
+    """UsageError when the options contradict the run saved in the data directory; Damaged when that cannot be read."""
     wanted = options.run
+    repair_saved(data_dir.storage, replaced=wanted.found or wanted.access is not None)
     saved = load_saved(data_dir.storage)
     if wanted.private and not wanted.found and saved is not None and not RunAccess.parse(saved.access).private:
         raise UsageError(f"the run saved in {data_dir.path} is not private; add --found to found a private one")
@@ -217,7 +249,7 @@ def listening_port(addresses: tuple[str, ...]) -> int | None:
 
 def _sweep(path: Path) -> None:
     """Removes what a hard end would leave behind: the daemon, its sockets, the control socket."""
-    for left in (socket_path(path), path / "control.path"):
+    for left in (socket_path(path), path / POINTER):
         with contextlib.suppress(OSError):
             os.unlink(left)
     sweep_orphan(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..wire.addresses import Address, Reachability
+from ..wire.invite import Invite
 from ..wire.run import Aim, RunAccess
 from ..wire.status import MAIN_JOB, NO_LIMITS, LimitOptions
 from ..wire.types import Seconds
@@ -21,8 +22,10 @@ from .until import Until
 Role = Literal["node", "bootstrap", "observer"]
 LogFormat = Literal["auto", "rich", "plain", "json"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Quarantine = Literal["auto", "on", "off"]  # auto: where samples of several nodes meet, or with --reserve
 TaskOption = bool | int | float | str
 
+TRAIN = "train"  # the kind of a job for which none is given
 DEFAULT_TASK = "digits"
 DEFAULT_POLICY = "deltaset"
 DEFAULT_AIM: Aim = "shared"
@@ -31,14 +34,17 @@ DEFAULT_ROUND_SECONDS: Seconds = 2.0
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Which run the node takes part in, and how it gets there."""
+    """Which run the node takes part in, and how it gets there. What an invite says is in the other fields too."""
 
+    invite: Invite | None = None
     bootstrap: tuple[Address, ...] = ()
     access: RunAccess | None = None  # None: the saved run, the run of a bootstrap, or a new one
     found: bool = False
     private: bool = False
     name: str = ""  # of a run founded here; "" makes one from the node's name
     join_timeout: Seconds | None = None  # None: keep trying
+    leave_timeout: Seconds = 20.0  # for handing over what only this node has
+    meet_only: bool = False  # take part in no job of the run
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,10 @@ class TrainOptions:
     circle: str = ""  # experiments: a declared circle; "" lets the node find its own
     share_data: bool = False  # this node's samples may travel to other nodes
     reserve: bool = False  # train less often on samples that models are sure of
+    quarantine: Quarantine = "auto"  # leave out samples that models of other peers fail at
     no_model_swaps: bool = False  # models of others may not come to train on data that stay here
     until: Until | None = None  # None: train until asked to leave
     max_disk: int | None = None  # bytes that training may use
-    leave_timeout: Seconds = 20.0  # for handing over shards that are only here
-    meet_only: bool = False  # train nothing, whatever the run trains
 
     def with_defaults(self) -> TrainOptions:
         """The options of a run founded with these: what was not given has its default."""
@@ -78,19 +83,22 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """One of several jobs: its name, its kind, and the fields of TrainOptions that are given for this job."""
+    """One of several jobs: its name, its kind, and what is given for this job.
+
+    For kind `train` these are fields of TrainOptions; other kinds read keys and values as they were written.
+    """
 
     name: str
-    kind: str = "train"
+    kind: str = TRAIN
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """As `--job` takes it: NAME=TASK[,KEY=VALUE...]."""
-        others = {key: value for key, value in self.given.items() if key not in ("task", "task_options")}
-        pairs = {**others, **self.given.get("task_options", {})}
-        return ",".join(
-            [f"{self.name}={self.given.get('task', '')}", *(f"{key}={value}" for key, value in pairs.items())]
-        )
+        """As `--job` takes it: NAME[=TASK][,KEY=VALUE...]."""
+        given = dict(self.given)
+        task, options = given.pop("task", None), given.pop("task_options", {})
+        kind = {} if self.kind == TRAIN else {"kind": self.kind}
+        pairs = [f"{key}={value}" for key, value in {**kind, **given, **options}.items()]
+        return ",".join([self.name if task is None else f"{self.name}={task}", *pairs])
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,7 @@ class NetworkOptions:
     announce: tuple[str, ...] = ()
     no_listen: bool = False
     reachability: Reachability = "auto"
+    no_lan: bool = False  # do not show the run in the local network
 
 
 @dataclass(frozen=True)
@@ -149,12 +158,12 @@ class Options:
 
     def founded_jobs(self) -> tuple[JobOptions, ...]:
         """The jobs of a run founded with these options."""
-        if self.role != "node" or self.train.meet_only:
+        if self.role != "node" or self.run.meet_only:
             return ()
         return self.jobs or (JobOptions(MAIN_JOB),)
 
-    def job_options(self, name: str, alone: bool) -> TrainOptions:
-        """The options of one job of the run, where it is `alone` or one of several.
+    def train_options(self, name: str, alone: bool) -> TrainOptions:
+        """The options of one train job of the run, where it is `alone` or one of several.
 
         `train` holds for all jobs, but for the fields that concern one task.
         """

@@ -16,7 +16,7 @@ from .options import Options, SimOptions
 from .settings import PREFIX, SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 OFF = ("off", "none", "")
-NOT_ABOUT_TRAINING = {"meet-only", "device", "max-disk", "leave-timeout"}  # these do not contradict --meet-only
+NOT_ABOUT_TRAINING = {"device", "max-disk"}  # these do not contradict --meet-only
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def resolve(sources: Iterable[Source], default_data_dir: Path) -> Resolved:
             options = with_value(options, SETTINGS[key].field, read_value(SETTINGS[key], raw, source.label(key)))
             origins[key] = source.label(key)
     _check_together(options, origins)
-    return Resolved(options, origins)
+    return Resolved(_with_invite(options), origins)
 
 
 def read_value(item: Setting, raw: object, label: str) -> Any:
@@ -130,9 +130,12 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
         and value_of(options, SETTINGS[key].field) != value_of(usual, SETTINGS[key].field)
     ]
     contradictions = (
+        (run.invite and run.found, "invite", "found", "join that run, or found a new one"),
+        (run.invite and run.private, "invite", "private", "join that run, or found a private one"),
+        (run.invite and run.access, "invite", "run", "the invite names its run; leave the other one out"),
         (run.found and run.access, "found", "run", "found a new run, or take part in this one"),
         (run.private and run.access, "private", "run", "whether a run is private was settled when it was founded"),
-        *((train.meet_only, "meet-only", key, "train something, or only meet") for key in about_training),
+        *((run.meet_only, "meet-only", key, "train something, or only meet") for key in about_training),
         (network.no_listen and network.listen, "no-listen", "listen", "remove one of them"),
         (network.no_listen and network.announce, "no-listen", "announce", "remove one of them"),
         (
@@ -150,10 +153,19 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
         raise UsageError(f"{origins['share-data']} needs data of this node's own: --data, or --split and --part")
     if options.jobs and train.task is not None:
         raise UsageError(f"{origins['task']} contradicts {origins['job']}; name the task of each job in --job")
-    if options.jobs and train.meet_only:
+    if options.jobs and run.meet_only:
         raise UsageError(f"{origins['meet-only']} contradicts {origins['job']}; train something, or only meet")
     if run.private and run.bootstrap and not run.found:
         raise UsageError(f"{origins['private']} is for founding a run, and a bootstrap joins one; add --found to found")
+
+
+def _with_invite(options: Options) -> Options:
+    """The options with the run and the addresses of the invite, if there is one. Addresses given besides come first."""
+    run = options.run
+    if run.invite is None:
+        return options
+    bootstrap = tuple(dict.fromkeys((*run.bootstrap, *run.invite.addresses)))
+    return replace(options, run=replace(run, bootstrap=bootstrap, access=run.invite.access))
 
 
 def changed(limits: LimitOptions, written: Mapping[str, object]) -> LimitOptions:

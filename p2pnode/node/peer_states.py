@@ -14,17 +14,16 @@ import msgspec
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..runtime.calls import JobCalls
-from ..wire.addresses import Address
-from ..wire.errors import NetworkDown, PeerError
+from ..wire.addresses import Address, invite_addresses, parse_address
+from ..wire.errors import NetworkDown, PeerError, UsageError
 from ..wire.ids import PeerId
+from ..wire.invite import Invite, invite_command
 from ..wire.messages import GetView, JobAnnouncement, ViewIs
-from ..wire.run import RunAccess, invite
+from ..wire.run import RunAccess
 from ..wire.status import Condition, ExchangeRow, JobState, PeerState
 from ..wire.types import Seconds
 
 MAX_EXCHANGE_ROWS = 2000
-OWN_IN_INVITE = 2
-OTHERS_IN_INVITE = 2  # bootstrap addresses, for when the own ones cannot be dialled
 AT_ONCE = 8  # peers asked at a time
 AGAIN_AFTER: Seconds = 5.0  # until the same peer is asked again
 ASK_TIMEOUT: Seconds = 3.0
@@ -124,9 +123,12 @@ def exchange_rows(own: Iterable[ExchangeRow], answers: Mapping[PeerId, ViewIs]) 
 
 def invitation(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence[Address]) -> str:
     """The command a friend pastes to join; "" while there is no run or no address."""
-    meeting_points = [address.text for address in bootstrap[:OTHERS_IN_INVITE]]
-    addresses = (*own[:OWN_IN_INVITE], *meeting_points)
-    return "" if access is None or not addresses else invite(access, addresses)
+    readable = []
+    for text in own:
+        with contextlib.suppress(UsageError):  # the daemon may know protocols that friends cannot read
+            readable.append(parse_address(text))
+    addresses = invite_addresses(readable, bootstrap)
+    return "" if access is None or not addresses else invite_command(Invite(access, addresses))
 
 
 def roles_in_words(roles: Iterable[str]) -> str:

@@ -13,12 +13,15 @@ from ..config.options import (
     DEFAULT_POLICY,
     DEFAULT_ROUND_SECONDS,
     DEFAULT_TASK,
+    TRAIN,
     JobOptions,
     Options,
     RunOptions,
     SimOptions,
     TrainOptions,
 )
+from ..config.resolve import read_simulation
+from ..config.settings import Setting, read_jobs
 from ..config.split import Split, SplitPart
 from ..merging.registry import check_settings
 from ..network.sim import Fault, Links, churn_faults
@@ -61,6 +64,20 @@ class SimTraining:
         return tuple(job.name for job in self.jobs) or (MAIN_JOB,)
 
     @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the jobs that train."""
+        return tuple(job.name for job in self.jobs if job.kind == TRAIN) if self.jobs else (MAIN_JOB,)
+
+    @property
+    def what(self) -> str:
+        """The names of the tasks that are trained."""
+        return ", ".join(dict.fromkeys(self.job_options(name).task or DEFAULT_TASK for name in self.trained))
+
+    @property
+    def policy(self) -> str:
+        return self.options.policy or DEFAULT_POLICY
+
+    @property
     def round_seconds(self) -> Seconds:
         return self.options.round_seconds or DEFAULT_ROUND_SECONDS
 
@@ -79,8 +96,8 @@ class SimTraining:
         return replace(self.options, split=self.split, part=part, circle=circle)
 
     def job_options(self, name: str) -> TrainOptions:
-        """The options of one job, the same for all nodes."""
-        return Options(train=self.options, jobs=self.jobs).job_options(name, alone=len(self.names) == 1)
+        """The options of one train job, the same for all nodes."""
+        return Options(train=self.options, jobs=self.jobs).train_options(name, alone=len(self.names) == 1)
 
     def circle_of(self, index: int) -> str:
         """The circle a node is declared to be in; "" when nodes find their circles themselves."""
@@ -116,12 +133,22 @@ class Scenario:
 
     def options_of(self, index: int, bootstrap: tuple[Address, ...], starts: int) -> Options:
         """The options of one node at its `starts`-th start."""
-        run = RunOptions(bootstrap=bootstrap, name=f"sim {identity_of(self.seed, 0).peer_id[-4:]}")
-        train = TrainOptions(meet_only=True)
+        run = RunOptions(
+            bootstrap=bootstrap, name=f"sim {identity_of(self.seed, 0).peer_id[-4:]}", meet_only=self.training is None
+        )
+        train = TrainOptions()
         if self.training is not None:
             train = self.training.options_of(index, self.peers, self.seed)
         jobs = () if self.training is None else self.training.jobs
         return self.adjust(Options(name=f"n{index}", run=run, train=train, jobs=jobs), index, starts)
+
+    def describe(self) -> str:
+        """What is simulated, in a few words."""
+        training = self.training
+        if training is None:
+            return f"{self.peers} nodes met, seed {self.seed}"
+        what = f"{self.peers} nodes trained {training.what} with {training.policy}"
+        return f"{what}, {training.split}, {training.rounds} rounds, seed {self.seed}"
 
     def facts(self) -> dict[str, object]:
         """What a recording says about the plan."""
@@ -139,6 +166,27 @@ class Scenario:
             if training.jobs:
                 facts["jobs"] = {job.name: job.given.get("task") for job in training.jobs}
         return facts
+
+
+def read_scenario(
+    given: Mapping[str, object],
+    task: str | TrainOptions | None,
+    jobs: Mapping[str, str | Mapping[str, Any]] | None = None,
+    label: Callable[[Setting], str] = lambda item: item.field.rpartition(".")[2],
+) -> Scenario:
+    """The scenario that options by field name describe; UsageError in one line, in which `label` names an option."""
+    sim, train = read_simulation(given, label)
+    several = () if jobs is None else read_jobs([_job_table(name, job) for name, job in jobs.items()])
+    if several and task is not None:
+        raise UsageError("task contradicts jobs; name the task of each job there")
+    task = SIMULATED if several else task
+    if task is None and (wrong := [name for name in given if name in (*train, "rounds", "circle", "speeds", "alone")]):
+        raise UsageError(f"{wrong[0]} is about training; name what is trained, as in task='digits', or leave it out")
+    return make_scenario(sim, None if task is None else training_of(task, train, sim, several))
+
+
+def _job_table(name: str, job: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, **({"task": job} if isinstance(job, str) else job)}
 
 
 def training_of(
@@ -179,7 +227,7 @@ def check_scenario(scenario: Scenario) -> None:
     if not 1 <= scenario.peers <= MAX_PEERS:
         raise UsageError(f"--peers {scenario.peers} must lie between 1 and {MAX_PEERS:,}")
     if scenario.training is not None:
-        for name in scenario.training.names:
+        for name in scenario.training.trained:
             options = scenario.training.job_options(name)
             _check_training(scenario.training, options)
             _check_data(options, scenario.training.split, scenario.peers, scenario.seed)

@@ -1,7 +1,7 @@
 """Look at a running swarm from a notebook or a script without taking part in the training, or at a recorded one.
 
-    view = await p2pnode.Swarm.look("ADDR")          # in a notebook; view.close() when done
-    with p2pnode.Swarm.look("ADDR") as view: ...     # in a script
+    view = await p2pnode.Swarm.look("CODE")          # in a notebook; view.close() when done
+    with p2pnode.Swarm.look("CODE") as view: ...     # in a script
     view = p2pnode.Swarm.own("DATA_DIR")             # as your own node knows it, running or not
     view = p2pnode.Swarm.replay("FILE")
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ..config.options import Options, RunOptions
-from ..discovery.book import PeerBook
+from ..discovery.book import stored_entries
 from ..discovery.registry import BOOK_FILE
 from ..node.control import NotRunning, ask
 from ..node.joining import last_run
@@ -29,9 +29,10 @@ from ..node.node import Node
 from ..runtime.seams import real_world
 from ..storage.datadir import IDENTITY_FILE, DataDir, open_data_dir
 from ..storage.files import DiskStorage
-from ..wire.addresses import Address, parse_address
+from ..wire.addresses import Address
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
+from ..wire.invite import read_place
 from ..wire.run import RunAccess
 from ..wire.status import PeerState
 from .graph import PeerGraph
@@ -76,10 +77,10 @@ def stored_picture(data_dir: Path, now: float) -> PeerGraph:
         raise LocalProblem(f"no node has run on {data_dir}; start one with `python -m p2pnode --data-dir {data_dir}`")
     peers = tuple(
         PeerState(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
-        for entry in PeerBook(storage, BOOK_FILE).entries()
+        for entry in stored_entries(storage, BOOK_FILE)
     )
-    access, manifest = last_run(storage)
-    run = "" if access is None else access.run
+    saved = last_run(storage)
+    run, manifest = ("", None) if saved is None else (saved.access.run, saved.manifest)
     return PeerGraph(now, "", run, "stopped", "no node is running; these were met before", peers, manifest=manifest)
 
 
@@ -91,14 +92,16 @@ class Swarm:
     """The ways to get a view of a swarm."""
 
     @staticmethod
-    def look(address: str, run: str | None = None, timeout: float = FIRST, ask: bool = True) -> Look:
-        """Start an observer of the swarm behind `address`; await the result, or use it as a context manager.
+    def look(place: str, run: str | None = None, timeout: float = FIRST, ask: bool = True) -> Look:
+        """Start an observer of the swarm at `place`; await the result, or use it as a context manager.
 
-        `run` is needed for a private run or where several runs share a meeting point, as the invite gives it (RUN or
-        RUN.KEY). With `ask=False` no peer is asked how it gets on, and only what nodes announce is seen. UsageError
-        for a wrong address; LocalProblem with the reason when the swarm is not seen within `timeout` seconds.
+        `place` is an invite (its code, or the whole command) or the address of any node. An address needs the `run`
+        (RUN or RUN.KEY) too where the run is private or several share a meeting point. With `ask=False` no peer is
+        asked how it gets on, and only what nodes announce is seen. UsageError for a wrong place; LocalProblem with the
+        reason when the swarm is not seen within `timeout` seconds.
         """
-        return Look(parse_address(address), None if run is None else RunAccess.parse(run), timeout, ask)
+        addresses, access = read_place(place)
+        return Look(addresses, access if run is None else RunAccess.parse(run), timeout, ask)
 
     @staticmethod
     def own(data_dir: str | Path) -> OwnView:
@@ -115,9 +118,9 @@ class Swarm:
 class Look(SwarmView):
     """A live view. It keeps looking until it is closed."""
 
-    def __init__(self, address: Address, access: RunAccess | None, timeout: float, ask: bool) -> None:
+    def __init__(self, addresses: tuple[Address, ...], access: RunAccess | None, timeout: float, ask: bool) -> None:
         super().__init__(lambda: self._history.all(), self._described)
-        self._address, self._access, self._timeout, self._ask = address, access, timeout, ask
+        self._addresses, self._access, self._timeout, self._ask = addresses, access, timeout, ask
         self._history = PictureHistory()
         self._first = threading.Event()
         self._closed = threading.Event()
@@ -151,7 +154,7 @@ class Look(SwarmView):
             reason = self.state
             self.close()
             raise LocalProblem(
-                f"nothing was seen of the swarm at {self._address.text} within {self._timeout:g} s: {reason}"
+                f"nothing was seen of the swarm at {self._addresses[0]} within {self._timeout:g} s: {reason}"
             )
         return self
 
@@ -197,7 +200,7 @@ class Look(SwarmView):
             return
         identity = data_dir.identity()
         network = HivemindNetwork(identity, HivemindOptions(data_dir=data_dir.path, key_file=data_dir.key_file))
-        run = RunOptions(bootstrap=(self._address,), access=self._access)
+        run = RunOptions(bootstrap=self._addresses, access=self._access)
         options = Options(role="observer", run=run)
         with closing(real_world(data_dir.storage)) as seams:
             await self._observe(Node(options, seams, network, identity), self._stop)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -14,7 +15,7 @@ from .ids import PeerId, public_key
 EXAMPLE = "/ip4/203.0.113.7/tcp/31337/p2p/12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 MAX_ADDRESS_CHARS = 300
 Reachability = Literal["auto", "public", "private"]  # whether others can dial a node
-LOOPBACK = 4  # the worst rank
+PUBLIC, LOCAL, RELAYED, NAMED, LOOPBACK = range(5)  # ranks, the best first; NAMED: by DNS, or another transport
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,46 @@ def useful(addresses: Iterable[str], most: int) -> tuple[str, ...]:
     return tuple((beyond or ranked)[:most])
 
 
+def invite_addresses(own: Sequence[Address], others: Sequence[Address] = ()) -> tuple[Address, ...]:
+    """The few addresses that an invite carries: a public and a local one of this node, or two local ones.
+
+    Where nobody outside the local network can dial this node, a relay's address and public ones of `others` (the
+    bootstrap addresses) are added. Loopback only when there is nothing else.
+    """
+    public = [address for address in own if _rank(address.text) in (PUBLIC, NAMED)]
+    local = sorted((address for address in own if _rank(address.text) == LOCAL), key=_network)
+    if public:
+        return (*public[:1], *local[:1])
+    relayed = [address for address in own if _rank(address.text) == RELAYED]
+    public = [address for address in others if _rank(address.text) in (PUBLIC, NAMED)]
+    return (*local[:2], *relayed[:1], *public[:2]) or (*own[:1], *others[:1])
+
+
+def dialled_nearby(own: Iterable[str]) -> tuple[Address, ...]:
+    """Those of a node's addresses that others in its network can dial by IP: the local ones first, no loopback."""
+    found = []
+    for text in own:
+        with contextlib.suppress(UsageError):  # the daemon may know protocols that friends cannot read
+            address = parse_address(text)
+            if _rank(text) in (PUBLIC, LOCAL) and address.transport.count("/") == 4:
+                found.append(address)
+    return tuple(sorted(found, key=lambda address: (-_rank(address.text), _network(address))))
+
+
+def _network(address: Address) -> int:
+    """The usual home and office networks first: others are often those of containers on the same machine."""
+    place = host_and_port(address.text)
+    usual = ("192.168.", "10.")
+    return next((rank for rank, start in enumerate(usual) if place and place[0].startswith(start)), len(usual))
+
+
 def _rank(text: str) -> int:
     if "/p2p-circuit" in text:
-        return 2
+        return RELAYED
     place = host_and_port(text)
     if place is None:
-        return 3
+        return NAMED
     ip = ipaddress.ip_address(place[0])
     if ip.is_loopback:
         return LOOPBACK
-    return 1 if ip.is_private else 0
+    return LOCAL if ip.is_private else PUBLIC

@@ -19,8 +19,8 @@ KEY_FILE_BYTES = 68
 _KEY_FILE_HEADER = bytes([0x08, 0x01, 0x12, 0x40])
 # A peer id of an Ed25519 key is the identity multihash of its PublicKey protobuf.
 _PEER_ID_HEADER = bytes([0x00, 0x24, 0x08, 0x01, 0x12, 0x20])
-_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_BASE58_VALUE = {char: value for value, char in enumerate(_BASE58)}
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_BASE58_VALUE = {char: value for value, char in enumerate(BASE58)}
 _MAX_PEER_ID_CHARS = 64
 _MAX_KNOWN_BYTES = 2048  # of a message whose check is remembered
 
@@ -95,7 +95,7 @@ def base58_encode(raw: bytes) -> str:
     digits = ""
     while number:
         number, digit = divmod(number, 58)
-        digits = _BASE58[digit] + digits
+        digits = BASE58[digit] + digits
     leading_zeros = len(raw) - len(raw.lstrip(b"\0"))
     return "1" * leading_zeros + digits
 

@@ -1,4 +1,4 @@
-"""What a run is (its manifest), who may take part (its key), and the line that invites a friend."""
+"""What a run is (its manifest), and who may take part (its key)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class RunAccess:
         if not _RUN.fullmatch(run) or (dot and not _KEY.fullmatch(key)):
             raise UsageError(
                 f"--run {text[:60]!r} is not a run id: it has 26 characters a-z and 2-7, and for a private run "
-                "a dot and 32 more; copy it whole from the founder's invite"
+                "a dot and 32 more; or join with the code of an invite"
             )
         return cls(RunId(run), base64.b32decode(key.upper()) if dot else b"")
 
@@ -122,10 +122,14 @@ class RunAccess:
         return f"{self.run}.{_base32(self.key)}" if self.private else self.run
 
 
-def invite(access: RunAccess, addresses: tuple[str, ...]) -> str:
-    """The exact command a friend pastes."""
-    bootstrap = " ".join(f"--bootstrap {address}" for address in addresses)
-    return f"python -m p2pnode {bootstrap} --run {access}"
+def access_of(run: bytes, key: bytes) -> RunAccess:
+    """The access to a run from the 16 bytes of its id and its key; b"" for a run that is not private."""
+    return RunAccess(RunId(_base32(run)), key)
+
+
+def run_bytes(run: RunId) -> bytes:
+    """The 16 bytes of a run id."""
+    return base64.b32decode(f"{run.upper()}======")
 
 
 def _base32(raw: bytes) -> str:

@@ -17,11 +17,15 @@ from p2pnode.config.resolve import (
     unknown_variables,
 )
 from p2pnode.config.settings import SETTINGS
-from p2pnode.wire.addresses import EXAMPLE
+from p2pnode.wire.addresses import EXAMPLE, parse_address
 from p2pnode.wire.errors import UsageError
+from p2pnode.wire.invite import Invite, encode_invite
+from p2pnode.wire.run import RunAccess
 
 RUN = "abcdefghijklmnopqrstuvwxyz"
 KEY = "abcdefghijklmnopqrstuvwxyz234567"
+INVITE = Invite(RunAccess.parse(f"abcdefghijklmnopqrstuvwxya.{KEY}"), (parse_address(EXAMPLE),))
+CODE = encode_invite(INVITE)
 
 
 def resolved(flags=None, environ=None, toml=None):
@@ -63,15 +67,16 @@ def test_flag_beats_environment_beats_toml_beats_default():
 def test_every_setting_can_come_from_every_source():
     given = {
         "name": "otter", "data-dir": "/elsewhere", "bootstrap": EXAMPLE, "run": RUN, "found": "true",
-        "private": "true", "join-timeout": "2.5", "listen": "/ip4/127.0.0.1/tcp/0",
-        "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "reachability": "public", "log-format": "json",
+        "private": "true", "invite": CODE, "join-timeout": "2.5", "listen": "/ip4/127.0.0.1/tcp/0",
+        "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "no-lan": "yes", "reachability": "public",
+        "log-format": "json",
         "quiet": "1", "task": "text", "task-option": "hidden=64,depth=2", "data": "/corpus", "device": "cpu",
         "policy": "gossip", "set": "density=0.01", "round-seconds": "0.5", "split": "dirichlet:0.3", "part": "2/4",
         "aim": "own", "until": "time:30m", "meet-only": "yes", "max-disk": "2GB", "dashboard": "8080",
         "max-upload": "500k", "max-download": "2M", "max-cpu": "50%", "pause-on-battery": "yes", "idle-only": "on",
         "schedule": "22:00-07:00", "tensorboard": "/curves",
         "job": "small=digits,hidden=8", "only": "small,wide",
-        "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "no-model-swaps": "yes",
+        "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "quarantine": "off", "no-model-swaps": "yes",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
     together = {
@@ -85,6 +90,13 @@ def test_every_setting_can_come_from_every_source():
         by_toml = resolved(flags=together.get(key, {}), toml={key: raw})
         assert by_flag.options == by_environment.options == by_toml.options != resolved().options
         assert by_flag.origins[key] == f"--{key}"
+
+
+def test_an_invite_is_the_run_and_its_addresses():
+    other = EXAMPLE.replace("203.0.113.7", "198.51.100.1")
+    run = resolved({"invite": CODE, "bootstrap": [other]}).options.run
+    assert (run.access, run.invite) == (INVITE.access, INVITE)
+    assert run.bootstrap == (parse_address(other), *INVITE.addresses)
 
 
 def test_values_list_every_setting_in_order():
@@ -198,6 +210,9 @@ def test_private_run_key_is_read():
         ({"flags": {"announce": ["/ip4/203.0.113.7/tcp/0"]}}, ["cannot be dialled"]),
         ({"flags": {"found": True, "run": RUN}}, ["--found contradicts --run"]),
         ({"flags": {"private": True, "run": RUN}}, ["--private contradicts --run"]),
+        ({"flags": {"invite": CODE, "found": True}}, ["--invite contradicts --found"]),
+        ({"flags": {"run": RUN}, "environ": {"P2PNODE_INVITE": CODE}}, ["P2PNODE_INVITE contradicts --run"]),
+        ({"environ": {"P2PNODE_INVITE": CODE[:-1] + "x"}}, ["P2PNODE_INVITE: the invite", "should be"]),
         ({"flags": {"private": True, "bootstrap": [EXAMPLE]}}, ["--private", "add --found"]),
         ({"flags": {"no-listen": True}, "toml": {"listen": "1"}}, ["--no-listen contradicts config.toml: listen"]),
         ({"flags": {"no-listen": True, "announce": ["/ip4/203.0.113.7/tcp/1"]}}, ["contradicts --announce"]),

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import psutil
 
+from p2pnode.wire.invite import decode_invite
+
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE = 5.0  # limits are for an idle machine; a busy one may take this many times as long
 T = TypeVar("T")
@@ -90,7 +92,11 @@ class NodeProcess:
         return wait_for(f"{pattern!r} in the output of {self.data_dir.name}", look, seconds).group(0)
 
     def invite(self) -> str:
-        return self.says(r"^python -m p2pnode .*$")
+        return self.says(r"^python -m p2pnode join \w+$")
+
+    def address(self) -> str:
+        """Where others can dial this node."""
+        return decode_invite(self.invite()).addresses[0].text
 
     def ask(self, *arguments: str, seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
         """A short command about this node."""

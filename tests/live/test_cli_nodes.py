@@ -22,6 +22,7 @@ import pytest
 from p2pnode.node.control import ask
 from p2pnode.wire.control import ControlRequest
 from p2pnode.wire.ids import Identity
+from p2pnode.wire.invite import decode_invite
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("cli")]
@@ -93,12 +94,12 @@ def test_found_invite_join_look_leave(process):
 def test_the_same_command_again_goes_on(process):
     first = process("ann", "--private")
     invite, id = first.invite(), first.status()["id"]
-    assert "." in invite.split()[-1]
+    assert decode_invite(invite).access.private
     first.signalled(signal.SIGINT)
     assert first.process.returncode == 0
     again = process("ann", "--private")
     again.says("resumed run")
-    assert again.invite().split()[-1] == invite.split()[-1]
+    assert decode_invite(again.invite()).access == decode_invite(invite).access
     assert again.status()["id"] == id
     assert again.status()["private"]
     assert again.status()["name"] == first.out.split()[1]
@@ -132,7 +133,7 @@ def test_the_live_view_and_ctrl_c_in_a_terminal(process):
     assert ann.ended(5) == 0
     for words in ("ann", "alone", "nobody else yet", "founded run", "invite a friend", "left after"):
         assert words in shown
-    assert re.search(r"python -m p2pnode --bootstrap \S+ --run \S+\r\n", shown)
+    assert re.search(r"python -m p2pnode join \w+\r\n", shown)
     assert ann.left_behind() == []
 
 
@@ -147,16 +148,17 @@ def read_screen(screen: int) -> str:
 
 def test_a_private_run_needs_its_key(process):
     ann = process("ann", "--private")
-    words = pasted(ann.invite())
-    without_run = process("bob", argv=words[: words.index("--run")])
+    access = decode_invite(ann.invite()).access
+    without_run = process("bob", "--bootstrap", ann.address())
     assert "private" in complaint(without_run, 2)
-    bare = [*words[:-1], words[-1].partition(".")[0], "--join-timeout", "6"]
-    without_key = process("cas", argv=bare)
+    without_key = process("cas", "--bootstrap", ann.address(), "--run", access.run, "--join-timeout", "6")
     assert without_key.ended(60) in (1, 2)
     assert without_key.err.count("\n") == 1
     assert not (without_key.data_dir / "run.json").exists()
-    with_key = process("dan", argv=words)
+    with_key = process("dan", argv=pasted(ann.invite()))
     with_key.says("joined run")
+    in_long = process("eve", "--bootstrap", ann.address(), "--run", str(access))
+    in_long.says("joined run")
 
 
 # ---- ending ----
@@ -243,7 +245,7 @@ def test_a_public_run_does_not_become_private(process):
 
 def test_a_wrong_peer_id(process):
     ann = process("ann")
-    address = pasted(ann.invite())[4]
+    address = ann.address()
     wrong = f"{address.partition('/p2p/')[0]}/p2p/{NOBODY}"
     bob = process("bob", "--bootstrap", wrong)
     assert "another peer answers there" in complaint(bob, 2)
@@ -284,7 +286,7 @@ def test_an_unusable_data_directory(process, place):
 
 def test_doctor_looks_at_everything(process):
     ann = process("ann")
-    address = pasted(ann.invite())[4]
+    address = ann.address()
     wrong = f"{address.partition('/p2p/')[0]}/p2p/{NOBODY}"
     nowhere = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{Identity(bytes(32)).peer_id}"
     well = ann.ask("doctor", "--bootstrap", address, "--json", seconds=120)

@@ -85,7 +85,7 @@ def every_tab_knows_the_real_node(page) -> None:
     picture(page, "real-data", whole=True)
     page.click("#tab-node")
     until(page, "document.getElementById('doing').textContent.includes('digits')")
-    assert "python -m p2pnode --bootstrap" in page.text_content("#invite")
+    assert "python -m p2pnode join " in page.text_content("#invite")
     picture(page, "real-node", whole=True)
 
 

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.wire.addresses import EXAMPLE, host_and_port, parse_address, parse_listen, useful
+from p2pnode.wire.addresses import (
+    EXAMPLE,
+    Address,
+    host_and_port,
+    invite_addresses,
+    parse_address,
+    parse_listen,
+    useful,
+)
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.ids import Identity
 
@@ -73,3 +81,25 @@ def test_others_are_told_the_best_addresses_first() -> None:
     assert useful([loopback, relayed, lan, public, lan], 4) == (public, lan, relayed)
     assert useful([loopback, relayed, lan, public], 2) == (public, lan)
     assert useful([loopback], 3) == (loopback,)
+
+
+ME = EXAMPLE.rpartition("/")[2]
+
+
+def own(*places: str) -> list[Address]:
+    return [parse_address(f"{place}/tcp/5/p2p/{ME}") for place in places]
+
+
+def test_an_invite_carries_few_addresses_that_others_can_dial() -> None:
+    home, docker, office, loopback, public, named = own(
+        "/ip4/192.168.1.5", "/ip4/172.17.0.1", "/ip4/10.2.3.4", "/ip4/127.0.0.1", "/ip4/8.8.8.8", "/dns4/node.example"
+    )
+    (meeting,), (near,) = own("/ip4/9.9.9.9"), own("/ip4/192.168.1.9")
+    relayed = parse_address(f"{meeting}/p2p-circuit/p2p/{ME}")
+    assert invite_addresses([loopback, docker, home, public, relayed], [meeting]) == (public, home)
+    assert invite_addresses([named, home]) == (named, home)
+    assert invite_addresses([docker, office, home, loopback]) == (home, office)
+    assert invite_addresses([home, relayed], [near, meeting]) == (home, relayed, meeting)
+    assert invite_addresses([loopback]) == (loopback,)
+    assert invite_addresses([], [near]) == (near,)
+    assert invite_addresses([]) == ()

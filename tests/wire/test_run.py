@@ -1,4 +1,4 @@
-"""Runs: manifests, private keys, invites."""
+"""Runs: manifests and private keys."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from p2pnode.wire.errors import PeerMisbehaved, UsageError
-from p2pnode.wire.ids import Identity, RunId
-from p2pnode.wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, invite, read_manifest, run_id, sign_manifest
+from p2pnode.wire.ids import Identity
+from p2pnode.wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, read_manifest, run_id, sign_manifest
 
 ALICE, BOB = Identity(b"a" * 32), Identity(b"b" * 32)
 MANIFEST = Manifest("digits", ALICE.peer_id, 5.0, b"n" * 16)
@@ -88,10 +88,3 @@ def test_the_proof_of_a_key_is_bound_to_both_ends() -> None:
     assert not PRIVATE.admits(b"", ALICE.peer_id, BOB.peer_id)
     assert not RunAccess(PRIVATE.run, b"j" * KEY_BYTES).admits(proof, ALICE.peer_id, BOB.peer_id)
     assert PUBLIC.admits(b"", ALICE.peer_id, BOB.peer_id)
-
-
-def test_the_invite_is_the_command_to_paste() -> None:
-    line = invite(RunAccess(RunId("a" * 26)), ("/ip4/1.2.3.4/tcp/5/p2p/X", "/ip4/9.9.9.9/tcp/5/p2p/X"))
-    assert line == (
-        "python -m p2pnode --bootstrap /ip4/1.2.3.4/tcp/5/p2p/X --bootstrap /ip4/9.9.9.9/tcp/5/p2p/X --run " + "a" * 26
-    )

@@ -1,4 +1,4 @@
-"""The live view in a terminal: condition, peers, jobs, traffic, last events, and the invite to copy."""
+"""The live view in a terminal: condition, peers, jobs, traffic, last events; above it the invite to copy."""
 
 from __future__ import annotations
 
@@ -52,12 +52,10 @@ KEPT = 200  # rounds
 
 def render(status: NodeStatus, width: int, height: int, curves: str = "") -> RenderableType:
     """The whole view of one status, in at most `height` lines however many peers there are."""
-    invite = _invite(status, width)
-    room = height - 13 - len(status.jobs) - bool(status.page) - invite.plain.count("\n")
-    room -= bool(status.unwell)
+    room = height - 12 - len(status.jobs) - bool(status.page) - bool(status.unwell)
     more = _more(status, curves)[: max(0, room - MIN_EVENTS - MIN_PEERS)]
     room -= len(more)
-    events = max(MIN_EVENTS, min(MAX_EVENTS, room // 3))
+    events = max(1, min(MIN_EVENTS, room - 2), min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
         peers_table(status.peers, width, max(2, room - events), community_names(status))
@@ -67,7 +65,6 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
         *more,
         _traffic(status),
         _events(status.events[-events:]),
-        invite,
     ]
     return Group(*parts)
 
@@ -102,7 +99,7 @@ def _run(status: NodeStatus) -> Text:
 
 
 def _nobody(status: NodeStatus) -> Text:
-    text = "nobody else yet: send a friend the invite below" if status.invite else "nobody else yet"
+    text = "nobody else yet: send a friend the invite above" if status.invite else "nobody else yet"
     return Text(f"\n  {text}\n", style="dim")
 
 
@@ -138,27 +135,6 @@ def _events(events: tuple[NodeEvent, ...]) -> Text:
         lines.append(f"  {clock}  ", style="dim")
         lines.append(f"{clean(event.text, 200)}\n", style="yellow" if event.warning else "")
     return lines
-
-
-def _invite(status: NodeStatus, width: int) -> Text:
-    kind, text = invitation(status)
-    if not text:
-        return Text("")
-    lines = shell_lines(text, width)
-    return Text.assemble((f"  {HEADINGS[kind]}\n", "dim"), ("\n".join(lines), "bold cyan"), overflow="fold")
-
-
-def shell_lines(command: str, width: int) -> list[str]:
-    """A command as lines shorter than `width` that a shell reads as the same command when they are copied."""
-    if len(command) < width:
-        return [command]
-    pieces = command.replace(" --", " \n  --").split("\n")
-    lines = [fold for piece in pieces for fold in _folded(piece, max(2, width - 2))]
-    return [f"{line}\\" for line in lines[:-1]] + lines[-1:]
-
-
-def _folded(piece: str, width: int) -> list[str]:
-    return [piece[start : start + width] for start in range(0, len(piece), width)]
 
 
 class TerminalCurves:
@@ -222,14 +198,15 @@ class TerminalView:
                 self.draw(live)
 
     def draw(self, live: Live) -> None:
-        status = self._status()
-        _, text = invitation(status)
+        status, width = self._status(), self._console.width
+        kind, text = invitation(status)
         if text and text != self._invite:
             self._invite = text
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.print(Text(HEADINGS[kind], style="dim"), Text(text), sep="\n", soft_wrap=True)
+        above = 1 + -(-len(self._invite) // width) if self._invite else 0  # lines that stay on the screen
         self._curves.note(status)
-        width = self._console.width
-        live.update(render(status, width, self._console.height, self._curves.bars(width)), refresh=True)
+        picture = render(status, width, self._console.height - above, self._curves.bars(width))
+        live.update(picture, refresh=True)
 
 
 def farewell(status: NodeStatus) -> str:

@@ -6,20 +6,33 @@ of others come again from partners, and unpublished progress is only a few round
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Protocol
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ...circles.members import CurrentCircle
 from ...merging.policy import Policy
 from ...storage.checkpoints import Arrays, CheckpointStore
 from ...training.evaluation import Cadence
 from ...training.progress import TrainProgress
-from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem
 from ...wire.types import Seconds
 
 SAVE_EVERY: Seconds = 10.0  # or less often
 SAVE_RATE = 0.5e6  # bytes a second that saving may write, on average
 _TRAINER = "trainer/"
+
+
+class Resumable(Protocol):
+    """What does the local steps: its own state is saved and restored with the model's."""
+
+    def state(self) -> Arrays: ...
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """ValueError, and no change, when the arrays belong to another model."""
+        ...
 
 
 def progress_folder(job_folder: str) -> str:
@@ -34,7 +47,7 @@ class Checkpoints:
         self,
         progress: CheckpointStore,
         policy: Policy,
-        trainer: Trainer,
+        trainer: Resumable,
         train_progress: TrainProgress,
         own: CurrentCircle,
         now: Seconds,
@@ -80,7 +93,7 @@ class Checkpoints:
             if not found:
                 self._begin_log(self._progress.next_incarnation())
             elif self._progress.gap:
-                warnings.append("some of what was published could not be written to disk; going on with a new log")
+                warnings.append("some of what was published is not on disk; going on with a new log")
                 self._begin_log(self._progress.next_incarnation())
                 self.save()
         except LocalProblem as problem:
@@ -88,28 +101,31 @@ class Checkpoints:
         return found, warnings
 
     def _load(self, warnings: list[str]) -> bool:
+        saved = self._progress.load()
+        if self._progress.damaged:
+            what = "nothing else was saved" if saved is None else "going on from the other of the last two states"
+            warnings.append(f"saved progress was damaged; {what}")
         try:
-            saved = self._progress.load()
-            if self._progress.damaged:
-                what = "nothing else was saved" if saved is None else "going on from the one before"
-                warnings.append(f"the newest saved progress was damaged; {what}")
             if saved is not None:
-                self._restore(*saved)
+                self._train_progress.rounds = restore(*saved, self._trainer, self._policy, self._own)
             return saved is not None
-        except (ValueError, KeyError, LocalProblem) as error:
+        except (ValueError, KeyError) as error:
             warnings.append(f"the saved progress cannot be used ({error}); starting anew")
+            self._progress.set_all_aside("cannot be used")
             return False
 
     def _begin_log(self, incarnation: int) -> None:
         if self._policy.can.entries is not None:
             self._policy.can.entries.begin_log(incarnation, self._progress.gap)
 
-    def _restore(self, arrays: Arrays, journal: list[bytes]) -> None:
-        own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}
-        self._trainer.restore(own)
-        self._policy.restore(arrays, journal)
-        self._own.restore(arrays)
-        self._train_progress.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
+
+def restore(arrays: Arrays, journal: list[bytes], trainer: Resumable, policy: Policy, circle: CurrentCircle) -> int:
+    """Load saved progress into the parts of a job; returns its rounds. ValueError or KeyError when it does not fit."""
+    own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}
+    trainer.restore(own)
+    policy.restore(arrays, journal)
+    circle.restore(arrays)
+    return int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
 
 
 def save_pause(state_bytes: int) -> Seconds:
