@@ -46,12 +46,12 @@ def _export_saved(options: Options, target: Path, ema: bool, job: str) -> str:
     from ..jobs.train.checkpoints import progress_folder
     from ..jobs.train.export import as_safetensors, exported, write_export
     from ..jobs.train.prepare import fresh_policy
-    from ..jobs.train.saved_task import load_task_options
+    from ..jobs.train.task_source import task_options
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
 
     plan, run, job = _saved_plan(options.data_dir, job)
-    own = load_task_options(DiskStorage(options.data_dir), job_folder(run, job), options.train)
+    own, _ = task_options(plan, options.train, DiskStorage(options.data_dir), job_folder(run, job))
     model_host = follow_plan(plan, replace(own, device="cpu"))
     data_dir = open_data_dir(options.data_dir)
     try:

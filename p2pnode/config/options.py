@@ -66,6 +66,7 @@ class TrainOptions:
     max_disk: int | None = None  # bytes that training may use
     leave_timeout: Seconds = 20.0  # for handing over shards that are only here
     meet_only: bool = False  # train nothing, whatever the run trains
+    accept_task: tuple[str, ...] = ()  # sha256 of files of a run's founder that may run here
 
     def with_defaults(self) -> TrainOptions:
         """The options of a run founded with these: what was not given has its default."""

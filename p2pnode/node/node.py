@@ -10,6 +10,7 @@ from ..config.options import Options
 from ..discovery.announcing import SelfDescription
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
+from ..jobs.offers import Consent, nobody_to_ask
 from ..jobs.runner import JobRunner
 from ..network.base import Health, Network, cancel_and_wait
 from ..runtime.events import Kind
@@ -36,7 +37,15 @@ SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end fir
 class Node:
     """One participant of a run. `run()` returns when it has left; `status()` may be called at any time."""
 
-    def __init__(self, options: Options, seams: Seams, network: Network, identity: Identity) -> None:
+    def __init__(
+        self,
+        options: Options,
+        seams: Seams,
+        network: Network,
+        identity: Identity,
+        consent: Consent = nobody_to_ask,
+    ) -> None:
+        """`consent` asks the user whether a file that a run brings along may run here."""
         self.name = options.name or friendly_name(identity.peer_id)
         self.role: str = options.role
         self.access: RunAccess | None = None
@@ -52,7 +61,7 @@ class Node:
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
         self._events.listen(self._health_monitor.hear)
-        self.jobs = JobRunner(self._services, options)
+        self.jobs = JobRunner(self._services, options, consent)
         resumes = self.role != "bootstrap"  # a meeting point is in no run
         bootstrap = bootstrap_of(options.run, seams.storage) if resumes else options.run.bootstrap
         me = SelfDescription(self.name, self.role, "", bootstrap, self.jobs.announcements)
@@ -73,6 +82,10 @@ class Node:
     def prepares(self, job: str) -> bool:
         """Whether this node takes part in a job that is not ready yet."""
         return self.jobs.prepares(job)
+
+    def job_file(self, job: str) -> bytes | None:
+        """The file that a job needs, for those who join; None where it is not here."""
+        return None if self.access is None else self.jobs.file(self.access.run, job)
 
     @property
     def record(self) -> SignedRecord | None:
@@ -161,7 +174,7 @@ class Node:
             await self._membership.say_goodbye()
 
     async def _enter_run(self) -> None:
-        joining = RunJoining(self._options.run, self._services, self._membership, self.jobs.found)
+        joining = RunJoining(self._options.run, self._services, self._membership, self.jobs.found, self.jobs.admit)
         entered = await joining.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
