@@ -1,6 +1,7 @@
 """p2pnode lets people train models together without a server.
 
     from p2pnode import Task                          # write a task of your own
+    model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
     view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
 
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .simulate import simulate
+    from .storage.state_file import load
     from .tasks.optimizers import AdamW, Sgd
     from .tasks.task import Task
     from .watch.swarm import Swarm
 
 __version__ = "0.1.0"
-__all__ = ["AdamW", "Sgd", "Swarm", "Task", "__version__", "simulate"]
+__all__ = ["AdamW", "Sgd", "Swarm", "Task", "__version__", "load", "simulate"]
 
 # Imported when first used: torch alone takes a second, and `--help` should not wait for it.
 _HOMES = {
@@ -28,6 +30,7 @@ _HOMES = {
     "Sgd": "p2pnode.tasks.optimizers",
     "Swarm": "p2pnode.watch.swarm",
     "Task": "p2pnode.tasks.task",
+    "load": "p2pnode.storage.state_file",
 }
 
 

@@ -52,6 +52,7 @@ IMPURE = {
     "runtime/throttle.py",
     "discovery/announcing.py",
     "discovery/directory.py",
+    "discovery/mdns.py",
     "discovery/membership.py",
     "discovery/records.py",
     "discovery/registry.py",
@@ -155,6 +156,36 @@ def called_names(path: Path) -> set[str]:
 def test_hivemind_is_imported_in_one_file() -> None:
     importers = {place(path) for path in FILES if any(name.split(".")[0] == "hivemind" for name in imports(path))}
     assert importers == {"network/libp2p/hivemind.py"}
+
+
+# Commands about trained models, and what reads the plan of a train job from a manifest. Everything else finds kinds of
+# work by name in the registry, so that a new kind is one package and one registration.
+KNOWS_TRAINING = {
+    "cli": "",
+    "watch/view.py": "plan",
+    "watch/similarity.py": "plan",
+    "watch/notebook/html.py": "plan",
+}
+
+
+def test_no_kind_of_work_is_imported_but_through_the_registry() -> None:
+    kinds = {path.name for path in (PACKAGE / "jobs").iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    found = {
+        f"{place(path)} -> {name}"
+        for path in FILES
+        for name in imports(path)
+        if name.startswith("p2pnode.jobs.") and (kind := name.split(".")[2]) in kinds
+        if not place(path).startswith(f"jobs/{kind}/") and not knows_training(path, name)
+    }
+    assert not found, f"{sorted(found)} ties the node to one kind of work; add what it needs to jobs/contract.py"
+
+
+def knows_training(path: Path, name: str) -> bool:
+    """Whether a file is on the list, for this part of jobs/train."""
+    parts = [
+        part for known, part in KNOWS_TRAINING.items() if place(path) == known or place(path).startswith(f"{known}/")
+    ]
+    return any(name.startswith(f"p2pnode.jobs.train.{part}") for part in parts)
 
 
 def test_every_package_is_in_the_order() -> None:

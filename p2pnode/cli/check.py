@@ -127,7 +127,7 @@ def _model(examination: Examination) -> Iterator[Finding]:
     words += f"about {size(BYTES_PER_PARAMETER * count)} of memory to train" + "".join(f"; {note}" for note in notes)
     yield Finding("model", "ok", words)
     yield from _initial_weights(model_host.genesis, read_weights(again, layout_of(again)))
-    if model_host.has_statistics:
+    if model_host.norms:
         yield Finding(
             "batchnorm", "warning", "BatchNorm keeps statistics of each node's own data, which are not shared",
             "use GroupNorm or LayerNorm where nodes have unlike data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -10,20 +11,24 @@ from ..config.options import Options
 from ..config.resolve import changed
 from ..jobs.train.plan import TrainPlan, train_plans
 from ..node.control import WORK_LIMIT, NotRunning, ask
-from ..node.joining import last_run
+from ..node.joining import Run, last_run
 from ..storage.files import DiskStorage
+from ..storage.state_file import check_target
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem, UsageError, suggestion
 from ..wire.status import NO_LIMITS
 
 
-def export_weights(options: Options, file: str, ema: bool, job: str = "") -> None:
-    """Write the weights to a file, whole or not at all, and print what was written."""
+def export_weights(options: Options, file: str, shared: bool, job: str = "") -> None:
+    """Write the model's state dict to a file, whole or not at all, and print what was written."""
     target = Path(file).expanduser().absolute()
+    check_target(target)
     try:
-        print(ask(options.data_dir, ControlRequest("export", file=str(target), ema=ema, job=job), WORK_LIMIT).said)
+        print(
+            ask(options.data_dir, ControlRequest("export", file=str(target), shared=shared, job=job), WORK_LIMIT).said
+        )
     except NotRunning:
-        print(_export_saved(options, target, ema, job))
+        print(_export_saved(options, target, shared, job))
 
 
 def revert_peer(data_dir: Path, peer: str, job: str = "") -> None:
@@ -40,42 +45,50 @@ def change_limits(data_dir: Path, written: dict[str, str]) -> None:
     print(ask(data_dir, ControlRequest("limits", limits=dict(written))).said)
 
 
-def _export_saved(options: Options, target: Path, ema: bool, job: str) -> str:
+def _export_saved(options: Options, target: Path, shared: bool, job: str) -> str:
+    from ..circles.members import CurrentCircle
     from ..jobs.contract import job_folder
     from ..jobs.train.binding import follow_plan
-    from ..jobs.train.checkpoints import progress_folder
-    from ..jobs.train.export import as_safetensors, exported, write_export
-    from ..jobs.train.prepare import fresh_policy
+    from ..jobs.train.checkpoints import progress_folder, restore
+    from ..jobs.train.export import ExportSource, export
+    from ..jobs.train.prepare import fresh_policy, own_rows
     from ..jobs.train.task_source import task_options
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
+    from ..training.trainer import Trainer
 
-    plan, run, job = _saved_plan(options.data_dir, job)
-    own, _ = task_options(plan, options.train, DiskStorage(options.data_dir), job_folder(run, job))
-    model_host = follow_plan(plan, replace(own, device="cpu"))
+    run, plan, job = _saved_plan(options.data_dir, job)
+    folder = job_folder(run.access.run, job)
+    own, _ = task_options(plan, options.train, DiskStorage(options.data_dir), folder)
+    own = replace(own, device="cpu")
+    model_host, circle = follow_plan(plan, own), CurrentCircle()
     data_dir = open_data_dir(options.data_dir)
     try:
-        policy = fresh_policy(plan, model_host, data_dir.identity(), job)
-        saved = CheckpointStore(data_dir.storage, progress_folder(job_folder(run, job))).load()
+        identity = data_dir.identity()
+        policy = fresh_policy(plan, model_host, identity, job)
+        trainer = Trainer(model_host, own_rows(model_host, own, plan, identity.peer_id == run.manifest.founder))
+        store = CheckpointStore(data_dir.storage, progress_folder(folder))
+        saved = store.peek()
         if saved is None:
-            raise LocalProblem(f"nothing that was learned is saved in {options.data_dir}; run the node first")
-        policy.restore(*saved)
-    except ValueError as error:
+            kept = "what was learned is damaged" if store.damaged else "nothing that was learned is saved"
+            raise LocalProblem(f"{kept} in {options.data_dir}; run the node first")
+        rounds = restore(*saved, trainer, policy, circle)
+    except (ValueError, KeyError) as error:
         raise LocalProblem(f"what is saved in {options.data_dir} cannot be used: {error}") from None
     finally:
         data_dir.close()
-    data = as_safetensors(model_host.layout, exported(policy, ema), {"task": plan.task})
-    write_export(target, data)
-    return f"wrote {model_host.layout.size:,} parameters to {target} ({len(data):,} bytes), as the node had saved them"
+    source = ExportSource(run.access.run, job, plan, rounds, circle.name, time.time())
+    when = "as it was saved before the last time, which is damaged" if store.damaged else "as the node had saved it"
+    return f"{export(target, trainer, policy, shared, source)}; {when}"
 
 
-def _saved_plan(data_dir: Path, job: str) -> tuple[TrainPlan, str, str]:
-    """The plan of a train job of the run saved in a data directory, the run's id, and the job's name."""
-    access, manifest = last_run(DiskStorage(data_dir))
-    plans = train_plans(manifest)
-    if access is None or not plans:
+def _saved_plan(data_dir: Path, job: str) -> tuple[Run, TrainPlan, str]:
+    """The run saved in a data directory, the plan of one of its train jobs, and the job's name."""
+    run = last_run(DiskStorage(data_dir))
+    plans = train_plans(None if run is None else run.manifest)
+    if run is None or not plans:
         raise LocalProblem(f"no run that learns is saved in {data_dir}; give the --data-dir of a node that learned")
     job = job or next(iter(plans))
     if job not in plans:
         raise UsageError(f"the saved run has no train job {job[:60]!r}; {suggestion(job, plans)}")
-    return plans[job], access.run, job
+    return run, plans[job], job

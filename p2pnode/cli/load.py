@@ -31,7 +31,7 @@ def load(
         return _placed(resolve([*strong, read_toml(Path(str(named)).expanduser())], default))
     first = _placed(resolve(strong, default))
     file = first.options.data_dir / CONFIG_FILE
-    if not _is_file(file):
+    if not _exists(file):
         return first
     source = read_toml(file)
     if "data-dir" in source.raw:
@@ -68,9 +68,9 @@ def _absolute(path: Path) -> Path:
         raise UsageError(f"{path}: there is no such user's home; write the path in full") from None
 
 
-def _is_file(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return path.is_file()
+        return path.exists()
     except OSError:
         return False  # whoever opens the data directory reports the problem
 

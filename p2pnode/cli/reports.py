@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config.resolve import Resolved, unknown_variables
-from ..discovery.book import PeerBook
+from ..discovery.book import stored_entries
 from ..discovery.registry import BOOK_FILE
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.peer_states import roles_in_words
@@ -108,13 +108,10 @@ def _stored_peers(data_dir: Path) -> tuple[PeerState, ...]:
     storage = DiskStorage(data_dir)
     if storage.read(IDENTITY_FILE) is None:
         raise NotRunning(f"no node has run on {data_dir}; start one with `python -m p2pnode`, or give its --data-dir")
-    book = PeerBook(storage, BOOK_FILE)
-    if book.damaged:
-        raise LocalProblem(f"{data_dir / BOOK_FILE} is damaged; the node starts a new one when it runs")
     now = time.time()
     return tuple(
         PeerState(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
-        for entry in book.entries()
+        for entry in stored_entries(storage, BOOK_FILE)
     )
 
 
@@ -204,7 +201,8 @@ def show_jobs(data_dir: Path, as_json: bool) -> None:
         console().print(jobs_table(status.jobs))
         for name, job in status.jobs.items():
             for table in job.tables:
-                console().print(job_table(name, table, names_in(status)))
+                print(f"{clean(name)}: {clean(table.title, 80)}")
+                console().print(job_table(table, names_in(status)))
         if status.compute_idle is not None:
             print(f"compute idle: {status.compute_idle:.0%}")
     else:
@@ -230,10 +228,9 @@ def jobs_table(jobs: Mapping[str, JobStatus]) -> Table:
     return table
 
 
-def job_table(job: str, reported: JobTable, names: Mapping[str, str]) -> Table:
+def job_table(reported: JobTable, names: Mapping[str, str]) -> Table:
     """A table that a job reports about itself, with peers by name."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", title_justify="left")
-    table.title = f"{clean(job)}: {clean(reported.title, 80)}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for label, _ in reported.columns:
         table.add_column(Text(clean(label)))
     units = [unit for _, unit in reported.columns]

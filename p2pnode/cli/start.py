@@ -19,8 +19,8 @@ from ..discovery.registry import BOOK_FILE
 from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from ..network.libp2p.orphans import sweep_orphan
 from ..network.libp2p.ports import PortLease
-from ..node.control import ControlServer, socket_path
-from ..node.joining import load_manifest, load_saved
+from ..node.control import POINTER, ControlServer, socket_path
+from ..node.joining import load_manifest, load_saved, repair_saved
 from ..node.node import Node
 from ..runtime.seams import real_world
 from ..storage.datadir import DataDir, DataDirInUse, open_data_dir
@@ -32,6 +32,7 @@ from ..wire.errors import LocalProblem, P2pnodeError, UsageError
 from ..wire.invite import read_place
 from ..wire.run import RunAccess
 from .ending import Ending, end_process, run_loop
+from .lan import visible_nearby
 from .load import load
 
 ANY_PORT = "/ip4/0.0.0.0/tcp/{port}"
@@ -105,7 +106,7 @@ async def _run(options: Options, data_dir: DataDir, wanted: Path) -> int:
     network = HivemindNetwork(identity, _daemon_options(options, data_dir))
     questions = Questions(sys.stdin, sys.stdout, options.output.log_format)
     node = Node(options, seams, network, identity, questions.consent)
-    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.train.leave_timeout * bool(node.shards_only_here))
+    Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.run.leave_timeout * bool(node.shards_only_here))
     try:
         async with (
             _controlled(node, data_dir),
@@ -114,6 +115,7 @@ async def _run(options: Options, data_dir: DataDir, wanted: Path) -> int:
             _page(node, options.output.dashboard),
             logged(node, options.output.tensorboard),
             _looking_around(node),
+            visible_nearby(node, not options.network.no_lan),
         ):
             if data_dir.path != wanted:
                 node.say("data directory", _elsewhere(data_dir.path, wanted))
@@ -174,8 +176,9 @@ def _daemon_options(options: Options, data_dir: DataDir) -> HivemindOptions:
 
 
 def _check_against_saved(options: Options, data_dir: DataDir) -> None:
-    """UsageError when the options contradict the run saved in the data directory."""
+    """UsageError when the options contradict the run saved in the data directory; Damaged when that cannot be read."""
     wanted = options.run
+    repair_saved(data_dir.storage, replaced=wanted.found or wanted.access is not None)
     saved = load_saved(data_dir.storage)
     if wanted.private and not wanted.found and saved is not None and not RunAccess.parse(saved.access).private:
         raise UsageError(f"the run saved in {data_dir.path} is not private; add --found to found a private one")
@@ -248,7 +251,7 @@ def listening_port(addresses: tuple[str, ...]) -> int | None:
 
 def _sweep(path: Path) -> None:
     """Removes what a hard end would leave behind: the daemon, its sockets, the control socket."""
-    for left in (socket_path(path), path / "control.path"):
+    for left in (socket_path(path), path / POINTER):
         with contextlib.suppress(OSError):
             os.unlink(left)
     sweep_orphan(path)

@@ -24,6 +24,7 @@ LogFormat = Literal["auto", "rich", "plain", "json"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 TaskOption = bool | int | float | str
 
+TRAIN = "train"  # the kind of a job for which none is given
 DEFAULT_TASK = "digits"
 DEFAULT_POLICY = "deltaset"
 DEFAULT_AIM: Aim = "shared"
@@ -41,6 +42,8 @@ class RunOptions:
     private: bool = False
     name: str = ""  # of a run founded here; "" makes one from the node's name
     join_timeout: Seconds | None = None  # None: keep trying
+    leave_timeout: Seconds = 20.0  # for handing over what only this node has
+    meet_only: bool = False  # take part in no job of the run
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,6 @@ class TrainOptions:
     no_model_swaps: bool = False  # models of others may not come to train on data that stay here
     until: Until | None = None  # None: train until asked to leave
     max_disk: int | None = None  # bytes that training may use
-    leave_timeout: Seconds = 20.0  # for handing over shards that are only here
-    meet_only: bool = False  # train nothing, whatever the run trains
     accept_task: tuple[str, ...] = ()  # sha256 of files of a run's founder that may run here
 
     def with_defaults(self) -> TrainOptions:
@@ -81,19 +82,22 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """One of several jobs: its name, its kind, and the fields of TrainOptions that are given for this job."""
+    """One of several jobs: its name, its kind, and what is given for this job.
+
+    For kind `train` these are fields of TrainOptions; other kinds read keys and values as they were written.
+    """
 
     name: str
-    kind: str = "train"
+    kind: str = TRAIN
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """As `--job` takes it: NAME=TASK[,KEY=VALUE...]."""
-        others = {key: value for key, value in self.given.items() if key not in ("task", "task_options")}
-        pairs = {**others, **self.given.get("task_options", {})}
-        return ",".join(
-            [f"{self.name}={self.given.get('task', '')}", *(f"{key}={value}" for key, value in pairs.items())]
-        )
+        """As `--job` takes it: NAME[=TASK][,KEY=VALUE...]."""
+        given = dict(self.given)
+        task, options = given.pop("task", None), given.pop("task_options", {})
+        kind = {} if self.kind == TRAIN else {"kind": self.kind}
+        pairs = [f"{key}={value}" for key, value in {**kind, **given, **options}.items()]
+        return ",".join([self.name if task is None else f"{self.name}={task}", *pairs])
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class NetworkOptions:
     announce: tuple[str, ...] = ()
     no_listen: bool = False
     reachability: Reachability = "auto"
+    no_lan: bool = False  # do not show the run in the local network
 
 
 @dataclass(frozen=True)
@@ -152,12 +157,12 @@ class Options:
 
     def founded_jobs(self) -> tuple[JobOptions, ...]:
         """The jobs of a run founded with these options."""
-        if self.role != "node" or self.train.meet_only:
+        if self.role != "node" or self.run.meet_only:
             return ()
         return self.jobs or (JobOptions(MAIN_JOB),)
 
-    def job_options(self, name: str, alone: bool) -> TrainOptions:
-        """The options of one job of the run, where it is `alone` or one of several.
+    def train_options(self, name: str, alone: bool) -> TrainOptions:
+        """The options of one train job of the run, where it is `alone` or one of several.
 
         `train` holds for all jobs, but for the fields that concern one task.
         """

@@ -16,7 +16,7 @@ from .options import Options, SimOptions
 from .settings import PREFIX, SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 OFF = ("off", "none", "")
-NOT_ABOUT_TRAINING = {"meet-only", "device", "max-disk", "leave-timeout"}  # these do not contradict --meet-only
+NOT_ABOUT_TRAINING = {"device", "max-disk"}  # these do not contradict --meet-only
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
         (run.invite and run.access, "invite", "run", "the invite names its run; leave the other one out"),
         (run.found and run.access, "found", "run", "found a new run, or take part in this one"),
         (run.private and run.access, "private", "run", "whether a run is private was settled when it was founded"),
-        *((train.meet_only, "meet-only", key, "train something, or only meet") for key in about_training),
+        *((run.meet_only, "meet-only", key, "train something, or only meet") for key in about_training),
         (network.no_listen and network.listen, "no-listen", "listen", "remove one of them"),
         (network.no_listen and network.announce, "no-listen", "announce", "remove one of them"),
         (
@@ -153,7 +153,7 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
         raise UsageError(f"{origins['share-data']} needs data of this node's own: --data, or --split and --part")
     if options.jobs and train.task is not None:
         raise UsageError(f"{origins['task']} contradicts {origins['job']}; name the task of each job in --job")
-    if options.jobs and train.meet_only:
+    if options.jobs and run.meet_only:
         raise UsageError(f"{origins['meet-only']} contradicts {origins['job']}; train something, or only meet")
     if run.private and run.bootstrap and not run.found:
         raise UsageError(f"{origins['private']} is for founding a run, and a bootstrap joins one; add --found to found")

@@ -11,7 +11,7 @@ from typing import Any
 from ..wire.errors import UsageError
 from ..wire.status import MAX_JOBS
 from ..wire.types import JOB_NAME
-from .options import JobOptions
+from .options import TRAIN, JobOptions
 from .readers import (
     AIMS,
     DEVICES,
@@ -70,7 +70,10 @@ def table(rows: Iterable[Setting]) -> dict[str, Setting]:
 
 
 def read_jobs(raw: object) -> tuple[JobOptions, ...]:
-    """Jobs as `NAME=TASK[,KEY=VALUE...]`, or as TOML tables. A KEY is that of a training option, else of the task."""
+    """Jobs as `NAME[=TASK][,kind=KIND][,KEY=VALUE...]`, or as TOML tables.
+
+    A KEY of the kind `train` is that of a training option, else of the task. Other kinds check their keys themselves.
+    """
     items = raw if isinstance(raw, list | tuple) else str(raw).split(";")
     jobs = tuple(_read_job(dict(item) if isinstance(item, Mapping) else _job_pairs(str(item))) for item in items)
     if len({job.name for job in jobs}) < len(jobs):
@@ -81,17 +84,23 @@ def read_jobs(raw: object) -> tuple[JobOptions, ...]:
 
 
 def _job_pairs(text: str) -> dict[str, object]:
-    name, equals, rest = text.strip().partition("=")
-    task, _, pairs = rest.partition(",")
-    if not equals or not task:
-        raise UsageError(f"{text[:60]!r} is not NAME=TASK[,KEY=VALUE...]; for example wide=digits,hidden=256")
-    return {"name": name, "task": task, **read_pairs(pairs)}
+    first, _, rest = text.strip().partition(",")
+    name, equals, task = first.partition("=")
+    pairs = read_pairs(rest)
+    if bool(equals) != bool(task) or not (task or "kind" in pairs):
+        raise UsageError(
+            f"{text[:60]!r} is not NAME=TASK[,KEY=VALUE...]; for example wide=digits,hidden=256, "
+            "or NAME,kind=KIND for other work than training"
+        )
+    return {"name": name, **({"task": task} if task else {}), **pairs}
 
 
 def _read_job(values: dict[str, Any]) -> JobOptions:
-    name, kind = str(values.pop("name", "")), str(values.pop("kind", "train"))
+    name, kind = str(values.pop("name", "")), str(values.pop("kind", TRAIN))
     if not re.fullmatch(JOB_NAME.strip("^$"), name):
         raise UsageError(f"{name[:60]!r} is not the name of a job: 1 to 32 of a-z, 0-9, - and _, not 'manifest'")
+    if kind != TRAIN:
+        return JobOptions(name, kind, {key.replace("-", "_"): value for key, value in values.items()})
     given: dict[str, Any] = {"task_options": read_pairs(values.pop("task-option", {}))}
     for written, value in values.items():
         item = SETTINGS.get(written.replace("_", "-"))
@@ -175,16 +184,17 @@ SETTINGS: Mapping[str, Setting] = table(
             "until", "train.until", read_until,
             "Leave when this is reached: converged, rounds:N, time:30m or accuracy:0.9; without it, never.", "GOAL",
         ),
-        Setting("meet-only", "train.meet_only", read_switch, "Train nothing; only be present."),
+        Setting("meet-only", "run.meet_only", read_switch, "Take part in no job; only be present."),
         Setting("max-disk", "train.max_disk", read_size, "The most disk that training may use, such as 2GB.", "SIZE"),
         Setting(
-            "leave-timeout", "train.leave_timeout", read_positive_time,
-            "Before leaving, spend up to this time on handing over shards that only this node has.", "TIME",
+            "leave-timeout", "run.leave_timeout", read_positive_time,
+            "Before leaving, spend up to this time on handing over what only this node has.", "TIME",
         ),
         # several jobs
         Setting(
             "job", "jobs", read_jobs, "Found a run with several jobs, one for each --job; or, when joining, options of "
-            "one of the run's jobs. KEY is a training option (data, policy, until, ...) or an option of the task.",
+            "one of the run's jobs. KEY is a training option (data, policy, until, ...) or an option of the task; "
+            "NAME,kind=KIND is a job of an installed kind of work, with its own keys.",
             "NAME=TASK[,KEY=VALUE...]", many=True,
         ),
         Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
@@ -201,6 +211,7 @@ SETTINGS: Mapping[str, Setting] = table(
             "reachability", "network.reachability", choice(REACHABILITY),
             "Whether others can dial this node; auto finds out.", choices=REACHABILITY,
         ),
+        Setting("no-lan", "network.no_lan", read_switch, "Do not show this node's run to others in the local network."),
         # limits
         Setting("max-upload", "limits.max_upload", _read_limit, "Send at most this much: 500k, 2MB/s, …", "RATE"),
         Setting("max-download", "limits.max_download", _read_limit, "Receive at most this much.", "RATE"),
@@ -266,11 +277,7 @@ SIM_SETTINGS: Mapping[str, Setting] = table(
 
 
 # Training options that one of several jobs may have for itself.
-JOB_KEYS = frozenset(
-    key
-    for key, item in SETTINGS.items()
-    if item.field.startswith("train.") and key not in ("meet-only", "leave-timeout")
-)
+JOB_KEYS = frozenset(key for key, item in SETTINGS.items() if item.field.startswith("train."))
 
 
 def keys_of(record: str) -> tuple[str, ...]:

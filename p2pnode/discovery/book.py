@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from ..storage.checked import read_checked, read_or_set_aside, write_checked
 from ..storage.files import Storage
 from ..wire.addresses import Address, parse_address
-from ..wire.errors import LocalProblem, UsageError
+from ..wire.errors import Damaged, LocalProblem, UsageError
+from ..wire.types import decoded
 
 MAX_ENTRIES = 200
 SHORT = 16  # entries; a book this small is written at once
@@ -25,27 +27,21 @@ class BookEntry(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(tuple[BookEntry, ...])
 
 
+def _decode(content: bytes) -> tuple[BookEntry, ...]:
+    return decoded(_decoder, content, "peer book")
+
+
 class PeerBook:
-    """One per data directory, for all its runs, as readable JSON. A damaged file counts as empty and sets `damaged`."""
+    """One per data directory, for all its runs, as readable JSON. A damaged file is set aside and reported."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage = storage
         self._name = name
-        self._entries: dict[str, BookEntry] = {}
-        self.damaged = False
         self._changed = False
         self._failed = False
         self._saved = 0.0
-        self._load()
-
-    def _load(self) -> None:
-        data = self._storage.read(self._name)
-        if data is None:
-            return
-        try:
-            self._entries = {entry.peer: entry for entry in _decoder.decode(data)}
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self.damaged = True
+        lost = "the book of peers met before starts empty"
+        self._entries = {entry.peer: entry for entry in read_or_set_aside(storage, name, _decode, lost) or ()}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -64,7 +60,7 @@ class PeerBook:
     def addresses(self) -> list[Address]:
         """Return every usable address, peers met most recently first."""
         result: list[Address] = []
-        for entry in sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer)):
+        for entry in sorted(self._entries.values(), key=_latest_first):
             for text in entry.addresses:
                 try:
                     result.append(parse_address(text))
@@ -73,7 +69,7 @@ class PeerBook:
         return result
 
     def entries(self) -> list[BookEntry]:
-        return sorted(self._entries.values(), key=lambda entry: (-entry.met, entry.peer))
+        return sorted(self._entries.values(), key=_latest_first)
 
     def save(self, now: float) -> None:
         """Write the book if it changed: a short one at once, a long one or after a failure every SAVE_PAUSE seconds."""
@@ -82,8 +78,22 @@ class PeerBook:
             return
         self._saved = now
         try:
-            self._storage.write(self._name, msgspec.json.format(msgspec.json.encode(self.entries())))
+            write_checked(self._storage, self._name, msgspec.json.format(msgspec.json.encode(self.entries())))
         except LocalProblem:
             self._failed = True
             raise
         self._changed = self._failed = False
+
+
+def stored_entries(storage: Storage, name: str) -> list[BookEntry]:
+    """The peers in a book, met most recently first, for somebody who only looks; Damaged when it is."""
+    content = read_checked(storage, name)
+    try:
+        entries = () if content is None else _decode(content)
+    except ValueError as error:
+        raise Damaged(f"{storage.path(name)} is damaged ({error})") from None
+    return sorted(entries, key=_latest_first)
+
+
+def _latest_first(entry: BookEntry) -> tuple[float, str]:
+    return -entry.met, entry.peer

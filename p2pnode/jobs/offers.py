@@ -13,6 +13,7 @@ from ..discovery.services import Services
 from ..runtime.calls import JobCalls
 from ..storage.files import Storage
 from ..wire.ids import PeerId
+from .contract import JobSettings
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Admission:
 class JobFiles:
     """The light half of a kind: it can be imported without what the job itself needs."""
 
-    # Plan, options of this node, admission. UsageError or LocalProblem when the job cannot be done here.
-    admit: Callable[[dict[str, Any], Any, Admission], Awaitable[None]]
+    # Plan, what the user wrote, admission. UsageError or LocalProblem when the job cannot be done here.
+    admit: Callable[[dict[str, Any], JobSettings, Admission], Awaitable[None]]
     # Plan, storage, the job's folder: the file that members give to those who join; None where it is not here.
     offered: Callable[[dict[str, Any], Storage, str], bytes | None]

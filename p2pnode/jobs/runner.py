@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from msgspec.structs import replace as changed
 
-from ..config.options import Options
+from ..config.options import JobOptions, Options
 from ..discovery.membership import Membership
 from ..discovery.services import Services
 from ..runtime.calls import JobCalls
@@ -20,9 +21,9 @@ from ..wire.messages import JobAnnouncement
 from ..wire.run import JobEntry, Manifest, RunAccess
 from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, ShardRow
 from ..wire.types import Seconds
-from .contract import Job, JobContext, JobKind, JobPace, job_folder
+from .contract import Job, JobContext, JobKind, JobPace, JobSettings, job_folder
 from .offers import Admission, Consent, FindMembers, nobody_to_ask
-from .registry import load_files, load_kind
+from .registry import KINDS, load_files, load_kind
 from .scheduler import JobCompute, Scheduler
 
 
@@ -50,7 +51,8 @@ class JobRunner:
         wanted, entries = self._options.founded_jobs(), []
         _check_names(self._options.only, [job.name for job in wanted])  # before anything is saved
         for job in wanted:
-            kind, options = await self._load(job.kind), self._options.job_options(job.name, len(wanted) == 1)
+            kind = await self._load(job.kind)
+            options = kind.read(self._settings(job.name, job.kind, len(wanted) == 1))
             entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
         return tuple(entries)
 
@@ -74,7 +76,7 @@ class JobRunner:
                 self._consent,
             )
             try:
-                await files.admit(entry.plan, self._options.job_options(entry.name, len(entries) == 1), admission)
+                await files.admit(entry.plan, self._settings(entry.name, entry.kind, len(entries) == 1), admission)
             except (UsageError, LocalProblem) as problem:
                 problems.append(problem)
         if problems and len(problems) == len(entries):
@@ -112,7 +114,9 @@ class JobRunner:
         except Exception as error:
             problem = unwrap(error)
             if not isinstance(problem, LocalProblem | UsageError):
-                raise
+                if entry.kind in KINDS:
+                    raise  # a mistake in this program must be seen; one of another package costs only its job
+                problem = _package_problem(entry.kind, problem)
             problems[entry.name], reason = problem, str(problem)
             job = self.jobs.pop(entry.name, None)
             if job is not None:
@@ -123,7 +127,7 @@ class JobRunner:
             failed = entry.name in problems
             self._services.events.say("job ended", f"{entry.name}: {reason}", warning=failed)
             if not failed:
-                await self.jobs[entry.name].save()
+                await self._save(self.jobs[entry.name])
 
     async def _run_one(self, entry: JobEntry, manifest: Manifest, access: RunAccess, membership: Membership) -> str:
         kind = await self._load(entry.kind)
@@ -137,9 +141,16 @@ class JobRunner:
             PeerId(manifest.founder),
             manifest.created,
         )
-        options = self._options.job_options(entry.name, alone=not self._several)
+        options = kind.read(self._settings(entry.name, entry.kind, not self._several))
         self.jobs[entry.name] = job = await kind.prepare(entry.plan, options, context)
         return await job.run()
+
+    def _settings(self, name: str, kind: str, alone: bool) -> JobSettings:
+        """What the user wrote for a job; UsageError when that was meant for another kind of work."""
+        given = next((job for job in self._options.jobs if job.name == name), JobOptions(name, kind))
+        if given.kind != kind:
+            raise UsageError(f"--job {name}: its kind is {kind!r} in this run, not {given.kind!r}; write kind={kind}")
+        return JobSettings(name, given.given, self._options, alone)
 
     async def _load(self, kind: str) -> JobKind:
         """Off the loop: the first time it imports what the kind needs, which takes seconds for torch."""
@@ -152,11 +163,18 @@ class JobRunner:
         return replace(services, seams=replace(services.seams, compute=compute), events=events)
 
     async def save(self, limit: Seconds) -> None:
-        await asyncio.gather(*(job.save(limit) for job in self.jobs.values()))
+        await asyncio.gather(*(self._save(job, limit) for job in self.jobs.values()))
+
+    async def _save(self, job: Job, limit: Seconds | None = None) -> None:
+        try:
+            await job.save(limit)
+        except (LocalProblem, TimeoutError) as problem:
+            text = f"progress of {job.name} was not saved: {str(problem) or 'that took too long'}"
+            self._services.events.say("disk", text, warning=True)
 
     async def hand_over(self) -> None:
-        for name, job in self.jobs.items():
-            await job.hand_over(self._options.job_options(name, alone=not self._several).leave_timeout)
+        for job in self.jobs.values():
+            await job.hand_over(self._options.run.leave_timeout)
 
     # ---- for peers ----
 
@@ -199,10 +217,11 @@ class JobRunner:
         return sum(job.unreplicated for job in self.jobs.values())
 
     def pace(self) -> JobPace | None:
-        """Of all jobs together; None while none is prepared."""
-        paces = [job.pace() for name, job in self.jobs.items() if name not in self.ended]
+        """Of all jobs together that are watched; None while none is prepared."""
+        going = [job.pace() for name, job in self.jobs.items() if name not in self.ended]
+        paces = [pace for pace in going if pace is not None]
         if not paces:
-            return None
+            return JobPace(0, 0, 0.0) if going else None
         return JobPace(
             sum(p.steps for p in paces), sum(p.samples for p in paces), min(p.steps_per_second for p in paces)
         )
@@ -238,7 +257,8 @@ class JobRunner:
         """Do what the user commands of one job; LocalProblem or UsageError when that cannot be done."""
         if request.job and request.job not in self.names:
             raise UsageError(f"this node has no job {request.job[:60]!r}; {suggestion(request.job, self.names)}")
-        name = request.job or next(iter(self.names), "")
+        trains = (name for name, job in self.jobs.items() if job.model is not None)
+        name = request.job or next(trains, "") or next(iter(self.names), "")
         if name in self.ended and name not in self.jobs:
             raise LocalProblem(f"the job {name!r} has ended: {self.ended[name]}")
         if name not in self.jobs:
@@ -255,13 +275,20 @@ class JobRunner:
 
 def _chosen(manifest: Manifest, options: Options) -> list[JobEntry]:
     """The jobs of a run that this node's user wants to take part in; UsageError when there is no such job."""
-    if options.role != "node" or options.train.meet_only:
+    if options.role != "node" or options.run.meet_only:
         return []
     names = [entry.name for entry in manifest.jobs]
     _check_names((*options.only, *(job.name for job in options.jobs)), names)
     if not names and options.train.task is not None:
         raise UsageError(f"--task {options.train.task} contradicts the run, which learns nothing; --found a new run")
     return [entry for entry in manifest.jobs if not options.only or entry.name in options.only]
+
+
+def _package_problem(kind: str, error: BaseException) -> LocalProblem:
+    """What went wrong in the package of a kind of work, and where, in one line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return LocalProblem(f"the package of the job kind {kind!r} failed: {said} ({place.filename}:{place.lineno})")
 
 
 def _check_names(wanted: Iterable[str], names: Sequence[str]) -> None:

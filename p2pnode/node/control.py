@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import socket
 import stat
@@ -17,10 +18,13 @@ from pathlib import Path
 
 import msgspec
 
+from ..storage.checked import read_checked, read_or_set_aside, write_checked
+from ..storage.files import DiskStorage
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import LocalProblem, UsageError
 from ..wire.status import NodeStatus
 
+POINTER = "control.path"  # in the data directory: where the socket is, if not there
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 MAX_REQUEST_BYTES = 4096
 MAX_ANSWER_BYTES = 32 << 20  # a status tells of at most 2,000 peers
@@ -29,6 +33,9 @@ TIME_LIMIT = 5.0
 WORK_LIMIT = 120.0  # for what has to wait for a round under way, or writes a large file
 
 Order = Callable[[ControlRequest], Awaitable[ControlAnswer]]  # LocalProblem or UsageError when it cannot be done
+
+
+logger = logging.getLogger(__name__)
 
 
 class NotRunning(LocalProblem):
@@ -44,13 +51,11 @@ def socket_path(data_dir: Path) -> Path:
     direct = data_dir / "control.sock"
     if len(os.fsencode(direct)) <= MAX_SOCKET_PATH_BYTES:
         return direct
-    with contextlib.suppress(OSError, ValueError):
-        return Path(_pointer(data_dir).read_text().strip())
+    with contextlib.suppress(LocalProblem):  # without the pointer it is mostly found too
+        pointer = read_checked(DiskStorage(data_dir), POINTER)
+        if pointer is not None:
+            return Path(os.fsdecode(pointer))
     return _elsewhere(data_dir)
-
-
-def _pointer(data_dir: Path) -> Path:
-    return data_dir / "control.path"
 
 
 def _elsewhere(data_dir: Path) -> Path:
@@ -87,16 +92,18 @@ class ControlServer:
             listening = _bind(self._path)
             self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_REQUEST_BYTES)
         except OSError as error:
-            why = error.strerror or error
-            raise LocalProblem(f"no control socket for {self._data_dir} ({why}); try another --data-dir") from None
+            raise LocalProblem(f"no control socket for {self._data_dir} ({error}); try another --data-dir") from None
 
     def _prepare(self) -> Path:
-        pointer = _pointer(self._data_dir)
-        pointer.unlink(missing_ok=True)
+        storage = DiskStorage(self._data_dir)
+        read_or_set_aside(storage, POINTER, os.fsdecode, "it is written anew")
+        for warning in storage.warnings:
+            logger.warning("%s", warning)
+        storage.delete(POINTER)
         path = socket_path(self._data_dir)
         if path.parent != self._data_dir:
             _own_directory(path.parent)
-            pointer.write_text(f"{path}\n")
+            write_checked(storage, POINTER, os.fsencode(path))
         path.unlink(missing_ok=True)
         return path
 
@@ -106,7 +113,7 @@ class ControlServer:
             self._server.close()
             self._server = None
         if self._path is not None:
-            for file in (self._path, _pointer(self._data_dir)):
+            for file in (self._path, self._data_dir / POINTER):
                 with contextlib.suppress(OSError):
                     file.unlink()
             if self._path.parent != self._data_dir:

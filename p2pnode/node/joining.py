@@ -17,15 +17,17 @@ from ..discovery.membership import Membership
 from ..discovery.services import Services
 from ..jobs.offers import FindMembers
 from ..runtime.calls import JobCalls
+from ..storage.checked import read_checked, read_or_set_aside, set_aside, write_checked
 from ..storage.files import Storage
 from ..wire.addresses import Address, parse_address
-from ..wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, UsageError
+from ..wire.errors import Damaged, LocalProblem, NetworkDown, PeerError, PeerMisbehaved, UsageError
 from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
 from ..wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, read_manifest, run_id, sign_manifest
-from ..wire.types import Seconds
+from ..wire.types import Seconds, decoded
 
 STATE_FILE = "run.json"
+COPIES = "runs"  # the folder of all runs; beside each run's own folder is a copy of what STATE_FILE said
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,15 @@ class SavedRun(msgspec.Struct, frozen=True):
     """What the data directory keeps of a run, so that the same command resumes it."""
 
     access: str
+    manifest: bytes
     bootstrap: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> Run:
+        return Run(RunAccess.parse(self.access), self.manifest)
+
+
+_decoder = msgspec.json.Decoder(SavedRun)
 
 
 def found_run(
@@ -66,21 +76,80 @@ def check_protocol(manifest: Manifest) -> None:
 
 
 def save_run(storage: Storage, run: Run, bootstrap: tuple[str, ...]) -> None:
-    storage.write(f"runs/{run.access.run}/manifest", run.signed_manifest)
-    storage.write(STATE_FILE, msgspec.json.encode(SavedRun(str(run.access), bootstrap)))
+    """Save the run to go on with. It is written twice, so that each file can be made again from the other."""
+    content = msgspec.json.encode(SavedRun(str(run.access), run.signed_manifest, bootstrap))
+    write_checked(storage, _copy_of(run.access.run), content)
+    write_checked(storage, STATE_FILE, content)
+
+
+def _copy_of(run: str) -> str:
+    return f"{COPIES}/{run}.json"
 
 
 def load_saved(storage: Storage) -> SavedRun | None:
-    """The last run, or None where there is none or its file is damaged."""
-    data = storage.read(STATE_FILE)
-    if data is None:
-        return None
+    """The run to go on with, from its copy where its file is damaged; None where there is none.
+
+    Damaged when there is no copy, or several: only the user knows which of the runs is meant.
+    """
     try:
-        saved = msgspec.json.decode(data, type=SavedRun)
-        RunAccess.parse(saved.access)
-    except (msgspec.DecodeError, UnicodeDecodeError, UsageError):
-        return None
+        return _read(storage, STATE_FILE)
+    except Damaged as problem:
+        copies = _sound_copies(storage)
+        if len(copies) == 1:
+            return copies[0]
+        runs = " or ".join(saved.run.access.run for saved in copies)
+        remedy = f"choose its run by --run {runs}" if runs else "join its run again by an invite"
+        raise Damaged(
+            f"{problem}, so which run to go on with is not known; "
+            f"restore the file from a backup, {remedy}, or --found a new run"
+        ) from None
+
+
+def repair_saved(storage: Storage, replaced: bool) -> None:
+    """At the start of a node: makes a damaged file of the saved run again from the other one.
+
+    A damaged file is set aside and reported. Damaged as `load_saved` raises it, unless the saved run is `replaced`,
+    because the user names a run or founds one.
+    """
+    try:
+        saved = _read(storage, STATE_FILE)
+    except Damaged as problem:
+        saved = None if replaced else load_saved(storage)
+        set_aside(storage, STATE_FILE, str(problem), "it was made again from its copy" if saved else "it is not needed")
+        if saved is not None:
+            write_checked(storage, STATE_FILE, msgspec.json.encode(saved))
+    if saved is not None:
+        copy = _copy_of(saved.run.access.run)
+        read_or_set_aside(storage, copy, _decode, f"it is made again from {STATE_FILE}")
+
+
+def _read(storage: Storage, name: str) -> SavedRun | None:
+    content = read_checked(storage, name)
+    try:
+        return None if content is None else _decode(content)
+    except ValueError as error:
+        raise Damaged(f"{storage.path(name)} is damaged ({error})") from None
+
+
+def _decode(content: bytes) -> SavedRun:
+    """ValueError unless the content is a run's whole description."""
+    saved = decoded(_decoder, content, "saved run")
+    try:
+        fits = run_id(saved.manifest) == saved.run.access.run and saved.run.manifest is not None
+    except (UsageError, PeerMisbehaved) as error:
+        raise ValueError(str(error)) from None
+    if not fits:
+        raise ValueError("the manifest is that of another run")
     return saved
+
+
+def _sound_copies(storage: Storage) -> list[SavedRun]:
+    found = []
+    for name in storage.names(COPIES):
+        if name.endswith(".json"):
+            with contextlib.suppress(Damaged):
+                found.append(_read(storage, f"{COPIES}/{name}"))
+    return [saved for saved in found if saved is not None]
 
 
 def same_bootstrap(options: RunOptions, saved: SavedRun) -> bool:
@@ -97,20 +166,16 @@ def bootstrap_of(options: RunOptions, storage: Storage) -> tuple[Address, ...]:
 
 
 def load_manifest(storage: Storage, access: RunAccess) -> bytes | None:
-    """The saved manifest, if it is whole."""
-    signed = storage.read(f"runs/{access.run}/manifest")
-    return signed if signed is not None and run_id(signed) == access.run else None
+    """The saved manifest of a run; None where it is not saved, or its file was damaged and is set aside."""
+    lost = "members of the run are asked for what it said"
+    saved = read_or_set_aside(storage, _copy_of(access.run), _decode, lost)
+    return None if saved is None else saved.manifest
 
 
-def last_run(storage: Storage) -> tuple[RunAccess | None, Manifest | None]:
-    """The last run and its manifest, each None where it is not there or not whole."""
+def last_run(storage: Storage) -> Run | None:
+    """The run that a node on this storage goes on with; None where there is none, Damaged as `load_saved`."""
     saved = load_saved(storage)
-    access = None if saved is None else RunAccess.parse(saved.access)
-    signed = None if access is None else load_manifest(storage, access)
-    try:
-        return access, None if signed is None else read_manifest(signed)
-    except PeerMisbehaved:
-        return access, None
+    return None if saved is None else saved.run
 
 
 def adopted_access(address: Address, welcome: Welcome) -> RunAccess:
@@ -200,7 +265,7 @@ class RunJoining:
         access = options.access
         saved = None if options.found or access is not None else load_saved(self._storage)
         if saved is not None and same_bootstrap(options, saved):
-            access = RunAccess.parse(saved.access)
+            return saved.run, "resumed"
         if access is None and (options.found or not options.bootstrap):
             return await self._found(), "founded"
         signed = None if access is None else load_manifest(self._storage, access)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..config.names import friendly_name
 from ..config.options import Options
 from ..discovery.announcing import SelfDescription
+from ..discovery.lan import Advert, advert_of
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
 from ..jobs.offers import Consent, nobody_to_ask
@@ -98,6 +99,14 @@ class Node:
         """Tell the user something about this start, as an event."""
         self._events.say(kind, text)
 
+    def advert(self) -> Advert | None:
+        """What others in the local network may know about this node's run; None while there is nothing to say."""
+        if self.access is None or self.role != "node":
+            return None
+        others = [peer for peer in self._services.table.present(self._tag) if peer.announcement.role == "node"]
+        addresses = self._membership.announcer.addresses
+        return advert_of(self.access, read_manifest(self.manifest), len(others) + 1, addresses)
+
     def has_page(self, link: str) -> None:
         """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
         self._page = link
@@ -149,8 +158,7 @@ class Node:
         await self._network.start(Router(self, self._services))
         await self._membership.announcer.refresh_addresses()
         self._events.say("started", f"{self.name} is {self.peer_id}")
-        if self._services.registry.book.damaged:
-            self._events.say("book", "the peer book was damaged and starts empty", warning=True)
+        self._report_damage()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_condition())
             if self.role != "bootstrap":
@@ -190,8 +198,15 @@ class Node:
         """Report changes of the condition, which is computed anew each time, and check the node's health."""
         while True:
             self._set_condition(self.condition())
+            self._report_damage()
             await self._health_monitor.look(*(self.jobs.pace() or (None, 0, 0.0)))
             await asyncio.sleep(WATCH_PERIOD)
+
+    def _report_damage(self) -> None:
+        """Report damaged files that were found since the last time."""
+        warnings = self._seams.storage.warnings
+        while warnings:
+            self._events.say("damaged", warnings.pop(0), warning=True)
 
     def condition(self) -> Condition:
         """The node's condition. It is `connected` only while remote peers answer."""
@@ -277,9 +292,10 @@ class Node:
         return ViewIs(states, tuple(self.jobs.exchanges())[-MAX_EXCHANGES:])
 
     def fingerprints(self, job: str = "") -> dict[str, bytes]:
-        """What the models of a job have learned, as their nodes announce it; of the first job where none is named."""
+        """What the models of a job have learned, as their nodes announce it; of the first that has any by default."""
         if not job and self.manifest:
-            job = next((entry.name for entry in read_manifest(self.manifest).jobs), "")
+            names = [entry.name for entry in read_manifest(self.manifest).jobs]
+            return next((found for name in names if (found := self.fingerprints(name))), {})
         announced = {peer.id: peer.announcement.job(job) for peer in self._services.table.present(self._tag)}
         own = [(self.peer_id, one) for one in self.jobs.announcements() or () if one.job == job]
         return {peer: one.fingerprint for peer, one in (*own, *announced.items()) if one.fingerprint}

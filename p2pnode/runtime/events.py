@@ -11,6 +11,7 @@ from ..wire.status import NodeEvent
 
 Kind = Literal[
     "started",
+    "lan",
     "founded",
     "joined",
     "resumed",
@@ -45,18 +46,20 @@ Kind = Literal[
     "swap",
     "handing over",
     "state",
-    "book",
     "data directory",
     "task",
+    "damaged",
     "clock",
     "disk",
     "diverged",
     "fingerprint",
+    "model",
     "refused",
 ]
 
 KINDS: dict[Kind, str] = {
     "started": "The network is up; who this node is.",
+    "lan": "Whether others in the local network can see this run.",
     "founded": "A new run was founded here.",
     "joined": "A run was joined through somebody.",
     "resumed": "The run saved in the data directory goes on.",
@@ -91,13 +94,14 @@ KINDS: dict[Kind, str] = {
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",
     "state": "Saved progress was damaged or cannot be used.",
-    "book": "The peer book was damaged and starts empty.",
     "data directory": "The usual data directory is in use, so this node has another one.",
     "task": "What those who join need for the run's task, or which file of the task runs here.",
+    "damaged": "A file of the data directory was damaged: what is lost by that, and where it is kept.",
     "clock": "This machine's clock is off the swarm's.",
     "disk": "Something could not be written.",
     "diverged": "A round's numbers went out of bounds; it was taken back.",
     "fingerprint": "The model's fingerprint could not be taken, or cannot be compared with those of others.",
+    "model": "A partner's model computes something else than this node's at equal weights.",
     "refused": "A round's delta broke the run's own rules and stays here.",
 }
 

@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator, Mapping
 
 from ..config.resolve import changed
+from ..storage.checked import set_aside
 from ..wire.control import ControlAnswer, ControlRequest
-from ..wire.errors import LocalProblem
+from ..wire.errors import Damaged, LocalProblem
 from ..wire.status import NO_LIMITS, LimitOptions, Machine
 from ..wire.types import Seconds
 from .events import Events
@@ -24,6 +25,7 @@ from .throttle import Throttles
 LIMIT_COMMANDS = ("pause", "resume", "limits")
 EVERY: Seconds = 1.0
 PAUSED_FILE = "paused"  # exists while the user's pause lasts, so that a restart keeps it
+PAUSED = b"by the user\n"
 SHORTEST_SLEEP: Seconds = 0.005
 LONGEST_SLEEP: Seconds = 0.05  # so that a pause takes effect at once
 LATE: Seconds = 5.0  # a measurement that is this late was held up by the node's own event loop
@@ -46,9 +48,7 @@ class Limiter:
         self._duty = 1.0  # share of the time for local steps
         self._free = asyncio.Event()
         self._reported = ""
-        self._paused = False
-        with contextlib.suppress(LocalProblem):
-            self._paused = seams.storage.read(PAUSED_FILE) is not None
+        self._paused = self._was_paused()
         self._follow(limits)
 
     # ---- for those who work ----
@@ -93,7 +93,7 @@ class Limiter:
         self._decide()
         self._report()
         with _noted(self._events):
-            self._seams.storage.write(PAUSED_FILE, b"by the user\n")
+            self._seams.storage.write(PAUSED_FILE, PAUSED)
         return "paused; the node stays in its swarm and answers, also after a restart, until `resume`"
 
     def resume(self) -> str:
@@ -110,6 +110,20 @@ class Limiter:
         self._follow(changed(self.limits, written))
         self._report()
         return f"limits until the node ends: {limits_in_words(self.limits)}"
+
+    def _was_paused(self) -> bool:
+        """Whether the user paused the node before it ended. Only the existence of the file counts."""
+        storage = self._seams.storage
+        try:
+            return storage.read(PAUSED_FILE) is not None
+        except Damaged as problem:
+            set_aside(storage, PAUSED_FILE, str(problem), "the node stays paused until `resume`")
+            with _noted(self._events):
+                storage.write(PAUSED_FILE, PAUSED)
+            return True
+        except LocalProblem as problem:
+            self._events.say("disk", f"whether this node was paused is not known: {problem}", warning=True)
+            return False
 
     # ---- life ----
 

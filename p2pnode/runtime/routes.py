@@ -25,7 +25,9 @@ class Routes:
         self._streams = streams or {}
 
     def read(self, body: bytes) -> Message:
-        """The request in an envelope's body; PeerMisbehaved when it is none of those answered here."""
+        """The request in an envelope's body; PeerMisbehaved when it is none of those answered here, or PeerRefused."""
+        if not self._calls:
+            raise PeerRefused("no calls", "nothing is answered here")
         return decode_message(body, *self._calls)
 
     async def answer(self, peer: PeerId, request: Message) -> Message:

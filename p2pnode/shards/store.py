@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from ..runtime.seams import Seams
+from ..storage.checked import read_or_set_aside, set_aside, write_checked
 from ..storage.files import Storage
+from ..wire.errors import Damaged
 from ..wire.ids import Identity
 from .handoff.messages import AnyMessage
 from .handoff.state import (
@@ -50,7 +52,10 @@ class Effects(NamedTuple):
 
 
 class ShardFiles:
-    """The files of one run's shards: samples, handoff record and visit history. Unreadable files count as missing."""
+    """The files of one job's shards: samples, handoff record and visit history.
+
+    A damaged file is set aside and reported, and then counts as missing.
+    """
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
@@ -68,7 +73,16 @@ class ShardFiles:
         return {name.partition(".")[0] for name in self._storage.names(self._folder) if name.endswith(kinds)}
 
     def samples(self, shard: str) -> bytes | None:
-        return self._storage.read(self._name(shard, SAMPLES))
+        try:
+            return self._storage.read(self._name(shard, SAMPLES))
+        except Damaged:
+            self.set_samples_aside(shard, "it is a directory")
+            return None
+
+    def set_samples_aside(self, shard: str, reason: str) -> None:
+        """Keep damaged samples, which may be the only ones left, under another name."""
+        name, lost = self._name(shard, SAMPLES), "its samples are fetched again if somebody else has them"
+        set_aside(self._storage, name, f"{self._storage.path(name)} is damaged ({reason})", lost)
 
     def put_samples(self, shard: str, data: bytes) -> None:
         self._storage.write(self._name(shard, SAMPLES), data)
@@ -78,22 +92,19 @@ class ShardFiles:
 
     def record(self, shard: str) -> Record:
         """The last record written; an empty one when it is missing or damaged, because peers know the rest."""
-        try:
-            return decode_record(self._storage.read(self._name(shard, RECORD)) or b"")
-        except ValueError:
-            return NOTHING
+        lost = "who holds the shard is learned again from peers"
+        return read_or_set_aside(self._storage, self._name(shard, RECORD), decode_record, lost) or NOTHING
 
     def put_record(self, shard: str, record: Record) -> None:
-        self._storage.write(self._name(shard, RECORD), encode_record(record))
+        write_checked(self._storage, self._name(shard, RECORD), encode_record(record))
 
     def history(self, shard: str) -> VisitHistory:
-        try:
-            return decode_history(self._storage.read(self._name(shard, VISITS)) or b"")
-        except ValueError:
-            return VisitHistory(shard)
+        lost = "the shard's visits are counted anew"
+        found = read_or_set_aside(self._storage, self._name(shard, VISITS), decode_history, lost)
+        return found or VisitHistory(shard)
 
     def put_history(self, history: VisitHistory) -> None:
-        self._storage.write(self._name(history.shard, VISITS), encode_history(history))
+        write_checked(self._storage, self._name(history.shard, VISITS), encode_history(history))
 
     def _name(self, shard: str, kind: str) -> str:
         return f"{self._folder}/{shard}{kind}"
@@ -191,11 +202,14 @@ class ShardStore:
     def content(self, shard: str) -> bytes | None:
         """The encoded samples, checked; None when they are missing or damaged. Reads the disk."""
         entry = self.entries.get(shard)
-        data = entry.make() if entry is not None and entry.make is not None else self._files.samples(shard)
+        make = None if entry is None else entry.make
+        data = self._files.samples(shard) if make is None else make()
         try:
             if data is not None:
                 decode_samples(data, self._layout, shard)
-        except ValueError:
+        except ValueError as error:
+            if make is None:
+                self._files.set_samples_aside(shard, str(error))
             return None
         return data
 

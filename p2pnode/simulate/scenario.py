@@ -13,6 +13,7 @@ from ..config.options import (
     DEFAULT_POLICY,
     DEFAULT_ROUND_SECONDS,
     DEFAULT_TASK,
+    TRAIN,
     JobOptions,
     Options,
     RunOptions,
@@ -61,6 +62,11 @@ class SimTraining:
         return tuple(job.name for job in self.jobs) or (MAIN_JOB,)
 
     @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the jobs that train."""
+        return tuple(job.name for job in self.jobs if job.kind == TRAIN) if self.jobs else (MAIN_JOB,)
+
+    @property
     def round_seconds(self) -> Seconds:
         return self.options.round_seconds or DEFAULT_ROUND_SECONDS
 
@@ -79,8 +85,8 @@ class SimTraining:
         return replace(self.options, split=self.split, part=part, circle=circle)
 
     def job_options(self, name: str) -> TrainOptions:
-        """The options of one job, the same for all nodes."""
-        return Options(train=self.options, jobs=self.jobs).job_options(name, alone=len(self.names) == 1)
+        """The options of one train job, the same for all nodes."""
+        return Options(train=self.options, jobs=self.jobs).train_options(name, alone=len(self.names) == 1)
 
     def circle_of(self, index: int) -> str:
         """The circle a node is declared to be in; "" when nodes find their circles themselves."""
@@ -116,8 +122,10 @@ class Scenario:
 
     def options_of(self, index: int, bootstrap: tuple[Address, ...], starts: int) -> Options:
         """The options of one node at its `starts`-th start."""
-        run = RunOptions(bootstrap=bootstrap, name=f"sim {identity_of(self.seed, 0).peer_id[-4:]}")
-        train = TrainOptions(meet_only=True)
+        run = RunOptions(
+            bootstrap=bootstrap, name=f"sim {identity_of(self.seed, 0).peer_id[-4:]}", meet_only=self.training is None
+        )
+        train = TrainOptions()
         if self.training is not None:
             train = self.training.options_of(index, self.peers, self.seed)
         jobs = () if self.training is None else self.training.jobs
@@ -179,7 +187,7 @@ def check_scenario(scenario: Scenario) -> None:
     if not 1 <= scenario.peers <= MAX_PEERS:
         raise UsageError(f"--peers {scenario.peers} must lie between 1 and {MAX_PEERS:,}")
     if scenario.training is not None:
-        for name in scenario.training.names:
+        for name in scenario.training.trained:
             options = scenario.training.job_options(name)
             _check_training(scenario.training, options)
             _check_data(options, scenario.training.split, scenario.peers, scenario.seed)

@@ -54,11 +54,14 @@ def read_or_set_aside(storage: Storage, name: str, decode: Callable[[bytes], T],
 
 def set_aside(storage: Storage, name: str, problem: str, lost: str) -> None:
     """Rename a damaged file, so that a user may still look at it, and note a warning for the node to report."""
-    try:
-        storage.move(name, name + SET_ASIDE)
-        where = f"it is kept as {name.rpartition('/')[2]}{SET_ASIDE}"
-    except LocalProblem as error:
-        where = f"it cannot be renamed ({error})"
+    where = "it cannot be renamed"
+    for suffix in (SET_ASIDE, f"{SET_ASIDE}.2", f"{SET_ASIDE}.3"):  # a directory does not replace a file
+        try:
+            storage.move(name, name + suffix)
+        except LocalProblem:
+            continue
+        where = f"it is kept as {name.rpartition('/')[2]}{suffix}"
+        break
     storage.warnings.append(f"{problem}; {lost}; {where}")
 
 

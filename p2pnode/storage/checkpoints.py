@@ -7,6 +7,7 @@ damaged, the older one is used: its journal and the newer one's lead up to now.
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -16,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from ..wire.errors import LocalProblem
+from ..wire.errors import Damaged, LocalProblem
+from .checked import SET_ASIDE, read_or_set_aside, set_aside, write_checked
 from .files import Part, Storage
 
 MAGIC = b"p2pnode state 3\0"
 DIGEST_BYTES = 32
 SLOTS = (0, 1)
 STATES = 3  # on disk at most: two, and one that is being written
+FAR_INCARNATIONS = range(256, 768)  # to draw from when the last number used is not known
 _GENERATION = "generation"
 _LENGTH = struct.Struct(">I")
 _RECORD = struct.Struct(">I8s")  # length, beginning of the content's hash
@@ -46,7 +49,8 @@ class CheckpointStore:
         self._journals = [0, 0]  # bytes
         self._before_gap: set[int] = set()  # slots whose state is followed by a gap
         self.state_bytes = 0  # of the newest state; 0: there is none
-        self.damaged = False  # a state exists and could not be read
+        self._damaged: list[int] = []  # slots whose state exists and cannot be read
+        self._torn: list[int] = []  # slots whose journal is damaged
         self.gap = False  # something published after the state was not noted
 
     def save(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -68,7 +72,7 @@ class CheckpointStore:
         """Adds an entry to the journal; it is durable when this returns. After a LocalProblem there is a gap."""
         if not self.state_bytes or self.gap:
             return  # there is no state that it could follow: the next start begins a new log anyway
-        record = _RECORD.pack(len(entry), blake3(entry).digest(8)) + entry
+        record = _record(entry)
         try:
             if sum(self._journals) + len(record) > self._room(self.state_bytes):
                 raise LocalProblem("the journal has no room left within --max-disk; allow more")
@@ -79,6 +83,11 @@ class CheckpointStore:
             self._storage.move(self._state(self._slot), self._gap(self._slot))  # renaming needs no space
             raise
         self._journals[self._slot] += len(record)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a state exists that could not be read."""
+        return bool(self._damaged)
 
     @property
     def due(self) -> bool:
@@ -97,7 +106,26 @@ class CheckpointStore:
         return self._max_bytes - elsewhere - STATES * state_bytes
 
     def load(self) -> tuple[Arrays, list[bytes]] | None:
-        """The newest complete state and the journal since; None when there is none. Sets `damaged` and `gap`."""
+        """The newest complete state and the journal since; None when there is none. Sets `damaged` and `gap`.
+
+        Damaged files are set aside and reported. `peek` finds the same and changes nothing.
+        """
+        found = self.peek()
+        if found is not None and self.gap and self._slot not in self._before_gap:
+            self._storage.move(self._state(self._slot), self._gap(self._slot))  # also for the start after a crash now
+            self._before_gap.add(self._slot)
+        for slot in self._damaged:
+            name = self._gap(slot) if slot in self._before_gap else self._state(slot)
+            lost = "the state saved before it is used" if found else "no other state is there"
+            set_aside(self._storage, name, f"{self._storage.path(name)} is damaged", lost)
+            self._before_gap.discard(slot)
+        if found is None and self._damaged:
+            self.set_all_aside("follows a damaged state")
+        self._tidy_journals(None if found is None else found[1])
+        return found
+
+    def peek(self) -> tuple[Arrays, list[bytes]] | None:
+        """What `load` returns."""
         found = {slot: self._read_state(slot) for slot in SLOTS}
         whole = {slot: arrays for slot, arrays in found.items() if arrays is not None}
         if not whole:
@@ -106,23 +134,33 @@ class CheckpointStore:
         arrays = whole[slot]
         self._slot, self._generation = slot, int(arrays.pop(_GENERATION)[0])
         self.state_bytes = sum(array.nbytes for array in arrays.values())
-        self.gap = slot in self._before_gap or (self.damaged and bool(self._before_gap))
         journal = self._read_journal(slot)
         if self.damaged:  # the damaged state may be the newer one: its journal follows
             journal += self._read_journal(1 - slot)
             self._generation += 1  # so that the next state is newer than both
+        self.gap = slot in self._before_gap or (self.damaged and bool(self._before_gap)) or bool(self._torn)
         return arrays, journal
+
+    def set_all_aside(self, reason: str) -> None:
+        """Rename files that cannot be used, so that what is saved next does not overwrite them."""
+        for name in self._storage.names(self._directory):
+            if name.startswith(("state.", "gap.", "journal.")) and SET_ASIDE not in name:
+                whole = f"{self._directory}/{name}"
+                set_aside(self._storage, whole, f"{self._storage.path(whole)} {reason}", "starting without it")
+        self._before_gap.clear()
+        self.state_bytes = 0
 
     def next_incarnation(self) -> int:
         """A number for a new log, to be used when there is no state to go on from: 0, then 1, and so on.
 
         It is kept in its own file, so that a node that lost its state never signs the numbers of old entries again.
         """
-        name = f"{self._directory}/incarnation"
-        text = (self._storage.read(name) or b"0").decode(errors="replace").strip()
-        number = int(text) if text.isdecimal() else 0
-        self._storage.write(name, f"{number + 1}\n".encode())
-        return number
+        name, before = f"{self._directory}/incarnation", len(self._storage.warnings)
+        number = read_or_set_aside(self._storage, name, int, "a number far from the old ones is drawn for the next log")
+        if len(self._storage.warnings) > before:
+            number = secrets.choice(FAR_INCARNATIONS)
+        write_checked(self._storage, name, str((number or 0) + 1).encode())
+        return number or 0
 
     def _state(self, slot: int) -> str:
         return f"{self._directory}/state.{slot}"
@@ -135,18 +173,27 @@ class CheckpointStore:
         return f"{self._directory}/journal.{slot}"
 
     def _read_state(self, slot: int) -> Arrays | None:
-        data = self._storage.read(self._state(slot))
-        if data is None:
-            data = self._storage.read(self._gap(slot))
-            self._before_gap |= set() if data is None else {slot}
-        arrays = None if data is None else unpack_arrays(data)
-        self.damaged |= data is not None and arrays is None
-        return arrays if arrays is not None and _GENERATION in arrays else None
+        try:
+            data = self._storage.read(self._state(slot))
+            if data is None:
+                data = self._storage.read(self._gap(slot))
+                self._before_gap |= set() if data is None else {slot}
+            arrays = None if data is None else unpack_arrays(data)
+            broken = data is not None and (arrays is None or _GENERATION not in arrays)
+        except Damaged:
+            arrays, broken = None, True
+        if broken:
+            self._damaged.append(slot)
+        return None if broken else arrays
 
     def _read_journal(self, slot: int) -> list[bytes]:
-        """The entries up to the first torn one. The file is cut there, so that later entries can be read again."""
-        name = self._journal(slot)
-        data = self._storage.read(name) or b""
+        """The entries up to the first damaged one. What follows it may be known to others: there is a gap."""
+        try:
+            data = self._storage.read(self._journal(slot))
+        except Damaged:
+            data = b""
+        if data is None:
+            return []
         entries, place = [], 0
         while place + _RECORD.size <= len(data):
             length, digest = _RECORD.unpack_from(data, place)
@@ -155,10 +202,40 @@ class CheckpointStore:
                 break
             entries.append(entry)
             place += _RECORD.size + length
-        if place < len(data):
-            self._storage.write(name, data[:place])
+        if place < len(data) or not data:
+            self._torn.append(slot)
         self._journals[slot] = place
         return entries
+
+    def _tidy_journals(self, entries: list[bytes] | None) -> None:
+        """Set damaged journals aside. After damage the state in use gets the whole journal: no other matters then."""
+        for slot in SLOTS:
+            name = self._journal(slot)
+            lost = "what this node published after the damage is not known, so it begins a new log"
+            if slot in self._torn:
+                set_aside(self._storage, name, f"{self._storage.path(name)} is damaged", lost)
+            elif slot != self._slot and self._is_directory(name):
+                set_aside(self._storage, name, f"{self._storage.path(name)} is a directory", "it was not needed")
+        if entries is not None and (self._damaged or self._torn):
+            records = [_record(entry) for entry in entries]
+            if records:
+                self._storage.write(self._journal(self._slot), *records)
+            else:
+                self._storage.delete(self._journal(self._slot))
+            self._storage.delete(self._journal(1 - self._slot))
+            self._journals = [0, 0]
+            self._journals[self._slot] = sum(map(len, records))
+
+    def _is_directory(self, name: str) -> bool:
+        try:
+            self._storage.read(name)
+        except Damaged:
+            return True
+        return False
+
+
+def _record(entry: bytes) -> bytes:
+    return _RECORD.pack(len(entry), blake3(entry).digest(8)) + entry
 
 
 def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Part]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..wire.errors import LocalProblem
 from ..wire.ids import Identity
+from .checked import read_or_set_aside, write_checked
 from .files import DiskStorage, write_whole
 
 IDENTITY_FILE = "identity.key"
@@ -47,12 +48,13 @@ class DataDir:
 
     def port(self) -> int | None:
         """The port that this node listened on last time, so that its address stays the same; None when unknown."""
-        text = (self.storage.read(PORT_FILE) or b"").decode(errors="replace").strip()
-        return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
+        lost = "this node listens on another port, so invites with its old address may not work"
+        port = read_or_set_aside(self.storage, PORT_FILE, int, lost)
+        return port if port is not None and 0 < port < 65536 else None
 
     def remember_port(self, port: int) -> None:
         if port != self.port():
-            self.storage.write(PORT_FILE, f"{port}\n".encode())
+            write_checked(self.storage, PORT_FILE, str(port).encode())
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -66,7 +68,7 @@ def open_data_dir(path: Path) -> DataDir:
         lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise LocalProblem(
-            f"cannot use the data directory {path} ({error.strerror}); choose another with --data-dir"
+            f"cannot use the data directory {path} ({error.filename}: {error.strerror}); choose another with --data-dir"
         ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from ..compression.weights import Floats, WeightLayout, layout_of, read_weights
@@ -47,13 +48,17 @@ class ModelHost:
             self.data = _checked(task, "data", task.data())
         with task_errors(task, "test_data"):
             self.test = _checked(task, "test_data", task.test_data())
-        self.model = build_model(task, seed).to(self.device)
+        made = _make_model(task, seed)
+        self._frozen = {name: part.dtype for name, part in made.named_parameters() if not part.requires_grad}
+        self.model = made.float().to(self.device)
         self.layout = checked_layout(task, self.model)
         self.parts = _with_tied(self.model, self.layout)
         self.weights, self.gradient = _bind(self.parts, self.device)
-        self.buffers = list(self.model.buffers())
+        kept = self.model.state_dict().keys()
+        self._buffers = [name for name, _ in self.model.named_buffers() if name in kept]
+        self.built_buffers = {name: buffer.detach().clone() for name, buffer in self.buffers.items()}
         self.per_sample = has_sample_losses(task)  # whether the loss of each sample is known
-        self.has_statistics = any(name.endswith("running_mean") for name, _ in self.model.named_buffers())
+        self.norms: list[Any] = [module for module in self.model.modules() if _has_statistics(module)]
 
     @property
     def genesis(self) -> Floats:
@@ -68,6 +73,29 @@ class ModelHost:
     @property
     def samples(self) -> int:
         return length(self.data)
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """The buffers of the state dict by name. They are looked up anew, since a model may replace them."""
+        return {name: self.model.get_buffer(name) for name in self._buffers}
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of the loaded model's whole state dict on the CPU: trained and frozen parameters, and buffers.
+
+        Tied weights share memory in the copy too. Frozen parameters have the precision that the task gave them.
+        """
+        copies: dict[object, Any] = {}
+        state: dict[str, Any] = {}
+        for name, value in self.model.state_dict().items():
+            if isinstance(value, Tensor):
+                place = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else name
+                if place not in copies:
+                    copies[place] = (
+                        value.detach().to("cpu", self._frozen.get(name, value.dtype), copy=True).contiguous()
+                    )
+                value = copies[place]
+            state[name] = value
+        return state
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
@@ -119,6 +147,11 @@ class ModelHost:
     def take(self) -> Floats:
         """A copy of the model's weights."""
         return np.array(self.weights.detach().cpu().numpy(), dtype=np.float32, copy=True)
+
+    def reset_buffers(self) -> None:
+        """Loads the buffers that the model was built with."""
+        for name, buffer in self.buffers.items():
+            buffer.copy_(self.built_buffers[name])
 
     def stepper(self) -> Stepper:
         """A new optimizer of the task: over the one vector where the result is the same, else over the parameters."""
@@ -179,6 +212,11 @@ class ModelHost:
 
 def build_model(task: Task, seed: int) -> nn.Module:
     """The task's model as `seed` initialises it, on the CPU. Other users of torch's random numbers are not affected."""
+    return _make_model(task, seed).float()  # autocast lowers precision where it helps; small steps need all 24 bits
+
+
+def _make_model(task: Task, seed: int) -> nn.Module:
+    """The same in the precision that the task gives it."""
     with torch.random.fork_rng([]), task_errors(task, "model"):
         torch.default_generator.manual_seed(seed)
         model = task.model()
@@ -186,7 +224,12 @@ def build_model(task: Task, seed: int) -> nn.Module:
         raise TaskProblem(f"task {task.name}: model() gave {type(model).__name__}, not a torch module")
     if not any(part.requires_grad for part in model.parameters()):
         raise TaskProblem(f"task {task.name}: the model has no trainable parameters")
-    return model.float()  # autocast lowers precision where it helps; small steps need all 24 bits
+    return model
+
+
+def _has_statistics(module: nn.Module) -> bool:
+    """Whether a module keeps statistics of its inputs: BatchNorm, or InstanceNorm that was told to."""
+    return isinstance(module, _NormBase) and module.running_mean is not None
 
 
 def checked_layout(task: Task, model: nn.Module) -> WeightLayout:
@@ -200,8 +243,8 @@ def checked_layout(task: Task, model: nn.Module) -> WeightLayout:
 def _with_tied(model: nn.Module, layout: WeightLayout) -> list[list[nn.Parameter]]:
     """Each parameter of the layout, together with those tied to it."""
     named = dict(model.named_parameters())
-    everything = [part for part in named.values() if part.requires_grad]
-    tied = [[part for part in everything if part.data_ptr() == named[name].data_ptr()] for name, _ in layout.parameters]
+    places = {name: (part.device, part.data_ptr()) for name, part in named.items()}
+    tied = [[named[other] for other in named if places[other] == places[name]] for name, _ in layout.parameters]
     for (name, shape), same in zip(layout.parameters, tied, strict=True):
         if any(part.shape != shape or part.stride() != same[0].stride() for part in same):
             raise TaskProblem(f"parameter {name} shares its memory with one of another shape; tie whole parameters")

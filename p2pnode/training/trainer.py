@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from ..compression.weights import MAX_UNITS, UNIT, Floats
 from ..storage.checkpoints import Arrays
@@ -26,7 +28,7 @@ from .stepper import as_array
 
 LARGEST_WEIGHT = MAX_UNITS * UNIT
 SMOOTHING = 0.8
-RECALIBRATION_BATCHES = 8
+STATISTICS_BATCHES = 16  # of own samples, on which the statistics of BatchNorm are estimated
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Trainer:
         self.pool = SamplePool(model_host, seed)
         self._seen: list[tuple[Tensor, Tensor]] = []  # places and losses of the batches of these steps
         self._own_confidence = type(model_host.task).confidence is not Task.confidence
-        self._buffers = [buffer.clone() for buffer in model_host.buffers]
+        self._buffers = {name: buffer.clone() for name, buffer in model_host.buffers.items()}
         self.reset_optimizer()
         self.use(np.arange(model_host.samples) if samples is None else samples)
 
@@ -184,13 +186,8 @@ class Trainer:
         raise Diverged(f"{what} after {self.steps_done} local steps; {remedy}", steps, loss)
 
     def evaluate(self, weights: Floats, samples: Samples | None = None) -> Evaluation:
-        """How good `weights` are on the task's test data, or on `samples`. Training is not affected.
-
-        Where the model keeps statistics of its inputs (BatchNorm), they are measured again on own batches.
-        """
-        with self.borrowed(weights):
-            if self.model_host.has_statistics and self.samples:
-                self._recalibrate()
+        """How good `weights` are on the task's test data, or on `samples`. Training is not affected."""
+        with self.fitted(weights):
             return self.model_host.evaluate(self.model_host.test if samples is None else samples)
 
     def confidence_in(self, weights: Floats, columns: Samples) -> NDArray[np.float32]:
@@ -224,6 +221,16 @@ class Trainer:
             self._borrow(weights)
             yield
 
+    @contextlib.contextmanager
+    def fitted(self, weights: Floats) -> Iterator[None]:
+        """Like `borrowed`, with the statistics of inputs (BatchNorm) estimated for `weights` on some own samples.
+
+        Evaluation and export both use the model like this, so that what is shown is what is exported.
+        """
+        with self.borrowed(weights):
+            self._fit_statistics()
+            yield
+
     def gradients_at(self, points: Sequence[Floats]) -> list[Floats]:
         """The gradients at some weights, all on the next batch. Training is not affected."""
         if not self.samples:
@@ -244,30 +251,54 @@ class Trainer:
             model_host.loss(self.pool.batch(places)).backward()  # type: ignore[no-untyped-call]
             return np.array(model_host.gradient.cpu().numpy(), np.float32, copy=True)
 
-    def _recalibrate(self) -> None:
-        kept = [
-            module for module in self.model_host.model.modules() if getattr(module, "running_mean", None) is not None
-        ]
-        momenta = [module.momentum for module in kept]
-        for module in kept:
-            module.reset_running_stats()  # type: ignore[operator]
-            module.momentum = None  # type: ignore[assignment]  # a plain mean over the batches
-        self.model_host.model.train()
+    def _fit_statistics(self) -> None:
+        """Estimates BatchNorm's statistics as a plain mean over batches; nothing else in the model changes."""
+        model = self.model_host.model
+        if not self.model_host.norms:
+            return
+        model.train()
+        norms = [module for module in self.model_host.norms if module.training]  # a model may hold some still
+        momenta = [module.momentum for module in norms]
+        for module in model.modules():
+            if isinstance(module, _DropoutNd):
+                module.eval()
+        for module in norms:
+            module.reset_running_stats()
         with torch.no_grad(), task_errors(self.model_host.task, "loss"):
-            for places in self.pool.first(RECALIBRATION_BATCHES):
-                self.model_host.loss(self.pool.batch(places))
-        for module, momentum in zip(kept, momenta, strict=True):
+            for number, batch in enumerate(self._spread_batches(STATISTICS_BATCHES)):
+                for module in norms:  # BatchNorm takes the mean by itself
+                    module.momentum = None if isinstance(module, _BatchNorm) else 1 / (1 + number)
+                self.model_host.loss(batch)
+        for module, momentum in zip(norms, momenta, strict=True):
             module.momentum = momentum
+        fitted = {id(buffer) for module in norms for buffer in module.buffers()}
+        self._load_buffers(name for name, buffer in self.model_host.buffers.items() if id(buffer) not in fitted)
+
+    def _spread_batches(self, count: int) -> Iterator[dict[str, Tensor]]:
+        """Up to `count` batches, each from all over the samples: data are often sorted by class.
+
+        A node that has no samples at the moment takes those of the task's data.
+        """
+        available, size = self.samples or self.model_host.samples, self.model_host.task.batch_size
+        chosen = torch.from_numpy(np.linspace(0, available - 1, min(available, count * size)).astype(np.int64))
+        batches = -(-len(chosen) // size)
+        for number in range(batches):
+            places = chosen[number::batches]
+            yield self.pool.batch(places) if self.samples else self.model_host.batch(places)
 
     def _borrow(self, weights: Floats) -> None:
         """Loads this trainer's weights and buffers into the model host."""
         self.model_host.put(weights)
-        for there, own in zip(self.model_host.buffers, self._buffers, strict=True):
-            there.copy_(own)
+        self._load_buffers(self._buffers)
+
+    def _load_buffers(self, names: Iterable[str]) -> None:
+        there = self.model_host.buffers
+        for name in names:
+            there[name].copy_(self._buffers[name])
 
     def _give_back(self) -> None:
-        for own, there in zip(self._buffers, self.model_host.buffers, strict=True):
-            own.copy_(there)
+        for name, buffer in self.model_host.buffers.items():
+            self._buffers[name].copy_(buffer.detach())
 
     def _measure(self, count: int, seconds: float) -> None:
         if count and seconds > 0 and not self._declared:
@@ -280,21 +311,21 @@ class Trainer:
         arrays: Arrays = {"counts": counts, "speed": np.array(self.speed)}
         arrays.update({f"pool/{name}": array for name, array in self.pool.state().items()})
         arrays.update({f"optimizer/{name}": array for name, array in self._stepper.arrays().items()})
-        for number, buffer in enumerate(self._buffers):
-            arrays[f"buffer/{number}"] = as_array(buffer)
+        arrays.update({f"buffer/{name}": as_array(buffer) for name, buffer in self._buffers.items()})
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continues from `state`; ValueError, and no change, when the arrays belong to another model."""
         if not {"counts", "speed"} <= set(arrays) or arrays["counts"].shape != (2,):
             raise ValueError("the counts are missing")
-        buffers = [arrays.get(f"buffer/{number}") for number in range(len(self._buffers))]
-        if any(found is None or found.shape != own.shape for found, own in zip(buffers, self._buffers, strict=True)):
+        buffers = _under("buffer/", arrays)
+        shapes = {name: tuple(buffer.shape) for name, buffer in self._buffers.items()}
+        if {name: found.shape for name, found in buffers.items()} != shapes:
             raise ValueError("the buffers belong to another model")
         pool = read_pool_state(_under("pool/", arrays))
         self._stepper.load(_under("optimizer/", arrays))
-        for own, found in zip(self._buffers, buffers, strict=True):
-            own.copy_(torch.from_numpy(np.array(found)))
+        for name, found in buffers.items():
+            self._buffers[name].copy_(torch.from_numpy(np.array(found)))
         self.steps_done = int(arrays["counts"][0])
         self.speed = self._declared or float(arrays["speed"])
         self.pool.restore(pool, int(arrays["counts"][1]))

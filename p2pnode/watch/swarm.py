@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ..config.options import Options, RunOptions
-from ..discovery.book import PeerBook
+from ..discovery.book import stored_entries
 from ..discovery.registry import BOOK_FILE
 from ..node.control import NotRunning, ask
 from ..node.joining import last_run
@@ -77,10 +77,10 @@ def stored_picture(data_dir: Path, now: float) -> PeerGraph:
         raise LocalProblem(f"no node has run on {data_dir}; start one with `python -m p2pnode --data-dir {data_dir}`")
     peers = tuple(
         PeerState(entry.peer, "", "", present=False, heard_seconds_ago=max(0.0, now - entry.met))
-        for entry in PeerBook(storage, BOOK_FILE).entries()
+        for entry in stored_entries(storage, BOOK_FILE)
     )
-    access, manifest = last_run(storage)
-    run = "" if access is None else access.run
+    saved = last_run(storage)
+    run, manifest = ("", None) if saved is None else (saved.access.run, saved.manifest)
     return PeerGraph(now, "", run, "stopped", "no node is running; these were met before", peers, manifest=manifest)
 
 

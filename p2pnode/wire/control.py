@@ -16,7 +16,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "status", "leave", "export", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume", "limits",
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
-    ema: bool = False  # export the average over rounds
+    shared: bool = False  # export the shared weights, not their average over rounds
     peer: str = ""  # to leave out: its id, the end of it, or its name
     shard: str = ""  # whose journey is asked for; "": all shards, without journeys
     job: str = ""  # whose log, lineage or shards are asked for; "": the run's first job

@@ -16,7 +16,7 @@ from .records import MAX_RECORDS_PER_KEY, SignedRecord
 from .status import MAX_JOBS, ExchangeRow, JobStates
 from .types import JobName, RunText, decoded
 
-PROTOCOL = 3  # nodes of the same number understand each other
+PROTOCOL = 4  # nodes of the same number understand each other
 MAX_CALL_BYTES = 1 << 20  # a request or an answer; hivemind breaks above 4 MiB
 MAX_NAME_CHARS = 40
 MAX_ADDRESSES = 8
@@ -44,6 +44,7 @@ class JobAnnouncement(msgspec.Struct, frozen=True, array_like=True):
     job: JobName
     circle: Name = ""  # whose delta set it shares; that of the whole run when empty
     fingerprint: Fingerprint = b""  # of what its model has learned; empty before it has trained
+    state: Annotated[bytes, msgspec.Meta(max_length=32)] = b""  # whatever a kind of work announces besides
 
 
 class Announcement(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from p2pnode.circles.members import CurrentCircle
 from p2pnode.circles.transitions import split_off
 from p2pnode.cli.commands import export_weights
 from p2pnode.config.options import Options, TrainOptions
@@ -22,7 +23,7 @@ from p2pnode.merging.policy import RoundFacts
 from p2pnode.node.joining import found_run, save_run
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.datadir import open_data_dir
-from p2pnode.wire.errors import LocalProblem
+from p2pnode.training.trainer import Trainer
 
 
 def publish(policy: DeltaSetPolicy, seed: int) -> bytes:
@@ -47,12 +48,11 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
         _, there = split_off(policy, identity, [identity.peer_id], 2, bytes.fromhex(plan.genesis))
         policy.move(there, there.weights(), 1)
     progress = CheckpointStore(storage, progress_folder(job_folder(run.access.run, "main")))
-    progress.save(policy.state())
+    trainer = {f"trainer/{name}": array for name, array in Trainer(model_host).state().items()}
+    progress.save({**policy.state(), **CurrentCircle().arrays(), **trainer, "rounds": np.array([1])})
     progress.note(publish(policy, 2))
     data_dir.close()
-    export_weights(Options(data_dir=tmp_path / "node"), str(tmp_path / "model.safetensors"), ema=False)
-    with pytest.raises(LocalProblem, match="name another file"):
-        export_weights(Options(data_dir=tmp_path / "node"), "/proc/model.safetensors", ema=False)
+    export_weights(Options(data_dir=tmp_path / "node"), str(tmp_path / "model.safetensors"), shared=True)
     written = load_file(tmp_path / "model.safetensors")
     flat = np.concatenate([written[name].reshape(-1) for name, _ in model_host.layout.parameters])
     assert np.array_equal(flat, policy.weights())

@@ -67,8 +67,8 @@ def test_jobs_contradict_a_task_beside_them_and_meeting_only(other: dict[str, st
 def test_what_concerns_one_task_holds_only_for_a_job_alone() -> None:
     train = TrainOptions("digits", {"hidden": 8}, Path("/data"), device="cpu", policy="gossip")
     options = Options(train=train, jobs=(JobOptions("named", given={"task": "text", "policy": "average"}),))
-    assert options.job_options("main", alone=True) == train
-    other, named = options.job_options("other", alone=False), options.job_options("named", alone=False)
+    assert options.train_options("main", alone=True) == train
+    other, named = options.train_options("other", alone=False), options.train_options("named", alone=False)
     assert (other.task, other.task_options, other.data) == (None, {}, None)
     assert (other.device, other.policy) == ("cpu", "gossip")
     assert (named.task, named.policy, named.device) == ("text", "average", "cpu")

@@ -68,7 +68,8 @@ def test_every_setting_can_come_from_every_source():
     given = {
         "name": "otter", "data-dir": "/elsewhere", "bootstrap": EXAMPLE, "run": RUN, "found": "true",
         "private": "true", "invite": CODE, "join-timeout": "2.5", "listen": "/ip4/127.0.0.1/tcp/0",
-        "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "reachability": "public", "log-format": "json",
+        "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "no-lan": "yes", "reachability": "public",
+        "log-format": "json",
         "quiet": "1", "task": "text", "task-option": "hidden=64,depth=2", "accept-task": "0f" * 32,
         "data": "/corpus", "device": "cpu",
         "policy": "gossip", "set": "density=0.01", "round-seconds": "0.5", "split": "dirichlet:0.3", "part": "2/4",

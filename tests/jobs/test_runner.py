@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from p2pnode.config.options import JobOptions, Options, TrainOptions
+from p2pnode.config.options import JobOptions, Options, RunOptions, TrainOptions
 from p2pnode.discovery.announcing import SelfDescription
 from p2pnode.discovery.membership import Membership
 from p2pnode.discovery.services import make_services
-from p2pnode.jobs.registry import known_kinds, load_kind
+from p2pnode.jobs.registry import KINDS, known_kinds, load_kind
 from p2pnode.jobs.runner import JobRunner
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
@@ -24,7 +24,7 @@ from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.control import ControlRequest
-from p2pnode.wire.errors import LocalProblem, UsageError
+from p2pnode.wire.errors import LocalProblem, PeerRefused, UsageError
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.messages import JobAnnouncement
 from p2pnode.wire.run import JobEntry, Manifest, RunAccess
@@ -34,25 +34,27 @@ ME = Identity(b"m" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 COUNTING = '''
 import asyncio
-from p2pnode.jobs.contract import JobKind, JobPace
-from p2pnode.runtime.routes import Routes
+from p2pnode.jobs.contract import Job, JobKind, JobPace, options_reader
 from p2pnode.wire.control import ControlAnswer
 from p2pnode.wire.errors import LocalProblem
-from p2pnode.wire.messages import JobAnnouncement, Message
+from p2pnode.wire.messages import JobAnnouncement
 from p2pnode.wire.status import Figure, JobState, JobStatus
+from dataclasses import dataclass
 
-class GetCount(Message, frozen=True, tag="count"):
-    pass
+@dataclass
+class CountOptions:
+    to: int = 1
+    slowly: bool = False
 
-class Counting:
+class Counting(Job):
     """Counts to a number, and then has reached its goal, or fails."""
 
     unreplicated = 1
 
     def __init__(self, plan, context):
-        self.to, self.fails, self.context = plan["to"], plan.get("fails", ""), context
+        super().__init__(context)
+        self.to, self.fails = plan["to"], plan.get("fails", "")
         self.count, self.saved, self.handed_over = 0, 0, 0.0
-        self.routes = Routes({GetCount: lambda peer, request: None})
 
     async def run(self):
         async with asyncio.TaskGroup() as group:
@@ -65,27 +67,27 @@ class Counting:
             await asyncio.sleep(1.0)
             self.count += 1
         if self.fails == "bug":
-            raise ZeroDivisionError("a mistake in the program")
+            raise ZeroDivisionError("a mistake in the package")
         if self.fails:
             raise LocalProblem(self.fails)
 
     async def save(self, limit=None): self.saved += 1
     async def hand_over(self, limit): self.handed_over = limit
-    def announcement(self): return JobAnnouncement(self.context.name, "circle")
+    def announcement(self): return JobAnnouncement(self.name, "circle")
     def pace(self): return JobPace(self.count, 1, 1.0)
     def status(self): return JobStatus(state=JobState(figures=(Figure("count", self.count),)))
-    def describe(self, peers): return tuple(peers)
-    def exchanges(self): return ()
-    def shard_rows(self): return ()
-    async def execute(self, request): return ControlAnswer(said=f"{self.context.name} is at {self.count}")
+    async def execute(self, request): return ControlAnswer(said=f"{self.name} is at {self.count}")
 
-async def found(options, services):
-    return {"to": int(options.task_options["to"])}
+class Plain(Job):
+    async def run(self): return "nothing to do"
+    def status(self): return JobStatus()
 
-async def prepare(plan, options, context):
-    return Counting(plan, context)
+async def found(options, services): return {"to": options.to}
+async def prepare(plan, options, context): return Counting(plan, context)
+async def prepare_plain(plan, options, context): return Plain(context)
 
-KIND = JobKind(found, prepare)
+KIND = JobKind(options_reader(CountOptions), found, prepare)
+PLAIN = JobKind(options_reader(CountOptions), found, prepare_plain)
 WRONG = object()
 '''
 
@@ -97,7 +99,7 @@ def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     info = tmp_path / "counting_jobs-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting-jobs\nVersion: 1\n")
-    points = {"count": "KIND", "wrong": "WRONG", "gone": "NOTHING", "train": "KIND"}
+    points = {"count": "KIND", "plain": "PLAIN", "wrong": "WRONG", "gone": "NOTHING", "train": "KIND"}
     lines = [f"{name} = counting_jobs:{attribute}" for name, attribute in points.items()]
     (info / "entry_points.txt").write_text("\n".join(["[p2pnode.jobs]", *lines]))
     monkeypatch.syspath_prepend(tmp_path)
@@ -118,8 +120,8 @@ class Running:
             SelfDescription("me", "node", RUN.tag, (), self.runner.announcements), self.services
         )
 
-    async def run(self, **plans: dict[str, Any]) -> str:
-        entries = tuple(JobEntry(name, "count", plan) for name, plan in plans.items())
+    async def run(self, kind: str = "count", **plans: dict[str, Any]) -> str:
+        entries = tuple(JobEntry(name, kind, plan) for name, plan in plans.items())
         manifest = Manifest("run", ME.peer_id, 1.0, b"nonce", jobs=entries)
         self.runner.enter(manifest)
         return await self.runner.run(manifest, RUN, self.membership)
@@ -164,10 +166,10 @@ def test_naming_kinds_imports_neither_torch_nor_numpy() -> None:
 @pytest.mark.usefixtures("counting")
 def test_a_run_is_founded_with_the_plans_that_its_kinds_make() -> None:
     async def main() -> None:
-        jobs = tuple(JobOptions(name, "count", {"task_options": {"to": to}}) for name, to in (("a", 3), ("b", 5)))
+        jobs = tuple(JobOptions(name, "count", {"to": to}) for name, to in (("a", "3"), ("b", 5)))
         entries = await Running(Options(jobs=jobs)).runner.found()
         assert entries == (JobEntry("a", "count", {"to": 3}), JobEntry("b", "count", {"to": 5}))
-        assert await Running(Options(train=TrainOptions(meet_only=True))).runner.found() == ()
+        assert await Running(Options(run=RunOptions(meet_only=True))).runner.found() == ()
 
     in_time(main)
 
@@ -230,11 +232,71 @@ def test_the_problem_of_the_only_job_or_of_all_jobs_ends_the_node() -> None:
 
 
 @pytest.mark.usefixtures("counting")
-def test_a_mistake_in_the_program_is_not_hidden() -> None:
+def test_a_mistake_in_a_package_ends_its_job_and_says_where() -> None:
+    async def main() -> None:
+        node = Running()
+        assert await node.run(bad={"to": 1, "fails": "bug"}, good={"to": 3}) == "good: counted to 3"
+        reason = node.runner.status()["bad"].reason
+        assert "kind 'count' failed: ZeroDivisionError: a mistake in the package (" in reason
+        assert "counting_jobs.py:" in reason
+
+    in_time(main)
+
+
+@pytest.mark.usefixtures("counting")
+def test_a_mistake_in_this_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "count", "counting_jobs:KIND")
+
     async def main() -> None:
         with pytest.raises(BaseExceptionGroup) as caught:
             await Running().run(bad={"to": 1, "fails": "bug"}, good={"to": 100})
         assert caught.group_contains(ZeroDivisionError)
+
+    in_time(main)
+
+
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"slowy": "3"}, "the job 'a' has no option 'slowy'; did you mean 'slowly'?"),
+        ({"to": "many"}, "the job 'a': to: Expected `int`, got `str`"),
+    ],
+)
+def test_a_kind_checks_its_own_options(given: dict[str, str], message: str) -> None:
+    async def main() -> None:
+        with pytest.raises(UsageError) as caught:
+            await Running(Options(jobs=(JobOptions("a", "count", given),))).runner.found()
+        assert str(caught.value) == message
+
+    in_time(main)
+
+
+@pytest.mark.usefixtures("counting")
+def test_options_for_another_kind_than_the_runs_are_refused() -> None:
+    async def main() -> None:
+        node = Running(Options(jobs=(JobOptions("a", "train"),)))
+        assert await node.run(a={"to": 1}, b={"to": 2}) == "b: counted to 2"
+        assert node.runner.status()["a"].reason.startswith("--job a: its kind is 'count' in this run, not 'train'")
+
+    in_time(main)
+
+
+@pytest.mark.usefixtures("counting")
+def test_a_kind_need_only_say_how_it_runs_and_goes() -> None:
+    async def main() -> None:
+        node = Running()
+        assert await node.run("plain", a={}) == "nothing to do"
+        (job,) = node.runner.jobs.values()
+        assert node.runner.announcements() == (JobAnnouncement("a"),)
+        assert (node.runner.unreplicated, job.pace(), job.describe([]), job.exchanges()) == (0, None, (), ())
+        await node.runner.save(1.0)
+        await node.runner.hand_over()
+        with pytest.raises(UsageError, match="the job 'a' knows no 'blame'"):
+            await job.execute(ControlRequest("blame"))
+        with pytest.raises(PeerRefused):
+            job.routes.read(b"anything")
+        assert node.runner.status()["a"].kind == "plain"
 
     in_time(main)
 

@@ -183,10 +183,11 @@ def test_the_daemon_of_a_running_node_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1, "other": 2}'])
-def test_a_damaged_record_is_dropped(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_record_is_set_aside_and_said(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / RECORD).write_text(damage)
     assert not sweep_orphan(tmp_path)
     assert not (tmp_path / RECORD).exists()
+    assert "a daemon of an earlier start may still run" in caplog.text
 
 
 def test_a_record_cannot_make_us_delete_another_directory(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from p2pnode.jobs.train.checkpoints import progress_folder
 from p2pnode.jobs.train.plan import TrainPlan, first_plan
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
+from p2pnode.node.joining import last_run
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.invite import decode_invite
-from p2pnode.wire.run import read_manifest
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
@@ -78,10 +78,11 @@ def friend_of(process: Opener, founder: NodeProcess, name: str, *arguments: str)
 
 
 def plan_of(data_dir: Path) -> tuple[TrainPlan, str]:
-    (manifest,) = data_dir.glob("runs/*/manifest")
-    plan = first_plan(read_manifest(manifest.read_bytes()))
+    run = last_run(DiskStorage(data_dir))
+    assert run is not None
+    plan = first_plan(run.manifest)
     assert plan is not None
-    return plan, manifest.parent.name
+    return plan, run.access.run
 
 
 def left_on_disk(data_dir: Path) -> DeltaSetPolicy:
@@ -143,7 +144,7 @@ def test_a_damaged_state_falls_back_and_says_so(process: Opener) -> None:
     newest = max(ann.data_dir.glob("runs/*/main/progress/state.*"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-40] + b"\1" * 40)
     ann = process("ann")
-    ann.says("newest saved progress was damaged; going on from the one before")
+    ann.says("saved progress was damaged; going on from the other of the last two states")
     assert rounds(ann, done) > done
 
 
@@ -220,11 +221,11 @@ def test_export_and_revert(process: Opener, tmp_path: Path) -> None:
     said = ann.ask("revert", "ben", seconds=60)
     assert "is left out" in said.stdout and "before" in said.stdout, said.stderr
     assert "no author of entries is called" in ann.ask("revert", "nobody").stderr
-    files = [tmp_path / f"{name}.safetensors" for name in ("running", "ema", "saved")]
+    files = [tmp_path / f"{name}.safetensors" for name in ("running", "shared", "saved")]
     assert ann.ask("export", str(files[0]), seconds=60).returncode == 0
-    assert ann.ask("export", str(files[1]), "--ema", seconds=60).returncode == 0
+    assert ann.ask("export", str(files[1]), "--shared", seconds=60).returncode == 0
     leaves(ann)
-    assert "as the node had saved them" in ann.ask("export", str(files[2]), seconds=60).stdout
+    assert "as the node had saved it" in ann.ask("export", str(files[2]), seconds=60).stdout
     for file in files:
         shapes = {name: tensor.shape for name, tensor in load_file(file).items()}
         assert shapes == {"1.weight": (128, 64), "1.bias": (128,), "3.weight": (10, 128), "3.bias": (10,)}

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from p2pnode.config.options import Options, Role, RunOptions, TrainOptions
+from p2pnode.config.options import Options, Role, RunOptions
 from p2pnode.discovery import membership
 from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
 from p2pnode.node.node import Node
@@ -31,7 +31,7 @@ LIMIT = 300.0
 
 def node_options(name: str, role: Role = "node", **run: Any) -> Options:
     """A node that only meets others."""
-    return Options(name=name, role=role, run=RunOptions(**run), train=TrainOptions(meet_only=True))
+    return Options(name=name, role=role, run=RunOptions(**run, meet_only=True))
 
 
 class Swarm:

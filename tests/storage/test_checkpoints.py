@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2pnode.storage.checkpoints import STATES, CheckpointStore
+from p2pnode.storage.checkpoints import FAR_INCARNATIONS, STATES, CheckpointStore
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.wire.errors import LocalProblem
 
@@ -100,17 +100,72 @@ def test_a_damaged_newest_state_falls_back_and_nothing_published_is_lost(newest:
     assert again(storage) == (newest - 1, [f"after {newest - 1}".encode(), f"after {newest}".encode()], True)
 
 
-def test_a_torn_note_is_cut_off_and_notes_after_it_are_found():
+@pytest.mark.parametrize("change", ["torn", "flipped", "truncated", "emptied"])
+def test_after_a_damaged_note_there_is_a_gap_until_the_next_state(change: str):
+    """What follows the damage may be known to others, so its numbers must not be signed again."""
     storage = MemoryStorage()
     progress = CheckpointStore(storage, "model")
     progress.save(state(1))
     progress.note(b"whole")
-    storage.append("model/journal.1", b"\0\0\0\7torn")
-    assert again(storage) == (1, [b"whole"], False)
+    whole = storage.read("model/journal.1") or b""
+    progress.note(b"known to others")
+    both = storage.read("model/journal.1") or b""
+    damaged = {
+        "torn": whole + b"\0\0\0\7torn",
+        "flipped": both[: len(whole) + 14] + b"?" + both[len(whole) + 15 :],
+        "truncated": both[:-1],
+        "emptied": b"",
+    }
+    storage.write("model/journal.1", damaged[change])
+    kept = [] if change == "emptied" else [b"whole"]
+    for _ in range(2):  # a crash before the next state changes nothing
+        assert again(storage) == (1, kept, False) and found_gap(storage)
+    assert storage.read("model/journal.1.damaged") == damaged[change]
     second = CheckpointStore(storage, "model")
     second.load()
+    second.save(state(2))
     second.note(b"later")
-    assert again(storage) == (1, [b"whole", b"later"], False)
+    assert again(storage) == (2, [b"later"], False) and not found_gap(storage)
+
+
+def test_damage_twice_loses_nothing_that_was_published():
+    """After a damaged state both journals count, also when the node ends before it saves again."""
+    storage = MemoryStorage()
+    progress = CheckpointStore(storage, "model")
+    for number in (1, 2):
+        progress.save(state(number))
+        progress.note(f"after {number}".encode())
+    storage.write("model/state.0", b"damaged")
+    assert again(storage) == (1, [b"after 1", b"after 2"], True)
+    assert again(storage) == (1, [b"after 1", b"after 2"], False)
+    assert storage.read("model/state.0.damaged") == b"damaged" and len(storage.warnings) == 1
+
+
+def test_when_both_states_are_damaged_all_is_kept_under_other_names():
+    storage = MemoryStorage()
+    progress = CheckpointStore(storage, "model")
+    for number in (1, 2):
+        progress.save(state(number))
+        progress.note(b"published")
+    for slot in (0, 1):
+        storage.write(f"model/state.{slot}", b"")
+    second = CheckpointStore(storage, "model")
+    assert second.load() is None and second.damaged
+    second.save(state(3))
+    kept = {f"{kind}.{slot}.damaged" for kind in ("state", "journal") for slot in (0, 1)}
+    assert kept <= set(storage.names("model"))
+    assert again(storage) == (3, [], False)
+
+
+@pytest.mark.parametrize("damage", [b"", b"1", b"\xff"])
+def test_a_damaged_incarnation_gives_a_number_far_from_the_old_ones(damage: bytes):
+    storage = MemoryStorage()
+    progress = CheckpointStore(storage, "model")
+    assert [progress.next_incarnation() for _ in range(3)] == [0, 1, 2]
+    storage.write("model/incarnation", damage)
+    number = progress.next_incarnation()
+    assert number in FAR_INCARNATIONS and progress.next_incarnation() == number + 1
+    assert "incarnation" in storage.warnings[0]
 
 
 def test_a_full_disk_leaves_the_state_before():

@@ -147,7 +147,7 @@ def test_the_book_remembers_the_latest_met_first(storage: Storage) -> None:
     book.save(3.0)
     again = PeerBook(storage, "book")
     assert [address.transport for address in again.addresses()] == ["/ip4/2.2.2.2/tcp/2", "/ip4/1.1.1.1/tcp/1"]
-    assert not again.damaged
+    assert not storage.warnings
 
 
 def test_the_book_is_bounded(storage: Storage) -> None:
@@ -158,11 +158,11 @@ def test_the_book_is_bounded(storage: Storage) -> None:
     assert book.entries()[-1].peer == "peer 50"
 
 
-def test_a_damaged_book_is_an_empty_one(storage: Storage) -> None:
+def test_a_damaged_book_is_an_empty_one_and_is_set_aside(storage: Storage) -> None:
     storage.write("book", b"{not json")
     book = PeerBook(storage, "book")
-    assert book.damaged
-    assert len(book) == 0
+    assert len(book) == 0 and len(storage.warnings) == 1
+    assert storage.read("book.damaged") == b"{not json"
 
 
 class FullDisk(MemoryStorage):

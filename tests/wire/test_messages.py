@@ -167,7 +167,7 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> None:
     with_one = Announcement(
-        "alice", "run", (), jobs=(JobAnnouncement("main", "circle", b"f" * 260), JobAnnouncement("other"))
+        "alice", "run", (), jobs=(JobAnnouncement("main", "circle", b"f" * 260, b"state"), JobAnnouncement("other"))
     )
     assert decode_announcement(encode_message(with_one)) == with_one
     assert with_one.job("main").circle == "circle"
@@ -175,12 +175,20 @@ def test_a_fingerprint_in_an_announcement_is_bounded_and_need_not_be_there() -> 
     assert with_one.job("third") == JobAnnouncement("third"), "nothing is announced of it"
     unknown = msgspec.msgpack.encode({"name": "alice", "run": "run", "addresses": []})
     assert decode_announcement(unknown).jobs is None
-    for jobs in ([["main", "", b"f" * 513]], [["main", "c" * 41]], [["../up"]], [["a"]] * 9):
+    for jobs in (
+        [["main", "", b"f" * 513]],
+        [["main", "", b"", b"s" * 33]],
+        [["main", "c" * 41]],
+        [["../up"]],
+        [["a"]] * 9,
+    ):
         with pytest.raises(PeerMisbehaved, match="jobs"):
             decode_announcement(msgspec.msgpack.encode({"name": "a", "run": "r", "addresses": [], "jobs": jobs}))
 
 
-def test_the_sights_of_eight_jobs_and_eight_addresses_fit_a_record() -> None:
-    jobs = tuple(JobAnnouncement(f"a-job-with-a-rather-long-name-{n}", "c" * 40, b"f" * 260) for n in range(8))
+def test_what_is_announced_of_eight_jobs_and_eight_addresses_fits_a_record() -> None:
+    jobs = tuple(
+        JobAnnouncement(f"a-job-with-a-rather-long-name-{n}", "c" * 40, b"f" * 260, b"s" * 32) for n in range(8)
+    )
     addresses = ("/dns4/a-rather-long-name.example.org/tcp/31337/p2p/" + "x" * 52,) * 8
     assert len(encode_message(Announcement("n" * 40, "r" * 26, addresses, jobs=jobs))) <= MAX_VALUE_BYTES

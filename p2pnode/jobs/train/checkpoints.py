@@ -80,7 +80,7 @@ class Checkpoints:
             if not found:
                 self._begin_log(self._progress.next_incarnation())
             elif self._progress.gap:
-                warnings.append("some of what was published could not be written to disk; going on with a new log")
+                warnings.append("some of what was published is not on disk; going on with a new log")
                 self._begin_log(self._progress.next_incarnation())
                 self.save()
         except LocalProblem as problem:
@@ -88,28 +88,31 @@ class Checkpoints:
         return found, warnings
 
     def _load(self, warnings: list[str]) -> bool:
+        saved = self._progress.load()
+        if self._progress.damaged:
+            what = "nothing else was saved" if saved is None else "going on from the other of the last two states"
+            warnings.append(f"saved progress was damaged; {what}")
         try:
-            saved = self._progress.load()
-            if self._progress.damaged:
-                what = "nothing else was saved" if saved is None else "going on from the one before"
-                warnings.append(f"the newest saved progress was damaged; {what}")
             if saved is not None:
-                self._restore(*saved)
+                self._train_progress.rounds = restore(*saved, self._trainer, self._policy, self._own)
             return saved is not None
-        except (ValueError, KeyError, LocalProblem) as error:
+        except (ValueError, KeyError) as error:
             warnings.append(f"the saved progress cannot be used ({error}); starting anew")
+            self._progress.set_all_aside("cannot be used")
             return False
 
     def _begin_log(self, incarnation: int) -> None:
         if self._policy.can.entries is not None:
             self._policy.can.entries.begin_log(incarnation, self._progress.gap)
 
-    def _restore(self, arrays: Arrays, journal: list[bytes]) -> None:
-        own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}
-        self._trainer.restore(own)
-        self._policy.restore(arrays, journal)
-        self._own.restore(arrays)
-        self._train_progress.rounds = int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
+
+def restore(arrays: Arrays, journal: list[bytes], trainer: Trainer, policy: Policy, circle: CurrentCircle) -> int:
+    """Load saved progress into the parts of a job; returns its rounds. ValueError or KeyError when it does not fit."""
+    own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}
+    trainer.restore(own)
+    policy.restore(arrays, journal)
+    circle.restore(arrays)
+    return int(arrays["rounds"][0]) + len(journal)  # a bridge among them counts as one
 
 
 def save_pause(state_bytes: int) -> Seconds:

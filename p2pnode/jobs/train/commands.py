@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,42 +12,33 @@ from ...tasks.task import Evaluation
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
 from ...wire.ids import short
-from .export import as_safetensors, exported, write_export
+from .export import export
 
 if TYPE_CHECKING:
     from .job import TrainJob
 
 
-async def execute(request: ControlRequest, learning: TrainJob, services: Services) -> ControlAnswer:
+async def execute(request: ControlRequest, job: TrainJob, services: Services) -> ControlAnswer:
     """Carry out a command and return what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
-        return ControlAnswer(merges=tuple(learning.train_progress.merges))
+        return ControlAnswer(merges=tuple(job.train_progress.merges))
     if request.do == "export":
-        return ControlAnswer(
-            said=await services.seams.compute(lambda: export(learning, Path(request.file), request.ema))
-        )
+        source = job.export_source()
+        work = partial(export, Path(request.file), job.trainer, job.policy, request.shared, source)
+        return ControlAnswer(said=await services.seams.compute(work))
     if request.do == "shards":
-        now, shards = services.seams.clock.monotonic(), learning.shards
+        now, shards = services.seams.clock.monotonic(), job.shards
         return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
-    authors, layout = learning.policy.can.authors, learning.model_host.layout
+    authors, layout = job.policy.can.authors, job.model_host.layout
     if authors is None:
         raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
     if request.do == "blame":
         return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
     peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})
-    summary = await services.seams.compute(lambda: revert(learning, authors, peer))
-    await learning.save()
+    summary = await services.seams.compute(lambda: revert(job, authors, peer))
+    await job.save()
     services.events.say("reverted", summary)
     return ControlAnswer(said=summary)
-
-
-def export(learning: TrainJob, file: Path, ema: bool) -> str:
-    """Heavy. Write the weights to a file, completely or not at all; returns a summary."""
-    facts = {"task": learning.model_host.task.name, "rounds": str(learning.train_progress.rounds)}
-    layout = learning.model_host.layout
-    data = as_safetensors(layout, exported(learning.policy, ema), facts)
-    write_export(file, data)
-    return f"wrote {layout.size:,} parameters to {file} ({len(data):,} bytes)"
 
 
 def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
@@ -59,13 +51,13 @@ def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
     raise UsageError(f"{kind} called {name[:60]!r}; entries are known of {known}; give the peer id")
 
 
-def revert(learning: TrainJob, authors: TracesAuthors, peer: str) -> str:
+def revert(job: TrainJob, authors: TracesAuthors, peer: str) -> str:
     """Heavy. Leave a peer's work out; returns a summary with the test loss before and after."""
-    again, policy = peer in authors.left_out, learning.policy
-    before = learning.trainer.evaluate(policy.weights())
+    again, policy = peer in authors.left_out, job.policy
+    before = job.trainer.evaluate(policy.weights())
     kept = authors.leave_out(peer)
-    after = learning.trainer.evaluate(policy.weights())
-    learning.train_progress.evaluation = after
+    after = job.trainer.evaluate(policy.weights())
+    job.train_progress.evaluation = after
     what = "was left out already" if again else f"is left out: {kept} entries, and all that come"
     return (
         f"{short(peer)} {what}; test loss {before.loss:.4f} before, {after.loss:.4f} after{_accuracies(before, after)}"

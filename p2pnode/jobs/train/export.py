@@ -1,35 +1,74 @@
-"""Weights as a safetensors file: each parameter under its name, with what the run was in the metadata."""
+"""What `export` writes: the model's whole state dict as the node evaluates it, and where it came from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-
-from ...compression.weights import Floats, WeightLayout
+from ... import __version__
+from ...compression.weights import Floats
 from ...merging.policy import Policy
 from ...storage.files import write_whole
+from ...storage.state_file import check_target, pack_state
+from ...tasks.task import Evaluation
+from ...training.evaluation import spread
+from ...training.trainer import Trainer
+from .plan import TrainPlan
 
 FILE_MODE = 0o644
+EVALUATED = 10_000  # test samples, at most
 
 
-def exported(policy: Policy, ema: bool) -> Floats:
-    """The weights to export: those that all members share, or their average over rounds where there are none."""
-    return policy.readout() if ema or policy.can.entries is None else policy.weights()
+@dataclass(frozen=True)
+class ExportSource:
+    """Where exported weights come from, for the file's metadata."""
+
+    run: str
+    job: str
+    plan: TrainPlan
+    rounds: int
+    circle: str
+    time: float  # seconds since 1970
 
 
-def as_safetensors(layout: WeightLayout, weights: Floats, facts: Mapping[str, str]) -> bytes:
-    """The file's content. ValueError when the weights are not of this layout."""
-    from safetensors.numpy import save
+def export(file: Path, trainer: Trainer, policy: Policy, shared: bool, source: ExportSource) -> str:
+    """Heavy. Write the state dict, whole or not at all; returns a summary. UsageError, LocalProblem when it cannot be.
 
-    if weights.shape != (layout.size,):
-        raise ValueError(f"{weights.shape} weights do not fit a layout of {layout.size}")
-    shapes, places = dict(layout.parameters), layout.layers()
-    tensors = {name: np.ascontiguousarray(weights[places[name]].reshape(shape)) for name, shape in shapes.items()}
-    return bytes(save(tensors, metadata={"format": "pt", **facts}))
-
-
-def write_export(file: Path, data: bytes) -> None:
-    """Whole or not at all; LocalProblem when it cannot be written there."""
+    It has what the node evaluates and shows: the average over the last rounds; or, if `shared`, the weights that all
+    members of the circle have bit by bit.
+    """
+    check_target(file)
+    host = trainer.model_host
+    with trainer.fitted(chosen_weights(policy, shared)):
+        state, evaluation = host.state_dict(), host.evaluate(spread(host.test, EVALUATED))
+    data = pack_state(file.suffix, state, facts(source, evaluation, "shared" if shared else "average"))
     write_whole(file, data, mode=FILE_MODE, remedy="name another file")
+    result = f"loss {evaluation.loss:.4f}" if evaluation.accuracy is None else f"accuracy {evaluation.accuracy:.1%}"
+    return (
+        f"wrote the whole model, {len(state)} tensors, to {file} ({len(data):,} bytes); "
+        f"{result} on {evaluation.samples:,} test samples"
+    )
+
+
+def chosen_weights(policy: Policy, shared: bool) -> Floats:
+    """The weights to export. A policy without shared entries has only the average."""
+    return policy.weights() if shared and policy.can.entries is not None else policy.readout()
+
+
+def facts(source: ExportSource, evaluation: Evaluation, weights: str) -> dict[str, str]:
+    """The file's metadata, as text. The file's own hash is added when it is packed."""
+    return {
+        "p2pnode": __version__,
+        "date": datetime.fromtimestamp(source.time, UTC).isoformat(timespec="seconds"),
+        "run": source.run,
+        "job": source.job,
+        "task": source.plan.task,
+        "task_version": source.plan.version,
+        "round": str(source.rounds),
+        "circle": source.circle,
+        "weights": weights,
+        "loss": f"{evaluation.loss:.6g}",
+        "accuracy": "" if evaluation.accuracy is None else f"{evaluation.accuracy:.6g}",
+        "test_samples": str(evaluation.samples),
+    }

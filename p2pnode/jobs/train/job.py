@@ -45,11 +45,13 @@ from ...wire.ids import PeerId
 from ...wire.messages import JobAnnouncement
 from ...wire.status import ExchangeRow, JobStatus, PeerState, ShardRow
 from ...wire.types import Seconds
-from ..contract import JobContext, JobPace
+from ..contract import Job, JobContext, JobPace
 from .checkpoints import Checkpoints, progress_folder
 from .commands import execute
 from .exchange import ExchangeLoop, PartnerExchange
-from .messages import GetWeights, SwapModels, SwapResult
+from .export import ExportSource
+from .messages import GetProbe, GetWeights, SwapModels, SwapResult
+from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
@@ -64,8 +66,8 @@ FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
 SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
 
 
-class TrainJob:
-    """One model that this node trains with the other members of a run (jobs.contract.Job)."""
+class TrainJob(Job):
+    """One model that this node trains with the other members of a run."""
 
     def __init__(
         self,
@@ -75,9 +77,10 @@ class TrainJob:
         setup: TrainSetup,
         fingerprinter: Fingerprinter | None = None,
     ) -> None:
+        super().__init__(context)
         services, round_seconds = context.services, setup.plan.round_seconds
         now = services.seams.clock.monotonic()
-        self.name = context.name
+        self.model = self
         self.policy = policy
         self.model_host = model_host
         self.fingerprinter = fingerprinter
@@ -89,7 +92,6 @@ class TrainJob:
             declared_speed=services.seams.speed,
             brake=services.limiter.brake,
         )
-        self._context = context
         self._services = services
         self._setup = setup
         self._compute = context.compute
@@ -109,11 +111,14 @@ class TrainJob:
 
     def _make_exchange(self) -> None:
         """Who the members are, and how this node exchanges with them."""
-        context, services, calls, policy = self._context, self._services, self._context.calls, self.policy
+        context, services, calls, policy = self.context, self._services, self.context.calls, self.policy
         circle, setup, announcer = self._current_circle, self._setup, context.membership.announcer
         self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
         self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
+        self.model_check = ModelCheck(
+            services, calls, policy, self.model_host, self.members, context.founder, setup.model_confirmed
+        )
         self.similarity = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
         self.partner_exchange = PartnerExchange(
             services, calls, policy, self.train_progress, circle, self.similarity.partner_record
@@ -132,7 +137,7 @@ class TrainJob:
 
     def _make_data(self) -> None:
         """The shards this node trains on, how they travel, and how models travel to data that does not."""
-        services, calls, options = self._services, self._context.calls, self._setup.options
+        services, calls, options = self._services, self.context.calls, self._setup.options
         layout = sample_layout({name: column.numpy() for name, column in self.model_host.data.items()})
         room = None if options.max_disk is None else options.max_disk // 2
         self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
@@ -156,7 +161,7 @@ class TrainJob:
         return CircleDriver(
             CircleContext(
                 self._services,
-                self._context.calls,
+                self.context.calls,
                 self.members,
                 circles,
                 self._setup.genesis,
@@ -166,7 +171,7 @@ class TrainJob:
                 self.snapshots,
                 self.bridging,
                 begin_log=self._checkpoints.begin_log,
-                greet=self._context.membership.tell,
+                greet=self.context.membership.tell,
             )
         )
 
@@ -184,8 +189,15 @@ class TrainJob:
     async def run(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
+        await self.model_check.first()
         async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.run(), self.shard_driver.run(), self.shipping.run(), self.model_swap.run())
+            lasting = (
+                self.exchange_loop.run(),
+                self.shard_driver.run(),
+                self.shipping.run(),
+                self.model_swap.run(),
+                self.model_check.run(),
+            )
             tasks = [group.create_task(one) for one in lasting]
             if self.circle_driver is not None:
                 tasks.append(group.create_task(self.circle_driver.run()))
@@ -332,6 +344,12 @@ class TrainJob:
         """Heavy. Evaluate the read-out on all of the task's test data."""
         return self.trainer.evaluate(self.policy.readout())
 
+    def evaluate_alone(self, seed: int) -> Evaluation:
+        """Heavy. Train a model as many steps on this node's own samples alone, and evaluate it."""
+        rows = np.arange(self.model_host.samples) if self._setup.rows is None else self._setup.rows
+        trainer = Trainer(self.model_host, rows, seed)
+        return trainer.evaluate(trainer.steps(self.model_host.genesis, self.trainer.steps_done).weights)
+
     # ---- for peers and views ----
 
     def _routes(self) -> Routes:
@@ -347,6 +365,7 @@ class TrainJob:
                 GetNeeds: self.shipping.needs,
                 SwapModels: swap.answer,
                 SwapResult: swap.over,
+                GetProbe: self.model_check.answer,
             },
             {
                 GetSnapshot: snapshots,
@@ -383,6 +402,12 @@ class TrainJob:
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
         return self.shards.all(self._services.seams.clock.monotonic())
+
+    def export_source(self) -> ExportSource:
+        """Where weights that are exported now come from."""
+        rounds, circle = self.train_progress.rounds, self._current_circle.name
+        run, now = self.context.calls.access.run, self._services.seams.clock.time()
+        return ExportSource(run, self.name, self._setup.plan, rounds, circle, now)
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user commands; LocalProblem or UsageError when that cannot be done."""

@@ -22,6 +22,7 @@ class TrainSetup:
     plan: TrainPlan
     options: TrainOptions = TrainOptions()  # noqa: RUF009  (frozen)
     rows: NDArray[np.int64] | None = None  # of the data; None: this node's part of what every node has
+    model_confirmed: bool = True  # the model here computes what the manifest says
 
     @property
     def genesis(self) -> bytes:

@@ -27,8 +27,17 @@ from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import Identity
 from ...wire.status import MAIN_JOB
 from ...wire.types import Seconds
-from ..contract import JobContext, JobKind
-from .binding import data_hash, follow_plan, has_genesis, known_policy, make_plan, open_model_host, probe_hash
+from ..contract import JobContext, JobKind, JobSettings
+from .binding import (
+    check_model,
+    data_hash,
+    follow_plan,
+    has_genesis,
+    known_policy,
+    make_plan,
+    open_model_host,
+    probe_hash,
+)
 from .job import TrainJob
 from .options import TrainSetup
 from .plan import TrainPlan, read_plan, write_plan
@@ -37,6 +46,11 @@ from .task_source import keep_copy, task_options, task_package, task_source
 
 ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
+
+
+def read(settings: JobSettings) -> TrainOptions:
+    """The training options of the node, with those given for this job."""
+    return settings.node.train_options(settings.name, settings.alone)
 
 
 async def found(options: TrainOptions, services: Services) -> dict[str, Any]:
@@ -63,6 +77,7 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     await services.limiter.free()
     options, _ = task_options(plan, options, seams.storage, context.folder)
     model_host = await seams.compute(lambda: follow_plan(plan, options, seams.shared))
+    confirmed = await seams.compute(lambda: check_model(plan, model_host, seams.shared))
     try:
         save_task(seams.storage, context.folder, options)
         keep_copy(plan, options, seams.storage, context.folder)
@@ -77,12 +92,13 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(plan, model_host, services.identity, context.name, options.circle, background)
     fingerprinter = await comparing(model_host, plan, services)
-    job = TrainJob(context, model_host, policy, TrainSetup(plan, options, rows), fingerprinter)
+    setup = TrainSetup(plan, options, rows, confirmed)
+    job = TrainJob(context, model_host, policy, setup, fingerprinter)
     await _find_start(job, plan, services)
     return job
 
 
-KIND = JobKind(found, prepare)
+KIND = JobKind(read, found, prepare)
 
 
 async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) -> Fingerprinter | None:
@@ -132,33 +148,31 @@ def fresh_policy(
         raise UsageError(f"the run cannot be learned with these settings: {error}") from None
 
 
-async def _find_start(learning: TrainJob, plan: TrainPlan, services: Services) -> None:
+async def _find_start(job: TrainJob, plan: TrainPlan, services: Services) -> None:
     """Resume what this node saved, else catch up with the run, else begin at the first weights."""
-    if await learning.resume():
-        services.events.say(
-            "resumed learning", f"going on with {plan.task} after {learning.train_progress.rounds} rounds"
-        )
+    if await job.resume():
+        services.events.say("resumed learning", f"going on with {plan.task} after {job.train_progress.rounds} rounds")
         return
-    if await catch_up(learning, has_genesis(plan, learning.model_host), services.events):
+    if await catch_up(job, has_genesis(plan, job.model_host), services.events):
         services.events.say("caught up", f"learning {plan.task} from where the run stands")
     else:
         services.events.say("learning", f"learning {plan.task} from its beginning")
-    await learning.save()  # what is published from now on has something to follow
+    await job.save()  # what is published from now on has something to follow
 
 
-async def catch_up(learning: TrainJob, genesis: bool, events: Events) -> bool:
+async def catch_up(job: TrainJob, genesis: bool, events: Events) -> bool:
     """Catch up with a member: by its entries while they are few, else by its snapshot. Returns whether that worked.
 
     Without the genesis a snapshot is the only way in, so it is asked for again and again.
     """
-    asked, circle_driver, look = 0, learning.circle_driver, learning.newcomer_probe()
+    asked, circle_driver, look = 0, job.circle_driver, job.newcomer_probe()
     while True:
         if circle_driver is not None and await circle_driver.enter(look):
             return True
-        members = learning.members.in_circle()
-        if genesis and members and await learning.partner_exchange.catch_up_by_entries(members):
+        members = job.members.in_circle()
+        if genesis and members and await job.partner_exchange.catch_up_by_entries(members):
             return True
-        if members and await learning.snapshots.adopt_from(members):
+        if members and await job.snapshots.adopt_from(members):
             return True
         asked += 1
         if genesis and (not members or asked >= ASKS_WITH_GENESIS):

@@ -20,6 +20,7 @@ from ...wire.errors import LocalProblem, NetworkDown, PeerError, UsageError
 from ...wire.ids import PeerId, sha256
 from ...wire.messages import MAX_JOB_FILE_BYTES, GetJobFile, JobFileIs
 from ...wire.types import Seconds
+from ..contract import JobSettings
 from ..offers import Admission, FileOffer, JobFiles
 from .plan import INSTALL, PlanPackage, TaskSource, TrainPlan, read_plan
 from .saved_task import file_of, load_task_options, save_task, source_hash
@@ -137,13 +138,13 @@ def _copy_as_task(source: TaskSource, storage: Storage, folder: str) -> str:
     return f"{storage.path(f'{folder}/{source.file}')}{source.name}"
 
 
-async def admit(entry: dict[str, Any], options: TrainOptions, admission: Admission) -> None:
+async def admit(entry: dict[str, Any], settings: JobSettings, admission: Admission) -> None:
     """Make sure that the task is here, before the node joins: as the user named it, installed, or accepted now.
 
     UsageError or LocalProblem when it is not, with what to do.
     """
     plan, storage, folder = read_plan(entry), admission.services.seams.storage, admission.folder
-    options, note = task_options(plan, options, storage, folder)
+    options, note = task_options(plan, settings.node.train_options(settings.name, settings.alone), storage, folder)
     if note:
         admission.services.events.say("task", note, warning=True)
     if options.task is not None:

@@ -7,24 +7,28 @@ killed node leaves behind.
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import psutil
 
-from ...storage.files import write_whole
+from ...storage.checked import read_or_set_aside, write_checked
+from ...storage.files import DiskStorage
 from ...wire.errors import LocalProblem
-from ...wire.types import Seconds
+from ...wire.types import Seconds, decoded
 
 RECORD = "daemon.json"
 SWEEP_LIMIT: Seconds = 3.0
 MAX_DIRECTORY_CHARS = 60  # a unix socket's path may have 108 bytes, on macOS 104
 SHORT_TMP = "/tmp"
 _SOCKETS_PREFIX = "p2pnode-"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,9 @@ class DaemonRecord:
     owner: int
     owner_started: float
     sockets: str
+
+
+_decoder = msgspec.json.Decoder(DaemonRecord)
 
 
 def socket_directory() -> Path:
@@ -62,7 +69,7 @@ def _remove_if_ownerless(directory: Path) -> None:
 def record_daemon(directory: Path, pid: int, sockets: Path) -> None:
     """Record a daemon that this process has just started."""
     record = DaemonRecord(pid, _started(pid) or 0.0, os.getpid(), _started(os.getpid()) or 0.0, str(sockets))
-    write_whole(directory / RECORD, json.dumps(asdict(record)).encode())
+    write_checked(DiskStorage(directory), RECORD, msgspec.json.encode(record))
 
 
 def forget_daemon(directory: Path, pid: int) -> None:
@@ -79,7 +86,6 @@ def sweep_orphan(directory: Path) -> bool:
     """
     record = _read(directory)
     if record is None:
-        (directory / RECORD).unlink(missing_ok=True)
         return False
     if record.owner != os.getpid() and _started(record.owner) == record.owner_started:
         raise LocalProblem(f"another node (process {record.owner}) uses {directory}; stop it or give another directory")
@@ -115,11 +121,10 @@ def _started(pid: int) -> float | None:
 
 
 def _read(directory: Path) -> DaemonRecord | None:
-    """The record; None when it is missing or damaged."""
-    try:
-        data = json.loads((directory / RECORD).read_text())
-        record = DaemonRecord(**data)
-        sound = isinstance(record.pid, int) and isinstance(record.owner, int) and isinstance(record.sockets, str)
-    except (OSError, ValueError, TypeError):
-        return None
-    return record if sound else None
+    """The record; None when it is missing, or was damaged and is set aside, which is logged."""
+    storage = DiskStorage(directory)
+    lost = "a daemon of an earlier start may still run; if so, end that p2pd by hand"
+    record = read_or_set_aside(storage, RECORD, lambda content: decoded(_decoder, content, "record"), lost)
+    for warning in storage.warnings:
+        logger.warning("%s", warning)
+    return record

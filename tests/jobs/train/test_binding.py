@@ -33,7 +33,7 @@ def test_what_contradicts_the_run_is_refused_in_the_words_it_was_said_in(said: d
 
 def test_what_was_not_said_contradicts_nothing() -> None:
     with pytest.raises(AssertionError, match="opened"):
-        follow_plan(PLAN, TrainOptions(meet_only=True, share_data=True), never_opened)
+        follow_plan(PLAN, TrainOptions(reserve=True, share_data=True), never_opened)
 
 
 def never_opened(key: Hashable, make: Callable[[], Any]) -> Any:

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from p2pnode.config.options import TrainOptions
+from p2pnode.config.options import Options, TrainOptions
 from p2pnode.discovery.services import make_services
+from p2pnode.jobs.contract import JobSettings
 from p2pnode.jobs.offers import Admission, FileOffer
 from p2pnode.jobs.train import task_source as module
 from p2pnode.jobs.train.plan import PlanPackage, TaskSource, TrainPlan, read_plan, write_plan
@@ -70,7 +71,8 @@ class Joining:
     def admit(self, options: TrainOptions | None = None, plan: TrainPlan = PLAN) -> None:
         calls: Any = self
         admission = Admission("run of ann", "main", FOLDER, calls, self.members, self.services, self.consent)
-        asyncio.run(admit(write_plan(plan), options or TrainOptions(), admission))
+        settings = JobSettings("main", {}, Options(train=options or TrainOptions()), True)
+        asyncio.run(admit(write_plan(plan), settings, admission))
 
     def used(self) -> str | None:
         """The task that a start from here would load."""
