@@ -59,6 +59,7 @@ class Node:
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
         self._page = ""
+        self._run_name = ""
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
         self._events.listen(self._health_monitor.hear)
@@ -187,7 +188,7 @@ class Node:
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
         self._services.clock.established |= entered.how != "resumed"
-        self.access, self.manifest = run.access, run.signed_manifest
+        self.access, self.manifest, self._run_name = run.access, run.signed_manifest, run.manifest.name
         self.jobs.enter(run.manifest)
         self._membership = entered.membership
         self._events.say(entered.how, f"{entered.how} run {run.manifest.name!r} ({run.access.run})")
@@ -271,6 +272,7 @@ class Node:
             peers=self._peers(),
             events=self._events.latest(),
             jobs=self.jobs.status(),
+            run_name=self._run_name,
             page=self._page,
             exchanges=exchange_rows(self.jobs.exchanges(), self._state_poller.answers),
             paused=services.limiter.resting,

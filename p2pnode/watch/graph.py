@@ -44,6 +44,7 @@ class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
     traffic: Traffic = Traffic()
     events: tuple[NodeEvent, ...] = ()
     invite: str = ""
+    run_name: str = ""
     paused: str = ""
     limits: LimitOptions = NO_LIMITS
     machine: Machine | None = None
@@ -74,6 +75,7 @@ def graph_of(status: NodeStatus, now: float) -> PeerGraph:
         traffic=status.traffic,
         events=status.events,
         invite="" if status.private else status.invite,  # that of a private run contains its key
+        run_name=status.run_name,
         paused=status.paused,
         limits=status.limits,
         machine=status.machine,
@@ -128,7 +130,9 @@ OTHERS = "#9aa5b4"
 def groups_of(peers: Sequence[PeerState]) -> Mapping[str, str]:
     """Each peer's community by name, or its circle where no community is known; "" where a peer has none."""
     if any(peer.community for peer in peers):
-        return {peer.id: f"community {short(peer.community)}" if peer.community else "" for peer in peers}
+        names = {peer.id: clean(peer.name, 20) or short(peer.id) for peer in peers}
+        first = {peer.community: names.get(peer.community, short(peer.community)) for peer in peers}
+        return {peer.id: f"community of {first[peer.community]}" if peer.community else "" for peer in peers}
     return {peer.id: clean(peer.job().circle, 24) for peer in peers}
 
 
@@ -145,11 +149,13 @@ def names_of(picture: PeerGraph) -> Mapping[str, str]:
 
 
 def headline(picture: PeerGraph) -> str:
-    """How many peers, communities, circles and exchanging pairs a picture shows, in words."""
+    """How many nodes, observers, communities, circles and exchanging pairs a picture shows, in words."""
+    observers = sum(peer.present and peer.role == "observer" for peer in picture.peers)
     communities = {peer.community for peer in picture.peers if peer.community}
     circles = {peer.job().circle for peer in picture.peers if peer.job().circle}
     parts = [
-        _count(sum(peer.present for peer in picture.peers), "peer", "peers"),
+        _count(sum(peer.present and peer.role in ("node", "") for peer in picture.peers), "node", "nodes"),
+        _count(observers, "observer", "observers") if observers else "",
         _count(len(communities), "community", "communities") if communities else "",
         _count(len(circles), "circle", "circles") if circles else "",
         _count(len(picture.exchanges), "pair that exchanged", "pairs that exchanged"),

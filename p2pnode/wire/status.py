@@ -168,6 +168,9 @@ class TrainStatus(msgspec.Struct, frozen=True):
     parameters: int = 0
     samples: int = 0
     test_loss: float | None = None  # of the read-out, as TrainState.accuracy
+    test_samples: int = 0  # that both are of
+    test_available: int = 0  # test samples that the task has
+    shards_in_all: int = 0  # of the data set where every node has it whole; 0: nobody knows how many there are
     exchanges: int = 0
     entries: int = 0
     bridges: int = 0
@@ -285,6 +288,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     events: tuple[NodeEvent, ...]
     jobs: dict[str, JobStatus] = {}  # in the order of the run's manifest
     exchanges: tuple[ExchangeRow, ...] = ()
+    run_name: str = ""  # as its founder called it
     page: str = ""  # link to the node's page; it contains the token that steering needs
     shards: tuple[ShardRow, ...] = ()
     compute_idle: float | None = None  # share of time in which the compute thread had nothing to do lately

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 
-from ...wire.ids import short
 from ...wire.status import ExchangeRow
 from ..graph import COLOURS, OTHERS, PeerGraph, colours_of, groups_of, headline, names_of
 from ..layout import GraphLayout, lay_out
@@ -36,7 +35,7 @@ def plot_graph(picture: PeerGraph) -> Figure:
     edges = [edge for edge in picture.exchanges if edge.one in layout.peers and edge.other in layout.peers]
     groups = groups_of(picture.peers)
     colours = colours_of(groups)
-    _draw_discs(axes, layout, colours)
+    _draw_discs(axes, layout, {id: colours.get(group, OTHERS) for id, group in groups.items()})
     _draw_edges(figure, axes, layout, edges)
     _draw_peers(axes, picture, layout, {peer: colours.get(group, OTHERS) for peer, group in groups.items()})
     _legend(axes, picture, groups, colours)
@@ -49,7 +48,7 @@ def plot_graph(picture: PeerGraph) -> Figure:
 
 def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str]) -> None:
     for disc in layout.communities:
-        colour = colours.get(f"community {short(disc.name)}", OTHERS)
+        colour = colours.get(disc.name, OTHERS)  # that of the member it is called after
         place = (disc.centre.real, disc.centre.imag)
         axes.add_patch(Circle(place, disc.radius, facecolor=colour, alpha=0.09, linewidth=0, zorder=0))
     for disc in layout.circles:

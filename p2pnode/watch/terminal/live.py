@@ -17,9 +17,11 @@ from rich.text import Text
 
 from ...wire.ids import short
 from ...wire.status import NodeEvent, NodeStatus
+from ..glossary import label
 from ..questions import Questions
 from ..text import (
     clean,
+    community_names,
     duration,
     invitation,
     job_lines,
@@ -57,7 +59,9 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
     events = max(1, min(MIN_EVENTS, room - 2), min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
-        peers_table(status.peers, width, max(2, room - events)) if status.peers else _nobody(status),
+        peers_table(status.peers, width, max(2, room - events), community_names(status))
+        if status.peers
+        else _nobody(status),
         *(_job_line(name, phrases) for name, phrases in job_lines(status.jobs)),
         *more,
         _traffic(status),
@@ -154,7 +158,10 @@ class TerminalCurves:
         """Both as bars in about `width` columns; "" before there is anything to draw."""
         drawn = [
             f"{name} {line} {latest}"
-            for name, values, form in (("loss", self._losses, ".3g"), ("accuracy", self._accuracies, ".1%"))
+            for name, values, form in (
+                (label("loss"), self._losses, ".3g"),
+                (label("accuracy"), self._accuracies, ".1%"),
+            )
             if (line := sparkline(list(values), max(8, width // 3))) and (latest := f"{values[-1]:{form}}")
         ]
         return "   ".join(drawn)
