@@ -155,7 +155,9 @@ async def _page(node: Node, place: tuple[str, int] | None) -> AsyncIterator[None
     from ..watch.dashboard.server import served
 
     async with served(node, *place) as page:
-        node.has_page(page.link)
+        node.has_page(page.link, page.network)
+        if page.network:
+            node.say("page open", f"everybody in this network can read the page at {page.network}", warning=True)
         yield
 
 

@@ -58,7 +58,7 @@ class Node:
         self._events = self._services.events
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
-        self._page = ""
+        self._page = self._page_in_network = ""
         self._run_name = ""
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
@@ -96,9 +96,9 @@ class Node:
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self._events.listen(listener)
 
-    def say(self, kind: Kind, text: str) -> None:
+    def say(self, kind: Kind, text: str, *, warning: bool = False) -> None:
         """Tell the user something about this start, as an event."""
-        self._events.say(kind, text)
+        self._events.say(kind, text, warning=warning)
 
     def advert(self) -> Advert | None:
         """What others in the local network may know about this node's run; None while there is nothing to say."""
@@ -108,9 +108,9 @@ class Node:
         addresses = self._membership.announcer.addresses
         return advert_of(self.access, read_manifest(self.manifest), len(others) + 1, addresses)
 
-    def has_page(self, link: str) -> None:
-        """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
-        self._page = link
+    def has_page(self, link: str, in_network: str) -> None:
+        """Note the links to the node's page for `status`. No event: the page shows events, and `link` is secret."""
+        self._page, self._page_in_network = link, in_network
 
     def leave(self) -> None:
         """Ask the node to leave; `run()` then says goodbye and returns."""
@@ -274,6 +274,7 @@ class Node:
             jobs=self.jobs.status(),
             run_name=self._run_name,
             page=self._page,
+            page_in_network=self._page_in_network,
             exchanges=exchange_rows(self.jobs.exchanges(), self._state_poller.answers),
             paused=services.limiter.resting,
             limits=services.limiter.limits,
