@@ -112,7 +112,7 @@ async def _run(options: Options, data_dir: DataDir, wanted: Path) -> int:
             _controlled(node, data_dir),
             shown(node, options.output, sys.stdout, questions),
             _port_kept(node, data_dir),
-            _page(node, options.output.dashboard),
+            _page(node, options.output.dashboard, data_dir),
             logged(node, options.output.tensorboard),
             _looking_around(node),
             visible_nearby(node, not options.network.no_lan),
@@ -147,14 +147,14 @@ async def _looking_around(node: Node) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _page(node: Node, place: tuple[str, int] | None) -> AsyncIterator[None]:
+async def _page(node: Node, place: tuple[str, int] | None, data_dir: DataDir) -> AsyncIterator[None]:
     """Serves the page, if the user wants one."""
     if place is None:
         yield
         return
     from ..watch.dashboard.server import served
 
-    async with served(node, *place) as page:
+    async with served(node, *place, data_dir.storage) as page:
         node.has_page(page.link, page.network)
         if page.network:
             node.say("page open", f"everybody in this network can read the page at {page.network}", warning=True)

@@ -16,6 +16,7 @@ from .readers import (
     AIMS,
     DEVICES,
     LOG_FORMATS,
+    QUARANTINE,
     REACHABILITY,
     choice,
     read_announce,
@@ -156,6 +157,11 @@ SETTINGS: Mapping[str, Setting] = table(
             "The samples of --data, or of --part, may travel to other nodes.",
         ),
         Setting("reserve", "train.reserve", read_switch, "Train less often on samples that models are sure of."),
+        Setting(
+            "quarantine", "train.quarantine", choice(QUARANTINE),
+            "Leave out samples that models of other peers fail at (labels may be wrong): auto with --share-data, "
+            "--reserve or received shards, on always, off never.", choices=QUARANTINE,
+        ),
         Setting(
             "no-model-swaps", "train.no_model_swaps", read_switch,
             "Models of other nodes may not come to train on data that stay here.",

@@ -30,7 +30,7 @@ class Advert:
 
     key: str  # the same from all members of a run
     name: str = ""
-    task: str = ""
+    task: str = ""  # of each job; "" where members only meet
     members: int = 0  # that the node sees, itself included
     invite: Invite | None = None
 
@@ -43,7 +43,7 @@ def advert_of(access: RunAccess, manifest: Manifest, members: int, addresses: It
     if access.private:
         return Advert(_private_key(access))
     tasks = ", ".join(str(job.plan.get("task", job.kind)) for job in manifest.jobs)
-    return Advert(access.run, manifest.name, tasks or "nothing: its members only meet", members, Invite(access, near))
+    return Advert(access.run, manifest.name, tasks, members, Invite(access, near))
 
 
 def _private_key(access: RunAccess) -> str:

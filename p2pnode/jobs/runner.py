@@ -19,7 +19,7 @@ from ..wire.errors import LocalProblem, UsageError, suggestion, unwrap
 from ..wire.ids import PeerId
 from ..wire.messages import JobAnnouncement
 from ..wire.run import JobEntry, Manifest, RunAccess
-from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, ShardRow
+from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, Relation, ShardRow
 from ..wire.types import Seconds
 from .contract import Job, JobContext, JobKind, JobPace, JobSettings, job_folder
 from .offers import Admission, Consent, FindMembers, nobody_to_ask
@@ -243,15 +243,21 @@ class JobRunner:
 
     def describe(self, peers: tuple[PeerState, ...]) -> tuple[PeerState, ...]:
         """The same peers with what the jobs know of them."""
-        for job in self.jobs.values():
-            peers = job.describe(peers)
-        return peers
+        if not self._several:
+            for job in self.jobs.values():
+                peers = job.describe(peers)
+            return peers
+        described = {name: job.describe(peers) for name, job in self.jobs.items()}
+        return tuple(
+            _joined(peer, {name: found[place] for name, found in described.items()}) for place, peer in enumerate(peers)
+        )
 
     def exchanges(self) -> Iterable[ExchangeRow]:
-        return (row for job in self.jobs.values() for row in job.exchanges())
+        label = self._several  # of one job there is nothing to tell apart
+        return (changed(row, job=name) if label else row for name, job in self.jobs.items() for row in job.exchanges())
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
-        return tuple(row for job in self.jobs.values() for row in job.shard_rows())
+        return tuple(changed(row, job=name) for name, job in self.jobs.items() for row in job.shard_rows())
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user commands of one job; LocalProblem or UsageError when that cannot be done."""
@@ -271,6 +277,15 @@ class JobRunner:
 
     def _named(self, name: str, reason: str) -> str:
         return f"{name}: {reason}" if self._several else reason
+
+
+def _joined(peer: PeerState, described: dict[str, PeerState]) -> PeerState:
+    """A peer as several jobs describe it."""
+    states = {name: found.jobs[name] for name, found in described.items() if name in found.jobs}
+    relations = {name: Relation(found.community, found.similarity, found.reason) for name, found in described.items()}
+    first = next(iter(relations.values()), Relation())
+    known = changed(peer, jobs={**peer.jobs, **states}, relations=relations)
+    return changed(known, community=first.community, similarity=first.similarity, reason=first.reason)
 
 
 def _chosen(manifest: Manifest, options: Options) -> list[JobEntry]:

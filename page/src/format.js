@@ -1,7 +1,7 @@
 // Text and numbers for people. Everything a peer can set reaches the page as text, never as markup.
 
 export const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)} %`);
-export const number = (value, digits = 3) => (value == null ? "–" : tiny(value) ? scientific(value) : String(Number(Number(value).toPrecision(digits))));
+export const number = (value, digits = 3) => (value == null ? "–" : tiny(value) ? scientific(value) : Math.abs(value) >= 10 ** digits ? whole(value) : Number(value).toPrecision(digits));
 export const smallShare = (value) => (value == null ? "–" : `${number(100 * value, 2)} %`);
 export const fixed = (value, digits = 3) => (value == null ? "–" : Number(value).toFixed(digits));
 export const whole = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en"));

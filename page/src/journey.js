@@ -21,7 +21,7 @@ export function journey(place, shard, picture) {
   const visits = shard.journey ?? [];
   place.replaceChildren(
     element("h2", `Shard ${clean(shard.id, 16)}`),
-    element("div", "", { class: "beside" }, list, element("div", "", {}, element("h3", visits.length ? `Its journey: ${plural(visits.length, "visit")}` : shard.visits ? `${plural(shard.visits, "visit")}, not known here` : "It has not travelled: no visit is recorded"),
+    element("div", "", { class: "beside" }, list, element("div", "", {}, element("h3", visits.length ? `Its journey: ${plural(visits.length, "visit")}, with the confidence before and after each` : shard.visits ? `${plural(shard.visits, "visit")}, not known here` : "It has not travelled: no visit is recorded"),
     ...(visits.length ? [element("div", "", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The journey" }, timeline(visits, picture)), steps(visits, picture)] : []))),
   );
 }

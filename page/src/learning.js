@@ -76,8 +76,8 @@ export class LearningView {
     const pictures = this.store.pictures.filter((picture) => picture.jobs[job]);
     this.curves.draw(pictures, job);
     const distance = (peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity);
-    const shown = withGaps(pictures);
-    const [farthest, middle, nearest] = spread(shown, "distance", distance, 1);
+    const shown = withGaps(pictures.map((picture) => this.store.ofJob(picture)));
+    const [farthest, middle, nearest] = spread(shown, `distance ${job}`, distance, 1);
     this.charts.distance.draw([shown.map((picture) => picture.time), middle, farthest, nearest]);
   }
 

@@ -2,7 +2,7 @@
 import qrcode from "qrcode-generator";
 import { Chart } from "./chart.js";
 import { withGaps } from "./curves.js";
-import { ago, by, bytes, called, clean, clock, drawn, element, fixed, pausedBecause, percent, plural, whole, write } from "./format.js";
+import { ago, by, bytes, called, clean, clock, drawn, element, fixed, flat, pausedBecause, percent, plural, whole, write } from "./format.js";
 import { label, term } from "./glossary.js";
 import { Steering } from "./steer.js";
 import { Asked } from "./store.js";

@@ -32,7 +32,7 @@ export class SwarmView {
     });
     this.curves = new Curves(by("swarm-accuracy"), by("swarm-loss"), { height: 150 });
     this.playing = null;
-    this.asked = new Asked("api/similarity", 10, (found) => this.compare(found));
+    this.asked = new Asked(() => `api/similarity?job=${encodeURIComponent(store.job ?? "")}`, 10, (found) => this.compare(found));
     this.listen();
   }
 

@@ -61,9 +61,9 @@ def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> N
     seen = result.view().shards()
     assert sum(row["samples"] for row in seen) == SAMPLES - TEST_SAMPLES
     assert {row["holder"] for row in seen} <= {row["id"] for row in result.view().peers()}
-    facts = result.facts()
+    facts = result.summary()
     assert float(str(facts["shards_copied"])) >= 6 and float(str(facts["mb_data_per_node"])) > 0
-    assert still.facts()["mb_data_per_node"] == 0
+    assert still.summary()["mb_data_per_node"] == 0
     kinds = {event.kind for status in result.statuses if status for event in status.events}
     assert {"shipped", "received"} <= kinds
     rows = [row for status in result.statuses if status for row in status.shards]
@@ -99,3 +99,12 @@ def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> No
     play(plan, look)
     found, left_out, wrong = counts
     assert found / left_out > 0.75 and found / wrong > 0.6, counts
+
+
+def test_a_node_alone_leaves_nothing_out_and_shows_what_it_trains_on() -> None:
+    """Its own model, older and newer, is no evidence against samples that are hard to learn or have wrong labels."""
+    task = str(Path(__file__).with_name("noisy_task.py"))
+    result = play(replace(PLAN, peers=1, training=replace(TRAINING.with_options(task=task), rounds=40)))
+    status = known(result.statuses[0])
+    assert {state for row in status.shards for state in row.states} == {"active"}
+    assert not [event for event in status.events if event.kind == "quarantined"]

@@ -10,6 +10,7 @@ import pytest
 import p2pnode
 from p2pnode.config.options import JobOptions, Options
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, run_scenario
+from p2pnode.watch.graph import graph_of
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.status import NodeStatus
 from tests.known import known
@@ -29,7 +30,7 @@ def test_both_learn_and_share_the_compute_thread() -> None:
         accuracies = result.accuracies(name)
         assert len(accuracies) == 3
         assert min(accuracies) > 0.75, name
-    sizes = {one.job: one.status.training.parameters for one in result.summaries}
+    sizes = {one.job: one.status.training.parameters for one in result.nodes}
     assert sizes["wide"] > sizes["small"]
     for index in range(3):
         jobs = status_of(result, index).jobs
@@ -40,6 +41,16 @@ def test_both_learn_and_share_the_compute_thread() -> None:
         assert sum(shares) + known(status_of(result, index).compute_idle) == pytest.approx(1.0, abs=0.05)
     peer = status_of(result, 0).peers[0]
     assert set(peer.jobs) == {"small", "wide"}
+    assert set(peer.relations) == {"small", "wide"}
+    both = [known(peer.in_job(name).similarity) for name in ("small", "wide")]
+    assert peer.similarity == both[0] != both[1], (
+        "each job has its own model, and the first is shown where none is named"
+    )
+    assert {row.job for row in status_of(result, 0).exchanges} == {"small", "wide"}
+    picture = graph_of(status_of(result, 0), 1.0)
+    of_one = picture.of_job("wide")
+    assert {edge.job for edge in of_one.exchanges} == {"wide"}
+    assert 0 < len(of_one.exchanges) < len(picture.exchanges)
     assert {row["job"] for row in result.rows()} == {"small", "wide"}
 
 
@@ -55,7 +66,7 @@ def test_a_job_that_fails_does_not_end_the_other() -> None:
     training = replace(training, jobs=tuple(replace(job, given={"task": "digits", **job.given}) for job in jobs))
     result = run_scenario(Scenario(3, seed=3, seconds=200.0, sample_every=0.0, training=training, adjust=contradicting))
     assert result.finished
-    assert result.ended == {}
+    assert result.errors == {}
     failed = status_of(result, 1)
     assert failed.jobs["wide"].condition == "ended"
     assert "--policy average contradicts" in failed.jobs["wide"].reason
@@ -76,8 +87,8 @@ def test_only_the_chosen_jobs_are_done_and_announced() -> None:
     training = SimTraining(rounds=4, jobs=jobs)
     result = run_scenario(Scenario(3, seed=3, seconds=60.0, sample_every=0.0, training=training, adjust=choosy))
     assert list(status_of(result, 2).jobs) == ["wide"]
-    assert {one.job for one in result.summaries if one.node == "n2"} == {"wide"}
-    assert {one.job for one in result.summaries if one.node == "n0"} == {"small", "wide"}
+    assert {one.job for one in result.nodes if one.node == "n2"} == {"wide"}
+    assert {one.job for one in result.nodes if one.node == "n0"} == {"small", "wide"}
 
 
 def test_equal_arguments_give_equal_traces() -> None:

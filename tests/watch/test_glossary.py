@@ -24,7 +24,8 @@ from tests.watch.test_terminal import row
 # The records of wire.status, by the name that stands before a field where several records have a field of that name.
 RECORDS: dict[str, Any] = {
     "train": shown.TrainState, "state": shown.JobState, "job": shown.JobStatus, "details": shown.TrainStatus,
-    "peer": shown.PeerState, "traffic": shown.Traffic, "exchange": shown.ExchangeRow, "merge": shown.MergeRow,
+    "peer": shown.PeerState, "relation": shown.Relation,
+    "traffic": shown.Traffic, "exchange": shown.ExchangeRow, "merge": shown.MergeRow,
     "visit": shown.VisitRow, "shard": shown.ShardRow, "limits": shown.LimitOptions, "machine": shown.Machine,
     "node": shown.NodeStatus,
 }  # fmt: skip

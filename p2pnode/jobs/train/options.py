@@ -9,9 +9,10 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from ...config.options import TrainOptions
-from ...similarity.partners import PartnerSettings, partner_settings
+from ...similarity.partners import partner_settings
 from ...wire.status import MAIN_JOB
 from ..contract import JobContext
+from ..model.job import SharingSetup
 from .plan import TrainPlan
 
 
@@ -30,8 +31,11 @@ class TrainSetup:
         return bytes.fromhex(self.plan.genesis)
 
     @property
-    def partners(self) -> PartnerSettings:
-        return partner_settings(self.plan.settings)
+    def sharing(self) -> SharingSetup:
+        """How the job's model is shared."""
+        plan, own = self.plan, self.options
+        partners = partner_settings(plan.settings)
+        return SharingSetup(self.genesis, plan.aim, partners, plan.round_seconds, own.circle, own.max_disk, own.until)
 
     @property
     def stays_home(self) -> bool:

@@ -25,6 +25,7 @@ import msgspec
 import psutil
 from aiohttp import web
 
+from ...storage.files import Storage
 from ...wire.control import ControlRequest
 from ...wire.errors import LocalProblem, UsageError
 from ..show import Watched
@@ -58,10 +59,10 @@ class PageAddress:
 class Page:
     """The page of one node."""
 
-    def __init__(self, node: Watched) -> None:
+    def __init__(self, node: Watched, storage: Storage | None = None) -> None:
         self._node = node
-        self.feed = Feed(node)
-        self._details = Details(node)
+        self.feed = Feed(node, storage)
+        self._details = Details(node, self.feed)
 
     def routes(self) -> list[web.RouteDef]:
         static = [web.get(path, _static(name)) for path, name in STATIC.items()]
@@ -184,9 +185,12 @@ def _first_address(family: socket.AddressFamily) -> str:
 
 
 @contextlib.asynccontextmanager
-async def served(node: Watched, host: str, port: int) -> AsyncIterator[PageAddress]:
-    """Serve the node's page while the block runs. LocalProblem when it cannot listen there."""
-    page, token = Page(node), secrets.token_urlsafe(18)
+async def served(node: Watched, host: str, port: int, storage: Storage | None = None) -> AsyncIterator[PageAddress]:
+    """Serve the node's page while the block runs. LocalProblem when it cannot listen there.
+
+    The past that it shows is kept in `storage`; without one it begins with this start of the node.
+    """
+    page, token = Page(node, storage), secrets.token_urlsafe(18)
     hosts = known_hosts(host, port)
     app = web.Application(middlewares=[_guarded(lambda: (hosts, token))], client_max_size=MAX_BODY)
     app.add_routes(page.routes())
@@ -206,5 +210,6 @@ async def served(node: Watched, host: str, port: int) -> AsyncIterator[PageAddre
                 yield page_address(host, bound, token, lambda: address_in_network(host))
             finally:
                 looking.cancel()
+                await page.feed.save()
     finally:
         await runner.cleanup()

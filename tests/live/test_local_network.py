@@ -150,7 +150,7 @@ def test_a_friend_joins_without_any_address(home: Home) -> None:
     ann.says(VISIBLE)
     screen = Screen()
     bob = home.node("bob", "--name", "bob", "join", *EVERYWHERE, "--log-format", "plain", terminal=screen.terminal)
-    screen.until(r"join run of ann \(.+, 1 member\)\? \[y/N\]")
+    screen.until(r"join run of ann \(no task, 1 member\)\? \[y/N\]")
     screen.type("y\n")
     wait_for("ann sees bob", lambda: "bob" in ann.peers(), 60)
     wait_for("bob is in the run", lambda: bob.status().get("run") == ann.status()["run"], 30)
