@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from blake3 import blake3
 
 from ...config.options import TrainOptions
 from ...storage.checked import read_checked, set_aside, write_checked
 from ...storage.files import Storage
 from ...wire.errors import Damaged
+from ...wire.ids import sha256
 
 FILE = "task.json"  # in the job's folder
 
@@ -20,7 +20,7 @@ class SavedTask(msgspec.Struct, frozen=True):
     """Where this node has a job's task from. The run's plan has the task's options."""
 
     task: str | None = None  # as --task takes it, a file with its whole path; None: what is installed under its name
-    source: str = ""  # blake3 of the file's content where the task is a file
+    source: str = ""  # sha256 of the file's content where the task is a file, as in the plan
     data: str | None = None  # --data
 
 
@@ -68,10 +68,10 @@ def whole_path(task: str) -> str:
 
 
 def source_hash(task: str) -> str:
-    """The blake3 of the task's file; "" when the task is no file, or the file cannot be read."""
+    """The sha256 of the task's file; "" when the task is no file, or the file cannot be read."""
     path, _ = file_of(task)
     try:
-        return "" if path is None else blake3(path.read_bytes()).hexdigest()
+        return "" if path is None else sha256(path.read_bytes()).hex()
     except OSError:
         return ""
 
