@@ -148,8 +148,10 @@ def headline(picture: PeerGraph) -> str:
     """How many peers, communities, circles and exchanging pairs a picture shows, in words."""
     communities = {peer.community for peer in picture.peers if peer.community}
     circles = {peer.job().circle for peer in picture.peers if peer.job().circle}
+    observers = sum(peer.present and peer.role == "observer" for peer in picture.peers)
     parts = [
-        _count(sum(peer.present for peer in picture.peers), "peer", "peers"),
+        _count(sum(peer.present and peer.role != "observer" for peer in picture.peers), "peer", "peers"),
+        _count(observers, "observer", "observers") if observers else "",
         _count(len(communities), "community", "communities") if communities else "",
         _count(len(circles), "circle", "circles") if circles else "",
         _count(len(picture.exchanges), "pair that exchanged", "pairs that exchanged"),
