@@ -33,7 +33,7 @@ from benchmarks.deltaset_peer import genesis, policy, publish
 from benchmarks.network import drain_stream, timed
 from benchmarks.network_peer import RAW_PROTOCOL, BenchServer, contact_all, open_network
 from p2pnode.discovery.services import make_services
-from p2pnode.jobs.train.checkpoints import save_pause
+from p2pnode.jobs.model.checkpoints import save_pause
 from p2pnode.merging.deltaset.entry import _decode_large, _decode_small, claim_of, decode_entry, delta_of
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet, apply

@@ -19,7 +19,6 @@ from p2pnode.wire.errors import NetworkDown, PeerError
 from p2pnode.wire.ids import PeerId
 from p2pnode.wire.messages import Message
 from p2pnode.wire.status import Figure, JobState, JobStatus, JobTable
-from p2pnode.wire.types import Seconds
 
 Number = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # bounds refuse what is not finite, too
 
@@ -31,7 +30,7 @@ class MeanPlan(msgspec.Struct):
 
 
 class MeanOptions(MeanPlan):
-    """What a user may write after `--job NAME,kind=mean`."""
+    """What a user may write after `--job NAME,kind=mean`; `every` only when founding."""
 
     value: Number = 0.0  # this node's own number
 
@@ -78,7 +77,7 @@ class Mean(Job):
         self._value = (self._value + request.mine) / 2
         return AverageIs(self._value)
 
-    async def save(self, limit: Seconds | None = None) -> None:
+    async def save(self, limit: float | None = None) -> None:
         self._seams.storage.write(self._file, str(self._value).encode())
 
     def status(self) -> JobStatus:

@@ -3,7 +3,8 @@
 Here are the commands themselves; each imports what it needs when it runs, so that `--help` is quick. `flags.py` makes
 flags from config/settings.py and `load.py` reads flags, environment and TOML into `Options`. `start.py` runs a node and
 `ending.py` ends it; `reports.py` prints what a node knows; `commands.py` tells a running node what to do; `doctor.py`
-checks the machine, `check.py` a task; `sim.py` simulates a swarm; `meeting_point.py` is `bootstrap`.
+checks the machine, `check.py` a task; `sim.py` simulates a swarm; `meeting_point.py` is `bootstrap`;
+`lan.py` finds runs in the local network.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-PROGRAM = "python -m p2pnode"
+PROGRAM = "p2pnode" if os.path.basename(sys.argv[0]) == "p2pnode" else "python -m p2pnode"  # as it was started
 COMPLETE = "_P2PNODE_COMPLETE"  # the shell completion of the command `p2pnode` sets this variable
 config_app = typer.Typer(help="Show the settings in force: `config show`.")
 app.add_typer(config_app, name="config")
@@ -82,13 +83,16 @@ def join(
     flags: dict[str, object],
     code: Annotated[str, typer.Argument(help="The code of the invite that a member sent you.", metavar="[CODE]")] = "",
 ) -> None:
-    """Run a node in the run of an invite."""
+    """Run a node in the run of an invite. Without a code: look for runs in the local network, and ask which to join."""
     if code:
         decode_invite(code)  # a slip is told without the name of the flag, which nobody wrote
         flags = {**flags, "invite": code}
     resolved = load(flags, os.environ)
-    if resolved.options.run.invite is None:
-        raise UsageError(f"join needs the code of an invite: `{PROGRAM} join CODE`; a member of the run has it")
+    if resolved.options.run.invite is None and not resolved.options.run.bootstrap:
+        from .lan import invite_nearby
+
+        flags = {**flags, "invite": str(invite_nearby())}
+        resolved = load(flags, os.environ)
     _run_node(resolved, flags)
 
 

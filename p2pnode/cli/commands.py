@@ -48,8 +48,8 @@ def change_limits(data_dir: Path, written: dict[str, str]) -> None:
 def _export_saved(options: Options, target: Path, shared: bool, job: str) -> str:
     from ..circles.members import CurrentCircle
     from ..jobs.contract import job_folder
+    from ..jobs.model.checkpoints import progress_folder, restore
     from ..jobs.train.binding import follow_plan
-    from ..jobs.train.checkpoints import progress_folder, restore
     from ..jobs.train.export import ExportSource, export
     from ..jobs.train.prepare import fresh_policy, own_rows
     from ..jobs.train.saved_task import load_task_options

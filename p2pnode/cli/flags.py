@@ -23,7 +23,10 @@ LIMITS = keys_of("limits")
 
 SIM: Mapping[str, Setting] = {
     **SIM_SETTINGS,
-    **{key: SETTINGS[key] for key in ("task", "task-option", "data", "set", "aim", "round-seconds", "reserve")},
+    **{
+        key: SETTINGS[key]
+        for key in ("task", "task-option", "data", "set", "aim", "round-seconds", "reserve", "quarantine")
+    },
     "policy": replace(
         SETTINGS["policy"],
         help="How results are merged: deltaset (the default), average, gossip, diloco "

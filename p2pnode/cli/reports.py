@@ -21,6 +21,7 @@ from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.peer_states import roles_in_words
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
+from ..watch.glossary import FIGURES
 from ..watch.terminal.tables import peers_table
 from ..watch.text import (
     clean,
@@ -337,6 +338,8 @@ def show_shards(data_dir: Path, shard: str, as_json: bool, job: str = "") -> Non
         console().print(shards_table(rows, names_of(data_dir)))
         if len(rows) > MAX_SHARDS_SHOWN:
             print(f"and {len(rows) - MAX_SHARDS_SHOWN} more; --json tells of all")
+        if any(row.states.get("quarantined") for row in rows):
+            print(f"quarantined: {FIGURES['quarantined'].meaning}")
 
 
 def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:

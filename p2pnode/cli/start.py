@@ -31,6 +31,7 @@ from ..wire.errors import LocalProblem, P2pnodeError, UsageError
 from ..wire.invite import read_place
 from ..wire.run import RunAccess
 from .ending import Ending, end_process, run_loop
+from .lan import visible_nearby
 from .load import load
 
 ANY_PORT = "/ip4/0.0.0.0/tcp/{port}"
@@ -112,6 +113,7 @@ async def _run(options: Options, data_dir: DataDir, wanted: Path) -> int:
             _page(node, options.output.dashboard),
             logged(node, options.output.tensorboard),
             _looking_around(node),
+            visible_nearby(node, not options.network.no_lan),
         ):
             if data_dir.path != wanted:
                 node.say("data directory", _elsewhere(data_dir.path, wanted))

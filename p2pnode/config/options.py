@@ -22,6 +22,7 @@ from .until import Until
 Role = Literal["node", "bootstrap", "observer"]
 LogFormat = Literal["auto", "rich", "plain", "json"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Quarantine = Literal["auto", "on", "off"]  # auto: where samples of several nodes meet, or with --reserve
 TaskOption = bool | int | float | str
 
 TRAIN = "train"  # the kind of a job for which none is given
@@ -64,6 +65,7 @@ class TrainOptions:
     circle: str = ""  # experiments: a declared circle; "" lets the node find its own
     share_data: bool = False  # this node's samples may travel to other nodes
     reserve: bool = False  # train less often on samples that models are sure of
+    quarantine: Quarantine = "auto"  # leave out samples that models of other peers fail at
     no_model_swaps: bool = False  # models of others may not come to train on data that stay here
     until: Until | None = None  # None: train until asked to leave
     max_disk: int | None = None  # bytes that training may use
@@ -107,6 +109,7 @@ class NetworkOptions:
     announce: tuple[str, ...] = ()
     no_listen: bool = False
     reachability: Reachability = "auto"
+    no_lan: bool = False  # do not show the run in the local network
 
 
 @dataclass(frozen=True)

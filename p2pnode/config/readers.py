@@ -18,7 +18,7 @@ from ..wire.errors import UsageError
 from ..wire.invite import Invite, decode_invite
 from ..wire.messages import MAX_NAME_CHARS
 from ..wire.run import MAX_PAIRS, Aim, RunAccess
-from .options import Device, LogFormat
+from .options import Device, LogFormat, Quarantine
 from .schedule import parse_schedule
 from .split import Split, SplitPart, parse_part, parse_split
 from .until import Until, parse_until
@@ -26,6 +26,7 @@ from .until import Until, parse_until
 LOG_FORMATS: tuple[LogFormat, ...] = ("auto", "rich", "plain", "json")
 REACHABILITY: tuple[Reachability, ...] = ("auto", "public", "private")
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda", "mps")
+QUARANTINE: tuple[Quarantine, ...] = ("auto", "on", "off")
 AIMS: tuple[Aim, ...] = ("shared", "own")
 MAX_LIST = 64
 MAX_WORD = 120  # of a task, a policy and the keys and values of their settings

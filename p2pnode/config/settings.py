@@ -16,6 +16,7 @@ from .readers import (
     AIMS,
     DEVICES,
     LOG_FORMATS,
+    QUARANTINE,
     REACHABILITY,
     choice,
     read_announce,
@@ -151,6 +152,11 @@ SETTINGS: Mapping[str, Setting] = table(
         ),
         Setting("reserve", "train.reserve", read_switch, "Train less often on samples that models are sure of."),
         Setting(
+            "quarantine", "train.quarantine", choice(QUARANTINE),
+            "Leave out samples that models of other peers fail at (labels may be wrong): auto with --share-data, "
+            "--reserve or received shards, on always, off never.", choices=QUARANTINE,
+        ),
+        Setting(
             "no-model-swaps", "train.no_model_swaps", read_switch,
             "Models of other nodes may not come to train on data that stay here.",
         ),
@@ -205,6 +211,7 @@ SETTINGS: Mapping[str, Setting] = table(
             "reachability", "network.reachability", choice(REACHABILITY),
             "Whether others can dial this node; auto finds out.", choices=REACHABILITY,
         ),
+        Setting("no-lan", "network.no_lan", read_switch, "Do not show this node's run to others in the local network."),
         # limits
         Setting("max-upload", "limits.max_upload", _read_limit, "Send at most this much: 500k, 2MB/s, …", "RATE"),
         Setting("max-download", "limits.max_download", _read_limit, "Receive at most this much.", "RATE"),

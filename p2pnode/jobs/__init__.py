@@ -1,6 +1,7 @@
 """Kinds of work that a run can consist of. A run's manifest lists its jobs, and a node takes part in some of them.
 
-Start with contract.py: what a job is, and what it is given. runner.py runs a node's jobs side by side and keeps their
-failures apart, scheduler.py shares the one compute thread between them, registry.py finds kinds by name (outside
-packages add theirs as entry points `p2pnode.jobs`). train/ is the kind that trains one model with a merge policy.
+Start with contract.py: what a job is, and what it is given; examples/job_kind.py is a whole kind in one short file.
+runner.py runs a node's jobs side by side and keeps their failures apart, scheduler.py shares the one compute thread
+between them, registry.py finds kinds by name (outside packages add theirs as entry points `p2pnode.jobs`). train/ is
+the kind that trains one model with a merge policy.
 """

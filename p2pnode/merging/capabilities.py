@@ -54,6 +54,13 @@ class SharesEntries(Protocol):
         """Light. Whether the partner that gave this answer knows the same entries as this node."""
         ...
 
+    def weights_at(self, place: bytes = b"") -> tuple[bytes, Floats] | None:
+        """Heavy. The shared weights now, or at a position of the log, and that position.
+
+        None when it is not known here, ValueError when it is not a position of this model.
+        """
+        ...
+
     def arrive(self) -> None:
         """Heavy. Go on from a member's entries, taken in from the genesis on, as from a snapshot."""
         ...

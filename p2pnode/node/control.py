@@ -88,11 +88,17 @@ class ControlServer:
     async def start(self) -> None:
         """Listen; LocalProblem when the system will not have it."""
         try:
-            self._path = self._prepare()
-            listening = _bind(self._path)
+            try:
+                listening = self._listen()
+            except FileNotFoundError:  # a node that ended at this moment has removed the directory of both sockets
+                listening = self._listen()
             self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_REQUEST_BYTES)
         except OSError as error:
             raise LocalProblem(f"no control socket for {self._data_dir} ({error}); try another --data-dir") from None
+
+    def _listen(self) -> socket.socket:
+        self._path = self._prepare()
+        return _bind(self._path)
 
     def _prepare(self) -> Path:
         storage = DiskStorage(self._data_dir)

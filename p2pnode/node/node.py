@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..config.names import friendly_name
 from ..config.options import Options
 from ..discovery.announcing import SelfDescription
+from ..discovery.lan import Advert, advert_of
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
 from ..jobs.runner import JobRunner
@@ -84,6 +85,14 @@ class Node:
     def say(self, kind: Kind, text: str) -> None:
         """Tell the user something about this start, as an event."""
         self._events.say(kind, text)
+
+    def advert(self) -> Advert | None:
+        """What others in the local network may know about this node's run; None while there is nothing to say."""
+        if self.access is None or self.role != "node":
+            return None
+        others = [peer for peer in self._services.table.present(self._tag) if peer.announcement.role == "node"]
+        addresses = self._membership.announcer.addresses
+        return advert_of(self.access, read_manifest(self.manifest), len(others) + 1, addresses)
 
     def has_page(self, link: str) -> None:
         """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""

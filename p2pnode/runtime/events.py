@@ -11,6 +11,7 @@ from ..wire.status import NodeEvent
 
 Kind = Literal[
     "started",
+    "lan",
     "founded",
     "joined",
     "resumed",
@@ -51,11 +52,13 @@ Kind = Literal[
     "disk",
     "diverged",
     "fingerprint",
+    "model",
     "refused",
 ]
 
 KINDS: dict[Kind, str] = {
     "started": "The network is up; who this node is.",
+    "lan": "Whether others in the local network can see this run.",
     "founded": "A new run was founded here.",
     "joined": "A run was joined through somebody.",
     "resumed": "The run saved in the data directory goes on.",
@@ -86,7 +89,7 @@ KINDS: dict[Kind, str] = {
     "shards": "Shards were found deleted or damaged on disk, or cannot be trained on.",
     "received": "A shard came, and what the model made of it before training on it.",
     "shipped": "A shard was passed on, to whom and why.",
-    "quarantined": "Samples are left out of training here: models fail at them.",
+    "quarantined": "Samples get no weight here: models with work of other peers fail at them (`--quarantine`).",
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",
     "state": "Saved progress was damaged or cannot be used.",
@@ -96,6 +99,7 @@ KINDS: dict[Kind, str] = {
     "disk": "Something could not be written.",
     "diverged": "A round's numbers went out of bounds; it was taken back.",
     "fingerprint": "The model's fingerprint could not be taken, or cannot be compared with those of others.",
+    "model": "A partner's model computes something else than this node's at equal weights.",
     "refused": "A round's delta broke the run's own rules and stays here.",
 }
 

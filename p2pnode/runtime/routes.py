@@ -24,6 +24,10 @@ class Routes:
         self._calls = calls
         self._streams = streams or {}
 
+    def plus(self, other: Routes) -> Routes:
+        """Both tables as one."""
+        return Routes({**self._calls, **other._calls}, {**self._streams, **other._streams})
+
     def read(self, body: bytes) -> Message:
         """The request in an envelope's body; PeerMisbehaved when it is none of those answered here, or PeerRefused."""
         if not self._calls:

@@ -65,12 +65,16 @@ class Scores:
             kept[places[new]] = shares[new]
         self.confidence.note(places, shares)
 
-    def end_round(self, model: str, rules: StateRules) -> None:
-        """Update states by the first confidence in each sample of the round, before `model` trained on it."""
+    def end_round(self, model: str, rules: StateRules, evidence: bool = True) -> None:
+        """Update states by the first confidence in each sample of the round, before `model` trained on it.
+
+        The model's failures count against samples only if it is `evidence`: it holds new work of other peers.
+        """
         touched = np.flatnonzero(~np.isnan(self._first_in_round))
         if len(touched):
             shares = self._first_in_round[touched]
-            self.states = scored(self.states, model, touched, shares, float(np.median(shares)), rules)
+            usual = float(np.median(shares)) if evidence else 0.0
+            self.states = scored(self.states, model, touched, shares, usual, rules)
             self._first_in_round[touched] = np.nan
 
     def end_visit(self, places: SampleNumbers, minimum: float) -> tuple[float, float] | None:

@@ -1,7 +1,7 @@
 """The state of each sample: active, reserve, retired or quarantined, and the rules that decide it.
 
     active ──► reserve ──► retired      several models are sure of it: sampled less and less; back when forgotten
-       ▲ └──► quarantined               three models that have learnt the rest fail at it; back when one learns it
+       ▲ └──► quarantined               three models with work of other peers fail at it; back when one learns it
 
 A quarantined sample is left out of training here, but kept: it is never deleted and never announced as bad, because a
 third of the samples that look wrong are clean. All functions compute on arrays with one place for each sample.
@@ -22,6 +22,7 @@ MAX_MODELS = 32  # whose verdicts are remembered: the latest
 RETIRED_LEVEL = 4
 LEAST_CHANCE = 0.1
 ROUNDS_APART = 4  # minimum between weights that count as different models
+EVIDENCE_PEERS = 2  # other peers whose work must be new in merged weights, before their failures count
 PARTS_OF_PASS = 4  # maximum of different models in one pass through the data
 SMOOTHING = 0.3  # weight of a new value in a sample's confidence
 
@@ -72,7 +73,8 @@ def scored(
     Confidences from training may be used if each is the first of a round, because then the weights have not trained on
     the sample since the merge. Merged weights of another age (`age_of_round`) count as another model.
     `usual` is the median of the model's confidences in that round. Below `rules.learnt` its failures do not count:
-    it has learnt too little, or fails at the other samples too.
+    it has learnt too little, or fails at the other samples too. Pass 0 for a model that is no evidence against a
+    sample, because it holds no work of other peers (`EVIDENCE_PEERS`).
     """
     states, bit = _with_model(states, model)
     confidence, sure, failing = states.confidence.copy(), states.sure.copy(), states.failing.copy()
@@ -123,6 +125,12 @@ def chances(states: SampleStates) -> Shares:
     return np.where(states.quarantined, 0.0, share).astype(np.float32)
 
 
+def drawn_states(chances: Shares) -> NDArray[np.uint8]:
+    """The state in which each sample is drawn, by the chances it is drawn with."""
+    used = np.where(chances >= 1, ACTIVE, np.where(chances > np.float32(LEAST_CHANCE), RESERVE, RETIRED))
+    return np.where(chances == 0, QUARANTINED, used).astype(np.uint8)
+
+
 def reason(states: SampleStates, place: int) -> str:
     """Why a sample is in its state, such as "reserve: 0.98 by 3 models"."""
     code = int(state_codes(states)[place])
@@ -131,31 +139,6 @@ def reason(states: SampleStates, place: int) -> str:
     if np.isnan(states.confidence[place]):
         return f"{NAMES[code]}: not seen yet"
     return f"{NAMES[code]}: {states.confidence[place]:.2f} by {models} model{'' if models == 1 else 's'}"
-
-
-@dataclass(frozen=True)
-class ShardSummary:
-    """How many samples of a shard are in each state, and the mean confidence in those that can be learnt."""
-
-    active: int
-    reserve: int
-    retired: int
-    quarantined: int
-    confidence: float  # mean over samples that were seen and are not quarantined; NaN without any
-    models: int
-
-    def __str__(self) -> str:
-        parts = [f"{getattr(self, name)} {name}" for name in NAMES if getattr(self, name)]
-        seen = "not seen yet" if np.isnan(self.confidence) else f"{self.confidence:.2f} by {self.models} models"
-        return f"{', '.join(parts)} ({seen})"
-
-
-def summarise(states: SampleStates) -> ShardSummary:
-    counts = np.bincount(state_codes(states), minlength=len(NAMES))
-    seen = states.confidence[~np.isnan(states.confidence) & ~states.quarantined]
-    mean = float(seen.mean()) if len(seen) else float("nan")
-    active, reserve, retired, quarantined = (int(count) for count in counts)
-    return ShardSummary(active, reserve, retired, quarantined, mean, len(states.models))
 
 
 def _smoothed(before: Shares, shares: Shares) -> Shares:

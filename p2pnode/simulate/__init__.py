@@ -82,6 +82,7 @@ def simulate(
     data: str | Path | None = None,
     share_data: bool | None = None,
     reserve: bool | None = None,
+    quarantine: str | None = None,
     no_model_swaps: bool | None = None,
     record: str | Path | None = None,
     progress: OnProgress = ignore,
@@ -91,9 +92,10 @@ def simulate(
     `rounds` to `alone` are the fields of `SimOptions`, `split` to `no_model_swaps` those of `TrainOptions`; None means
     "not given". Values may be written as on the command line (rate="20mbit", split="labels:2").
     `task` may be a whole `TrainOptions`. Instead of a task there may be several `jobs` by name, each with its task or a
-    mapping of options: jobs={"small": "digits", "wide": {"task": "digits", "hidden": 256}}. `record` names a file to
-    write (see recording.py); `progress` is called with the share of the rounds done and the virtual time. For faults,
-    wrong clocks and options of single nodes make a `Scenario` and call `run_scenario`.
+    mapping of options: jobs={"small": "digits", "wide": {"task": "digits", "hidden": 256}}; {"kind": "mean"}
+    is a job of another kind. `record` names a file to write (see recording.py); `progress` is called with the share of
+    the rounds done and the virtual time. For faults, wrong clocks and options of single nodes make a `Scenario` and
+    call `run_scenario`.
 
     UsageError names the wrong argument; also one that has another value in `task`, or is about training without one.
     """

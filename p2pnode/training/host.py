@@ -56,6 +56,7 @@ class ModelHost:
         self.weights, self.gradient = _bind(self.parts, self.device)
         kept = self.model.state_dict().keys()
         self._buffers = [name for name, _ in self.model.named_buffers() if name in kept]
+        self.built_buffers = {name: buffer.detach().clone() for name, buffer in self.buffers.items()}
         self.per_sample = has_sample_losses(task)  # whether the loss of each sample is known
         self.norms: list[Any] = [module for module in self.model.modules() if _has_statistics(module)]
 
@@ -146,6 +147,11 @@ class ModelHost:
     def take(self) -> Floats:
         """A copy of the model's weights."""
         return np.array(self.weights.detach().cpu().numpy(), dtype=np.float32, copy=True)
+
+    def reset_buffers(self) -> None:
+        """Loads the buffers that the model was built with."""
+        for name, buffer in self.buffers.items():
+            buffer.copy_(self.built_buffers[name])
 
     def stepper(self) -> Stepper:
         """A new optimizer of the task: over the one vector where the result is the same, else over the parameters."""

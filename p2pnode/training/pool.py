@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..config.options import Quarantine
 from ..shards.confidence import Keys, Scores, restored
-from ..shards.sample_states import StateRules, age_of_round, chances, scored
+from ..shards.sample_states import EVIDENCE_PEERS, StateRules, age_of_round, chances, drawn_states, scored
 from ..shards.shard import Columns, SampleNumbers, sample_ids
 from ..storage.checkpoints import Arrays
+from ..wire.bounded import keep_newest
 from .batches import Batches, DrawnBatches, base_chances, sampling, seed_from
 from .host import ModelHost
 
 EXTRA = np.uint64(1 << 63)  # marks the keys of extra samples
+MAX_CONTRIBUTORS = 64
 MIX_ROUNDS = 8  # rounds after which the samples' states change how often they are drawn
 
 
@@ -46,6 +49,7 @@ class SamplePool:
     def __init__(self, model_host: ModelHost, seed: int) -> None:
         self._balanced = False  # draw all labels alike from the start, not only after the first received shard
         self._thrifty = False  # draw samples that models are sure of less often
+        self._quarantine: Quarantine = "auto"
         self.lock = threading.RLock()  # for readers in other threads; the content changes between rounds
         self.scores = Scores(0)
         self.rules = StateRules()
@@ -65,6 +69,7 @@ class SamplePool:
         self._rounds = 0
         self._age = 0.0  # of the merged weights, as sample_states.age_of_round counts
         self._drawn = 0  # samples drawn in this round
+        self._contributed: dict[str, float] = {}  # by peer, the age of the weights when its work last came in
 
     # ---- the content ----
 
@@ -94,8 +99,13 @@ class SamplePool:
                 self._settle()
 
     def balance(self, thrifty: bool = False) -> None:
-        """Draws all labels alike, without quarantined samples; if `thrifty`, samples in reserve less often."""
+        """Draws all labels alike; if `thrifty`, samples in reserve less often."""
         self._balanced, self._thrifty = True, thrifty
+        self._mix()
+
+    def quarantine(self, when: Quarantine) -> None:
+        """Sets when quarantined samples are left out (config.options.Quarantine)."""
+        self._quarantine = when
         self._mix()
 
     def receive(self, shards: Mapping[str, Columns]) -> None:
@@ -177,7 +187,8 @@ class SamplePool:
         """Starts a new order: equal chances while all samples are own ones, else by label, state and origin."""
         if not len(self):
             self._batches = None
-        elif not self._received and not self._balanced:
+        elif not self._draws:
+            self._drawn_by = np.empty(0, np.float32)
             self._batches = Batches(torch.arange(len(self)), self._model_host.task.batch_size, self._seed)
         else:
             self._mixes += 1
@@ -185,15 +196,35 @@ class SamplePool:
             self._draw()
 
     def _draw(self) -> None:
-        base = base_chances(self.labels, ~np.isin(self._rows.numpy(), self._own))
+        foreign = ~np.isin(self._rows.numpy(), self._own)
+        base = base_chances(self.labels, foreign) if self._by_label else np.ones(len(self))
         how, seed = sampling(base, self._drawn_by), seed_from(self._seed, "mix", self._mixes)
         self._batches = DrawnBatches(torch.arange(len(self)), how, self._model_host.task.batch_size, seed)
 
     def _chances(self) -> NDArray[np.float32]:
         """The chance of each sample by its state; all ones when every sample is masked."""
-        found = chances(self.scores.states)
+        states = self.scores.states
+        if self._quarantine == "off":
+            states = replace(states, quarantined=np.zeros_like(states.quarantined))
+        found = chances(states)
         found = found if self._thrifty else (found > 0).astype(np.float32)
         return found if found.any() else np.ones(len(found), np.float32)
+
+    @property
+    def _draws(self) -> bool:
+        """Whether samples are drawn by chances; else each comes once in a pass."""
+        return self._by_label or (self._quarantine == "on" and bool(self.scores.states.quarantined.any()))
+
+    @property
+    def _by_label(self) -> bool:
+        """Whether labels are drawn alike."""
+        return bool(self._received) or self._balanced
+
+    def states_used(self, places: SampleNumbers) -> NDArray[np.uint8]:
+        """The state in which each sample is drawn now: views show what training does, not what rules would allow."""
+        if isinstance(self._batches, DrawnBatches):
+            return drawn_states(self._drawn_by[places])
+        return np.zeros(len(places), np.uint8)
 
     def next(self) -> tuple[Tensor, Tensor | None]:
         """The places of the next batch, and the weights of their losses (None: equal weights)."""
@@ -244,19 +275,23 @@ class SamplePool:
             if len(places):
                 self.scores.states = scored(self.scores.states, model, places, seen, float(np.median(seen)), self.rules)
 
-    def end_round(self) -> None:
-        """Ends a round.
+    def end_round(self, contributors: Iterable[str] = ()) -> None:
+        """Ends a round, in which work of `contributors`, other peers, came into the merged weights.
 
         The first confidence of a sample in a round counts as that of a model that has not trained on it since the
-        merge, and merged weights of another age count as another model. Every MIX_ROUNDS rounds the samples are mixed
-        anew by their states.
+        merge, and merged weights of another age count as another model. Its failures count as evidence against a
+        sample only where it holds new work of EVIDENCE_PEERS others: a node alone would leave out what is hard to
+        learn. Every MIX_ROUNDS rounds the samples are mixed anew by their states.
         """
         with self.lock:
             self._age += age_of_round(self._drawn, len(self))
             self._drawn = 0
-            self.scores.end_round(f"merged {int(self._age)}", self.rules)
+            for peer in contributors:
+                keep_newest(self._contributed, peer, self._age, MAX_CONTRIBUTORS)
+            new = sum(self._age - age <= 1.0 for age in self._contributed.values())
+            self.scores.end_round(f"merged {int(self._age)}", self.rules, evidence=new >= EVIDENCE_PEERS)
             self._rounds += 1
-            if isinstance(self._batches, DrawnBatches) and self._rounds % MIX_ROUNDS == 0:
+            if self._rounds % MIX_ROUNDS == 0 and (self._draws or len(self._drawn_by)):
                 self._mix()
 
     # ---- saving ----
@@ -277,7 +312,7 @@ class SamplePool:
         self.scores = saved.scores.carried(saved.keys, self._keys)
         self._mixes, self._rounds, self._age = saved.mixes, saved.rounds, saved.age
         if self._batches is not None:
-            if isinstance(self._batches, DrawnBatches) and len(saved.chances) == len(self):
+            if self._draws and len(saved.chances) == len(self):
                 self._drawn_by = saved.chances
                 self._draw()
             self._batches.position = position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,17 @@ def invite_addresses(own: Sequence[Address], others: Sequence[Address] = ()) -> 
     relayed = [address for address in own if _rank(address.text) == RELAYED]
     public = [address for address in others if _rank(address.text) in (PUBLIC, NAMED)]
     return (*local[:2], *relayed[:1], *public[:2]) or (*own[:1], *others[:1])
+
+
+def dialled_nearby(own: Iterable[str]) -> tuple[Address, ...]:
+    """Those of a node's addresses that others in its network can dial by IP: the local ones first, no loopback."""
+    found = []
+    for text in own:
+        with contextlib.suppress(UsageError):  # the daemon may know protocols that friends cannot read
+            address = parse_address(text)
+            if _rank(text) in (PUBLIC, LOCAL) and address.transport.count("/") == 4:
+                found.append(address)
+    return tuple(sorted(found, key=lambda address: (-_rank(address.text), _network(address))))
 
 
 def _network(address: Address) -> int:

@@ -16,7 +16,7 @@ from .records import MAX_RECORDS_PER_KEY, SignedRecord
 from .status import MAX_JOBS, ExchangeRow, JobStates
 from .types import JobName, RunText, decoded
 
-PROTOCOL = 3  # nodes of the same number understand each other
+PROTOCOL = 4  # nodes of the same number understand each other
 MAX_CALL_BYTES = 1 << 20  # a request or an answer; hivemind breaks above 4 MiB
 MAX_NAME_CHARS = 40
 MAX_ADDRESSES = 8

@@ -21,6 +21,7 @@ PeerText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 JOB_NAME = "^(?!manifest$)[a-z0-9][a-z0-9_-]{0,31}$"  # a folder beside the run's manifest has this name
 JobName = Annotated[str, msgspec.Meta(pattern=JOB_NAME)]
 RunText = Annotated[str, msgspec.Meta(max_length=64)]
+Sketch = Annotated[tuple[float, ...], msgspec.Meta(max_length=34)]  # similarity/sketch.py; empty: nothing to compare
 ShardText = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 T_co = TypeVar("T_co", covariant=True)

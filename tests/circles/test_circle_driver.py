@@ -161,7 +161,7 @@ class Swarm:
             await member.learning.similarity.look(member.learning.members.active(), 5, 0.0)
             if member.circle_driver._prepared is None:
                 await member.circle_driver.once()
-            await member.learning._change_circle()
+            await member.learning.change_circle()
 
     async def split(self) -> list[Member]:
         """A large circle splits, and all who should follow; those in the new one."""

@@ -14,8 +14,8 @@ from p2pnode.circles.transitions import split_off
 from p2pnode.cli.commands import export_weights
 from p2pnode.config.options import Options, TrainOptions
 from p2pnode.jobs.contract import job_folder
+from p2pnode.jobs.model.checkpoints import progress_folder
 from p2pnode.jobs.train.binding import make_plan, open_model_host
-from p2pnode.jobs.train.checkpoints import progress_folder
 from p2pnode.jobs.train.plan import train_entry
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy

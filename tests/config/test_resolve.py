@@ -68,14 +68,15 @@ def test_every_setting_can_come_from_every_source():
     given = {
         "name": "otter", "data-dir": "/elsewhere", "bootstrap": EXAMPLE, "run": RUN, "found": "true",
         "private": "true", "invite": CODE, "join-timeout": "2.5", "listen": "/ip4/127.0.0.1/tcp/0",
-        "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "reachability": "public", "log-format": "json",
+        "announce": "/ip4/203.0.113.7/tcp/1", "no-listen": "yes", "no-lan": "yes", "reachability": "public",
+        "log-format": "json",
         "quiet": "1", "task": "text", "task-option": "hidden=64,depth=2", "data": "/corpus", "device": "cpu",
         "policy": "gossip", "set": "density=0.01", "round-seconds": "0.5", "split": "dirichlet:0.3", "part": "2/4",
         "aim": "own", "until": "time:30m", "meet-only": "yes", "max-disk": "2GB", "dashboard": "8080",
         "max-upload": "500k", "max-download": "2M", "max-cpu": "50%", "pause-on-battery": "yes", "idle-only": "on",
         "schedule": "22:00-07:00", "tensorboard": "/curves",
         "job": "small=digits,hidden=8", "only": "small,wide",
-        "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "no-model-swaps": "yes",
+        "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "quarantine": "off", "no-model-swaps": "yes",
     }  # fmt: skip
     assert set(given) == set(SETTINGS)
     together = {

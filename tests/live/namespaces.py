@@ -1,5 +1,7 @@
 """A small internet in network namespaces: a switch, two public machines, and two homes behind routers with NAT.
 
+Or only one home network (`local_network`).
+
 Nothing can leave it: none of the namespaces has a link to the machine's own network. The public side uses addresses
 that look public, since libp2p asks nobody about private ones (AutoNAT) and does not tell relays in them to others.
 """
@@ -9,12 +11,13 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from benchmarks.swarm_net import LIMIT, check_namespaces, run
 
 PUBLIC = {"meeting": "44.77.0.1", "public": "44.77.0.2", "router": "44.77.0.3", "router2": "44.77.0.4"}
+LOCAL = {"ann": "192.168.77.1", "bob": "192.168.77.2", "eve": "192.168.77.3"}
 HOMES = {"home": ("router", "10.77.1"), "home2": ("router2", "10.77.2")}
 
 
@@ -32,18 +35,26 @@ class Internet:
         return ["ip", "netns", "exec", self.name(place), *command]
 
     def build(self) -> None:
-        for place in ("switch", *PUBLIC, *HOMES):
+        self._connect(PUBLIC, HOMES)
+        for home, (router, net) in HOMES.items():
+            self._connect_home(home, router, net)
+
+    def build_local(self) -> None:
+        """Only one home network, without a way out."""
+        self._connect(LOCAL)
+
+    def _connect(self, places: Mapping[str, str], others: Iterable[str] = ()) -> None:
+        """Make places with these addresses at one switch, and `others` without any link."""
+        for place in ("switch", *places, *others):
             run("ip", "netns", "add", self.name(place))
             self._ip(place, "link set lo up")
-        self._ip("switch", "link add bridge type bridge")
+        self._ip("switch", "link add bridge type bridge mcast_snooping 0")
         self._ip("switch", "link set bridge up")
-        for place, address in PUBLIC.items():
+        for place, address in places.items():
             self._ip("switch", f"link add {place} type veth peer name out netns {self.name(place)}")
             self._ip("switch", f"link set {place} master bridge up")
             self._ip(place, f"addr add {address}/24 dev out")
             self._ip(place, "link set out up")
-        for home, (router, net) in HOMES.items():
-            self._connect_home(home, router, net)
 
     def _connect_home(self, home: str, router: str, net: str) -> None:
         """A home network behind a router that lets only answers in."""
@@ -69,7 +80,7 @@ class Internet:
         run(*self.inside(place, "iptables", "-w", *rule.split()))
 
     def remove(self) -> None:
-        for place in (*HOMES, *PUBLIC, "switch"):
+        for place in (*HOMES, *PUBLIC, *LOCAL, "switch"):
             subprocess.run(["ip", "netns", "del", self.name(place)], capture_output=True, timeout=LIMIT, check=False)
 
     def _ip(self, place: str, command: str) -> None:
@@ -83,6 +94,18 @@ def internet() -> Iterator[Internet]:
     net = Internet()
     try:
         net.build()
+        yield net
+    finally:
+        net.remove()
+
+
+@contextmanager
+def local_network() -> Iterator[Internet]:
+    """The same for one home network with the machines in LOCAL."""
+    check_namespaces("ip")
+    net = Internet()
+    try:
+        net.build_local()
         yield net
     finally:
         net.remove()

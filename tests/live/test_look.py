@@ -93,7 +93,7 @@ def test_watch_shows_a_swarm_takes_no_part_and_leaves_nothing(
     founder, _ = two
     watcher = NodeProcess(tmp_path, "watcher", "watch", founder.invite().split()[-1])
     try:
-        watcher.says(r"connected: \d peer")
+        watcher.says(r"connected: \d other node")
         wait_for(
             "the watcher to be seen", lambda: any(r["role"] == "observer" for r in founder.status()["peers"]), LIMIT
         )

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.fake_node import REASONS, FakeNode, serving
 from p2pnode.watch.dashboard import feed
-from p2pnode.wire.status import Condition, NodeEvent
+from p2pnode.wire.status import Condition, Figure, JobState, JobStatus, JobTable, NodeEvent, NodeStatus
 from tests.live.browser import chromium, launched, opened, picture, until
 
 pytestmark = pytest.mark.live
@@ -164,6 +165,41 @@ def test_several_jobs_have_a_tab_and_choosing_one_shows_it(browser) -> None:
         assert page.evaluate(f"(({{ store }}) => {{ {behind} }})(p2pnode)"), "peers are shown in the chosen job"
         until(page, "document.getElementById('run').textContent.includes('job <b>digits</b>')")
         picture(page, "second-job", whole=True)
+
+
+class Mixed(FakeNode):
+    """A node that also does work of a kind the page does not know."""
+
+    def status(self) -> NodeStatus:
+        status = super().status()
+        figures = (Figure("mean", 20.25, "mean <b>so far</b>", "°C"), Figure("done", 0.5, unit="share"))
+        table = JobTable("whom it called", (("peer", "peer"), ("times", "")), ((status.peers[0].id, 7),))
+        job = JobStatus("mean", state=JobState(figures=figures), tables=(table,))
+        peers = [replace(peer, jobs={**peer.jobs, "warm": job.state}) for peer in status.peers]
+        return replace(status, jobs={"warm": job, **status.jobs}, peers=tuple(peers))
+
+
+def test_another_kind_of_work_is_shown_by_what_it_reports(browser) -> None:
+    node = Mixed(3, 1)
+    with serving(node) as place, opened(browser, place.address) as page:
+        until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
+        assert page.evaluate("p2pnode.store.job") == "main", "the first job that trains"
+        page.click("#tab-jobs")
+        tables = "tables => tables.map(one => [...one.rows].map(row => [...row.cells].map(cell => cell.textContent)))"
+        mean, _, called = page.eval_on_selector_all("#jobs table", tables)
+        assert mean[0] == ["job", "kind", "state", "mean <b>so far</b>", "done", "share of compute", "reason"]
+        assert mean[1] == ["warm", "mean", "running", "20.25 °C", "50.0 %", "–", "–"]
+        assert called == [["peer", "times"], [node.status().peers[0].name, "7"]]
+        picture(page, "other-kind")
+        page.click("#jobs tbody tr:nth-child(1)")
+        until(page, "p2pnode.store.job === 'warm'")
+        page.click("#tab-swarm")
+        page.click("#peers tbody tr:nth-child(2)")
+        until(page, "document.getElementById('card').textContent.includes('mean <b>so far</b>20.25 °C')")
+        page.click("#tab-learning")
+        until(page, "!document.getElementById('no-learning').hidden")
+        page.click("#tab-node")
+        until(page, "document.getElementById('doing').textContent.includes('Doing a job of kind mean; Training')")
 
 
 def test_one_job_needs_no_tab(browser) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from p2pnode.config.options import TrainOptions
 from p2pnode.jobs.contract import job_folder
+from p2pnode.jobs.model.checkpoints import progress_folder
 from p2pnode.jobs.train.binding import open_model_host
-from p2pnode.jobs.train.checkpoints import progress_folder
 from p2pnode.jobs.train.plan import TrainPlan, first_plan
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy

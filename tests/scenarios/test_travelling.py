@@ -99,3 +99,12 @@ def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> No
     play(plan, look)
     found, left_out, wrong = counts
     assert found / left_out > 0.75 and found / wrong > 0.6, counts
+
+
+def test_a_node_alone_leaves_nothing_out_and_shows_what_it_trains_on() -> None:
+    """Its own model, older and newer, is no evidence against samples that are hard to learn or have wrong labels."""
+    task = str(Path(__file__).with_name("noisy_task.py"))
+    result = play(replace(PLAN, peers=1, training=replace(TRAINING.with_options(task=task), rounds=40)))
+    status = known(result.statuses[0])
+    assert {state for row in status.shards for state in row.states} == {"active"}
+    assert not [event for event in status.events if event.kind == "quarantined"]

@@ -17,14 +17,15 @@ from p2pnode.shards.sample_states import (
     QUARANTINED,
     RESERVE,
     RETIRED,
+    RETIRED_LEVEL,
     SampleStates,
     StateRules,
     age_of_round,
     chances,
+    drawn_states,
     reason,
     scored,
     state_codes,
-    summarise,
     untouched,
 )
 
@@ -96,13 +97,13 @@ def test_only_the_data_scored_change():
     assert reason(states, 0) == "active: not seen yet"
 
 
-def test_summaries_count_every_datum_once():
-    states = judged(untouched(4), "abc", [0.99, 0.02, 0.6, 0.99])
-    summary = summarise(states)
-    assert (summary.active, summary.reserve, summary.retired, summary.quarantined) == (1, 2, 0, 1)
-    assert summary.confidence == pytest.approx((0.99 + 0.6 + 0.99) / 3, abs=1e-6)
-    assert str(summary) == "1 active, 2 reserve, 1 quarantined (0.86 by 3 models)"
-    assert str(summarise(untouched(2))) == "2 active (not seen yet)"
+def test_the_state_shown_is_the_state_drawn():
+    """Four levels up is retired; each chance stands for one state."""
+    states = untouched(4)
+    states.level[:] = [0, 1, RETIRED_LEVEL, RETIRED_LEVEL]
+    states.quarantined[:] = [False, False, False, True]
+    assert drawn_states(chances(states)).tolist() == state_codes(states).tolist()
+    assert drawn_states(np.ones(2, np.float32)).tolist() == [ACTIVE, ACTIVE]
 
 
 @given(st.integers(1, 2000), st.integers(1, 200_000))

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from p2pnode.shards.sample_states import NAMES, QUARANTINED, state_codes
+from p2pnode.config.options import Quarantine
+from p2pnode.shards.sample_states import ACTIVE, QUARANTINED, state_codes
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.task import rows
 from p2pnode.training.host import ModelHost
@@ -129,21 +130,67 @@ class TestSamples:
 
 
 class TestStates:
-    def judged(self, shares: np.ndarray, thrifty: bool = False) -> Trainer:
-        """A trainer whose model said the same of its samples pass after pass."""
+    HARD = np.where(np.arange(200) == 7, 0.01, 0.9)  # a model fails at one of them
+    EVERY = np.arange(200)
+
+    def judged(
+        self, shares: np.ndarray, thrifty: bool = False, peers: str = "ab", balanced: bool = True, **when: Quarantine
+    ) -> Trainer:
+        """A trainer whose model, with work of `peers`, said the same of its samples pass after pass."""
         one = trainer()
-        one.pool.balance(thrifty)
-        for _ in range(8):
-            one.pool.note(np.arange(200), shares.astype(np.float32))
-            one.pool.end_round()
+        if balanced:
+            one.pool.balance(thrifty)
+        one.pool.quarantine(when.get("quarantine", "auto"))
+        for _ in range(16):
+            one.pool.note(self.EVERY, shares.astype(np.float32))
+            one.pool.end_round(peers)
         return one
 
+    def left_out(self, one: Trainer) -> list[int]:
+        """What is drawn with no weight, which must be what is shown as quarantined."""
+        drawn = [one.pool.next() for _ in range(500)]
+        places = torch.cat([places for places, _ in drawn])
+        weights = torch.cat([torch.ones(len(p)) if w is None else w for p, w in drawn])
+        out = sorted(set(places[weights == 0].tolist()))
+        assert out == np.flatnonzero(one.pool.states_used(self.EVERY) == QUARANTINED).tolist()
+        return out
+
     def test_nothing_is_learnt_from_what_three_models_fail_at(self):
-        one = self.judged(np.where(np.arange(200) == 7, 0.01, 0.9))
-        assert NAMES[int(state_codes(one.pool.scores.states)[7])] == NAMES[QUARANTINED]
-        drawn = [one.pool.next() for _ in range(60)]
-        places, weights = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        assert (weights[places == 7] == 0).all() and (weights[places != 7] > 0).all()
+        assert self.left_out(self.judged(self.HARD)) == [7]
+
+    @pytest.mark.parametrize("peers", ["", "a"])
+    def test_without_work_of_two_other_peers_nothing_is_left_out(self, peers):
+        one = self.judged(self.HARD, peers=peers)
+        assert self.left_out(one) == []
+        assert not one.pool.scores.states.quarantined.any()
+
+    def test_work_that_came_long_ago_is_no_evidence(self):
+        one = self.judged(np.full(200, 0.9))
+        for _ in range(20):
+            one.pool.note(self.EVERY, self.HARD.astype(np.float32))
+            one.pool.end_round()
+        assert self.left_out(one) == []
+
+    @pytest.mark.parametrize(
+        ("when", "balanced", "out"),
+        [("auto", True, [7]), ("on", True, [7]), ("off", True, []), ("auto", False, []), ("on", False, [7])],
+    )
+    def test_the_setting_decides_and_the_view_shows_what_is_done(self, when, balanced, out):
+        assert self.left_out(self.judged(self.HARD, balanced=balanced, quarantine=when)) == out
+
+    def test_a_restart_goes_on_with_what_is_left_out(self):
+        one = self.judged(self.HARD, balanced=False, quarantine="on")
+        again = trainer()
+        again.pool.quarantine("on")
+        again.restore(one.state())
+        assert self.left_out(again) == [7]
+
+    def test_what_is_known_well_is_shown_as_active_unless_it_is_drawn_less_often(self):
+        shares = np.where(np.arange(200) < 100, 0.99, 0.3)
+        assert (self.judged(shares).pool.states_used(self.EVERY) == ACTIVE).all()
+        assert (self.judged(shares, balanced=False).pool.states_used(self.EVERY) == ACTIVE).all()
+        thrifty = self.judged(shares, thrifty=True).pool.states_used(self.EVERY)
+        assert (thrifty[:100] != ACTIVE).all() and (thrifty[100:] == ACTIVE).all()
 
     def test_the_reserve_comes_seldom_and_weighs_more_where_that_is_wanted(self):
         shares = np.where(np.arange(200) < 100, 0.99, 0.3)

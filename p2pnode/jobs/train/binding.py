@@ -12,11 +12,15 @@ from ...merging.policy import MakePolicy
 from ...merging.registry import check_settings, policy_named
 from ...runtime.seams import Shared, make_at_once
 from ...similarity.partners import RANGES, without_partner_settings
+from ...similarity.sketch import distance, shared_weights
+from ...tasks.errors import task_errors
 from ...tasks.find import installed_task, load_task
 from ...tasks.task import Option, Samples, Task, as_option, option_defaults
+from ...training.function_sketch import fixed_parts, fixed_sketches, function_sketch, group_of
 from ...training.host import ModelHost
-from ...wire.errors import UsageError
-from .plan import TrainPlan
+from ...wire.errors import LocalProblem, UsageError
+from ...wire.types import Sketch
+from .plan import ModelSketch, TrainPlan
 
 
 def open_model_host(
@@ -54,6 +58,7 @@ def make_plan(model_host: ModelHost, options: TrainOptions, seed: int) -> TrainP
         layout=model_host.layout.hash,
         genesis=weights_hash(to_units(model_host.genesis)).hex(),
         probe=probe_hash(model_host),
+        model=model_sketch(model_host),
         data=data_hash(model_host),
         seed=seed,
         policy=policy,
@@ -132,6 +137,84 @@ def _planned(plan: TrainPlan, task: Task, key: str) -> Option:
 def has_genesis(plan: TrainPlan, model_host: ModelHost) -> bool:
     """Whether this machine's seed gives the run's first weights."""
     return weights_hash(to_units(model_host.genesis)).hex() == plan.genesis
+
+
+SAME_FIXED = 0.005  # distance of fixed parts; storing them in 16 bits moves them by 0.001
+SAME_FUNCTION = 0.03  # distance of outputs and losses; TensorFloat-32 moves deep models by 0.01
+SHARED_WEIGHTS = "p2pnode test weights 1"
+
+
+def model_sketch(model_host: ModelHost) -> ModelSketch:
+    """Heavy. What members compare their model with. The weights are shared ones, which do not depend on torch."""
+    found = function_sketch(model_host, shared_weights(model_host.layout, SHARED_WEIGHTS))
+    fixed = tuple(fixed_sketches(model_host))
+    return ModelSketch(len(fixed_parts(model_host)), fixed, inputs_hash(model_host), found.outputs, found.losses)
+
+
+def check_model(plan: TrainPlan, model_host: ModelHost, shared: Shared = make_at_once) -> bool:
+    """Heavy. UsageError when the model here is not the founder's. Returns whether all that it computes was compared."""
+    own = shared(("model sketch", id(model_host)), lambda: model_sketch(model_host))
+    same_probe = bool(own.inputs) and probe_hash(model_host) == plan.probe
+    different = _different_parts(plan.model, own, model_host) or _different_function(plan.model, own, same_probe)
+    if different:
+        raise UsageError(f"this node's model of {plan.task!r} is not the run's: {different}")
+    return same_probe and bool(plan.model.losses and own.losses)
+
+
+def _different_parts(run: ModelSketch, own: ModelSketch, model_host: ModelHost) -> str:
+    """Which frozen parameter or buffer differs, in words; "" when none does."""
+    if run.fixed_count != own.fixed_count:
+        return (
+            f"it has {own.fixed_count} frozen parameters and buffers, the founder's has {run.fixed_count}; "
+            "use the founder's version of the task"
+        )
+    parts = fixed_parts(model_host)
+    for group, (theirs, mine) in enumerate(zip(run.fixed, own.fixed, strict=False)):
+        if theirs and mine and not distance(theirs, mine) <= SAME_FIXED:
+            names = [name for place, (name, _) in enumerate(parts) if group_of(place, len(parts)) == group]
+            among = "" if len(names) == 1 else f" or one of the {len(names) - 1} after it"
+            remedy = "use the same pretrained file and the founder's version of the task"
+            return f"{names[0]}{among} has other values than the founder's; {remedy}"
+    return ""
+
+
+def _different_function(run: ModelSketch, own: ModelSketch, same_probe: bool) -> str:
+    """How the outputs or the losses on the probe differ, in words; "" when they do not, or cannot be compared."""
+    if not own.inputs or run.inputs != own.inputs:
+        return ""
+    if different_outputs(run.outputs, own.outputs):
+        return f"with equal weights its {OUTPUTS_DIFFER}"
+    if not same_probe:
+        return "the probe's inputs are the run's but its labels are not; number the classes as the founder does"
+    if different_outputs(run.losses, own.losses):
+        return f"with equal weights its {LOSSES_DIFFER}"
+    return ""
+
+
+OUTPUTS_DIFFER = (
+    "outputs on the run's probe are others: an activation or another part of forward() differs; "
+    "use the founder's version of the task"
+)
+LOSSES_DIFFER = (
+    "outputs on the run's probe are the same but its losses are not: loss() or losses() differs; "
+    "use the founder's version of the task"
+)
+
+
+def different_outputs(theirs: Sketch, mine: Sketch) -> bool:
+    """Whether two sketches of outputs or losses are of different functions; False when one is missing."""
+    return bool(theirs and mine) and not distance(theirs, mine) <= SAME_FUNCTION
+
+
+def inputs_hash(model_host: ModelHost) -> str:
+    """The hash of the probe without its labels; "" where the task gives none."""
+    try:
+        with task_errors(model_host.task, "probe"):
+            probe = model_host.task.probe()
+            labels = model_host.task.labels(probe)
+    except LocalProblem:
+        return ""  # which comparing fingerprints reports
+    return _hash({name: column for name, column in probe.items() if column is not labels})
 
 
 def probe_hash(model_host: ModelHost) -> str:

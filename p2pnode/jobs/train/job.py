@@ -7,50 +7,37 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from ...circles.bridging import Bridging
-from ...circles.driver import CircleContext, CircleDriver
-from ...circles.members import CurrentCircle, Members
-from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
-from ...config.until import THRESHOLD
-from ...merging.deltaset.entry import EntryFacts
-from ...merging.messages import Exchange
 from ...merging.policy import Policy, RoundFacts
-from ...merging.snapshots.driver import Snapshots
-from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
-from ...runtime.events import Kind
-from ...runtime.routes import Routes
+from ...runtime.routes import Handler, Routes
 from ...shards.driver import ShardDriver
 from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.samples import sample_layout
 from ...shards.shipping import ShardShipping
-from ...similarity.driver import PeerSimilarity
-from ...similarity.messages import SwapNeighbours
-from ...storage.checkpoints import CheckpointStore
 from ...tasks.task import Evaluation
 from ...training.evaluation import PeriodicEvaluation
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost
 from ...training.newcomer_probe import NewcomerProbe
-from ...training.progress import Monitor, TrainProgress, reached
+from ...training.progress import reached
 from ...training.rounds import local_steps, mean_steps, shortened
 from ...training.trainer import Trainer
 from ...wire.control import ControlAnswer, ControlRequest
-from ...wire.errors import Diverged, LocalProblem, PeerRefused, TaskProblem
+from ...wire.errors import Diverged, LocalProblem, TaskProblem
 from ...wire.ids import PeerId
-from ...wire.messages import JobAnnouncement
-from ...wire.status import ExchangeRow, JobStatus, PeerState, ShardRow
+from ...wire.messages import Message
+from ...wire.status import JobStatus, PeerState, ShardRow
 from ...wire.types import Seconds
-from ..contract import Job, JobContext, JobPace
-from .checkpoints import Checkpoints, progress_folder
+from ..contract import JobContext, JobPace
+from ..model.job import ModelJob
 from .commands import execute
-from .exchange import ExchangeLoop, PartnerExchange
 from .export import ExportSource
-from .messages import GetWeights, SwapModels, SwapResult
+from .messages import GetProbe, GetWeights, SwapModels, SwapResult
+from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
@@ -65,7 +52,7 @@ FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
 SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
 
 
-class TrainJob(Job):
+class TrainJob(ModelJob):
     """One model that this node trains with the other members of a run."""
 
     def __init__(
@@ -76,14 +63,7 @@ class TrainJob(Job):
         setup: TrainSetup,
         fingerprinter: Fingerprinter | None = None,
     ) -> None:
-        super().__init__(context)
         services, round_seconds = context.services, setup.plan.round_seconds
-        now = services.seams.clock.monotonic()
-        self.model = self
-        self.policy = policy
-        self.model_host = model_host
-        self.fingerprinter = fingerprinter
-        self.train_progress = TrainProgress(Monitor(_threshold(setup)), services.identity.peer_id, begun=now)
         self.trainer = Trainer(
             model_host,
             np.empty(0, np.int64),
@@ -91,45 +71,24 @@ class TrainJob(Job):
             declared_speed=services.seams.speed,
             brake=services.limiter.brake,
         )
-        self._services = services
+        super().__init__(context, policy, setup.sharing, self.trainer, judge=self.trainer)
+        self.model = self
+        self.model_host = model_host
+        self.fingerprinter = fingerprinter
         self._setup = setup
         self._compute = context.compute
-        self._warned: dict[str, Seconds] = {}
         self._rate = 1.0
-        self._current_circle = CurrentCircle(setup.options.circle)
-        self._make_exchange()
+        self._heads_merged: dict[PeerId, int] = {}
+        self.model_check = ModelCheck(
+            services, context.calls, policy, model_host, self.members, context.founder, setup.model_confirmed
+        )
         self._make_data()
-        store = CheckpointStore(services.seams.storage, progress_folder(context.folder), setup.options.max_disk)
-        self._checkpoints = Checkpoints(store, policy, self.trainer, self.train_progress, self._current_circle, now)
-        self.circle_driver = self._make_circle_driver()
+        now = services.seams.clock.monotonic()
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._round_steps = RoundSteps(
             services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
         )
         self.routes = self._routes()
-
-    def _make_exchange(self) -> None:
-        """Who the members are, and how this node exchanges with them."""
-        context, services, calls, policy = self.context, self._services, self.context.calls, self.policy
-        circle, setup, announcer = self._current_circle, self._setup, context.membership.announcer
-        self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
-        self.bridging = Bridging(services, calls, policy, setup.genesis, self.train_progress, self.members)
-        self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
-        self.similarity = PeerSimilarity(services, calls, setup.plan.aim, setup.partners)
-        self.partner_exchange = PartnerExchange(
-            services, calls, policy, self.train_progress, circle, self.similarity.partner_record
-        )
-        self.exchange_loop = ExchangeLoop(
-            services,
-            self.members,
-            self.similarity,
-            self.partner_exchange,
-            self.bridging,
-            self.snapshots,
-            self.train_progress,
-            run_age=lambda: (services.clock.now() - context.created) / setup.plan.round_seconds,
-            own_record=lambda: announcer.hello().announcement,
-        )
 
     def _make_data(self) -> None:
         """The shards this node trains on, how they travel, and how models travel to data that does not."""
@@ -149,71 +108,20 @@ class TrainJob(Job):
             self.work, self.shard_driver, self.trainer.pool, services.identity.peer_id, self.shipping.reasons
         )
 
-    def _make_circle_driver(self) -> CircleDriver | None:
-        """What moves this node between circles; None where the policy forms none, or the user declared one."""
-        circles = self.policy.can.circles
-        if circles is None or self._setup.options.circle:
-            return None
-        return CircleDriver(
-            CircleContext(
-                self._services,
-                self.context.calls,
-                self.members,
-                circles,
-                self._setup.genesis,
-                self.train_progress,
-                self.trainer,
-                self.similarity,
-                self.snapshots,
-                self.bridging,
-                begin_log=self._checkpoints.begin_log,
-                greet=self.context.membership.tell,
-            )
-        )
-
     # ---- life ----
 
     async def resume(self) -> bool:
         """Resume from disk. Returns False when nothing was saved; the node then begins a new log."""
         await self.work.start()
         await self._services.seams.compute(self._choose_rows)
-        resumed, words = await self._services.seams.compute(self._checkpoints.resume)
-        for text in words:
-            self._services.events.say("state", text, warning=True)
-        return resumed
+        return await super().resume()
 
     async def run(self) -> str:
         """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
-        async with asyncio.TaskGroup() as group:
-            lasting = (self.exchange_loop.run(), self.shard_driver.run(), self.shipping.run(), self.model_swap.run())
-            tasks = [group.create_task(one) for one in lasting]
-            if self.circle_driver is not None:
-                tasks.append(group.create_task(self.circle_driver.run()))
-            why = await self._keep_training()
-            await self.exchange_loop.once()  # the last entry too should get around
-            for task in tasks:
-                task.cancel()
-        return why
-
-    async def save(self, limit: Seconds | None = None) -> None:
-        """Write everything to disk. If that fails, training goes on and a warning is reported."""
-        clock = self._services.seams.clock
-        begun = clock.monotonic()
-        try:
-            async with asyncio.timeout(limit):
-                await self._services.seams.compute(self._checkpoints.save)
-        except (LocalProblem, TimeoutError) as problem:
-            self._warn("disk", f"progress was not saved: {str(problem) or 'training took too long to end'}")
-        self._checkpoints.done(begun, clock.monotonic())
-
-    def _warn(self, kind: Kind, text: str) -> None:
-        """Report a problem, but each kind of problem only every WARN_EVERY seconds."""
-        self.train_progress.problems += 1
-        now = self._services.seams.clock.monotonic()
-        if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
-            self._warned[kind] = now
-            self._services.events.say(kind, text, warning=True)
+        await self.model_check.first()
+        beside = (self.shard_driver.run(), self.shipping.run(), self.model_swap.run(), self.model_check.run())
+        return await self.share_while(self._keep_training(), *beside)
 
     # ---- training ----
 
@@ -228,7 +136,7 @@ class TrainJob(Job):
             if self.trainer.samples:
                 await self._round_or_rollback()
                 await self._now_and_then()
-                await self._change_circle()
+                await self.change_circle()
                 shortest = SHORTEST_ROUND
             else:
                 shortest = self._setup.plan.round_seconds  # others hold all shards; one falls to us when they leave
@@ -259,28 +167,18 @@ class TrainJob(Job):
         budget = self.partner_exchange.link.budget(self._setup.plan.round_seconds, peers)
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.add_results(result.weights)
-        # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
-        self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
-        bridge = await self.bridging.draft()
-        self.train_progress.bridges += bridge is not None and self._publish(bridge)
-        merged = await seams.compute(self.policy.merge)
-        self.train_progress.note(result.loss, merged, seams.clock.time(), result.steps)
-        self.exchange_loop.wake()
-        await self.work.end_round(self.train_progress.rounds)
+        await self.end_round(begun, weights, facts)
+        await self.work.end_round(self.train_progress.rounds, self._new_contributors())
         self.shipping.after_round(self.train_progress.rounds)
         self.model_swap.after_round(self.train_progress.rounds)
 
-    async def _change_circle(self) -> None:
-        """Move to another circle between rounds, if due. The move is saved before anything is published there."""
-        circle_driver = self.circle_driver
-        if circle_driver is None:
-            return
-        if circle_driver.due:
-            union = await circle_driver.change()
-            await self.save()
-            if union is not None:
-                self._publish(union)
-        circle_driver.round_done()
+    def _new_contributors(self) -> list[PeerId]:
+        """Other peers whose work came into the merged weights in the latest round."""
+        if self.policy.can.entries is None:
+            return [PeerId(partner) for partner in self.train_progress.merges[-1].partners]
+        before, self._heads_merged = self._heads_merged, self.heads()
+        me = self._services.identity.peer_id
+        return [peer for peer, head in self._heads_merged.items() if peer != me and head != before.get(peer)]
 
     async def _take_fingerprint(self, weights: Floats) -> None:
         """Take the trained model's fingerprint before it merges, so that it shows what this node's data taught."""
@@ -297,22 +195,6 @@ class TrainJob(Job):
         """The probe by which a newcomer chooses its circle."""
         return NewcomerProbe(self._services, self.trainer, self.fingerprinter, self._setup.plan.round_seconds)
 
-    def _publish(self, draft: object) -> bool:
-        """Publish and write the journal without waiting in between, so that a crash cannot make this node forget it.
-
-        Returns whether anything was published.
-        """
-        journal = b""
-        try:
-            journal = self.policy.publish(draft)
-            if journal:
-                self._checkpoints.note(journal)
-        except ValueError as error:
-            self._warn("refused", f"this round's delta breaks the run's own rules and stays here: {error}")
-        except LocalProblem as problem:
-            self._warn("disk", f"what was published could not be noted: {problem}")
-        return bool(journal)
-
     def _choose_rows(self) -> None:
         self.trainer.use(self.work.rows(self.members.active()))
 
@@ -326,8 +208,7 @@ class TrainJob(Job):
             line = self.train_progress.line(begun)
             if line:
                 self._services.events.say("progress", line)
-        if self._checkpoints.due(clock.monotonic()):
-            await self.save()
+        await self.save_if_due()
 
     def evaluate(self) -> Evaluation:
         """Heavy. Evaluate the read-out on all of the task's test data."""
@@ -343,35 +224,17 @@ class TrainJob(Job):
 
     def _routes(self) -> Routes:
         """What peers may ask of this job, and who answers."""
-        snapshots, swap = self.snapshots.payload, self.model_swap
-        return Routes(
-            {
-                Exchange: self.partner_exchange.answer,
-                Bridge: self.bridging.answer,
-                SwapNeighbours: self.similarity.answer,
-                GetCircle: self._circle,
-                SyncShards: self.shard_driver.answer,
-                GetNeeds: self.shipping.needs,
-                SwapModels: swap.answer,
-                SwapResult: swap.over,
-            },
-            {
-                GetSnapshot: snapshots,
-                GetChunks: snapshots,
-                GetKept: snapshots,
-                GetShard: self.shard_driver.payload,
-                GetWeights: swap.payload,
-            },
+        swap = self.model_swap
+        calls: dict[type[Message], Handler] = {
+            SyncShards: self.shard_driver.answer,
+            GetNeeds: self.shipping.needs,
+            SwapModels: swap.answer,
+            SwapResult: swap.over,
+            GetProbe: self.model_check.answer,
+        }
+        return self.sharing_routes().plus(
+            Routes(calls, {GetShard: self.shard_driver.payload, GetWeights: swap.payload})
         )
-
-    def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
-        if self.circle_driver is None:
-            raise PeerRefused("circle", "this node's circle is declared")
-        return self.circle_driver.founding.answer(peer, request)
-
-    def announcement(self) -> JobAnnouncement:
-        """What the node announces of this job."""
-        return JobAnnouncement(self.name, self.members.circle.name, self.similarity.fingerprint)
 
     def pace(self) -> JobPace:
         return JobPace(*self.trainer.pace)
@@ -384,9 +247,6 @@ class TrainJob(Job):
     async def hand_over(self, limit: Seconds) -> None:
         """Before leaving, give shards that are only here to others."""
         await self.shard_driver.hand_over_all(limit)
-
-    def exchanges(self) -> Sequence[ExchangeRow]:
-        return list(self.train_progress.partners.values())
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
         return self.shards.all(self._services.seams.clock.monotonic())
@@ -401,23 +261,9 @@ class TrainJob(Job):
         """Do what the user commands; LocalProblem or UsageError when that cannot be done."""
         return await execute(request, self, self._services)
 
-    def reported_facts(self, peer: PeerId) -> EntryFacts | None:
-        """What a peer reported about its latest round."""
-        return None if self.policy.can.entries is None else self.policy.can.entries.latest(peer)
-
-    def heads(self) -> dict[PeerId, int]:
-        """The sequence number of the latest known entry of each author."""
-        return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
-
     def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
         """The same peers with what this job knows of them."""
         return describe_peers(self, peers)
 
     def status(self) -> JobStatus:
         return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)
-
-
-def _threshold(setup: TrainSetup) -> float:
-    """The update norm below which training counts as converged."""
-    until = setup.options.until
-    return until.amount if until is not None and until.what == "converged" else THRESHOLD

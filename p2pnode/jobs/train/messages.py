@@ -1,4 +1,4 @@
-"""Messages of model swaps, each request above its answer."""
+"""Messages of model swaps and of comparing models, each request above its answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from ...wire.messages import Message
+from ...wire.messages import Message, Name
+from ...wire.types import MAX_PLACE_BYTES, Sketch
 
 
 class SwapModels(Message, frozen=True, tag="swap"):
@@ -30,3 +31,17 @@ class SwapResult(Message, frozen=True, tag="result"):
 
 class GetWeights(Message, frozen=True, tag="weights"):
     """A stream of a copy of the asked node's weights."""
+
+
+class GetProbe(Message, frozen=True, tag="probe"):
+    """What the peer's model makes of the run's probe with the weights of a position of the log."""
+
+    place: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_PLACE_BYTES)]
+    circle: Name = ""
+
+
+class ProbeIs(Message, frozen=True, tag="probe is"):
+    """Sketches of the model's outputs and of its losses; empty where they cannot be compared."""
+
+    outputs: Sketch = ()
+    losses: Sketch = ()

@@ -9,9 +9,10 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from ...config.options import TrainOptions
-from ...similarity.partners import PartnerSettings, partner_settings
+from ...similarity.partners import partner_settings
 from ...wire.status import MAIN_JOB
 from ..contract import JobContext
+from ..model.job import SharingSetup
 from .plan import TrainPlan
 
 
@@ -22,6 +23,7 @@ class TrainSetup:
     plan: TrainPlan
     options: TrainOptions = TrainOptions()  # noqa: RUF009  (frozen)
     rows: NDArray[np.int64] | None = None  # of the data; None: this node's part of what every node has
+    model_confirmed: bool = True  # the model here computes what the manifest says
 
     @property
     def genesis(self) -> bytes:
@@ -29,8 +31,11 @@ class TrainSetup:
         return bytes.fromhex(self.plan.genesis)
 
     @property
-    def partners(self) -> PartnerSettings:
-        return partner_settings(self.plan.settings)
+    def sharing(self) -> SharingSetup:
+        """How the job's model is shared."""
+        plan, own = self.plan, self.options
+        partners = partner_settings(plan.settings)
+        return SharingSetup(self.genesis, plan.aim, partners, plan.round_seconds, own.circle, own.max_disk, own.until)
 
     @property
     def stays_home(self) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from ...wire.errors import UsageError
 from ...wire.run import MAX_PAIRS, Aim, JobEntry, Manifest
+from ...wire.types import Sketch
 
 KIND_NAME = "train"
 MAX_PARAMETERS = 10_000_000_000
@@ -16,6 +17,16 @@ ShortText = Annotated[str, msgspec.Meta(max_length=120)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 TaskOptions = Annotated[dict[ShortText, bool | int | float | ShortText], msgspec.Meta(max_length=MAX_PAIRS)]
 Settings = Annotated[dict[ShortText, float], msgspec.Meta(max_length=MAX_PAIRS)]
+
+
+class ModelSketch(msgspec.Struct, frozen=True):
+    """The founder's model in a few numbers. Empty: that cannot be compared."""
+
+    fixed_count: Annotated[int, msgspec.Meta(ge=0)] = 0  # frozen parameters and buffers
+    fixed: Annotated[tuple[Sketch, ...], msgspec.Meta(max_length=64)] = ()
+    inputs: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the probe without its labels
+    outputs: Sketch = ()  # on the probe, with weights that every machine can make
+    losses: Sketch = ()
 
 
 class TrainPlan(msgspec.Struct, frozen=True):
@@ -30,6 +41,7 @@ class TrainPlan(msgspec.Struct, frozen=True):
     probe: Digest
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
     data: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the founder's
+    model: ModelSketch = ModelSketch()
     policy: ShortText = "deltaset"
     settings: Settings = msgspec.field(default_factory=dict)
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0

@@ -27,7 +27,16 @@ from ...wire.ids import Identity
 from ...wire.status import MAIN_JOB
 from ...wire.types import Seconds
 from ..contract import JobContext, JobKind, JobSettings
-from .binding import data_hash, follow_plan, has_genesis, known_policy, make_plan, open_model_host, probe_hash
+from .binding import (
+    check_model,
+    data_hash,
+    follow_plan,
+    has_genesis,
+    known_policy,
+    make_plan,
+    open_model_host,
+    probe_hash,
+)
 from .job import TrainJob
 from .options import TrainSetup
 from .plan import TrainPlan, read_plan, write_plan
@@ -62,6 +71,7 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     await services.limiter.free()
     options = load_task_options(seams.storage, context.folder, options)
     model_host = await seams.compute(lambda: follow_plan(plan, options, seams.shared))
+    confirmed = await seams.compute(lambda: check_model(plan, model_host, seams.shared))
     try:
         save_task(seams.storage, context.folder, options)
     except LocalProblem as problem:
@@ -75,7 +85,8 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(plan, model_host, services.identity, context.name, options.circle, background)
     fingerprinter = await comparing(model_host, plan, services)
-    job = TrainJob(context, model_host, policy, TrainSetup(plan, options, rows), fingerprinter)
+    setup = TrainSetup(plan, options, rows, confirmed)
+    job = TrainJob(context, model_host, policy, setup, fingerprinter)
     await _find_start(job, plan, services)
     return job
 

@@ -9,7 +9,7 @@ import msgspec
 from blake3 import blake3
 
 from ...config.options import TrainOptions
-from ...storage.checked import read_checked, write_checked
+from ...storage.checked import read_checked, set_aside, write_checked
 from ...storage.files import Storage
 from ...wire.errors import Damaged
 
@@ -31,8 +31,9 @@ def save_task(storage: Storage, folder: str, options: TrainOptions) -> None:
     saved = SavedTask(task, "" if task is None else source_hash(task), data)
     try:
         known = _load(storage, folder) or SavedTask()
-    except Damaged:
+    except Damaged as problem:
         known = None
+        set_aside(storage, f"{folder}/{FILE}", str(problem), "the task given now is remembered")
     if saved != known:
         write_checked(storage, f"{folder}/{FILE}", msgspec.json.encode(saved))
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ...shards.driver import ShardDriver
-from ...shards.sample_states import NAMES, QUARANTINED, part, reason, state_codes, summarise
+from ...shards.sample_states import NAMES, QUARANTINED, part, reason
 from ...shards.shard import SampleNumbers, Shard
 from ...shards.visits import VisitHistory
 from ...training.pool import SamplePool
@@ -65,9 +65,9 @@ class ShardRows:
     def _judged(self, shard: str, places: SampleNumbers) -> dict[str, Any]:
         """The states and confidence of the samples, and the most important reason to show."""
         states, seen = part(self._pool.scores.states, places), self._pool.scores.confidence.mean(places)
-        summary = summarise(states)
-        counts = {name: getattr(summary, name) for name in NAMES if getattr(summary, name)}
-        quarantined = np.flatnonzero(state_codes(states) == QUARANTINED)
+        used = self._pool.states_used(places)
+        counts = {name: int((used == code).sum()) for code, name in enumerate(NAMES) if (used == code).any()}
+        quarantined = np.flatnonzero(used == QUARANTINED)
         text = self._work.unusable.get(shard) or self._shipped.get(shard, "")
         text = text or (reason(states, int(quarantined[0])) if len(quarantined) else "")
         return {"states": counts, "confidence": None if np.isnan(seen) else seen, "reason": text}

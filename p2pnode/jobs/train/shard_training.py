@@ -12,13 +12,14 @@ from ...compression.weights import Floats
 from ...discovery.services import Services
 from ...shards.driver import ShardDriver
 from ...shards.route import ShardView
-from ...shards.sample_states import Shares, reason
+from ...shards.sample_states import QUARANTINED, Shares, reason
 from ...shards.samples import MAX_SHARD_BYTES, encode_samples
 from ...shards.shard import SHARD_SAMPLES, SampleNumbers, Shard, cut_shards, indices_of
 from ...shards.split import claimed
 from ...shards.visits import VisitHistory, latest_by_model, with_visit
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, UsageError
+from ...wire.ids import PeerId
 from .options import TrainSetup
 
 VISIT_ROUNDS = 8  # of training on a shard make one visit
@@ -93,6 +94,7 @@ class ShardTraining:
             await self._services.seams.compute(self._bring)
         if self._setup.options.share_data or self._setup.options.reserve:
             self._trainer.pool.balance(self._setup.options.reserve)
+        self._trainer.pool.quarantine(self._setup.options.quarantine)
         await self._shard_driver.start()
         self._here = dict.fromkeys(self._shard_driver.ids())
         received = sorted(self._here.keys() - self._own.keys())
@@ -154,9 +156,12 @@ class ShardTraining:
 
     # ---- after a round ----
 
-    async def end_round(self, round: int) -> None:
-        """Update the states of samples by the round's confidences, and sign some of the visits that are complete."""
-        await self._services.seams.compute(self._trainer.pool.end_round)
+    async def end_round(self, round: int, contributors: Iterable[PeerId] = ()) -> None:
+        """Update the states of samples by the round's confidences, and sign some of the visits that are complete.
+
+        `contributors` are other peers whose work came into the merged weights in this round.
+        """
+        await self._services.seams.compute(lambda: self._trainer.pool.end_round(contributors))
         self._report_quarantined()
         histories = self._complete_visits(round)
         try:
@@ -169,12 +174,16 @@ class ShardTraining:
             self._shard_driver.set_history(history)
 
     def _report_quarantined(self) -> None:
-        states = self._trainer.pool.scores.states
-        quarantined = np.flatnonzero(states.quarantined)
-        if len(quarantined) > 2 * self._quarantined:
-            self._quarantined = len(quarantined)
-            last = reason(states, int(quarantined[-1]))
-            text = f"{len(quarantined)} samples are left out; the last of them {last}"
+        """Tell when many more samples are left out than was told before, and what that means."""
+        pool = self._trainer.pool
+        left_out = np.flatnonzero(pool.states_used(np.arange(len(pool))) == QUARANTINED)
+        if len(left_out) > 2 * self._quarantined:
+            self._quarantined = len(left_out)
+            last = reason(pool.scores.states, int(left_out[-1])).removeprefix("quarantined: ")
+            text = (
+                f"{len(left_out)} of {len(pool)} samples get no weight here: models with work of other peers fail at "
+                f"them, so their labels may be wrong (the last: confidence {last}); --quarantine off trains on all"
+            )
             self._services.events.say("quarantined", text)
 
     def _complete_visits(self, round: int) -> list[VisitHistory]:

@@ -19,7 +19,7 @@ from blake3 import blake3
 
 from ...compression.selector import Selector, SelectorSetup
 from ...compression.selectors.registry import make_selector
-from ...compression.weights import Floats, WeightLayout, blocks
+from ...compression.weights import Floats, WeightLayout, blocks, from_units
 from ...storage.checkpoints import Arrays
 from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId
@@ -40,7 +40,7 @@ from .log import Change, droppable
 from .options import DeltaSetOptions, read_options
 from .pace import pace_for
 from .set import DeltaSet, in_range
-from .snapshots import SnapshotReader, adopted, first_free_incarnation
+from .snapshots import SnapshotReader, adopted, first_free_incarnation, units_of
 from .state import set_arrays, set_from
 
 DROP_EVERY = 16  # merges
@@ -257,6 +257,10 @@ class DeltaSetPolicy(Policy):
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
         """May run while heavy methods do, so that a newcomer does not wait for a round to end."""
         return None if self.agreement.damaged else self._past.snapshot(at)
+
+    def weights_at(self, place: bytes = b"") -> tuple[bytes, Floats] | None:
+        found = self.snapshot(place)
+        return None if found is None else (found.place, from_units(units_of(found, self.set.rules)))
 
     def _look(self) -> None:
         """Check whether A in memory is the sum of its entries."""

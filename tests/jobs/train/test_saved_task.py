@@ -39,6 +39,7 @@ def test_a_damaged_file_says_what_to_do_and_the_task_given_again_replaces_it() -
         load_task_options(storage, "f", TrainOptions())
     save_task(storage, "f", load_task_options(storage, "f", TrainOptions("text")))
     assert load_task_options(storage, "f", TrainOptions()).task == "text"
+    assert "the task given now is remembered" in storage.warnings[0]
 
 
 def test_a_file_has_a_whole_path_and_a_hash_and_a_name_has_neither(tmp_path: Path) -> None:

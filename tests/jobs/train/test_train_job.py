@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from p2pnode.compression.weights import MAX_UNITS, to_units
 from p2pnode.config.until import Until
 from p2pnode.discovery.services import Services, make_services
-from p2pnode.jobs.train.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
+from p2pnode.jobs.model.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.jobs.train.options import TrainSetup
 from p2pnode.merging.deltaset.entry import Entry, decode_entry, delta_of, encode_entry, sign_entry

@@ -10,7 +10,7 @@ import numpy as np
 from p2pnode.circles.members import CurrentCircle
 from p2pnode.discovery.reputation import PartnerRecord
 from p2pnode.discovery.services import make_services
-from p2pnode.jobs.train.exchange import PartnerExchange
+from p2pnode.jobs.model.exchange import PartnerExchange
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm

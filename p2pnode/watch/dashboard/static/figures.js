@@ -343,22 +343,22 @@ export const FIGURES = {
  "reserve": [
   "reserve",
   "samples",
-  "Samples that several models know well; drawn less often only with --reserve."
+  "Samples that several models know well and that --reserve draws less often."
  ],
  "retired": [
   "retired",
   "samples",
-  "Samples that all models know very well; drawn least often, only with --reserve."
+  "Samples that several models know very well and that --reserve draws least often."
  ],
  "quarantined": [
   "quarantined",
   "samples",
-  "Samples that models fail at although they learned the rest; left out of training."
+  "Samples that models with work of other peers fail at although they learned the rest: labels may be wrong. They get no weight in training here; --quarantine off trains on them too."
  ],
  "states": [
   "states of samples",
   "samples",
-  "How many samples of the shard are active, reserve, retired and quarantined."
+  "How many samples of the shard are trained on as active, reserve, retired and quarantined."
  ],
  "copied": [
   "shards copied",
@@ -500,7 +500,7 @@ export const WORDS = {
  "node": "One p2pnode process with its own identity key and data directory.",
  "peer": "Another node, seen from this one.",
  "swarm": "All nodes that can find each other.",
- "meeting point": "An always-on node with a public address (python -m bootstrap).",
+ "meeting point": "An always-on node with a public address (python -m p2pnode bootstrap).",
  "observer": "A node that only looks: python -m p2pnode watch and p2pnode.Swarm.look start one.",
  "run": "One joint training effort: everybody in it works on the same list of jobs.",
  "manifest": "The signed description of a run by its founder: name, protocol number, whether it is private, and what is trained.",

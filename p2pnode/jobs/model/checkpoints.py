@@ -6,20 +6,33 @@ of others come again from partners, and unpublished progress is only a few round
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Protocol
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ...circles.members import CurrentCircle
 from ...merging.policy import Policy
 from ...storage.checkpoints import Arrays, CheckpointStore
 from ...training.evaluation import Cadence
 from ...training.progress import TrainProgress
-from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem
 from ...wire.types import Seconds
 
 SAVE_EVERY: Seconds = 10.0  # or less often
 SAVE_RATE = 0.5e6  # bytes a second that saving may write, on average
 _TRAINER = "trainer/"
+
+
+class Resumable(Protocol):
+    """What does the local steps: its own state is saved and restored with the model's."""
+
+    def state(self) -> Arrays: ...
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """ValueError, and no change, when the arrays belong to another model."""
+        ...
 
 
 def progress_folder(job_folder: str) -> str:
@@ -34,7 +47,7 @@ class Checkpoints:
         self,
         progress: CheckpointStore,
         policy: Policy,
-        trainer: Trainer,
+        trainer: Resumable,
         train_progress: TrainProgress,
         own: CurrentCircle,
         now: Seconds,
@@ -106,7 +119,7 @@ class Checkpoints:
             self._policy.can.entries.begin_log(incarnation, self._progress.gap)
 
 
-def restore(arrays: Arrays, journal: list[bytes], trainer: Trainer, policy: Policy, circle: CurrentCircle) -> int:
+def restore(arrays: Arrays, journal: list[bytes], trainer: Resumable, policy: Policy, circle: CurrentCircle) -> int:
     """Load saved progress into the parts of a job; returns its rounds. ValueError or KeyError when it does not fit."""
     own = {name.removeprefix(_TRAINER): array for name, array in arrays.items() if name.startswith(_TRAINER)}
     trainer.restore(own)

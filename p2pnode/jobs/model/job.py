@@ -1,0 +1,253 @@
+"""A job whose members share one model by a merge policy, whoever does the local steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...circles.bridging import Bridging
+from ...circles.driver import CircleContext, CircleDriver
+from ...circles.members import CurrentCircle, Members
+from ...circles.messages import Bridge, CircleIs, GetCircle
+from ...compression.weights import Floats
+from ...config.until import THRESHOLD, Until
+from ...merging.deltaset.entry import EntryFacts
+from ...merging.messages import Exchange
+from ...merging.policy import MergeResult, Policy, RoundFacts
+from ...merging.snapshots.driver import Snapshots
+from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot
+from ...runtime.events import Kind
+from ...runtime.routes import Routes
+from ...similarity.driver import PeerSimilarity
+from ...similarity.messages import SwapNeighbours
+from ...similarity.partners import PartnerSettings
+from ...storage.checkpoints import CheckpointStore
+from ...training.progress import Monitor, TrainProgress
+from ...training.trainer import Trainer
+from ...wire.errors import LocalProblem, PeerRefused
+from ...wire.ids import PeerId
+from ...wire.messages import JobAnnouncement
+from ...wire.run import Aim
+from ...wire.status import ExchangeRow
+from ...wire.types import Seconds
+from ..contract import Job, JobContext
+from .checkpoints import Checkpoints, Resumable, progress_folder
+from .exchange import ExchangeLoop, PartnerExchange
+
+WARN_EVERY: Seconds = 30.0
+
+
+@dataclass(frozen=True)
+class SharingSetup:
+    """By what a model is shared: what the members agreed on, and what this node's user wants."""
+
+    genesis: bytes  # hash of the run's first weights, which names its lineage
+    aim: Aim
+    partners: PartnerSettings
+    round_seconds: Seconds
+    circle: str = ""  # that the user declared
+    max_disk: int | None = None
+    until: Until | None = None
+
+
+class ModelJob(Job):
+    """One model that the members of a run improve together.
+
+    A kind gives the trainer whose state is saved with the model, and calls `end_round` after some local steps.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        policy: Policy,
+        sharing: SharingSetup,
+        trainer: Resumable,
+        judge: Trainer | None = None,
+    ) -> None:
+        """`judge` compares the weights of circles on own samples; without it the node stays in its circle."""
+        super().__init__(context)
+        services = context.services
+        now = services.seams.clock.monotonic()
+        self.policy = policy
+        self.train_progress = TrainProgress(Monitor(_threshold(sharing.until)), services.identity.peer_id, begun=now)
+        self._services = services
+        self._sharing = sharing
+        self._warned: dict[str, Seconds] = {}
+        self._current_circle = CurrentCircle(sharing.circle)
+        self._make_exchange()
+        store = CheckpointStore(services.seams.storage, progress_folder(context.folder), sharing.max_disk)
+        self._checkpoints = Checkpoints(store, policy, trainer, self.train_progress, self._current_circle, now)
+        self.circle_driver = None if judge is None else self._make_circle_driver(judge)
+
+    def _make_exchange(self) -> None:
+        """Who the members are, and how this node exchanges with them."""
+        context, services, calls, policy = self.context, self._services, self.context.calls, self.policy
+        circle, sharing, announcer = self._current_circle, self._sharing, context.membership.announcer
+        self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
+        self.bridging = Bridging(services, calls, policy, sharing.genesis, self.train_progress, self.members)
+        self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
+        self.similarity = PeerSimilarity(services, calls, sharing.aim, sharing.partners)
+        self.partner_exchange = PartnerExchange(
+            services, calls, policy, self.train_progress, circle, self.similarity.partner_record
+        )
+        self.exchange_loop = ExchangeLoop(
+            services,
+            self.members,
+            self.similarity,
+            self.partner_exchange,
+            self.bridging,
+            self.snapshots,
+            self.train_progress,
+            run_age=lambda: (services.clock.now() - context.created) / sharing.round_seconds,
+            own_record=lambda: announcer.hello().announcement,
+        )
+
+    def _make_circle_driver(self, judge: Trainer) -> CircleDriver | None:
+        """What moves this node between circles; None where the policy forms none, or the user declared one."""
+        circles = self.policy.can.circles
+        if circles is None or self._sharing.circle:
+            return None
+        return CircleDriver(
+            CircleContext(
+                self._services,
+                self.context.calls,
+                self.members,
+                circles,
+                self._sharing.genesis,
+                self.train_progress,
+                judge,
+                self.similarity,
+                self.snapshots,
+                self.bridging,
+                begin_log=self._checkpoints.begin_log,
+                greet=self.context.membership.tell,
+            )
+        )
+
+    # ---- life ----
+
+    async def share_while(self, work: Coroutine[Any, Any, str], *beside: Coroutine[Any, Any, None]) -> str:
+        """Exchange with partners until `work` ends; returns what it returns. The `beside` run as long."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in (self.exchange_loop.run(), *beside)]
+            if self.circle_driver is not None:
+                tasks.append(group.create_task(self.circle_driver.run()))
+            reason = await work
+            await self.exchange_loop.once()  # the last entry too should get around
+            for task in tasks:
+                task.cancel()
+        return reason
+
+    async def resume(self) -> bool:
+        """Resume from disk. Returns False when nothing was saved; the node then begins a new log."""
+        resumed, warnings = await self._services.seams.compute(self._checkpoints.resume)
+        for text in warnings:
+            self._services.events.say("state", text, warning=True)
+        return resumed
+
+    async def save(self, limit: Seconds | None = None) -> None:
+        """Write everything to disk. If that fails, training goes on and a warning is reported."""
+        clock = self._services.seams.clock
+        begun = clock.monotonic()
+        try:
+            async with asyncio.timeout(limit):
+                await self._services.seams.compute(self._checkpoints.save)
+        except (LocalProblem, TimeoutError) as problem:
+            self._warn("disk", f"progress was not saved: {str(problem) or 'training took too long to end'}")
+        self._checkpoints.done(begun, clock.monotonic())
+
+    async def save_if_due(self) -> None:
+        if self._checkpoints.due(self._services.seams.clock.monotonic()):
+            await self.save()
+
+    def _warn(self, kind: Kind, text: str) -> None:
+        """Report a problem, but each kind of problem only every WARN_EVERY seconds."""
+        self.train_progress.problems += 1
+        now = self._services.seams.clock.monotonic()
+        if now - self._warned.get(kind, -WARN_EVERY) >= WARN_EVERY:
+            self._warned[kind] = now
+            self._services.events.say(kind, text, warning=True)
+
+    # ---- rounds ----
+
+    async def end_round(self, begun: Floats, weights: Floats, facts: RoundFacts) -> MergeResult:
+        """Publish what local steps from `begun` to `weights` brought, and merge what partners sent meanwhile."""
+        seams = self._services.seams
+        # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
+        self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
+        bridge = await self.bridging.draft()
+        self.train_progress.bridges += bridge is not None and self._publish(bridge)
+        merged = await seams.compute(self.policy.merge)
+        self.train_progress.note(facts.loss, merged, seams.clock.time(), facts.steps)
+        self.exchange_loop.wake()
+        return merged
+
+    def _publish(self, draft: object) -> bool:
+        """Publish and write the journal without waiting in between, so that a crash cannot make this node forget it.
+
+        Returns whether anything was published.
+        """
+        journal = b""
+        try:
+            journal = self.policy.publish(draft)
+            if journal:
+                self._checkpoints.note(journal)
+        except ValueError as error:
+            self._warn("refused", f"this round's delta breaks the run's own rules and stays here: {error}")
+        except LocalProblem as problem:
+            self._warn("disk", f"what was published could not be noted: {problem}")
+        return bool(journal)
+
+    async def change_circle(self) -> None:
+        """Move to another circle between rounds, if due. The move is saved before anything is published there."""
+        circle_driver = self.circle_driver
+        if circle_driver is None:
+            return
+        if circle_driver.due:
+            union = await circle_driver.change()
+            await self.save()
+            if union is not None:
+                self._publish(union)
+        circle_driver.round_done()
+
+    # ---- for peers and views ----
+
+    def sharing_routes(self) -> Routes:
+        """What peers may ask about the shared model, and who answers."""
+        snapshots = self.snapshots.payload
+        return Routes(
+            {
+                Exchange: self.partner_exchange.answer,
+                Bridge: self.bridging.answer,
+                SwapNeighbours: self.similarity.answer,
+                GetCircle: self._circle,
+            },
+            {GetSnapshot: snapshots, GetChunks: snapshots, GetKept: snapshots},
+        )
+
+    def _circle(self, peer: PeerId, request: GetCircle) -> CircleIs:
+        if self.circle_driver is None:
+            raise PeerRefused("circle", "this node's circle is declared")
+        return self.circle_driver.founding.answer(peer, request)
+
+    def announcement(self) -> JobAnnouncement:
+        """What the node announces of this job."""
+        return JobAnnouncement(self.name, self.members.circle.name, self.similarity.fingerprint)
+
+    def exchanges(self) -> Sequence[ExchangeRow]:
+        return list(self.train_progress.partners.values())
+
+    def reported_facts(self, peer: PeerId) -> EntryFacts | None:
+        """What a peer reported about its latest round."""
+        return None if self.policy.can.entries is None else self.policy.can.entries.latest(peer)
+
+    def heads(self) -> dict[PeerId, int]:
+        """The sequence number of the latest known entry of each author."""
+        return {} if self.policy.can.entries is None else self.policy.can.entries.heads()
+
+
+def _threshold(until: Until | None) -> float:
+    """The update norm below which training counts as converged."""
+    return until.amount if until is not None and until.what == "converged" else THRESHOLD
