@@ -16,6 +16,7 @@ from ..config.names import run_name
 from ..config.options import RunOptions
 from ..discovery.membership import Membership
 from ..discovery.services import Services
+from ..jobs.offers import FindMembers
 from ..runtime.calls import JobCalls
 from ..storage.checked import read_checked, read_or_set_aside, set_aside, write_checked
 from ..storage.files import Storage
@@ -217,6 +218,7 @@ class RunJobs(Protocol):
 
     async def found(self) -> tuple[JobEntry, ...]: ...
     async def check(self, manifest: Manifest | None, run: str = "") -> None: ...
+    async def admit(self, manifest: Manifest, access: RunAccess, members: FindMembers) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -266,8 +268,11 @@ class RunJoining:
             raise self._could_not_join() from None
         self._membership.search.trouble = ""
         check_protocol(run.manifest)
+        membership = self._membership.in_run(run.access.tag)
+        if how != "founded":
+            await self._jobs.admit(run.manifest, run.access, lambda: self._members(membership, run.access))
         save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
-        return Entered(run, how, self._membership.in_run(run.access.tag))
+        return Entered(run, how, membership)
 
     def _could_not_join(self) -> UsageError | LocalProblem:
         """UsageError when every address answered that what the user gave is wrong."""
@@ -340,16 +345,19 @@ class RunJoining:
         calls = JobCalls(services.calls, access, services.identity.peer_id)
         self._sought = access
         async for tries in self._retries():
-            await searching.contact_round()
-            with contextlib.suppress(PeerError, NetworkDown):
-                await searching.read_directory()
-            members = [peer.id for peer in services.table.to_try(access.tag)]
-            signed = await manifest_from_any(calls, members)
+            signed = await manifest_from_any(calls, await self._members(searching, access))
             if signed is not None:
                 return Run(access, signed)
             self._raise_if_all_wrong()
             self._report_searching(f"no member of run {access.run} found yet", tries)
         raise AssertionError("retries never end")
+
+    async def _members(self, searching: Membership, access: RunAccess) -> list[PeerId]:
+        """Look for members of the run once; returns those worth asking."""
+        await searching.contact_round()
+        with contextlib.suppress(PeerError, NetworkDown):
+            await searching.read_directory()
+        return [peer.id for peer in self._services.table.to_try(access.tag)]
 
     @staticmethod
     async def _retries() -> AsyncIterator[int]:

@@ -98,7 +98,7 @@ def known_policy(name: str) -> MakePolicy:
 def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_once) -> ModelHost:
     """Open the task of a run's plan; UsageError when what is installed or was given here does not agree with it.
 
-    The task's code is what the user named, or what is installed under the plan's name: never what a founder chose.
+    The task's code is what the user named or accepted, or what is installed under the plan's name.
     The genesis may differ (another torch, another device): then the weights come from a peer.
     """
     _check_wishes(plan, own)
@@ -117,6 +117,8 @@ def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_onc
 def check_plan(plan: TrainPlan, own: TrainOptions) -> None:
     """What `follow_plan` finds out without the data and the model: UsageError as there."""
     _check_wishes(plan, own)
+    if own.task is None and plan.source is not None:
+        return  # members of the run have the task's file
     if own.task is not None:
         _check_name(plan, own)
     with _not_here(plan):
