@@ -60,6 +60,32 @@ class JobRunner:
                 entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
         return tuple(entries)
 
+    async def admit(self, manifest: Manifest, access: RunAccess, members: FindMembers) -> None:
+        """Before the node joins: see that it has the files its jobs need, or asks the user about them.
+
+        UsageError or LocalProblem when none of its jobs can be done; of several, others end alone, later.
+        """
+        entries, problems = _chosen(manifest, self._options), []
+        for entry in entries:
+            files = load_files(entry.kind)
+            if files is None:
+                continue
+            admission = Admission(
+                manifest.name,
+                entry.name,
+                job_folder(access.run, entry.name),
+                JobCalls(self._services.calls, access, self._services.identity.peer_id),
+                members,
+                self._services,
+                self._consent,
+            )
+            try:
+                await files.admit(entry.plan, self._settings(entry.name, entry.kind, len(entries) == 1), admission)
+            except (UsageError, LocalProblem) as problem:
+                problems.append(problem)
+        if problems and len(problems) == len(entries):
+            raise problems[-1]
+
     async def check(self, manifest: Manifest | None, run: str = "") -> None:
         """Look for what is wrong with the options before the network starts; UsageError or LocalProblem.
 
@@ -90,32 +116,6 @@ class JobRunner:
                 raise
             slips = [near(key, JOB_KEYS) for key in given.get("task_options", {}) if f"no option {key!r}" in str(error)]
             raise UsageError(f"--job {name}: {error}{''.join(slips)}") from None
-
-    async def admit(self, manifest: Manifest, access: RunAccess, members: FindMembers) -> None:
-        """Before the node joins: see that it has the files its jobs need, or asks the user about them.
-
-        UsageError or LocalProblem when none of its jobs can be done; of several, others end alone, later.
-        """
-        entries, problems = _chosen(manifest, self._options), []
-        for entry in entries:
-            files = load_files(entry.kind)
-            if files is None:
-                continue
-            admission = Admission(
-                manifest.name,
-                entry.name,
-                job_folder(access.run, entry.name),
-                JobCalls(self._services.calls, access, self._services.identity.peer_id),
-                members,
-                self._services,
-                self._consent,
-            )
-            try:
-                await files.admit(entry.plan, self._settings(entry.name, entry.kind, len(entries) == 1), admission)
-            except (UsageError, LocalProblem) as problem:
-                problems.append(problem)
-        if problems and len(problems) == len(entries):
-            raise problems[-1]
 
     def enter(self, manifest: Manifest) -> None:
         """Take part in a run: from now on the node announces which of its jobs it does."""

@@ -22,8 +22,8 @@ MAX_NAME_CHARS = 40
 MAX_ADDRESSES = 8
 MAX_PEERS_PER_ANSWER = 64
 MAX_FINGERPRINT_BYTES = 512
-HINT_BYTES = 8
 MAX_JOB_FILE_BYTES = 1 << 18
+HINT_BYTES = 8
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]

@@ -38,10 +38,10 @@ def save_task(storage: Storage, folder: str, options: TrainOptions) -> None:
         write_checked(storage, f"{folder}/{FILE}", msgspec.json.encode(saved))
 
 
-def load_task_options(storage: Storage, folder: str, options: TrainOptions) -> TrainOptions:
+def load_task_options(storage: Storage, folder: str, options: TrainOptions, copied: bool = False) -> TrainOptions:
     """The options with the remembered task and data, where the user gives none.
 
-    Damaged when they cannot be read, UsageError when the task's file is gone.
+    Damaged when they cannot be read, UsageError when the task's file is gone and there is no copy of it (`copied`).
     """
     if options.task is not None and options.data is not None:
         return options
@@ -55,7 +55,7 @@ def load_task_options(storage: Storage, folder: str, options: TrainOptions) -> T
         ) from None
     if saved is None:
         return options
-    if options.task is None and saved.source and not source_hash(saved.task or ""):
+    if options.task is None and saved.source and not copied and not source_hash(saved.task or ""):
         raise UsageError(
             f"{saved.task}, the task that this node used last, is gone; bring it back, or name it by --task"
         )

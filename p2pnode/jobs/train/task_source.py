@@ -121,11 +121,13 @@ def task_options(plan: TrainPlan, options: TrainOptions, storage: Storage, folde
     A file that the user names counts, whatever is in it. A remembered file that has changed or gone since is replaced
     by the copy in the job's folder.
     """
-    found, source = load_task_options(storage, folder, options), plan.source
+    source = plan.source
+    copied = source is not None and _copy(source, storage, folder) is not None
+    found = load_task_options(storage, folder, options, copied)
     path, _ = file_of(found.task) if found.task else (None, "")
     if source is None or path is None or (hash := source_hash(str(path))) == source.sha256:
         return found, ""
-    if options.task is None and _copy(source, storage, folder) is not None:
+    if options.task is None and copied:
         changed = f"{path} {'has changed' if hash else 'is gone'} since the run was founded"
         return replace(found, task=_copy_as_task(source, storage, folder)), f"{changed}; the run's own copy is used"
     return found, (
