@@ -101,6 +101,8 @@ def _train_phrases(status: JobStatus) -> list[str]:
         phrases.append(f"loss {train.loss:.4g}")
     phrases.append(f"{status.steps} steps, {state.steps_per_second or 0:.0f}/s on {details.samples} samples")
     phrases.append(f"updates {train.update_norm or 0:.2%}")
+    if details.slowed:
+        phrases.append(clean(details.slowed, 200))
     if status.community:
         phrases.append(f"community {clean(short(status.community), 8)}")
     if state.circle:
