@@ -1,9 +1,9 @@
 """Slows a node down when its swarm has converged, and decides when it goes back to full speed. Pure.
 
 A run has converged for this node when updates hardly change the shared weights and the test results have not become
-better for a while: both PATIENCE_ROUNDS rounds and PATIENCE_PASSES passes through its samples, so that a large model
-that has not seen its data yet is never slowed down. The node then rests after each round, a little longer each time,
-until it trains LEAST_DUTY of the time. It goes on exchanging, so newcomers and others' work reach it.
+better for a while: PATIENCE_TESTS tests, PATIENCE_ROUNDS rounds and PATIENCE_PASSES passes through its samples, so that
+a large model that has not seen its data yet is never slowed down. The node then rests after each round, a little longer
+each time, until it trains LEAST_DUTY of the time. It goes on exchanging, so newcomers and others' work reach it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..wire.types import Seconds
 
 PATIENCE_ROUNDS = 50
 PATIENCE_PASSES = 3.0
+PATIENCE_TESTS = 10  # tests come by the clock, and rounds of a small model take a tenth of a second
 BETTER_LOSS = 0.01  # of the best test loss so far, by which a new one must be lower
 BETTER_ACCURACY = 0.002
 NOTABLE = 2 * THRESHOLD  # change of the shared weights in one round that ends the rests
@@ -67,6 +68,7 @@ class Slowdown:
         self._best: Evaluation | None = None
         self._rounds = 0  # since the results last became better
         self._passes = 0.0
+        self._tests = 0
 
     def note_round(self, loss: float, update_norm: float, smoothed_norm: float, passes: float) -> str:
         """Take in a round. Returns why the node goes back to full speed; "" when it does not."""
@@ -78,7 +80,8 @@ class Slowdown:
             why = f"the shared weights changed by {update_norm:.1%}" if update_norm > NOTABLE else ""
             return self.wake(why or (f"the training loss rose to {loss:.3g}" if loud else ""))
         self._losses.append(loss)
-        if smoothed_norm < THRESHOLD and self._rounds >= PATIENCE_ROUNDS and self._passes >= PATIENCE_PASSES:
+        patient = self._rounds >= PATIENCE_ROUNDS and self._passes >= PATIENCE_PASSES and self._tests >= PATIENCE_TESTS
+        if smoothed_norm < THRESHOLD and patient:
             self.reason = (
                 f"converged: updates change the weights by {smoothed_norm:.2%} only, and the test results have not "
                 f"become better for {self._rounds} rounds"
@@ -90,8 +93,9 @@ class Slowdown:
         if self._best is None or now.samples != self._best.samples or is_better(now, self._best):
             known = self._best is not None and now.samples == self._best.samples
             self._best = now if self._best is None or not known else best_of(now, self._best)
-            self._rounds, self._passes = 0, 0.0
+            self._rounds, self._passes, self._tests = 0, 0.0, 0
             return self.wake("the test results became better") if known else ""
+        self._tests += 1
         return ""
 
     def rest(self, round_seconds: Seconds) -> Seconds:
@@ -106,7 +110,7 @@ class Slowdown:
         """Go back to full speed because of `why`, if there is a reason; returns it if the node was slowed down."""
         if not why or not self.reason:
             return ""
-        self.reason, self.rests, self._rounds, self._passes = "", 0, 0, 0.0
+        self.reason, self.rests, self._rounds, self._passes, self._tests = "", 0, 0, 0.0, 0
         self._losses.clear()
         return why
 

@@ -77,6 +77,15 @@ class TestSlowing:
         follow(one, 10 * PATIENCE_ROUNDS, passes=PATIENCE_PASSES / PATIENCE_ROUNDS / 11)
         assert one.reason == ""
 
+    def test_few_tests_show_nothing(self) -> None:
+        """Rounds of a small model are short, and tests come by the clock."""
+        one = Slowdown()
+        for number in range(4 * PATIENCE_ROUNDS):
+            one.note_round(1e-3, CALM, CALM, 1.0)
+            if number % PATIENCE_ROUNDS == 0:
+                one.note_test(results())
+        assert one.reason == ""
+
     def test_more_test_samples_are_another_measure(self) -> None:
         one = Slowdown()
         for number in range(2 * PATIENCE_ROUNDS):
