@@ -3,6 +3,7 @@
     from p2pnode import Task                          # write a task of your own
     model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
+    comparison = p2pnode.compare([result, another])   # merge policies and seeds beside each other
     view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
 
 Start reading in `p2pnode.node.node` (one process) and `p2pnode.jobs.train.job` (a round of training);
@@ -15,14 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .simulate import simulate
+    from .simulate import compare, simulate
     from .storage.state_file import load
     from .tasks.optimizers import AdamW, Sgd
     from .tasks.task import Task
     from .watch.swarm import Swarm
 
 __version__ = "0.1.0"
-__all__ = ["AdamW", "Sgd", "Swarm", "Task", "__version__", "load", "simulate"]
+__all__ = ["AdamW", "Sgd", "Swarm", "Task", "__version__", "compare", "load", "simulate"]
 
 # Imported when first used: torch alone takes a second, and `--help` should not wait for it.
 _HOMES = {
@@ -30,6 +31,7 @@ _HOMES = {
     "Sgd": "p2pnode.tasks.optimizers",
     "Swarm": "p2pnode.watch.swarm",
     "Task": "p2pnode.tasks.task",
+    "compare": "p2pnode.simulate",
     "load": "p2pnode.storage.state_file",
 }
 

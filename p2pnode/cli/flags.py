@@ -25,8 +25,19 @@ SIM: Mapping[str, Setting] = {
     **SIM_SETTINGS,
     **{
         key: SETTINGS[key]
-        for key in ("task", "task-option", "data", "policy", "set", "aim", "round-seconds", "reserve", "quarantine")
+        for key in ("task", "task-option", "data", "set", "aim", "round-seconds", "reserve", "quarantine")
     },
+    "policy": replace(
+        SETTINGS["policy"],
+        help="How results are merged: deltaset (the default), average, gossip, diloco "
+        "or an installed policy. Several, with commas, are compared.",
+        metavar="NAME[,NAME…]",
+    ),
+    "seed": replace(
+        SIM_SETTINGS["seed"],
+        help="Equal seeds give equal simulations. With several the spread is shown.",
+        metavar="N[,N…]",
+    ),
     "split": replace(
         SETTINGS["split"], help="Deal out the data as iid (the default), parts, dirichlet:0.3 or labels:2."
     ),

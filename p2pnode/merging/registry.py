@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..wire.errors import suggestion
 from ..wire.ids import Identity
 from .average import Average
 from .deltaset.policy import DeltaSetPolicy
@@ -31,7 +32,7 @@ def policy_named(name: str) -> MakePolicy:
         return POLICIES[name]
     found = [entry for entry in metadata.entry_points(group=GROUP) if entry.name == name]
     if not found:
-        raise ValueError(f"no merge policy {name[:60]!r}; known are {', '.join(sorted(POLICIES))}")
+        raise ValueError(f"no merge policy {name[:60]!r}; {suggestion(name, POLICIES)}")
     make: MakePolicy = found[0].load()
     return make
 

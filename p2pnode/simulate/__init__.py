@@ -3,53 +3,49 @@
     result = p2pnode.simulate(16, task="digits")
     result = p2pnode.simulate(64, task="digits", split="dirichlet:0.3", rounds=100, seed=7, rate="20mbit", churn=0.2)
     result = p2pnode.simulate(16, seconds=300)      # without a task the nodes only meet
-    result.rows()        # a row for each round of each node (who saw how many peers when, without a task), for a plot
+    result.frame()       # a data frame with a row for each round of each node; rows() is the same as a list
+    result.plot()        # accuracy over time and over traffic
     result.digest        # equal for equal arguments, in every process
+    p2pnode.compare(p2pnode.simulate(task="digits", policy=name) for name in ("deltaset", "gossip")).plot()
 
 Everything is drawn from `seed`, so a failing simulation can be run again, and its faults shrunk (network.sim.shrink).
 Start reading with `scenario.py` (what is simulated, as a value), then `simulation.py` (runs it), `watching.py`
-(collects curves and pictures) and `result.py` (what comes out).
+(collects curves and pictures), `result.py` (what comes out) and `comparison.py` (several policies and seeds).
 """
 
 from __future__ import annotations
 
-import gc
 import inspect
 import sys
-import time
-from collections.abc import Coroutine, Mapping
-from contextlib import closing, nullcontext
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from ..config.options import SimOptions, TaskOption, TrainOptions
-from ..config.resolve import read_simulation
-from ..config.settings import read_jobs
 from ..config.split import Split
-from ..network.sim.virtual_time import run_virtual
-from ..wire.errors import UsageError
 from ..wire.run import Aim
-from .compute import one_thread
+from .comparison import Comparison, compare
 from .process import SimClock
-from .recording import Recording
-from .result import NodeSummary, RoundRow, Sample, SimResult
-from .scenario import EPOCH, SIMULATED, Scenario, SimTraining, check_scenario, identity_of, make_scenario, training_of
+from .result import NodeSummary, PeerCount, RoundRow, SimResult
+from .run import run_scenario, run_sim
+from .scenario import EPOCH, SIMULATED, Scenario, SimTraining, identity_of, make_scenario, read_scenario
 from .simulation import Simulation
 from .watching import OnProgress, ignore
 
 __all__ = [
     "EPOCH",
     "SIMULATED",
+    "Comparison",
     "NodeSummary",
+    "PeerCount",
     "RoundRow",
-    "Sample",
     "Scenario",
     "SimClock",
     "SimResult",
     "SimTraining",
     "Simulation",
+    "compare",
     "identity_of",
     "make_scenario",
     "run_scenario",
@@ -57,7 +53,6 @@ __all__ = [
     "simulate",
 ]
 
-T = TypeVar("T")
 _USUAL = SimOptions()
 
 
@@ -110,43 +105,7 @@ def simulate(
         for name, parameter in inspect.signature(simulate).parameters.items()
         if name not in ("task", "jobs", "record", "progress") and arguments[name] != parameter.default
     }
-    sim, train = read_simulation(options, lambda item: item.field.rpartition(".")[2])
-    several = () if jobs is None else read_jobs([_job_table(name, job) for name, job in jobs.items()])
-    if several and task is not None:
-        raise UsageError("task contradicts jobs; name the task of each job there")
-    task = SIMULATED if several else task
-    if task is None and (
-        wrong := [name for name in options if name in (*train, "rounds", "circle", "speeds", "alone")]
-    ):
-        raise UsageError(f"{wrong[0]} is about training; name what is trained, as in task='digits', or leave it out")
-    training = None if task is None else training_of(task, train, sim, several)
-    return run_scenario(make_scenario(sim, training), record, progress)
-
-
-def _job_table(name: str, job: str | Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, **({"task": job} if isinstance(job, str) else job)}
-
-
-def run_scenario(scenario: Scenario, record: str | Path | None = None, progress: OnProgress = ignore) -> SimResult:
-    """Run a scenario to its end; raises UsageError when it cannot be run, and what a node raised that no node may."""
-    check_scenario(scenario)
-    begun = time.perf_counter()
-    with closing(Recording(record)) as recording, nullcontext() if scenario.training is None else one_thread():
-        recording.plan(scenario.facts())
-        result = run_sim(Simulation(scenario, recording, progress).run())
-        result = replace(result, real_seconds=time.perf_counter() - begun)
-        recording.end(result.summaries, result.facts())
-        return result
-
-
-def run_sim(main: Coroutine[Any, Any, T]) -> T:
-    """Run in virtual time. Garbage is collected rarely: thousands of live records make a collection slow."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        return run_virtual(main)
-    finally:
-        gc.set_threshold(*thresholds)
+    return run_scenario(read_scenario(options, task, jobs), record, progress)
 
 
 class _Callable(ModuleType):

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
+from ..watch.rows import Rows, need
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
 from ..wire.status import MAIN_JOB, JobStatus, NodeStatus
 from ..wire.types import Seconds
+from .scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
 MB = 1e6
 
 
 class RoundRow(NamedTuple):
-    """A node's status in a job after a round. `test_loss` and accuracy are those of its latest evaluation."""
+    """A node's status in a job after a round. Test loss and accuracy are those of its latest evaluation."""
 
     time: Seconds
     node: str
@@ -37,7 +43,7 @@ class RoundRow(NamedTuple):
             "node": self.node,
             "round": state.round,
             "steps": self.status.steps,
-            "loss": state.loss,
+            "training_loss": state.loss,
             "test_loss": self.status.training.test_loss,
             "accuracy": state.accuracy,
             "mb_received": self.mb_received,
@@ -75,41 +81,102 @@ class CurveCollector:
         return row
 
 
-class Sample(NamedTuple):
+class Moment(NamedTuple):
+    """The nodes of a simulation at one time: means over those known by then, and the worst accuracy.
+
+    `mb_received` is for a node and never falls.
+    """
+
+    time: Seconds
+    mb_received: float
+    accuracy: float | None
+    accuracy_worst: float | None
+    test_loss: float | None
+
+
+def course(curves: Sequence[RoundRow], points: int = 120) -> list[Moment]:
+    """How a simulation went, at several moments, from the latest row of each node that has been evaluated."""
+    rows = [
+        row
+        for row in curves
+        if row.status.training.test_loss is not None or row.status.state.training.accuracy is not None
+    ]
+    rows.sort(key=lambda row: row.time)
+    every = max(1, len(rows) // points)
+    latest: dict[tuple[str, str], RoundRow] = {}
+    found: list[Moment] = []
+    for place, row in enumerate(rows, 1):
+        latest[row.node, row.job] = row
+        if place % every == 0 or place == len(rows):
+            moment = _moment(row.time, list(latest.values()))
+            least = found[-1].mb_received if found else 0.0  # a node that comes late pulls the mean down
+            found.append(moment._replace(mb_received=max(least, moment.mb_received)))
+    return found
+
+
+def _moment(time: Seconds, rows: Sequence[RoundRow]) -> Moment:
+    right = [row.status.state.training.accuracy for row in rows if row.status.state.training.accuracy is not None]
+    losses = [row.status.training.test_loss for row in rows if row.status.training.test_loss is not None]
+    received = _mean([row.mb_received for row in rows]) or 0.0
+    return Moment(time, received, _mean(right), min(right, default=None), _mean(losses))
+
+
+class PeerCount(NamedTuple):
     """How many peers one node saw at one time."""
 
     time: Seconds
     node: str
     condition: str
-    sees: int
+    peers: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SimResult:
-    """The result. `statuses` are final, None for a node that was down; `ended` has the errors of nodes that gave up."""
+    """What came of one simulation. `statuses` are final and None for a node that was down."""
 
-    digest: str
-    seconds: Seconds
+    scenario: Scenario  # what was simulated
+    digest: str  # of everything that happened; equal for equal scenarios
+    virtual_seconds: Seconds
     statuses: tuple[NodeStatus | None, ...]
-    samples: tuple[Sample, ...]
-    messages: Mapping[str, int]
-    ended: Mapping[int, P2pnodeError]
+    peer_counts: tuple[PeerCount, ...]  # who saw how many peers when
+    message_counts: Mapping[str, int]  # by kind
+    errors: Mapping[int, P2pnodeError]  # why nodes gave up, by number of the node
     left_over: tuple[str, ...]  # tasks, operations and complaints that should not be there when all have left
     curves: tuple[RoundRow, ...] = ()  # a row for each round of each node
-    summaries: tuple[NodeSummary, ...] = ()  # the nodes at the end
+    nodes: tuple[NodeSummary, ...] = ()  # the nodes at the end, with accuracy and traffic
     finished: bool = True  # False: the time ran out before all nodes had done their rounds
     real_seconds: float = 0.0
     pictures: tuple[PeerGraph, ...] = ()  # the peer graph over time, where something was trained
 
-    def rows(self) -> list[dict[str, float | str | int | None]]:
-        """The curves, or the samples where nothing was trained: a table for a notebook, as in DataFrame(rows()).
+    def __repr__(self) -> str:
+        """What was simulated and what came of it, in one line."""
+        figures = self.summary()
+        results = [
+            f"{words} {text(figures[name])}" for name, words, text in IN_ONE_LINE if figures[name] is not None
+        ]  # fmt: skip
+        outcome = ", ".join(results) or f"{self.virtual_seconds:.0f} virtual seconds"
+        return f"<SimResult: {self.scenario.describe()}: {outcome}{'' if self.finished else '; not finished'}>"
+
+    def rows(self) -> Rows:
+        """A row for each round of each node; where nothing was trained, for each time a node's peers were counted.
 
         Where a run has several jobs there is a column `job`.
         """
         if not self.curves:
-            return [row._asdict() for row in self.samples]
+            return Rows(row._asdict() for row in self.peer_counts)
         several = len({row.job for row in self.curves}) > 1
-        return [{**row.flat(), **({"job": row.job} if several else {})} for row in self.curves]
+        return Rows({**row.flat(), **({"job": row.job} if several else {})} for row in self.curves)
+
+    def frame(self) -> pandas.DataFrame:
+        """The rows as a data frame. LocalProblem where pandas is not installed."""
+        return self.rows().frame()
+
+    def plot(self) -> Figure:
+        """Accuracy of all nodes over time and over traffic. LocalProblem where matplotlib is not installed."""
+        need("matplotlib")
+        from .figures import plot_result
+
+        return plot_result(self)
 
     def view(self) -> SwarmView:
         """The swarm to look at: peers, graphs and figures of any moment (watch.view)."""
@@ -117,51 +184,61 @@ class SimResult:
 
     def accuracies(self, job: str = "") -> list[float]:
         """The accuracy of every node at the end, where the task has one; of one job where it is named."""
-        found = [one.status.state.training.accuracy for one in self.summaries if job in ("", one.job)]
+        found = [one.status.state.training.accuracy for one in self.nodes if job in ("", one.job)]
         return [accuracy for accuracy in found if accuracy is not None]
 
     def circles(self) -> dict[str, int]:
         """How many nodes each circle has at the end."""
-        return dict(Counter(one.status.state.circle for one in self.summaries))
+        return dict(Counter(one.status.state.circle for one in self.nodes))
 
-    def compared(self) -> list[tuple[float, float]]:
-        """(alone, together) of the nodes that were trained alone too."""
-        pairs = [(one.alone, one.status.state.training.accuracy) for one in self.summaries]
+    def alone_and_together(self) -> list[tuple[float, float]]:
+        """The two accuracies of each node that was trained alone too: alone, and with the others."""
+        pairs = [(one.alone, one.status.state.training.accuracy) for one in self.nodes]
         return [(alone, together) for alone, together in pairs if alone is not None and together is not None]
 
-    def facts(self) -> dict[str, object]:
-        """The figures of the whole simulation."""
-        right = self.accuracies()
-        alone, together = [a for a, _ in self.compared()], [b for _, b in self.compared()]
+    def summary(self) -> dict[str, Any]:
+        """The figures of the whole simulation: means over the nodes at the end, unless the name says otherwise."""
+        right, pairs = self.accuracies(), self.alone_and_together()
+        losses = [one.status.training.test_loss for one in self.nodes if one.status.training.test_loss is not None]
         return {
             "digest": self.digest,
             "finished": self.finished,
-            "virtual_seconds": self.seconds,
+            "virtual_seconds": self.virtual_seconds,
             "real_seconds": self.real_seconds,
             "accuracy": _mean(right),
             "accuracy_worst": min(right, default=None),
+            "test_loss": _mean(losses),
+            "test_loss_worst": max(losses, default=None),
             "circles": sorted(self.circles().values()),
-            "alone": _mean(alone),
-            "same_nodes_together": _mean(together),
-            "mb_received_per_node": _mean([one.mb_received for one in self.summaries]),
-            "mb_sent_per_node": _mean([one.mb_sent for one in self.summaries]),
-            "mb_data_per_node": _mean([one.status.training.data_received_bytes / MB for one in self.summaries]),
-            "shards_copied": sum(one.status.training.copied for one in self.summaries),
-            "shards_moved": sum(one.status.training.moved for one in self.summaries),
-            "ended": {str(index): str(error) for index, error in sorted(self.ended.items())},
+            "accuracy_alone": _mean([alone for alone, _ in pairs]),  # of the nodes that were trained alone too,
+            "accuracy_same_nodes": _mean([together for _, together in pairs]),  # and of the same nodes together
+            "mb_received_per_node": _mean([one.mb_received for one in self.nodes]),
+            "mb_sent_per_node": _mean([one.mb_sent for one in self.nodes]),
+            "mb_data_per_node": _mean([one.status.training.data_received_bytes / MB for one in self.nodes]),
+            "shards_copied": sum(one.status.training.copied for one in self.nodes),
+            "shards_moved": sum(one.status.training.moved for one in self.nodes),
+            "errors": {str(index): str(error) for index, error in sorted(self.errors.items())},
         }
 
-    def sees(self, index: int) -> frozenset[str]:
+    def seen_by(self, index: int) -> frozenset[str]:
         """The ids of the peers that this node counts as present at the end."""
         status = self.statuses[index]
         return frozenset(row.id for row in status.peers if row.present) if status is not None else frozenset()
 
-    def blind_spots(self) -> list[tuple[int, int]]:
+    def unseen_pairs(self) -> list[tuple[int, int]]:
         """Pairs of running nodes (a, b) where a does not see b; none when everybody sees everybody."""
         ids = [(index, status.id) for index, status in enumerate(self.statuses) if status is not None]
-        seen = {index: self.sees(index) for index, _ in ids}
+        seen = {index: self.seen_by(index) for index, _ in ids}
         return [(a, b) for a, _ in ids for b, id in ids if a != b and id not in seen[a]]
 
 
-def _mean(values: list[float]) -> float | None:
+IN_ONE_LINE: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("accuracy", "accuracy", "{:.1%}".format),
+    ("accuracy_worst", "worst", "{:.1%}".format),
+    ("test_loss", "test loss", "{:.3g}".format),
+    ("mb_received_per_node", "MB received per node", "{:.2f}".format),
+)
+
+
+def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None

@@ -20,6 +20,8 @@ from ..config.options import (
     SimOptions,
     TrainOptions,
 )
+from ..config.resolve import read_simulation
+from ..config.settings import Setting, read_jobs
 from ..config.split import Split, SplitPart
 from ..merging.registry import check_settings
 from ..network.sim import Fault, Links, churn_faults
@@ -65,6 +67,15 @@ class SimTraining:
     def trained(self) -> tuple[str, ...]:
         """The names of the jobs that train."""
         return tuple(job.name for job in self.jobs if job.kind == TRAIN) if self.jobs else (MAIN_JOB,)
+
+    @property
+    def what(self) -> str:
+        """The names of the tasks that are trained."""
+        return ", ".join(dict.fromkeys(self.job_options(name).task or DEFAULT_TASK for name in self.trained))
+
+    @property
+    def policy(self) -> str:
+        return self.options.policy or DEFAULT_POLICY
 
     @property
     def round_seconds(self) -> Seconds:
@@ -131,6 +142,14 @@ class Scenario:
         jobs = () if self.training is None else self.training.jobs
         return self.adjust(Options(name=f"n{index}", run=run, train=train, jobs=jobs), index, starts)
 
+    def describe(self) -> str:
+        """What is simulated, in a few words."""
+        training = self.training
+        if training is None:
+            return f"{self.peers} nodes met, seed {self.seed}"
+        what = f"{self.peers} nodes trained {training.what} with {training.policy}"
+        return f"{what}, {training.split}, {training.rounds} rounds, seed {self.seed}"
+
     def facts(self) -> dict[str, object]:
         """What a recording says about the plan."""
         facts: dict[str, object] = {"peers": self.peers, "seed": self.seed, "seconds": self.seconds}
@@ -147,6 +166,27 @@ class Scenario:
             if training.jobs:
                 facts["jobs"] = {job.name: job.given.get("task") for job in training.jobs}
         return facts
+
+
+def read_scenario(
+    given: Mapping[str, object],
+    task: str | TrainOptions | None,
+    jobs: Mapping[str, str | Mapping[str, Any]] | None = None,
+    label: Callable[[Setting], str] = lambda item: item.field.rpartition(".")[2],
+) -> Scenario:
+    """The scenario that options by field name describe; UsageError in one line, in which `label` names an option."""
+    sim, train = read_simulation(given, label)
+    several = () if jobs is None else read_jobs([_job_table(name, job) for name, job in jobs.items()])
+    if several and task is not None:
+        raise UsageError("task contradicts jobs; name the task of each job there")
+    task = SIMULATED if several else task
+    if task is None and (wrong := [name for name in given if name in (*train, "rounds", "circle", "speeds", "alone")]):
+        raise UsageError(f"{wrong[0]} is about training; name what is trained, as in task='digits', or leave it out")
+    return make_scenario(sim, None if task is None else training_of(task, train, sim, several))
+
+
+def _job_table(name: str, job: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, **({"task": job} if isinstance(job, str) else job)}
 
 
 def training_of(

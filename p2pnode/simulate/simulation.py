@@ -17,7 +17,7 @@ from ..wire.types import Seconds
 from .compute import Memo, SimCompute
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
-from .result import NodeSummary, Sample, SimResult
+from .result import NodeSummary, PeerCount, SimResult
 from .scenario import Scenario, identity_of
 from .watching import LOOK_EVERY, OnProgress, Watch, ignore
 
@@ -38,7 +38,7 @@ class Simulation:
         self.starts = [0] * scenario.peers
         self._memo = Memo()
         self._disks = [MemoryStorage() for _ in self.identities]
-        self._samples: list[Sample] = []
+        self._peer_counts: list[PeerCount] = []
         self._complaints: list[str] = []
         self._resting = False
         self._bugs: list[Exception] = []
@@ -97,15 +97,15 @@ class Simulation:
     async def finish(self) -> SimResult:
         """Take the final view, then let everybody leave."""
         statuses = tuple(self._status(index) for index in range(self.scenario.peers))
-        summaries = () if self.watch is None else self.watch.summaries()
+        nodes = () if self.watch is None else self.watch.summaries()
         await self._leave()
-        return self._result(statuses, summaries)
+        return self._result(statuses, nodes)
 
     def _sample(self, now: Seconds) -> None:
         for index in sorted(self.processes):
             status = self.processes[index].node.status()
-            sees = sum(row.present for row in status.peers)
-            self._samples.append(Sample(now, status.name, status.condition, sees))
+            present = sum(row.present for row in status.peers)
+            self._peer_counts.append(PeerCount(now, status.name, status.condition, present))
 
     def _status(self, index: int) -> NodeStatus | None:
         return self.processes[index].node.status() if index in self.processes else None
@@ -177,21 +177,22 @@ class Simulation:
             await asyncio.wait(tasks, timeout=LEAVE_LIMIT)
         await asyncio.sleep(1.0)  # what is on its way arrives
 
-    def _result(self, statuses: tuple[NodeStatus | None, ...], summaries: tuple[NodeSummary, ...]) -> SimResult:
+    def _result(self, statuses: tuple[NodeStatus | None, ...], nodes: tuple[NodeSummary, ...]) -> SimResult:
         trace = self.swarm.trace
         if self._bugs:
             raise self._bugs[0]
         return SimResult(
+            scenario=self.scenario,
             digest=trace.digest(),
-            seconds=asyncio.get_running_loop().time(),
+            virtual_seconds=asyncio.get_running_loop().time(),
             statuses=statuses,
-            samples=tuple(self._samples),
-            messages=dict(trace.counts),
-            ended=dict(self.ended),
+            peer_counts=tuple(self._peer_counts),
+            message_counts=dict(trace.counts),
+            errors=dict(self.ended),
             left_over=tuple(self._left_over()),
             curves=() if self.watch is None else tuple(self.watch.curves.rows),
             pictures=() if self.watch is None else self.watch.pictures.all(),
-            summaries=summaries,
+            nodes=nodes,
             finished=self.watch is None or self.watch.finished,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import pi
+from math import cos, pi, sin
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..wire.status import PeerState
 SPACE = 1.0  # between two peers
 GAP = 0.8  # around a circle
 COMMUNITY_GAP = 1.3
+ROOM = 0.7  # around everything
 RING = 16  # members up to which they stand on a ring; more fill a disc
 GOLDEN = pi * (3 - 5**0.5)
 STEPS = 60  # of the search for the middle of the enclosing disc
@@ -44,6 +45,19 @@ class GraphLayout:
     circles: tuple[Disc, ...]
     communities: tuple[Disc, ...]
     middles: Mapping[str, complex]  # of each peer's circle
+
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Left, right, low and high of everything, with room for names."""
+        spots = [(place, ROOM) for place in self.peers.values()]
+        spots += [(disc.centre, disc.radius + ROOM / 2) for disc in (*self.circles, *self.communities)]
+        if not spots:
+            return -1.0, 1.0, -1.0, 1.0
+        return (
+            min(at.real - reach for at, reach in spots),
+            max(at.real + reach for at, reach in spots),
+            min(at.imag - reach for at, reach in spots),
+            max(at.imag + reach for at, reach in spots),
+        )
 
     def outwards(self, peer: str) -> complex:
         """The unit vector from the middle of a peer's circle to the peer; downwards for a peer in the very middle."""
@@ -73,6 +87,19 @@ def lay_out(peers: Iterable[PeerState]) -> GraphLayout:
             middles |= {peer.id: centre + place for peer in groups[name]}
             circles += [Disc(name, centre + place, _reach(rings[name]))] if declared and name else []
     return GraphLayout(placed, tuple(circles), tuple(communities), middles)
+
+
+def ring_of(sizes: Mapping[str, int]) -> dict[str, Disc]:
+    """Discs side by side on a ring, in the order given, the first at the top; their areas are as the sizes."""
+    radii = {name: 0.5 * max(1, size) ** 0.5 for name, size in sizes.items()}
+    widths = [2 * radius + 0.5 * GAP for radius in radii.values()]
+    ring = max(sum(widths) / (2 * pi), 3 * max(radii.values(), default=0.0)) if len(radii) > 1 else 0.0
+    discs, done = {}, -widths[0] / 2 if widths else 0.0
+    for (name, radius), width in zip(radii.items(), widths, strict=True):
+        angle = pi / 2 - 2 * pi * (done + width / 2) / sum(widths)
+        discs[name] = Disc(name, ring * complex(cos(angle), sin(angle)), radius)
+        done += width
+    return discs
 
 
 def _largest(names: Mapping[str, str], peers: Sequence[PeerState]) -> dict[str, list[PeerState]]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..jobs.train.plan import first_plan
-from ..wire.errors import LocalProblem, UsageError
+from ..wire.errors import UsageError
 from ..wire.status import PeerState
-from .graph import PeerGraph
+from .graph import PeerGraph, headline
 from .history import thinned, write_views
+from .rows import Row, Rows, need
+from .text import clean
 
 if TYPE_CHECKING:
     import networkx
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .notebook.widget import SwarmWidget
     from .similarity import Similarity
 
-Row = dict[str, Any]
 STATES = ("active", "reserve", "retired", "quarantined")  # of samples
 
 
@@ -75,49 +75,49 @@ class SwarmView:
         limit = len(pictures) if moments is None else moments
         write_views(path, thinned(pictures, limit, limit if whole is None else whole))
 
-    # ---- rows, for pandas, polars or nothing ----
+    # ---- rows: lists of dicts, with `frame()` for pandas ----
 
-    def peers(self, at: float | None = None) -> list[Row]:
+    def peers(self, at: float | None = None) -> Rows:
         """A row for each peer."""
-        return [_peer_row(peer) for peer in self.picture(at).peers]
+        return Rows(_peer_row(peer) for peer in self.picture(at).peers)
 
-    def exchanges(self, at: float | None = None) -> list[Row]:
+    def exchanges(self, at: float | None = None) -> Rows:
         """A row for each pair that exchanged."""
-        return [msgspec.structs.asdict(edge) for edge in self.picture(at).exchanges]
+        return Rows(msgspec.structs.asdict(edge) for edge in self.picture(at).exchanges)
 
-    def shards(self, at: float | None = None) -> list[Row]:
+    def shards(self, at: float | None = None) -> Rows:
         """A row for each shard known: who holds it, its samples by state, the model's confidence, its visits."""
-        rows = [msgspec.structs.asdict(shard) for shard in self.picture(at).shards]
+        rows = Rows(msgspec.structs.asdict(shard) for shard in self.picture(at).shards)
         for row in rows:
             states, keepers, _ = row.pop("states"), row.pop("keepers"), row.pop("journey")
             row |= {state: states.get(state, 0) for state in STATES} | {"keepers": list(keepers)}
         return rows
 
-    def communities(self, at: float | None = None) -> list[Row]:
+    def communities(self, at: float | None = None) -> Rows:
         """A row for each community, by its first member; the largest first."""
-        return [
+        return Rows(
             {"community": name, **_summed(members), "circles": len({peer.job().circle for peer in members})}
             for name, members in _grouped(self.picture(at), lambda peer: peer.community)
-        ]
+        )
 
-    def models(self, at: float | None = None) -> list[Row]:
+    def models(self, at: float | None = None) -> Rows:
         """A row for each model that is trained: one for each circle, or one for the run where there are no circles."""
         picture = self.picture(at)
         plan = first_plan(picture.manifest)
         about = {"task": None if plan is None else plan.task, "parameters": None if plan is None else plan.parameters}
         circles = any(peer.job().circle for peer in picture.peers)
         groups = _grouped(picture, lambda peer: peer.job().circle if circles else "whole run")
-        return [{"circle": name, **about, **_summed(members)} for name, members in groups]
+        return Rows({"circle": name, **about, **_summed(members)} for name, members in groups)
 
-    def history(self) -> list[Row]:
+    def history(self) -> Rows:
         """A row for each peer at each moment."""
-        return [{"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers]
+        return Rows({"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers)
 
     # ---- structure ----
 
     def graph(self, at: float | None = None) -> networkx.Graph:
         """Peers as nodes, exchanges as edges, everything known of them as attributes."""
-        _need("networkx")
+        need("networkx")
         import networkx
 
         picture = self.picture(at)
@@ -145,51 +145,56 @@ class SwarmView:
 
     def plot(self, at: float | None = None) -> Figure:
         """The peer graph: communities, circles in them, and who exchanges with whom."""
-        _need("matplotlib")
+        need("matplotlib")
         from .figures.graph import plot_graph
 
         return plot_graph(self.picture(at))
 
     def plot_similarity(self, at: float | None = None) -> Figure:
         """How similar the models are: a heat map in the order of the dendrogram."""
-        _need("matplotlib")
+        need("matplotlib")
         from .figures.trees import plot_similarity
 
         return plot_similarity(self.picture(at))
 
     def plot_dendrogram(self, at: float | None = None) -> Figure:
         """How the models join, and where the cut makes communities of them."""
-        _need("matplotlib")
+        need("matplotlib")
         from .figures.trees import plot_dendrogram
 
         return plot_dendrogram(self.picture(at))
 
     def plot_history(self) -> Figure:
         """Loss and accuracy of all peers over time, and how many groups and peers there are."""
-        _need("matplotlib")
+        need("matplotlib")
         from .figures.graph import plot_history
 
         return plot_history(self.pictures)
 
     def widget(self) -> SwarmWidget:
         """The peer graph to drag, zoom and scrub in a notebook. Over a live view it follows what happens."""
-        _need("anywidget")
+        need("anywidget")
         from .notebook.widget import SwarmWidget, on_this_loop
 
         widget = SwarmWidget(self._pictures)
         self._listeners.append(on_this_loop(widget.refresh))
         return widget
 
+    def __repr__(self) -> str:
+        """What has been seen, in one line. Text that peers can set is cleaned."""
+        pictures = self.pictures
+        if not pictures:
+            return f"<Swarm: {clean(self.state, 200)}>"
+        manifest = pictures[-1].manifest
+        run = "" if manifest is None else f"run {clean(manifest.name)!r}, "
+        moments = f"{len(pictures)} moment{'' if len(pictures) == 1 else 's'} seen"
+        return f"<Swarm: {run}{headline(pictures[-1])}; {moments}; {clean(self.state, 200)}>"
+
     def _repr_html_(self) -> str:
         """The latest picture for notebooks. Text that peers can set is escaped."""
         from .notebook.html import swarm_html
 
         return swarm_html(self.pictures, self.state)
-
-
-def _need(package: str) -> None:
-    if find_spec(package) is None:
-        raise LocalProblem(f"{package} is not installed; pip install 'p2pnode[notebook]' brings it")
 
 
 def _peer_row(peer: PeerState) -> Row:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
 from p2pnode.cli import app, run
-from p2pnode.simulate.report import accuracy_over_time, can_draw, shortened
+from p2pnode.simulate.report import shortened
+from p2pnode.simulate.result import course
 from p2pnode.watch.text import sparkline
 
 SHORT = ("sim", "--peers", "3", "--rounds", "2", "--alone", "1")
 
 
 def test_json_recording_and_picture(capsys, tmp_path: Path) -> None:
-    picture = ("--picture", str(tmp_path / "p.png")) if can_draw() else ()
-    code = run(app, [*SHORT, "--json", "--record", str(tmp_path / "r"), "--set", "density=0.02", *picture], "p2pnode")
+    files = ("--record", str(tmp_path / "r"), "--plot", str(tmp_path / "p.png"), "--csv", str(tmp_path / "rounds.csv"))
+    code = run(app, [*SHORT, "--json", "--set", "density=0.02", *files], "p2pnode")
     told = json.loads(capsys.readouterr().out)
     lines = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
     assert code == 0
@@ -27,7 +30,40 @@ def test_json_recording_and_picture(capsys, tmp_path: Path) -> None:
     assert lines[0]["settings"] == {"density": 0.02}
     assert sum(line["is"] == "round" for line in lines) >= 6
     assert lines[-1]["digest"] == told["digest"]
-    assert not picture or (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    rounds = list(csv.DictReader((tmp_path / "rounds.csv").open()))
+    assert {row["node"] for row in rounds} == {"n0", "n1", "n2"}
+    assert sum(row["node"] == "n0" for row in rounds) >= 2
+    assert float(rounds[-1]["mb_received"]) > 0
+
+
+def test_policies_and_seeds_are_compared(capsys, tmp_path: Path) -> None:
+    files = ("--csv", str(tmp_path / "table.csv"), "--plot", str(tmp_path / "bands.svg"))
+    several = ("--policy", "deltaset,gossip", "--seed", "1, 2", "--alone", "0")
+    assert run(app, [*SHORT, *several, "--json", *files], "p2pnode") == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    ran = [(row["policy"], row["seed"]) for row in told["simulations"]]
+    assert ran == [("deltaset", 1), ("deltaset", 2), ("gossip", 1), ("gossip", 2)]
+    assert err.splitlines() == [f"{policy}, seed {seed} ({at} of 4)" for at, (policy, seed) in enumerate(ran, 1)]
+    gossip = [row["accuracy"] for row in told["simulations"] if row["policy"] == "gossip"]
+    assert [row["policy"] for row in told["policies"]] == ["deltaset", "gossip"]
+    assert told["policies"][1]["accuracy_mean"] == pytest.approx(mean(gossip))
+    assert told["policies"][1]["accuracy_std"] == pytest.approx(stdev(gossip))
+    rows = list(csv.DictReader((tmp_path / "table.csv").open()))
+    assert [(row["policy"], row["seeds"]) for row in rows] == [("deltaset", "2"), ("gossip", "2")]
+    assert float(rows[1]["accuracy_mean"]) == pytest.approx(mean(gossip))
+    drawn = (tmp_path / "bands.svg").read_text()
+    assert "deltaset" in drawn
+    assert "standard deviation of 2 seeds" in drawn
+
+
+def test_a_comparison_is_one_table(capsys) -> None:
+    assert run(app, [*SHORT, "--policy", "average", "--seed", "3,4", "--alone", "0"], "p2pnode") == 0
+    out = capsys.readouterr().out
+    assert out.count("average") == 1
+    assert out.count(" ± ") >= 3
+    assert "3 nodes, digits, iid, 2 rounds;\nmean ± standard deviation over the seeds 3, 4" in out
 
 
 def test_a_table_and_a_line_of_bars(capsys) -> None:
@@ -63,7 +99,15 @@ def test_a_table_and_a_line_of_bars(capsys) -> None:
         (("--latency", "soon"), "not a time"),
         (("--churn", "2"), "--churn"),
         (("--loss", "1"), "--loss"),
-        (("--picture", "/nowhere/p.png"), "--picture"),
+        (("--policy", "deltaset,gosip"), "--policy gosip: no merge policy 'gosip'; did you mean 'gossip'?"),
+        (("--policy", "deltaset,,gossip"), "--policy: a name is missing"),
+        (("--policy", "gossip,gossip"), "--policy: gossip is named twice"),
+        (("--seed", "1,two"), "--seed: 'two'"),
+        (("--seed", "1,2", "--record", "r"), "--record is for one simulation"),
+        (("--plot", "/nowhere/p.png"), "--plot /nowhere/p.png: there is no directory /nowhere"),
+        (("--plot", "curves.gif"), "must end in .svg, .png or .pdf"),
+        (("--csv", "/nowhere/t.csv"), "--csv /nowhere/t.csv: there is no directory"),
+        (("--csv", "/tmp"), "--csv /tmp is a directory"),
         (("--pears", "3"), "--peers"),
     ],
 )
@@ -87,7 +131,7 @@ def test_bars() -> None:
     assert len(shortened([float(n) for n in range(1000)], 60)) == 60
     assert sparkline([1.0, 1.0], 60) == "▁▁"
     assert sparkline([0.0, 0.5, 1.0], 60) == "▁▅█"
-    assert accuracy_over_time([]) == []
+    assert course([]) == []
 
 
 def test_the_package_itself_can_be_called() -> None:

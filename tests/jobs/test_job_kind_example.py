@@ -64,7 +64,7 @@ def test_members_agree_on_the_mean_beside_a_model_that_learns() -> None:
     result = run_scenario(replace(PLAN, adjust=numbered))
     assert result.finished and result.left_over == ()
     assert min(result.accuracies("model")) > 0.6
-    assert {one.job for one in result.summaries} == {"model"}, "summaries are about training"
+    assert {one.job for one in result.nodes} == {"model"}, "summaries are about training"
     for status in result.statuses:
         jobs = known(status).jobs
         assert list(jobs) == ["temperature", "model"]
@@ -104,7 +104,7 @@ def test_it_survives_a_restart() -> None:
     crash = Fault(15.0, "crash", (1, 2), seconds=3.0)
     result = run_scenario(replace(PLAN, adjust=numbered, faults=(crash,)))
     assert result.finished
-    assert [one.starts for one in result.summaries] == [1, 2, 2, 1]
+    assert [one.starts for one in result.nodes] == [1, 2, 2, 1]
     for status in result.statuses:
         assert mean_of(known(status).jobs["temperature"]) == pytest.approx(15.0, abs=6.0), "not what was written anew"
 
@@ -115,7 +115,7 @@ def test_one_that_fails_ends_neither_the_model_nor_the_others() -> None:
         return numbered(options, index, starts) if index != 2 else replace(options, jobs=(wrong, options.jobs[1]))
 
     result = run_scenario(replace(PLAN, adjust=mistaken))
-    assert result.finished and result.ended == {}
+    assert result.finished and result.errors == {}
     failed = known(result.statuses[2])
     assert failed.jobs["temperature"].condition == "ended"
     assert failed.jobs["temperature"].reason == "the job 'temperature' has no option 'valu'; did you mean 'value'?"

@@ -41,6 +41,6 @@ def test_two_runs_in_one_process_agree_and_two_seeds_differ() -> None:
     first = simulate(6, seed=1, seconds=60, loss=0.05)
     again = simulate(6, seed=1, seconds=60, loss=0.05)
     assert first.digest == again.digest
-    assert first.samples == again.samples
+    assert first.peer_counts == again.peer_counts
     assert simulate(6, seed=2, seconds=60, loss=0.05).digest != first.digest
     assert simulate(6, seed=1, seconds=60, loss=0.06).digest != first.digest

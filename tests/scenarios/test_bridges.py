@@ -63,7 +63,7 @@ def learned(bridge: float) -> SimResult:
 def by_circle(result: SimResult) -> list[float]:
     """Mean accuracy on the common test data."""
     found: dict[str, list[float]] = {}
-    for one in result.summaries:
+    for one in result.nodes:
         state = one.status.state
         found.setdefault(state.circle, []).append(state.training.accuracy or 0.0)
     return [sum(values) / len(values) for _, values in sorted(found.items())]
@@ -97,7 +97,7 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
     await simulation.learn(simulation.watch, 400.0)
     alone = train_job(simulation.processes[3].node)
     assert alone.members.active() == []
-    return alone, (await simulation.finish()).summaries[3].status.state.training.accuracy or 0.0
+    return alone, (await simulation.finish()).nodes[3].status.state.training.accuracy or 0.0
 
 
 @pytest.mark.usefixtures("old_run")

@@ -19,7 +19,7 @@ def test_behind_what_is_kept_a_snapshot_is_taken() -> None:
     plan = replace(PLAN, peers=4, training=training, seconds=1500.0, faults=(Fault(30.0, "crash", (2,), seconds=AWAY),))
     result, found = run_then_rest(plan)
     check_one_set(found, 4)
-    assert result.summaries[2].starts == 2
+    assert result.nodes[2].starts == 2
     dropped = found[0].set.log.dropped()
     assert len(dropped) == 4
     assert all(seq > KEPT for seq in dropped.values())

@@ -60,8 +60,10 @@ def test_a_newcomer_to_a_crowd_of_nodes_is_heard_of(monkeypatch: pytest.MonkeyPa
     assert len(known) == 24
     assert all(5 <= len(names) <= 6 for names in known), "a table of six, where one of them may just have gone"
     assert 3 <= sum("n23" in names for names in known) <= 12, "as anyone is: by six in the mean"
-    assert result.messages["call"] <= 75 * 24 * 4, "a node and minute, most of them pings: who is told of is tried"
-    assert result.messages["nearest"] <= 5 * 24 * 4, "a node and minute, with the many of the beginning"
+    assert result.message_counts["call"] <= 75 * 24 * 4, (
+        "a node and minute, most of them pings: who is told of is tried"
+    )
+    assert result.message_counts["nearest"] <= 5 * 24 * 4, "a node and minute, with the many of the beginning"
 
 
 def test_those_spoken_with_are_not_forgotten_though_nothing_is_read_of_them() -> None:

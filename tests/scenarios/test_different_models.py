@@ -47,8 +47,8 @@ def warnings(result: SimResult, index: int) -> list[str]:
 )
 def test_the_joiner_stops_and_the_others_go_on(odd: str, words: str) -> None:
     result = play(odd)
-    assert list(result.ended) == [ODD]
-    error = result.ended[ODD]
+    assert list(result.errors) == [ODD]
+    error = result.errors[ODD]
     assert isinstance(error, UsageError) and words in str(error)
     assert len(result.accuracies()) == 3
     assert min(result.accuracies()) > 0.5
@@ -59,7 +59,7 @@ def test_the_joiner_stops_and_the_others_go_on(odd: str, words: str) -> None:
 
 def test_equal_models_compare_once_and_find_no_difference() -> None:
     result = play("Founded")
-    assert result.ended == {}
+    assert result.errors == {}
     assert not any(warnings(result, index) for index in range(4))
 
 
@@ -77,8 +77,8 @@ class TestWithoutSketch:
 
     def test_the_joiner_stops_before_it_has_published_anything(self) -> None:
         result = play("Activation")
-        assert list(result.ended) == [ODD]
-        assert "at equal weights, its outputs on the run's probe are others" in str(result.ended[ODD])
+        assert list(result.errors) == [ODD]
+        assert "at equal weights, its outputs on the run's probe are others" in str(result.errors[ODD])
         authors = {row.id for row in known(result.statuses[0]).peers if row.training().head}
         assert len(authors) == 2, "the founder has entries of the two others"
 
@@ -94,4 +94,4 @@ class TestWithoutSketch:
         monkeypatch.setattr(model_check.ModelCheck, "answer", lie)
         result = play("Founded")
         assert liars
-        assert result.ended == {} and result.finished
+        assert result.errors == {} and result.finished

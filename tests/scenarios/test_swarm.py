@@ -22,10 +22,10 @@ HALF = tuple(range(8, 16))
 
 def check(result: SimResult, down: tuple[int, ...] = ()) -> None:
     """Everybody sees everybody, and nothing is left over."""
-    assert not result.ended
+    assert not result.errors
     assert result.left_over == ()
     assert [index for index, status in enumerate(result.statuses) if status is None] == list(down)
-    assert result.blind_spots() == []
+    assert result.unseen_pairs() == []
     running = [status for status in result.statuses if status is not None]
     assert {status.condition for status in running} == {"connected"}
     assert len({status.run for status in running}) == 1
@@ -35,7 +35,7 @@ def check(result: SimResult, down: tuple[int, ...] = ()) -> None:
 def sees_at(result: SimResult, time: float, nodes: range | tuple[int, ...]) -> list[int]:
     """How many peers these nodes saw at a sampled time."""
     names = {f"n{index}" for index in nodes}
-    return [sample.sees for sample in result.samples if sample.time == time and sample.node in names]
+    return [sample.peers for sample in result.peer_counts if sample.time == time and sample.node in names]
 
 
 def test_sixteen_nodes_meet() -> None:
@@ -48,12 +48,12 @@ def test_sixteen_nodes_meet() -> None:
 def test_lossy_doubling_reordering_links() -> None:
     links = Links(loss=0.05, duplicate=0.1, reorder=0.1)
     result = run_scenario(replace(PLAN, links=links, seconds=300.0))
-    assert not result.ended
+    assert not result.errors
     assert result.left_over == ()
     for index in range(16):  # three calls lost in a row make a peer silent for a moment, also at the very end
-        lately = [sample for sample in result.samples if sample.node == f"n{index}" and sample.time > 200.0]
-        assert max(sample.sees for sample in lately) == 15
-        assert sum(sample.sees for sample in lately) >= 14 * len(lately)
+        lately = [sample for sample in result.peer_counts if sample.node == f"n{index}" and sample.time > 200.0]
+        assert max(sample.peers for sample in lately) == 15
+        assert sum(sample.peers for sample in lately) >= 14 * len(lately)
 
 
 def test_slow_thin_links() -> None:
@@ -105,7 +105,7 @@ def test_a_wrong_clock_that_restarts_takes_the_swarms_time_and_does_not_move_it(
 def test_a_fifth_of_the_nodes_crashes_and_comes_back(seed: int) -> None:
     result = simulate(16, seed=seed, seconds=400.0, churn=0.2)
     check(result)
-    starts = result.messages["health"]
+    starts = result.message_counts["health"]
     assert starts == 2 * (16 + 3), "three nodes started twice"
 
 
@@ -136,7 +136,7 @@ def test_a_restarted_node_finds_the_swarm_by_its_peer_book() -> None:
 def test_a_one_way_cut_hides_only_its_two_ends_from_each_other_and_ends() -> None:
     cut = Fault(40.0, "cut", (3,), (4,), seconds=200.0)
     during = run_scenario(replace(PLAN, peers=8, seconds=230.0, faults=(cut,)))
-    assert set(during.blind_spots()) == {(3, 4), (4, 3)}
+    assert set(during.unseen_pairs()) == {(3, 4), (4, 3)}
     check(run_scenario(replace(PLAN, peers=8, seconds=400.0, faults=(cut,))))
 
 

@@ -74,9 +74,9 @@ def test_together_is_better_than_alone() -> None:
     result = run_scenario(replace(PLAN, training=replace(TRAINING, rounds=25, alone=8)))
     assert result.finished
     assert result.left_over == ()
-    alone = mean([alone for alone, _ in result.compared()])
+    alone = mean([alone for alone, _ in result.alone_and_together()])
     together = result.accuracies()
-    assert len(together) == len(result.compared()) == 8
+    assert len(together) == len(result.alone_and_together()) == 8
     assert mean(together) > alone + 0.12
     assert min(together) > alone + 0.08
 
@@ -115,13 +115,13 @@ def test_damage_in_a_nodes_memory_is_noticed_and_mended() -> None:
 def test_time_is_charged() -> None:
     """Rounds take as long as their steps; what is sent and received is what travelled."""
     result = run_scenario(replace(PLAN, training=replace(TRAINING, speeds=(1.0, 4.0), rounds=30)))
-    for one in result.summaries:
+    for one in result.nodes:
         training = one.status.steps / known(one.status.state.steps_per_second)  # the round under way is in it
-        longest = result.seconds + 2 * TRAINING.round_seconds
-        assert 0.6 * result.seconds < training < longest, "nodes train nearly all the time, and no more"
-    assert max(one.status.steps for one in result.summaries) > 1.5 * min(one.status.steps for one in result.summaries)
-    sent = sum(one.mb_sent for one in result.summaries)
-    assert sent == pytest.approx(sum(one.mb_received for one in result.summaries), rel=0.02)
+        longest = result.virtual_seconds + 2 * TRAINING.round_seconds
+        assert 0.6 * result.virtual_seconds < training < longest, "nodes train nearly all the time, and no more"
+    assert max(one.status.steps for one in result.nodes) > 1.5 * min(one.status.steps for one in result.nodes)
+    sent = sum(one.mb_sent for one in result.nodes)
+    assert sent == pytest.approx(sum(one.mb_received for one in result.nodes), rel=0.02)
 
 
 def test_crashes_and_restarts_cost_nobody_its_log() -> None:
@@ -133,7 +133,7 @@ def test_crashes_and_restarts_cost_nobody_its_log() -> None:
     )
     result, found = run_then_rest(replace(PLAN, faults=crashes, training=replace(TRAINING, rounds=20)))
     check_one_set(found, 8)
-    assert [one.starts for one in result.summaries] == [2, 1, 3, 1, 1, 2, 2, 1]
+    assert [one.starts for one in result.nodes] == [2, 1, 3, 1, 1, 2, 2, 1]
     assert min(result.accuracies()) > 0.75
 
 
@@ -141,7 +141,7 @@ def test_lossy_doubling_reordering_links() -> None:
     links = Links(loss=0.05, duplicate=0.1, reorder=0.2, rate=2.5e6)
     result, found = run_then_rest(replace(PLAN, links=links))
     check_one_set(found, 8)
-    assert not result.ended
+    assert not result.errors
 
 
 def test_a_partition_heals() -> None:
@@ -209,7 +209,7 @@ def test_the_trace_does_not_depend_on_the_process() -> None:
 @pytest.mark.parametrize("policy", ["average", "gossip", "diloco"])
 def test_every_policy_is_better_than_alone(policy: str) -> None:
     result = simulate(8, task="digits", split="dirichlet:0.3", rounds=25, seed=3, policy=policy, alone=8)
-    alone = mean([alone for alone, _ in result.compared()])
+    alone = mean([alone for alone, _ in result.alone_and_together()])
     assert mean(result.accuracies()) > alone + 0.05
 
 

@@ -61,9 +61,9 @@ def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> N
     seen = result.view().shards()
     assert sum(row["samples"] for row in seen) == SAMPLES - TEST_SAMPLES
     assert {row["holder"] for row in seen} <= {row["id"] for row in result.view().peers()}
-    facts = result.facts()
+    facts = result.summary()
     assert float(str(facts["shards_copied"])) >= 6 and float(str(facts["mb_data_per_node"])) > 0
-    assert still.facts()["mb_data_per_node"] == 0
+    assert still.summary()["mb_data_per_node"] == 0
     kinds = {event.kind for status in result.statuses if status for event in status.events}
     assert {"shipped", "received"} <= kinds
     rows = [row for status in result.statuses if status for row in status.shards]

@@ -29,7 +29,7 @@ def test_both_learn_and_share_the_compute_thread() -> None:
         accuracies = result.accuracies(name)
         assert len(accuracies) == 3
         assert min(accuracies) > 0.75, name
-    sizes = {one.job: one.status.training.parameters for one in result.summaries}
+    sizes = {one.job: one.status.training.parameters for one in result.nodes}
     assert sizes["wide"] > sizes["small"]
     for index in range(3):
         jobs = status_of(result, index).jobs
@@ -55,7 +55,7 @@ def test_a_job_that_fails_does_not_end_the_other() -> None:
     training = replace(training, jobs=tuple(replace(job, given={"task": "digits", **job.given}) for job in jobs))
     result = run_scenario(Scenario(3, seed=3, seconds=200.0, sample_every=0.0, training=training, adjust=contradicting))
     assert result.finished
-    assert result.ended == {}
+    assert result.errors == {}
     failed = status_of(result, 1)
     assert failed.jobs["wide"].condition == "ended"
     assert "--policy average contradicts" in failed.jobs["wide"].reason
@@ -76,8 +76,8 @@ def test_only_the_chosen_jobs_are_done_and_announced() -> None:
     training = SimTraining(rounds=4, jobs=jobs)
     result = run_scenario(Scenario(3, seed=3, seconds=60.0, sample_every=0.0, training=training, adjust=choosy))
     assert list(status_of(result, 2).jobs) == ["wide"]
-    assert {one.job for one in result.summaries if one.node == "n2"} == {"wide"}
-    assert {one.job for one in result.summaries if one.node == "n0"} == {"small", "wide"}
+    assert {one.job for one in result.nodes if one.node == "n2"} == {"wide"}
+    assert {one.job for one in result.nodes if one.node == "n0"} == {"small", "wide"}
 
 
 def test_equal_arguments_give_equal_traces() -> None:

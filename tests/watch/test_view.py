@@ -37,7 +37,7 @@ def test_a_simulation_can_be_looked_at_and_its_recording_says_the_same(recorded)
     assert view.peers() == again.peers()
     assert {row["circle"] for row in view.peers()} == {"circle 0", "circle 1"}
     assert all(row["round"] >= 6 and row["accuracy"] > 0.2 for row in view.peers())
-    assert max(row["time"] for row in view.history()) <= result.seconds
+    assert max(row["time"] for row in view.history()) <= result.virtual_seconds
     assert view.picture().manifest.jobs[0].plan["task"] == "digits"
     assert all(row["shards"] == 0 for row in view.peers()), "none of these samples may travel"
     assert all(row["head"] >= row["round"] for row in view.peers()), "each round is an entry; a bridge is another"
@@ -98,8 +98,8 @@ def test_figures_show_peers_and_curves(recorded, tmp_path: Path) -> None:
     for name, figure in (("graph", graph), ("history", history)):
         figure.savefig(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    assert graph.axes[0].get_title().startswith("6 peers, ")
-    assert [axes.get_ylabel() for axes in history.axes] == ["accuracy", "training loss", "how many", "peers"]
+    assert graph.texts[0].get_text().startswith("6 peers, ")
+    assert [axes.get_ylabel() for axes in history.axes] == ["test accuracy (%)", "training loss", "how many", "peers"]
 
 
 def picture(name: str) -> PeerGraph:

@@ -7,43 +7,61 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import Normalize, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 
 from ...wire.ids import short
 from ...wire.status import ExchangeRow
+from ..aggregate import aggregate
+from ..glossary import TRAINING
 from ..graph import COLOURS, OTHERS, PeerGraph, colours_of, groups_of, headline, names_of
 from ..layout import GraphLayout, lay_out
 from ..text import clean
-from .drawing import FAINT, INK, NAMES_UP_TO, SIMILARITY, Drawing, plain_frame, time_unit
+from .drawing import (
+    FAINT,
+    INK,
+    NAMES_UP_TO,
+    SMALL,
+    Drawing,
+    beside,
+    canvas,
+    marks_of,
+    plain_frame,
+    scale_of,
+    shade,
+    time_unit,
+)
+from .groups import plot_groups
 
 NAMED_CIRCLES = 24
 LATELY = 30.0  # seconds
-SMALL: dict[str, Any] = {"fontsize": 7, "color": "#5b6b80"}
 OVER: dict[str, Any] = {**SMALL, "ha": "center", "va": "center", "bbox": {"fc": "white", "ec": "none", "pad": 1.0}}
-OUTSIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False, "handletextpad": 0.2}
+MAX_EDGES = 400
 
 
 def plot_graph(picture: PeerGraph) -> Figure:
-    """Peers coloured by community around their circles; exchanges wider for more bytes, darker for more similarity."""
-    figure = Drawing(figsize=(7.4, 5.8), layout="constrained")
-    axes = figure.add_subplot()
+    """Peers coloured by community around their circles; exchanges wider for more bytes, darker for more similarity.
+
+    A large swarm is drawn in groups (figures.groups); where it has none, only its busiest pairs are drawn.
+    """
+    groups = aggregate(picture)
+    if groups is not None:
+        return plot_groups(picture, groups)
     layout = lay_out(picture.peers)
-    edges = [edge for edge in picture.exchanges if edge.one in layout.peers and edge.other in layout.peers]
-    groups = groups_of(picture.peers)
-    colours = colours_of(groups)
+    known = [edge for edge in picture.exchanges if edge.one in layout.peers and edge.other in layout.peers]
+    edges = sorted(known, key=lambda edge: -(edge.sent_bytes + edge.received_bytes))[:MAX_EDGES]
+    fewer = f"lines: the {len(edges)} busiest pairs of {len(known):,}" if len(edges) < len(known) else ""
+    figure, axes = canvas(layout.bounds(), headline(picture), fewer)
+    names = groups_of(picture.peers)
+    colours = colours_of(names)
     _draw_discs(axes, layout, colours)
-    _draw_edges(figure, axes, layout, edges)
-    _draw_peers(axes, picture, layout, {peer: colours.get(group, OTHERS) for peer, group in groups.items()})
-    _legend(axes, picture, groups, colours)
-    axes.set_axis_off()
-    axes.set_aspect("equal")
-    axes.margins(0.06)
-    axes.set_title(headline(picture), fontsize=11, color=INK)
+    _draw_edges(axes, layout, edges)
+    _draw_peers(axes, picture, layout, {peer: colours.get(group, OTHERS) for peer, group in names.items()})
+    silent = any(not peer.present for peer in picture.peers)
+    scale = scale_of(edge.similarity for edge in edges)
+    beside(figure, marks_of(names.values(), colours, silent), scale)
     return figure
 
 
@@ -60,34 +78,23 @@ def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str]) -> 
             axes.annotate(clean(disc.name, 9), top, (0, 0), textcoords="offset points", **OVER)
 
 
-def _draw_edges(figure: Figure, axes: Axes, layout: GraphLayout, edges: Sequence[ExchangeRow]) -> None:
+def _draw_edges(axes: Axes, layout: GraphLayout, edges: Sequence[ExchangeRow]) -> None:
     """Draw the most similar pairs on top. Pairs that stopped exchanging are faint."""
     ranked = sorted(edges, key=lambda edge: -1.0 if edge.similarity is None else edge.similarity)
     latest = max((edge.last for edge in edges), default=0.0)
     strong = min(0.85, 0.25 + 40 / max(1, len(edges)))
-    known = [edge.similarity for edge in ranked if edge.similarity is not None]
-    scale = Normalize(min(known, default=0.0), max(known, default=1.0))
+    scale = scale_of(edge.similarity for edge in edges)
     ends = [(layout.peers[edge.one], layout.peers[edge.other]) for edge in ranked]
     lines = LineCollection(
         [[(a.real, a.imag), (b.real, b.imag)] for a, b in ends],
         colors=[
-            to_rgba(
-                OTHERS if edge.similarity is None else SIMILARITY(float(scale(edge.similarity))),
-                strong if latest - edge.last <= LATELY else strong / 5,
-            )
+            to_rgba(shade(edge.similarity, scale), strong if latest - edge.last <= LATELY else strong / 5)
             for edge in ranked
         ],
         linewidths=[0.3 + 0.45 * np.log10(1 + (edge.sent_bytes + edge.received_bytes) / 1000) for edge in ranked],
         zorder=1,
     )
     axes.add_collection(lines)
-    if known and min(known) < max(known):
-        bar = figure.colorbar(
-            ScalarMappable(scale, SIMILARITY), ax=axes, shrink=0.35, aspect=14, pad=0.01, anchor=(0.0, 0.08)
-        )
-        bar.set_label("similarity of those who exchange", **SMALL)
-        bar.ax.tick_params(labelsize=7, color=FAINT)
-        bar.outline.set_visible(False)
 
 
 def _draw_peers(axes: Axes, picture: PeerGraph, layout: GraphLayout, colours: Mapping[str, str]) -> None:
@@ -116,22 +123,6 @@ def _name(axes: Axes, name: str, place: complex, outwards: complex, distance: fl
     axes.annotate(name, (place.real, place.imag), off, textcoords="offset points", ha=across, va=up, **SMALL)
 
 
-def _legend(axes: Axes, picture: PeerGraph, groups: Mapping[str, str], colours: Mapping[str, str]) -> None:
-    handles = [_dot(colour, group) for group, colour in colours.items()]
-    if colours and set(groups.values()) - {"", *colours}:
-        handles.append(_dot(OTHERS, "smaller communities"))
-    if colours and "" in groups.values():
-        handles.append(_dot(OTHERS, "not known yet"))
-    if any(not peer.present for peer in picture.peers):
-        handles.append(Line2D([], [], marker="o", linestyle="", color=OTHERS, markerfacecolor="white", label="silent"))
-    if handles:
-        axes.legend(handles=handles, fontsize=7.5, labelcolor=INK, **OUTSIDE)
-
-
-def _dot(colour: str, words: str) -> Line2D:
-    return Line2D([], [], marker="o", linestyle="", color=colour, markersize=5.5, label=words)
-
-
 # ---- over time ----
 
 
@@ -144,8 +135,13 @@ def plot_history(pictures: Sequence[PeerGraph]) -> Figure:
     begun, ended = (pictures[0].time, pictures[-1].time) if pictures else (0.0, 0.0)
     unit, words = time_unit(ended - begun)
     times = np.array([(one.time - begun) / unit for one in pictures])
-    _spread(panels[0], times, [[peer.training().accuracy for peer in one.peers] for one in pictures], "accuracy")
-    _spread(panels[1], times, [[peer.training().loss for peer in one.peers] for one in pictures], "training loss")
+    shares = [[peer.training().accuracy for peer in one.peers] for one in pictures]
+    percents = [[None if share is None else 100 * share for share in row] for row in shares]
+    _spread(panels[0], times, percents, f"{TRAINING['accuracy'].label} (%)")
+    losses = [[peer.training().loss for peer in one.peers] for one in pictures]
+    _spread(panels[1], times, losses, TRAINING["loss"].label)
+    if any(loss for row in losses for loss in row):
+        panels[1].set_yscale("log")
     if grouped:
         _groups(panels[2], times, pictures)
     panels[-1].plot(times, [sum(peer.present for peer in one.peers) for one in pictures], color=COLOURS[2])
@@ -167,7 +163,9 @@ def _spread(axes: Axes, times: np.ndarray, values: list[list[float | None]], nam
     if not there.any():
         return
     low, middle, high = np.array([np.percentile(row, (5, 50, 95)) for row in known if row]).T
-    axes.fill_between(times[there], low, high, color=COLOURS[0], alpha=0.2, linewidth=0, label="nine tenths")
+    axes.fill_between(
+        times[there], low, high, color=COLOURS[0], alpha=0.2, linewidth=0, label="nine tenths of the peers"
+    )
     axes.plot(times[there], middle, color=COLOURS[0], label="median")
     axes.legend(frameon=False, fontsize=7.5, loc="best")
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from ...jobs.train.plan import first_plan
 from ...wire.ids import short
 from ...wire.status import PeerState
+from ..aggregate import Aggregate, Group, aggregate, busiest
 from ..graph import OTHERS, PeerGraph, colours_of, groups_of, headline
-from ..layout import lay_out
+from ..layout import Disc, lay_out, ring_of
 from ..text import clean
 
 SHOWN = 12  # rows of the table
@@ -69,21 +70,46 @@ def _row(peer: PeerState, colour: str) -> str:
 
 
 def _svg(picture: PeerGraph) -> str:
-    """Peers as dots, exchanges as lines, laid out as in figures."""
-    layout, colours = lay_out(picture.peers), _colours(picture)
-    if not layout.peers:
+    """Peers as dots, exchanges as lines, laid out as in figures; a large swarm as one mark for each of its groups."""
+    groups = aggregate(picture)
+    reach, shapes = _peer_shapes(picture) if groups is None else _group_shapes(picture, groups)
+    if not shapes:
         return ""
-    reach = max(abs(place) for place in layout.peers.values()) + 1.0
+    box = f"{-reach:.2f} {-reach:.2f} {2 * reach:.2f} {2 * reach:.2f}"
+    about = f'role="img" aria-label="{_text(headline(picture))}"'
+    return f'<svg width="{SIDE}" height="{SIDE}" viewBox="{box}" {about}>{"".join(shapes)}</svg>'
+
+
+def _peer_shapes(picture: PeerGraph) -> tuple[float, list[str]]:
+    """How far the drawing reaches from its middle, and its shapes."""
+    layout, colours = lay_out(picture.peers), _colours(picture)
+    reach = max((abs(place) for place in layout.peers.values()), default=0.0) + 1.0
     unit = 2 * reach / SIDE
     lines = [
         _line(layout.peers[edge.one], layout.peers[edge.other], unit)
         for edge in picture.exchanges[:MAX_EDGES]
         if edge.one in layout.peers and edge.other in layout.peers
     ]
-    dots = [_dot(peer, layout.peers[peer.id], colours[peer.id], unit) for peer in picture.peers]
-    box = f"{-reach:.2f} {-reach:.2f} {2 * reach:.2f} {2 * reach:.2f}"
-    about = f'role="img" aria-label="{_text(headline(picture))}"'
-    return f'<svg width="{SIDE}" height="{SIDE}" viewBox="{box}" {about}>{"".join(lines)}{"".join(dots)}</svg>'
+    return reach, lines + [_dot(peer, layout.peers[peer.id], colours[peer.id], unit) for peer in picture.peers]
+
+
+def _group_shapes(picture: PeerGraph, swarm: Aggregate) -> tuple[float, list[str]]:
+    discs = ring_of({group.name: group.peers for group in swarm.groups})
+    reach = max(abs(disc.centre) + disc.radius for disc in discs.values()) + 0.5
+    colours, unit = colours_of(groups_of(picture.peers)), 2 * reach / SIDE
+    lines = [_line(discs[link.one].centre, discs[link.other].centre, unit) for link in busiest(swarm.links)]
+    return reach, lines + [_mark(group, discs[group.name], colours) for group in swarm.groups]
+
+
+def _mark(group: Group, disc: Disc, colours: Mapping[str, str]) -> str:
+    """A group in the colour of its largest community, with the number of its peers in it."""
+    colour = colours.get(next(iter(group.shares)), OTHERS)
+    x, y = disc.centre.real, -disc.centre.imag
+    circle = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{disc.radius:.2f}" fill="{colour}"/>'
+    style = f'font-size="{0.9 * disc.radius:.2f}" fill="white" text-anchor="middle" dominant-baseline="central"'
+    return (
+        f'<g>{circle}<text x="{x:.2f}" y="{y:.2f}" {style}>{group.peers}</text><title>{_text(group.name)}</title></g>'
+    )
 
 
 def _line(one: complex, other: complex, unit: float) -> str:
