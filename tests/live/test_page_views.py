@@ -203,6 +203,22 @@ def test_another_kind_of_work_is_shown_by_what_it_reports(browser) -> None:
         until(page, "document.getElementById('doing').textContent.includes('Doing a job of kind mean; Training')")
 
 
+class Converged(FakeNode):
+    """A node that has slowed down."""
+
+    def status(self) -> NodeStatus:
+        status = super().status()
+        train = replace(status.jobs["main"].training, slowed="converged: <b>no</b> change")
+        return replace(status, jobs={"main": replace(status.jobs["main"], train=train)})
+
+
+def test_a_node_that_has_slowed_down_says_why(browser) -> None:
+    with serving(Converged(3, 1)) as place, opened(browser, place.address) as page:
+        page.click("#tab-node")
+        until(page, "document.getElementById('doing').textContent.startsWith('Slowed down at round')")
+        assert text(page, "doing").endswith("of fashion-mnist; converged: <b>no</b> change")
+
+
 def test_one_job_needs_no_tab(browser) -> None:
     with serving(FakeNode(3, 1)) as place, opened(browser, place.address) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 4")
