@@ -40,6 +40,7 @@ from p2pnode.wire.status import (
 ME = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 RUN = "abcdefghijklmnopqrstuvwxyz"
 INVITE = f"python -m p2pnode join {'5' * 92}"
+PAGE = "http://192.168.1.5:8080/"
 REASONS = (
     "most similar not met for 5 rounds",
     "bridge to another circle",
@@ -92,7 +93,7 @@ class FakeNode:
         return NodeStatus(
             id=ME, name="quiet-otter-07", run=RUN, role="node", condition=self.condition, reason=self.reason,
             private=False, uptime_seconds=float(self.seconds), clock_offset_seconds=0.0, addresses=(),
-            invite=INVITE, daemon_starts=1, run_name="run of quiet-otter-07",
+            invite=INVITE, daemon_starts=1, run_name="run of quiet-otter-07", page_in_network=PAGE,
             traffic=Traffic(41_000 * self.seconds, 130_000 * self.seconds, 4 * self.seconds, 5 * self.seconds, 2),
             peers=tuple(self._peer(number) for number in self.present), events=tuple(self.events[-40:]),
             jobs={name: self._training(name) for name in self.jobs},

@@ -44,6 +44,7 @@ class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
     traffic: Traffic = Traffic()
     events: tuple[NodeEvent, ...] = ()
     invite: str = ""
+    page: str = ""  # for others in the network, to read only
     run_name: str = ""
     paused: str = ""
     limits: LimitOptions = NO_LIMITS
@@ -81,6 +82,7 @@ def graph_of(status: NodeStatus, now: float) -> PeerGraph:
         events=status.events,
         invite="" if status.private else status.invite,  # that of a private run contains its key
         run_name=status.run_name,
+        page=status.page_in_network,
         paused=status.paused,
         limits=status.limits,
         machine=status.machine,

@@ -41,7 +41,7 @@ class PictureHistory:
         """Append a picture. One that is not later than the last is ignored: clocks are sometimes set back."""
         if self._kept and graph.time <= self._kept[-1].time:
             return
-        self._kept.append(msgspec.structs.replace(graph, events=(), invite=""))
+        self._kept.append(msgspec.structs.replace(graph, events=(), invite="", page=""))
         self._rows += _rows(graph)
         while len(self._kept) > 4 and (len(self._kept) > self._max_pictures or self._rows > self._max_rows):
             self._kept = _halved(self._kept)

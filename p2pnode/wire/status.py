@@ -308,6 +308,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     exchanges: tuple[ExchangeRow, ...] = ()
     run_name: str = ""  # as its founder called it
     page: str = ""  # link to the node's page; it contains the token that steering needs
+    page_in_network: str = ""  # link for others in the network, to read only; "" where they cannot open the page
     shards: tuple[ShardRow, ...] = ()
     compute_idle: float | None = None  # share of time in which the compute thread had nothing to do lately
     paused: str = ""  # the reason why the node rests, or "" while it works

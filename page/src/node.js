@@ -44,6 +44,7 @@ export class NodeView {
     this.events(picture);
     this.reputation(picture);
     this.invite(picture.invite);
+    this.phone(picture.page);
     this.steering.show(picture);
     const pictures = withGaps(this.store.pictures);
     this.traffic.draw([pictures.map((one) => one.time), rate(pictures, "sent_bytes"), rate(pictures, "received_bytes")]);
@@ -141,7 +142,15 @@ export class NodeView {
     this.invited = command;
     by("invite").textContent = command || "The run is private: the terminal shows the command with its key.";
     by("copy").hidden = !command;
-    by("qr").replaceChildren(...(command ? [qr(command)] : []));
+  }
+
+  // A phone opens the page by its camera; a command would be of no use to it.
+  phone(link) {
+    if (this.linked === link) return;
+    this.linked = link;
+    write(by("phone-hint"), link ? "Anybody in this network can read this page here; steering needs the token:" : "Only this machine can open this page. To open it on a phone, start the node with --dashboard 0.0.0.0:8080.");
+    by("phone-link").replaceChildren(...(link ? [element("a", link, { href: link })] : []));
+    by("qr").replaceChildren(...(link ? [qr(link)] : []));
   }
 
   async copy() {

@@ -18,6 +18,7 @@ from rich.text import Text
 from ...wire.ids import short
 from ...wire.status import NodeEvent, NodeStatus
 from ..glossary import label
+from ..questions import Questions
 from ..text import (
     clean,
     community_names,
@@ -180,11 +181,15 @@ def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
 
 
 class TerminalView:
-    """Draws a node's status until cancelled. The invite is printed once above it, on one line that can be copied."""
+    """Draws a node's status until cancelled, and stops for its questions to the user.
 
-    def __init__(self, status: Callable[[], NodeStatus], console: Console) -> None:
+    The invite is printed once above it, on one line that can be copied.
+    """
+
+    def __init__(self, status: Callable[[], NodeStatus], console: Console, questions: Questions | None = None) -> None:
         self._status = status
         self._console = console
+        self._questions = questions
         self._invite = ""
         self._curves = TerminalCurves()
 
@@ -193,6 +198,10 @@ class TerminalView:
             try:
                 while True:
                     self.draw(live)
+                    if self._questions is not None and self._questions.pending is not None:
+                        live.stop()
+                        await self._questions.put(self._console.file)
+                        live.start()
                     await asyncio.sleep(1 / FRAMES_PER_SECOND)
             finally:
                 self.draw(live)
