@@ -44,6 +44,7 @@ def test_every_tab_is_reached_by_keyboard_and_fits(browser, dark: bool, width: i
         for tab in TABS:
             until(page, f"document.getElementById('tab-{tab}').getAttribute('aria-selected') === 'true'")
             assert page.is_visible(f"#{tab}")
+            assert len(page.text_content(f"#{tab} .about")) > 80, "what am I looking at?"
             CHECKS[tab](page, node)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{tab} is too wide"
             assert page.evaluate(NAMELESS) == []
@@ -99,6 +100,24 @@ def learning_is_drawn(page, node: FakeNode) -> None:
     for words in ("fashion-mnist", "412", "61,706"):
         assert words in text(page, "figures")
     assert "bit-equal every time" in text(page, "agreement")
+    assert "2,048 of 10,000" in text(page, "figures"), "how many test samples the accuracy is of"
+    assert page.evaluate("p2pnode.views.learning.curves.loss.plot.scales.y.distr") == 3, "a log scale"
+    labels = page.evaluate("Object.values(p2pnode.views.learning.charts).flatMap(c => c.plot.axes.map(a => a.label))")
+    assert all(labels), "each axis says what it counts"
+    explained(page, "#figures dt:nth-child(1)", "What is learned")
+
+
+def explained(page, selector: str, words: str) -> None:
+    """Who points at a label is told what it means, and so is who goes there by keyboard."""
+    page.hover(selector)
+    until(
+        page,
+        f"!document.getElementById('tip').hidden && document.getElementById('tip').textContent.includes('{words}')",
+    )
+    page.focus("#learning dfn")
+    until(page, "document.getElementById('tip').textContent.includes('published result')")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#tip")
 
 
 def data_is_drawn(page, node: FakeNode) -> None:
@@ -129,6 +148,9 @@ def node_is_drawn(page, node: FakeNode) -> None:
     assert reasons <= {*REASONS, "it chose this node"}
     assert "it lacks label 7" in text(page, "decisions")
     assert "62 %" in text(page, "machine")
+    until(page, "document.getElementById('contribution').textContent.includes('19.7 %')")  # of the weights
+    for words in ("local steps", "own entries", "sent in all", "share of the weights"):
+        assert words in text(page, "contribution")
     assert "3 faults" in text(page, "reputation")
     assert "python -m p2pnode join " in text(page, "invite")
     assert text(page, "phone-link") == PAGE
