@@ -40,6 +40,7 @@ from p2pnode.wire.status import (
 ME = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 RUN = "abcdefghijklmnopqrstuvwxyz"
 INVITE = f"python -m p2pnode join {'5' * 92}"
+PAGE = "http://192.168.1.5:8080/"
 REASONS = (
     "most similar not met for 5 rounds",
     "bridge to another circle",
@@ -92,7 +93,7 @@ class FakeNode:
         return NodeStatus(
             id=ME, name="quiet-otter-07", run=RUN, role="node", condition=self.condition, reason=self.reason,
             private=False, uptime_seconds=float(self.seconds), clock_offset_seconds=0.0, addresses=(),
-            invite=INVITE, daemon_starts=1,
+            invite=INVITE, daemon_starts=1, run_name="run of quiet-otter-07", page_in_network=PAGE,
             traffic=Traffic(41_000 * self.seconds, 130_000 * self.seconds, 4 * self.seconds, 5 * self.seconds, 2),
             peers=tuple(self._peer(number) for number in self.present), events=tuple(self.events[-40:]),
             jobs={name: self._training(name) for name in self.jobs},
@@ -167,7 +168,9 @@ class FakeNode:
         """Later jobs are behind the first."""
         done = self.seconds // (1 + self.jobs.index(job))
         loss = self._loss(number, done)
-        train = TrainState(round=done, loss=loss, accuracy=max(0.1, 1 - loss / 2.4), update_norm=0.2 * loss)
+        train = TrainState(
+            round=done, loss=loss, accuracy=max(0.1, 1 - loss / 2.4), update_norm=0.2 * loss, head=done
+        )  # fmt: skip
         return JobState(self._circle(number), 200.0 + 40 * (number % 7) if number else 412.0, train=train)
 
     def _peer(self, number: int) -> PeerState:
@@ -188,7 +191,7 @@ class FakeNode:
         train = TrainStatus(
             task="fashion-mnist" if job == self.jobs[0] else "digits", parameters=61_706, samples=4_096,
             test_loss=1.08 * (state.training.loss or 0.0), exchanges=3 * done, entries=11 * done,
-            merged="11 entries of others", hash_checks=2 * done,
+            merged="11 entries of others", hash_checks=2 * done, test_samples=2_048, test_available=10_000,
         )  # fmt: skip
         return JobStatus(
             "train", state=state, steps=38 * done, community=self._id(self._groups), train=train,

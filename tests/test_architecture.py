@@ -65,6 +65,7 @@ IMPURE = {
     "tasks/corpus.py",
     "tasks/digits.py",
     "tasks/find.py",
+    "tasks/names.py",
     "tasks/fashion_mnist.py",
     "tasks/text.py",
     "training/background.py",

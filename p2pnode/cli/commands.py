@@ -52,14 +52,15 @@ def _export_saved(options: Options, target: Path, shared: bool, job: str) -> str
     from ..jobs.train.binding import follow_plan
     from ..jobs.train.export import ExportSource, export
     from ..jobs.train.prepare import fresh_policy, own_rows
-    from ..jobs.train.saved_task import load_task_options
+    from ..jobs.train.task_source import task_options
     from ..storage.checkpoints import CheckpointStore
     from ..storage.datadir import open_data_dir
     from ..training.trainer import Trainer
 
     run, plan, job = _saved_plan(options.data_dir, job)
     folder = job_folder(run.access.run, job)
-    own = replace(load_task_options(DiskStorage(options.data_dir), folder, options.train), device="cpu")
+    own, _ = task_options(plan, options.train, DiskStorage(options.data_dir), folder)
+    own = replace(own, device="cpu")
     model_host, circle = follow_plan(plan, own), CurrentCircle()
     data_dir = open_data_dir(options.data_dir)
     try:

@@ -21,16 +21,18 @@ from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.peer_states import roles_in_words
 from ..storage.datadir import IDENTITY_FILE
 from ..storage.files import DiskStorage
-from ..watch.glossary import FIGURES
-from ..watch.terminal.tables import peers_table
+from ..watch.glossary import FIGURES, label
+from ..watch.terminal.tables import NO_NAMES, peers_table
 from ..watch.text import (
     clean,
+    community_names,
     duration,
     figure_text,
     invitation,
     job_lines,
     job_phrases,
     machine_phrases,
+    names_in,
     partner_phrase,
     reason,
     shard_phrase,
@@ -96,13 +98,13 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
         return
     print(f"from {clean(source, 300)}:" if peers else f"nobody yet, says {clean(source, 300)}")
     if peers:
-        _print_peers(peers)
+        _print_peers(peers, {} if status is None else community_names(status))
 
 
-def _print_peers(peers: Sequence[PeerState]) -> None:
+def _print_peers(peers: Sequence[PeerState], communities: Mapping[str, str] = NO_NAMES) -> None:
     """As wide as the terminal; in a pipe a line for each, however long."""
     shown = console(in_pipe=ANY_WIDTH)
-    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None))
+    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None, communities=communities))
 
 
 def _stored_peers(data_dir: Path) -> tuple[PeerState, ...]:
@@ -205,7 +207,7 @@ def show_jobs(data_dir: Path, as_json: bool) -> None:
                 print(f"{clean(name)}: {clean(table.title, 80)}")
                 console().print(job_table(table, names_in(status)))
         if status.compute_idle is not None:
-            print(f"compute idle: {status.compute_idle:.0%}")
+            print(f"{label('compute_idle')}: {status.compute_idle:.0%}")
     else:
         print("this node takes part in no job")
 
@@ -213,9 +215,9 @@ def show_jobs(data_dir: Path, as_json: bool) -> None:
 def jobs_table(jobs: Mapping[str, JobStatus]) -> Table:
     """A row for each job, in the order of the run's manifest."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("job", "kind", "state"):
+    for column in ("job", label("kind"), label("condition")):
         table.add_column(column)
-    table.add_column("compute", justify="right", no_wrap=True)
+    table.add_column(label("compute_share"), justify="right", no_wrap=True)
     table.add_column("how it goes")
     for name, job in jobs.items():
         because = [clean(job.reason, 200)] if job.reason and job.condition == "paused" else []
@@ -232,8 +234,8 @@ def jobs_table(jobs: Mapping[str, JobStatus]) -> Table:
 def job_table(reported: JobTable, names: Mapping[str, str]) -> Table:
     """A table that a job reports about itself, with peers by name."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for label, _ in reported.columns:
-        table.add_column(Text(clean(label)))
+    for heading, _ in reported.columns:
+        table.add_column(Text(clean(heading)))
     units = [unit for _, unit in reported.columns]
     for row in reported.rows[:MAX_TABLE_ROWS]:
         cells = zip(row, units, strict=False)
@@ -266,9 +268,11 @@ def log_rows(merges: Sequence[MergeRow]) -> list[dict[str, object]]:
 def log_table(merges: Sequence[MergeRow], names: Mapping[str, str]) -> Table:
     """The loss before a merge is that of the round it ended, the loss after it that of the next."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("round", "at", "sent", "received", "entries", "loss before", "after", "updates"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("partners")
+    for path in ("round", "merge.time", "merge.sent_bytes", "merge.received_bytes", "merge.entries", "loss"):
+        table.add_column(label(path), justify="right")
+    table.add_column("after the merge", justify="right")
+    table.add_column(label("merge.update_norm"), justify="right")
+    table.add_column(label("merge.partners"))
     for row, after in list(zip(merges, [*merges[1:], None], strict=True))[-SHOWN:]:
         table.add_row(
             str(row.round),
@@ -312,10 +316,6 @@ def names_of(data_dir: Path) -> dict[str, str]:
     return {} if status is None else names_in(status)
 
 
-def names_in(status: NodeStatus) -> dict[str, str]:
-    return {status.id: status.name, **{row.id: row.name for row in status.peers}}
-
-
 def name_of(peer: str, names: Mapping[str, str]) -> str:
     """What a peer calls itself, else its short id."""
     return clean(names.get(peer, ""), 24) or short(peer)
@@ -345,9 +345,9 @@ def show_shards(data_dir: Path, shard: str, as_json: bool, job: str = "") -> Non
 def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
     """A row for each shard, the least sure first: those are the ones that travel."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("shard", "samples", "size", "confidence", "visits"):
+    for column in ("shard", *map(label, ("shard.samples", "shard.size_bytes", "confidence", "visits"))):
         table.add_column(column, justify="right", no_wrap=True)
-    for column in ("holder", "from", "states", "reason"):
+    for column in (label("holder"), "from", label("states"), label("shard.reason")):
         table.add_column(column)
     ranked = sorted(rows, key=lambda row: (2.0 if row.confidence is None else row.confidence, row.id))
     for row in ranked[:MAX_SHARDS_SHOWN]:
@@ -368,7 +368,7 @@ def shards_table(rows: Sequence[ShardRow], names: Mapping[str, str]) -> Table:
 def journey_table(row: ShardRow, names: Mapping[str, str]) -> Table:
     """A line for each stay that is known, oldest first."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in ("at", "model", "round", "before", "after"):
+    for column in (label("visit.time"), "model", *map(label, ("round", "visit.before", "visit.after"))):
         table.add_column(column, justify="right", no_wrap=True)
     for visit in row.journey:
         table.add_row(

@@ -24,6 +24,7 @@ from ..node.joining import load_manifest, load_saved, repair_saved
 from ..node.node import Node
 from ..runtime.seams import real_world
 from ..storage.datadir import DataDir, DataDirInUse, open_data_dir
+from ..watch.questions import Questions
 from ..watch.show import shown
 from ..watch.tensorboard import check_installed, logged
 from ..wire.addresses import host_and_port
@@ -103,14 +104,15 @@ async def _run(options: Options, data_dir: DataDir, wanted: Path) -> int:
     identity = data_dir.identity()
     seams = real_world(data_dir.storage)
     network = HivemindNetwork(identity, _daemon_options(options, data_dir))
-    node = Node(options, seams, network, identity)
+    questions = Questions(sys.stdin, sys.stdout, options.output.log_format)
+    node = Node(options, seams, network, identity, questions.consent)
     Ending(node.leave, lambda: _sweep(data_dir.path), lambda: options.run.leave_timeout * bool(node.shards_only_here))
     try:
         async with (
             _controlled(node, data_dir),
-            shown(node, options.output, sys.stdout),
+            shown(node, options.output, sys.stdout, questions),
             _port_kept(node, data_dir),
-            _page(node, options.output.dashboard),
+            _page(node, options.output.dashboard, data_dir),
             logged(node, options.output.tensorboard),
             _looking_around(node),
             visible_nearby(node, not options.network.no_lan),
@@ -145,15 +147,17 @@ async def _looking_around(node: Node) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _page(node: Node, place: tuple[str, int] | None) -> AsyncIterator[None]:
+async def _page(node: Node, place: tuple[str, int] | None, data_dir: DataDir) -> AsyncIterator[None]:
     """Serves the page, if the user wants one."""
     if place is None:
         yield
         return
     from ..watch.dashboard.server import served
 
-    async with served(node, *place) as page:
-        node.has_page(page.link)
+    async with served(node, *place, data_dir.storage) as page:
+        node.has_page(page.link, page.network)
+        if page.network:
+            node.say("page open", f"everybody in this network can read the page at {page.network}", warning=True)
         yield
 
 

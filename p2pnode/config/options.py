@@ -69,6 +69,7 @@ class TrainOptions:
     no_model_swaps: bool = False  # models of others may not come to train on data that stay here
     until: Until | None = None  # None: train until asked to leave
     max_disk: int | None = None  # bytes that training may use
+    accept_task: tuple[str, ...] = ()  # sha256 of files of a run's founder that may run here
 
     def with_defaults(self) -> TrainOptions:
         """The options of a run founded with these: what was not given has its default."""

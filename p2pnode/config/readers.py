@@ -108,6 +108,15 @@ def read_word(raw: object) -> str:
     return word
 
 
+def read_hashes(raw: object) -> tuple[str, ...]:
+    """Hashes of files, as `sha256sum` prints them."""
+    hashes = tuple(dict.fromkeys(text.strip().lower() for text in _list(raw)))
+    for text in hashes:
+        if not re.fullmatch("[0-9a-f]{64}", text):
+            raise UsageError(f"{text[:40]!r} is not a sha256: it has 64 digits 0-9 and a-f; copy it whole")
+    return hashes
+
+
 def read_pairs(raw: object) -> dict[str, str]:
     """KEY=VALUE pairs, or a TOML table. Dashes in keys count as underscores; of equal keys the last one counts."""
     table = [f"{key}={value}" for key, value in raw.items()] if isinstance(raw, dict) else None

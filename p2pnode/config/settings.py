@@ -22,6 +22,7 @@ from .readers import (
     read_announce,
     read_bootstrap,
     read_dashboard,
+    read_hashes,
     read_invite,
     read_listen,
     read_name,
@@ -143,6 +144,11 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting(
             "task", "train.task", read_word, "What to train: digits (the default), fashion-mnist, text, an installed "
             "task, package.module:Class or file.py[:Class].", "TASK",
+        ),
+        Setting(
+            "accept-task", "train.accept_task", read_hashes,
+            "Let the task's file of this sha256, which comes from the run's founder, run here without being asked.",
+            "SHA256", many=True,
         ),
         Setting("task-option", "train.task_options", read_pairs, "Set an option of the task.", "KEY=VALUE", many=True),
         Setting("data", "train.data", read_path, "Where the task's data are, if it needs any.", "PATH"),

@@ -9,9 +9,11 @@ from importlib import metadata
 
 from ..wire.errors import UsageError, suggestion
 from .contract import JobKind
+from .offers import JobFiles
 
 GROUP = "p2pnode.jobs"
 KINDS = {"train": "p2pnode.jobs.train.prepare:KIND"}
+FILES = {"train": "p2pnode.jobs.train.task_source:FILES"}  # of kinds whose jobs bring a file along
 
 
 def known_kinds() -> dict[str, str]:
@@ -33,3 +35,11 @@ def load_kind(name: str) -> JobKind:
     if not isinstance(kind, JobKind):
         raise UsageError(f"the job kind {name!r} ({known[name]}) is no p2pnode.jobs.contract.JobKind")
     return kind
+
+
+def load_files(kind: str) -> JobFiles | None:
+    """How the files of a kind's jobs are offered and accepted; None for a kind whose jobs bring none. Quick."""
+    if kind not in FILES:
+        return None
+    files: JobFiles = metadata.EntryPoint(kind, FILES[kind], GROUP).load()
+    return files

@@ -19,10 +19,11 @@ from ..wire.errors import LocalProblem, UsageError, suggestion, unwrap
 from ..wire.ids import PeerId
 from ..wire.messages import JobAnnouncement
 from ..wire.run import JobEntry, Manifest, RunAccess
-from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, ShardRow
+from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, Relation, ShardRow
 from ..wire.types import Seconds
-from .contract import Job, JobContext, JobKind, JobPace, JobSettings
-from .registry import KINDS, load_kind
+from .contract import Job, JobContext, JobKind, JobPace, JobSettings, job_folder
+from .offers import Admission, Consent, FindMembers, nobody_to_ask
+from .registry import KINDS, load_files, load_kind
 from .scheduler import JobCompute, Scheduler
 
 
@@ -33,11 +34,12 @@ class JobRunner:
     failed.
     """
 
-    def __init__(self, services: Services, options: Options) -> None:
+    def __init__(self, services: Services, options: Options, consent: Consent = nobody_to_ask) -> None:
         self.jobs: dict[str, Job] = {}
         self.scheduler = Scheduler(services.seams.compute, services.seams.clock)
         self._services = services
         self._options = options
+        self._consent = consent
         self._entries: dict[str, JobEntry] | None = None  # None: this node does not know its run yet
         self.ended: dict[str, str] = {}
         self._last: dict[str, JobStatus] = {}  # the status of jobs that failed
@@ -53,6 +55,32 @@ class JobRunner:
             options = kind.read(self._settings(job.name, job.kind, len(wanted) == 1))
             entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
         return tuple(entries)
+
+    async def admit(self, manifest: Manifest, access: RunAccess, members: FindMembers) -> None:
+        """Before the node joins: see that it has the files its jobs need, or asks the user about them.
+
+        UsageError or LocalProblem when none of its jobs can be done; of several, others end alone, later.
+        """
+        entries, problems = _chosen(manifest, self._options), []
+        for entry in entries:
+            files = load_files(entry.kind)
+            if files is None:
+                continue
+            admission = Admission(
+                manifest.name,
+                entry.name,
+                job_folder(access.run, entry.name),
+                JobCalls(self._services.calls, access, self._services.identity.peer_id),
+                members,
+                self._services,
+                self._consent,
+            )
+            try:
+                await files.admit(entry.plan, self._settings(entry.name, entry.kind, len(entries) == 1), admission)
+            except (UsageError, LocalProblem) as problem:
+                problems.append(problem)
+        if problems and len(problems) == len(entries):
+            raise problems[-1]
 
     def enter(self, manifest: Manifest) -> None:
         """Take part in a run: from now on the node announces which of its jobs it does."""
@@ -150,6 +178,14 @@ class JobRunner:
 
     # ---- for peers ----
 
+    def file(self, run: str, name: str) -> bytes | None:
+        """The file that a job needs, for those who join; None where it is not here."""
+        entry = (self._entries or {}).get(name)
+        files = None if entry is None else load_files(entry.kind)
+        if entry is None or files is None:
+            return None
+        return files.offered(entry.plan, self._services.seams.storage, job_folder(run, name))
+
     def routes(self, name: str) -> Routes | None:
         """What peers may ask of a job; None where it is not done here, or not yet."""
         job = self.jobs.get(name)
@@ -207,15 +243,21 @@ class JobRunner:
 
     def describe(self, peers: tuple[PeerState, ...]) -> tuple[PeerState, ...]:
         """The same peers with what the jobs know of them."""
-        for job in self.jobs.values():
-            peers = job.describe(peers)
-        return peers
+        if not self._several:
+            for job in self.jobs.values():
+                peers = job.describe(peers)
+            return peers
+        described = {name: job.describe(peers) for name, job in self.jobs.items()}
+        return tuple(
+            _joined(peer, {name: found[place] for name, found in described.items()}) for place, peer in enumerate(peers)
+        )
 
     def exchanges(self) -> Iterable[ExchangeRow]:
-        return (row for job in self.jobs.values() for row in job.exchanges())
+        label = self._several  # of one job there is nothing to tell apart
+        return (changed(row, job=name) if label else row for name, job in self.jobs.items() for row in job.exchanges())
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
-        return tuple(row for job in self.jobs.values() for row in job.shard_rows())
+        return tuple(changed(row, job=name) for name, job in self.jobs.items() for row in job.shard_rows())
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user commands of one job; LocalProblem or UsageError when that cannot be done."""
@@ -235,6 +277,15 @@ class JobRunner:
 
     def _named(self, name: str, reason: str) -> str:
         return f"{name}: {reason}" if self._several else reason
+
+
+def _joined(peer: PeerState, described: dict[str, PeerState]) -> PeerState:
+    """A peer as several jobs describe it."""
+    states = {name: found.jobs[name] for name, found in described.items() if name in found.jobs}
+    relations = {name: Relation(found.community, found.similarity, found.reason) for name, found in described.items()}
+    first = next(iter(relations.values()), Relation())
+    known = changed(peer, jobs={**peer.jobs, **states}, relations=relations)
+    return changed(known, community=first.community, similarity=first.similarity, reason=first.reason)
 
 
 def _chosen(manifest: Manifest, options: Options) -> list[JobEntry]:

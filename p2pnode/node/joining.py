@@ -15,6 +15,7 @@ from ..config.names import run_name
 from ..config.options import RunOptions
 from ..discovery.membership import Membership
 from ..discovery.services import Services
+from ..jobs.offers import FindMembers
 from ..runtime.calls import JobCalls
 from ..storage.checked import read_checked, read_or_set_aside, set_aside, write_checked
 from ..storage.files import Storage
@@ -211,6 +212,7 @@ LONGEST_RETRY_PAUSE: Seconds = 15.0
 
 
 FoundJobs = Callable[[], Awaitable[tuple[JobEntry, ...]]]
+Admit = Callable[[Manifest, RunAccess, FindMembers], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -225,9 +227,12 @@ class Entered:
 class RunJoining:
     """Gets one node its run. Keeps trying until somebody answers, unless `join_timeout` is set."""
 
-    def __init__(self, options: RunOptions, services: Services, membership: Membership, jobs: FoundJobs) -> None:
+    def __init__(
+        self, options: RunOptions, services: Services, membership: Membership, found: FoundJobs, admit: Admit
+    ) -> None:
         self._options = options
-        self._found_jobs = jobs
+        self._found_jobs = found
+        self._admit = admit
         self._services = services
         self._storage = services.seams.storage
         self._membership = membership
@@ -241,8 +246,11 @@ class RunJoining:
             raise self._nobody_answered() from None
         self._membership.search.trouble = ""
         check_protocol(run.manifest)
+        membership = self._membership.in_run(run.access.tag)
+        if how != "founded":
+            await self._admit(run.manifest, run.access, lambda: self._members(membership, run.access))
         save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
-        return Entered(run, how, self._membership.in_run(run.access.tag))
+        return Entered(run, how, membership)
 
     def _nobody_answered(self) -> LocalProblem:
         trouble = self._membership.search.trouble
@@ -295,16 +303,19 @@ class RunJoining:
         searching = self._membership.in_run(access.tag)
         calls = JobCalls(services.calls, access, services.identity.peer_id)
         async for _ in self._retries():
-            await searching.contact_round()
-            with contextlib.suppress(PeerError, NetworkDown):
-                await searching.read_directory()
-            members = [peer.id for peer in services.table.to_try(access.tag)]
-            signed = await manifest_from_any(calls, members)
+            signed = await manifest_from_any(calls, await self._members(searching, access))
             if signed is not None:
                 return Run(access, signed)
             self._raise_if_all_wrong()
             self._report_searching(self._no_member_yet(access))
         raise AssertionError("retries never end")
+
+    async def _members(self, searching: Membership, access: RunAccess) -> list[PeerId]:
+        """Look for members of the run once; returns those worth asking."""
+        await searching.contact_round()
+        with contextlib.suppress(PeerError, NetworkDown):
+            await searching.read_directory()
+        return [peer.id for peer in self._services.table.to_try(access.tag)]
 
     def _no_member_yet(self, access: RunAccess) -> str:
         private = [address for address, welcome in self._membership.search.welcomes.items() if welcome.private]

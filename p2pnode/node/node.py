@@ -11,6 +11,7 @@ from ..discovery.announcing import SelfDescription
 from ..discovery.lan import Advert, advert_of
 from ..discovery.membership import Membership
 from ..discovery.services import make_services
+from ..jobs.offers import Consent, nobody_to_ask
 from ..jobs.runner import JobRunner
 from ..network.base import Health, Network, cancel_and_wait
 from ..runtime.events import Kind
@@ -37,7 +38,15 @@ SAVE_LIMIT: Seconds = 2.5  # for the last save: a round under way has to end fir
 class Node:
     """One participant of a run. `run()` returns when it has left; `status()` may be called at any time."""
 
-    def __init__(self, options: Options, seams: Seams, network: Network, identity: Identity) -> None:
+    def __init__(
+        self,
+        options: Options,
+        seams: Seams,
+        network: Network,
+        identity: Identity,
+        consent: Consent = nobody_to_ask,
+    ) -> None:
+        """`consent` asks the user whether a file that a run brings along may run here."""
         self.name = options.name or friendly_name(identity.peer_id)
         self.role: str = options.role
         self.access: RunAccess | None = None
@@ -49,11 +58,12 @@ class Node:
         self._events = self._services.events
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
-        self._page = ""
+        self._page = self._page_in_network = ""
+        self._run_name = ""
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
         self._events.listen(self._health_monitor.hear)
-        self.jobs = JobRunner(self._services, options)
+        self.jobs = JobRunner(self._services, options, consent)
         resumes = self.role != "bootstrap"  # a meeting point is in no run
         bootstrap = bootstrap_of(options.run, seams.storage) if resumes else options.run.bootstrap
         me = SelfDescription(self.name, self.role, "", bootstrap, self.jobs.announcements)
@@ -75,6 +85,10 @@ class Node:
         """Whether this node takes part in a job that is not ready yet."""
         return self.jobs.prepares(job)
 
+    def job_file(self, job: str) -> bytes | None:
+        """The file that a job needs, for those who join; None where it is not here."""
+        return None if self.access is None else self.jobs.file(self.access.run, job)
+
     @property
     def record(self) -> SignedRecord | None:
         return self._membership.announcer.record
@@ -82,9 +96,9 @@ class Node:
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self._events.listen(listener)
 
-    def say(self, kind: Kind, text: str) -> None:
+    def say(self, kind: Kind, text: str, *, warning: bool = False) -> None:
         """Tell the user something about this start, as an event."""
-        self._events.say(kind, text)
+        self._events.say(kind, text, warning=warning)
 
     def advert(self) -> Advert | None:
         """What others in the local network may know about this node's run; None while there is nothing to say."""
@@ -94,9 +108,9 @@ class Node:
         addresses = self._membership.announcer.addresses
         return advert_of(self.access, read_manifest(self.manifest), len(others) + 1, addresses)
 
-    def has_page(self, link: str) -> None:
-        """Note the link to the node's page for `status`. No event: the page shows events, and the link is secret."""
-        self._page = link
+    def has_page(self, link: str, in_network: str) -> None:
+        """Note the links to the node's page for `status`. No event: the page shows events, and `link` is secret."""
+        self._page, self._page_in_network = link, in_network
 
     def leave(self) -> None:
         """Ask the node to leave; `run()` then says goodbye and returns."""
@@ -169,12 +183,12 @@ class Node:
             await self._membership.say_goodbye()
 
     async def _enter_run(self) -> None:
-        joining = RunJoining(self._options.run, self._services, self._membership, self.jobs.found)
+        joining = RunJoining(self._options.run, self._services, self._membership, self.jobs.found, self.jobs.admit)
         entered = await joining.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.
         self._services.clock.established |= entered.how != "resumed"
-        self.access, self.manifest = run.access, run.signed_manifest
+        self.access, self.manifest, self._run_name = run.access, run.signed_manifest, run.manifest.name
         self.jobs.enter(run.manifest)
         self._membership = entered.membership
         self._events.say(entered.how, f"{entered.how} run {run.manifest.name!r} ({run.access.run})")
@@ -258,7 +272,9 @@ class Node:
             peers=self._peers(),
             events=self._events.latest(),
             jobs=self.jobs.status(),
+            run_name=self._run_name,
             page=self._page,
+            page_in_network=self._page_in_network,
             exchanges=exchange_rows(self.jobs.exchanges(), self._state_poller.answers),
             paused=services.limiter.resting,
             limits=services.limiter.limits,

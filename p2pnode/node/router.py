@@ -19,10 +19,12 @@ from ..wire.messages import (
     MAX_PEERS_PER_ANSWER,
     PROTOCOL,
     Find,
+    GetJobFile,
     GetManifest,
     GetPeers,
     GetView,
     Hello,
+    JobFileIs,
     ManifestIs,
     Message,
     Peers,
@@ -55,6 +57,10 @@ class RouterHost(Protocol):
 
     def prepares(self, job: str) -> bool:
         """Whether the node takes part in a job that is not ready yet."""
+        ...
+
+    def job_file(self, job: str) -> bytes | None:
+        """The file that a job needs, for those who join; None where it is not here."""
         ...
 
     def view(self) -> ViewIs:
@@ -94,6 +100,7 @@ class Router:
         self._for_members = Routes(
             {
                 GetManifest: lambda peer, request: ManifestIs(host.manifest),
+                GetJobFile: self._job_file,
                 GetView: lambda peer, request: host.view(),
             }
         )
@@ -190,6 +197,12 @@ class Router:
             private=private,
             announcement=host.record,
         )
+
+    def _job_file(self, peer: PeerId, request: GetJobFile) -> JobFileIs:
+        content = self._host.job_file(request.job)
+        if content is None:
+            raise PeerRefused("no file", "this node does not have that job's file, or not yet")
+        return JobFileIs(content)
 
     def _store(self, peer: PeerId, request: Store) -> Stored:
         return self._records.serve_store(peer, request)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..merging.values import setting
-from ..wire.ids import PeerId, short
+from ..wire.ids import PeerId
 from .communities import Communities
 
 NEAR_SECONDS = 0.1  # the round trip at which a link counts half
@@ -156,10 +156,11 @@ def _preference(each: Candidate, settings: PartnerSettings) -> float:
 
 def _reason(each: Candidate, communities: Communities, home: Home, now: int, settings: PartnerSettings) -> str:
     if each.peer not in home.members:
-        community = communities.of.get(each.peer)
+        community, own = communities.of.get(each.peer), communities.of.get(home.me)
         height = communities.dendrogram.height(home.me, each.peer)
-        where = "a peer of unknown community" if community is None else f"community {short(community)}"
-        return f"bridge to {where}" + ("" if height is None else f", joined at {height:.3f}")
+        where = "a peer of unknown community" if community is None else "another community"
+        where = "another circle of the same community" if community is not None and community == own else where
+        return f"bridge to {where}" + ("" if height is None else f", models join at distance {height:.3f}")
     if each.met is None:
         return "in the circle, no exchange yet"
     waited = now - each.met

@@ -1,7 +1,8 @@
 """Finds the task that a user names after --task: built in, installed, a class in a module, or a class in a file.
 
-Only `load_task` runs code by path or module name, and only what this machine's user named. The task in a run's manifest
-is looked up by `installed_task` among those that are built in or installed: a name that a peer chose is never imported.
+Only `load_task` runs code by path or module name, and only what this machine's user named or accepted
+(`p2pnode/jobs/train/task_source.py`). The task in a run's manifest is looked up by `installed_task` among those that
+are built in or installed: a name that a peer chose is never imported.
 """
 
 from __future__ import annotations
@@ -11,19 +12,12 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
 from ..wire.errors import TaskProblem, UsageError, suggestion
+from .names import installed
 from .task import Option, Task
-
-GROUP = "p2pnode.tasks"
-BUILT_IN = {
-    "digits": "p2pnode.tasks.digits:Digits",
-    "fashion-mnist": "p2pnode.tasks.fashion_mnist:FashionMnist",
-    "text": "p2pnode.tasks.text:Text",
-}
 
 
 def load_task(spec: str, options: Mapping[str, Option] | None = None, source: str | None = None) -> Task:
@@ -61,11 +55,6 @@ def make_task(found: type[Task], options: Mapping[str, Option] | None, source: s
         raise
     except Exception as error:  # the user's code may raise anything
         raise TaskProblem(f"task {found.__name__} cannot be made: {type(error).__name__}: {error}") from error
-
-
-def installed() -> dict[str, str]:
-    """The tasks that need no path: those built in, and entry points `p2pnode.tasks` of installed packages."""
-    return {**{entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}, **BUILT_IN}
 
 
 def task_class(spec: str) -> type[Task]:

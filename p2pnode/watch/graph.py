@@ -44,6 +44,8 @@ class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
     traffic: Traffic = Traffic()
     events: tuple[NodeEvent, ...] = ()
     invite: str = ""
+    page: str = ""  # for others in the network, to read only
+    run_name: str = ""
     paused: str = ""
     limits: LimitOptions = NO_LIMITS
     machine: Machine | None = None
@@ -54,14 +56,19 @@ class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
 
     def of_job(self, name: str) -> PeerGraph:
         """The same picture with the state of one job only."""
-        peers = [replace(peer, jobs={name: peer.jobs[name]} if name in peer.jobs else {}) for peer in self.peers]
-        return replace(self, peers=tuple(peers), jobs={name: self.jobs[name]} if name in self.jobs else {})
+        return replace(
+            self,
+            peers=tuple(peer.in_job(name) for peer in self.peers),
+            exchanges=tuple(edge for edge in self.exchanges if edge.job in ("", name)),
+            shards=tuple(shard for shard in self.shards if shard.job in ("", name)),
+            jobs={name: self.jobs[name]} if name in self.jobs else {},
+        )
 
 
 def graph_of(status: NodeStatus, now: float) -> PeerGraph:
     """What a node knows, at `now` by its own clock."""
     me = replace(status.own_state(), me=True, similarity=1.0)
-    similarities = {peer.id: peer.similarity for peer in status.peers}
+    peers = {peer.id: peer for peer in status.peers}
     return PeerGraph(
         time=now,
         me=status.id,
@@ -69,11 +76,13 @@ def graph_of(status: NodeStatus, now: float) -> PeerGraph:
         condition=status.condition,
         reason=status.reason,
         peers=with_first_circle((me, *status.peers)),
-        exchanges=tuple(_with_similarity(edge, me.id, similarities) for edge in edges(status.exchanges)),
+        exchanges=tuple(_with_similarity(edge, me.id, peers) for edge in edges(status.exchanges)),
         jobs=status.jobs,
         traffic=status.traffic,
         events=status.events,
         invite="" if status.private else status.invite,  # that of a private run contains its key
+        run_name=status.run_name,
+        page=status.page_in_network,
         paused=status.paused,
         limits=status.limits,
         machine=status.machine,
@@ -95,14 +104,14 @@ def _named(peer: PeerState, split: Collection[str]) -> PeerState:
 
 
 def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeRow, ...]:
-    """One row for each pair, the lower id first, from the rows of both ends."""
-    pairs: dict[tuple[str, str], ExchangeRow] = {}
+    """One row for each pair in a job, the lower id first, from the rows of both ends."""
+    pairs: dict[tuple[str, str, str], ExchangeRow] = {}
     for row in rows:
         forward = row.one < row.other
         one, other = (row.one, row.other) if forward else (row.other, row.one)
         sent, received = (row.sent_bytes, row.received_bytes) if forward else (row.received_bytes, row.sent_bytes)
-        known = pairs.get((one, other), ExchangeRow(one, other, row.last, 0, 0, 0))
-        pairs[one, other] = ExchangeRow(
+        known = pairs.get((one, other, row.job), ExchangeRow(one, other, row.last, 0, 0, 0))
+        pairs[one, other, row.job] = ExchangeRow(
             one,
             other,
             max(known.last, row.last),
@@ -110,15 +119,17 @@ def edges(rows: Iterable[ExchangeRow]) -> tuple[ExchangeRow, ...]:
             known.sent_bytes + sent,
             known.received_bytes + received,
             loss_change=row.loss_change if row.last >= known.last else known.loss_change,
+            job=row.job,
         )
     return tuple(pairs.values())
 
 
-def _with_similarity(edge: ExchangeRow, me: str, similarities: Mapping[str, float | None]) -> ExchangeRow:
+def _with_similarity(edge: ExchangeRow, me: str, peers: Mapping[str, PeerState]) -> ExchangeRow:
     """An edge of the node that looks, with how similar the two models are."""
-    if me not in (edge.one, edge.other):
+    peer = peers.get(edge.other if edge.one == me else edge.one)
+    if me not in (edge.one, edge.other) or peer is None:
         return edge
-    return replace(edge, similarity=similarities.get(edge.other if edge.one == me else edge.one))
+    return replace(edge, similarity=peer.in_job(edge.job).similarity)
 
 
 COLOURS = ("#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "#b08900", "#0d9bb5", "#d1495b", "#6b8e23", "#8d6e63")
@@ -128,7 +139,9 @@ OTHERS = "#9aa5b4"
 def groups_of(peers: Sequence[PeerState]) -> Mapping[str, str]:
     """Each peer's community by name, or its circle where no community is known; "" where a peer has none."""
     if any(peer.community for peer in peers):
-        return {peer.id: f"community {short(peer.community)}" if peer.community else "" for peer in peers}
+        names = {peer.id: clean(peer.name, 20) or short(peer.id) for peer in peers}
+        first = {peer.community: names.get(peer.community, short(peer.community)) for peer in peers}
+        return {peer.id: f"community of {first[peer.community]}" if peer.community else "" for peer in peers}
     return {peer.id: clean(peer.job().circle, 24) for peer in peers}
 
 
@@ -145,16 +158,18 @@ def names_of(picture: PeerGraph) -> Mapping[str, str]:
 
 
 def headline(picture: PeerGraph) -> str:
-    """How many peers, communities, circles and exchanging pairs a picture shows, in words."""
+    """How many nodes, observers, communities, circles and exchanging pairs a picture shows, in words."""
+    observers = sum(peer.present and peer.role == "observer" for peer in picture.peers)
     communities = {peer.community for peer in picture.peers if peer.community}
     circles = {peer.job().circle for peer in picture.peers if peer.job().circle}
-    observers = sum(peer.present and peer.role == "observer" for peer in picture.peers)
     parts = [
-        _count(sum(peer.present and peer.role != "observer" for peer in picture.peers), "peer", "peers"),
+        _count(sum(peer.present and peer.role in ("node", "") for peer in picture.peers), "node", "nodes"),
         _count(observers, "observer", "observers") if observers else "",
         _count(len(communities), "community", "communities") if communities else "",
         _count(len(circles), "circle", "circles") if circles else "",
-        _count(len(picture.exchanges), "pair that exchanged", "pairs that exchanged"),
+        _count(
+            len({(edge.one, edge.other) for edge in picture.exchanges}), "pair that exchanged", "pairs that exchanged"
+        ),
     ]
     return ", ".join(part for part in parts if part)
 

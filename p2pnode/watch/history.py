@@ -1,20 +1,27 @@
-"""Pictures over time, within a bound: all of the latest, ever fewer of the older ones; and recordings on disk."""
+"""Pictures over time, within a bound: all of the latest, ever fewer of older ones; recordings; a run's past on disk."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import zstandard
 
 from ..wire.errors import LocalProblem, UsageError
+from ..wire.status import MergeRow
 from .graph import PeerGraph
 
 MAX_PICTURES = 600
 MAX_ROWS = 120_000  # peers and exchanges in all pictures together: about 30 MB
+MAX_ROUNDS = 1000  # of a job, kept on disk
+SAVED_PICTURES = 400
+SAVED_ROWS = 20_000  # some hundred kilobytes on disk
+SAVED_WHOLE = 60  # pictures with exchanges; the others have only the peers
+
+T = TypeVar("T")
 
 
 class PictureHistory:
@@ -34,16 +41,28 @@ class PictureHistory:
         """Append a picture. One that is not later than the last is ignored: clocks are sometimes set back."""
         if self._kept and graph.time <= self._kept[-1].time:
             return
-        self._kept.append(msgspec.structs.replace(graph, events=(), invite=""))
+        self._kept.append(msgspec.structs.replace(graph, events=(), invite="", page=""))
         self._rows += _rows(graph)
         while len(self._kept) > 4 and (len(self._kept) > self._max_pictures or self._rows > self._max_rows):
-            half = len(self._kept) // 2
-            self._kept = self._kept[:half:2] + self._kept[half:]
+            self._kept = _halved(self._kept)
             self._rows = sum(map(_rows, self._kept))
+
+    def put_before(self, earlier: Iterable[PeerGraph]) -> None:
+        """Add pictures of the time before the first one."""
+        later, self._kept, self._rows = self._kept, [], 0
+        first = later[0].time if later else float("inf")
+        for graph in (*(graph for graph in earlier if graph.time < first), *later):
+            self.add(graph)
 
     def all(self) -> tuple[PeerGraph, ...]:
         """All pictures, oldest first."""
         return tuple(self._kept)
+
+
+def _halved(items: list[T]) -> list[T]:
+    """Without every other item of the older half."""
+    half = len(items) // 2
+    return items[:half:2] + items[half:]
 
 
 def _rows(graph: PeerGraph) -> int:
@@ -110,3 +129,47 @@ def write_views(path: str | Path, graphs: Iterable[PeerGraph]) -> None:
         Path(path).write_bytes(zstandard.compress(lines, LEVEL) if _packed(path) else lines)
     except OSError as error:
         raise LocalProblem(f"cannot write the recording {path}: {error.strerror}") from None
+
+
+# ---- what a node keeps of its run ----
+
+
+class KeptHistory(msgspec.Struct, frozen=True):
+    """The past of a run at one node: pictures of the swarm, and the rounds of each job; oldest first."""
+
+    pictures: tuple[PeerGraph, ...] = ()
+    rounds: dict[str, tuple[MergeRow, ...]] = {}
+
+
+_kept_decoder = msgspec.msgpack.Decoder(KeptHistory)
+
+
+def history_file(run: str) -> str:
+    """Where a node keeps the history of a run, within its storage."""
+    return f"runs/{run}/history"
+
+
+def pack_history(pictures: Sequence[PeerGraph], rounds: Mapping[str, Sequence[MergeRow]]) -> bytes:
+    """The history for the disk. It is bounded, and its length does not matter: what is old is kept in less detail."""
+    most = max((len(graph.peers) for graph in pictures), default=1)
+    moments = max(4, min(SAVED_PICTURES, SAVED_ROWS // max(1, most)))
+    kept = thinned(pictures, moments, min(SAVED_WHOLE, moments))
+    whole = KeptHistory(tuple(kept), {job: tuple(rows) for job, rows in rounds.items()})
+    return zstandard.compress(msgspec.msgpack.encode(whole))
+
+
+def unpack_history(data: bytes) -> KeptHistory:
+    """What `pack_history` packed; ValueError when it is damaged or of another version."""
+    try:
+        reader: Any = zstandard.ZstdDecompressor(max_window_size=WINDOW).stream_reader(data)
+        return _kept_decoder.decode(reader.read())
+    except (msgspec.DecodeError, zstandard.ZstdError) as error:
+        raise ValueError(str(error)) from None
+
+
+def joined_rounds(before: Sequence[MergeRow], now: Sequence[MergeRow]) -> list[MergeRow]:
+    """The rounds of earlier starts and those of this one; ever fewer of the older ones."""
+    rows = [*(row for row in before if not now or row.round < now[0].round), *now]
+    while len(rows) > MAX_ROUNDS:
+        rows = _halved(rows)
+    return rows

@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TextIO
 from ..config.options import OutputOptions
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.status import NodeEvent, NodeStatus
+from .questions import Questions
 from .terminal.lines import line_writer
 from .text import clean, invitation, one_line
 
@@ -38,16 +39,18 @@ def view_kind(output: OutputOptions, stream: TextIO) -> Literal["live", "plain",
 
 
 @contextlib.asynccontextmanager
-async def shown(node: Watched, output: OutputOptions, stream: TextIO) -> AsyncIterator[None]:
-    """Show the node while the block runs."""
+async def shown(
+    node: Watched, output: OutputOptions, stream: TextIO, questions: Questions | None = None
+) -> AsyncIterator[None]:
+    """Show the node, and put its questions to the user, while the block runs."""
     kind = view_kind(output, stream)
     if kind == "live":
-        drawing = asyncio.create_task(_live(node, stream))
+        drawing = asyncio.create_task(_live(node, stream, questions))
     else:
         write = line_writer(stream, kind, output.quiet)
         node.on_event(write)
         _log_to(write)
-        drawing = asyncio.create_task(_write_links(node, write))
+        drawing = asyncio.create_task(_write_links(node, write, stream, questions))
     try:
         yield
     finally:
@@ -56,7 +59,7 @@ async def shown(node: Watched, output: OutputOptions, stream: TextIO) -> AsyncIt
             await drawing
 
 
-async def _live(node: Watched, stream: TextIO) -> None:
+async def _live(node: Watched, stream: TextIO, questions: Questions | None) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -65,12 +68,14 @@ async def _live(node: Watched, stream: TextIO) -> None:
     console = Console(file=stream)
     _log_to(lambda event: console.print(Text(clean(event.text, 600), style="yellow")))
     try:
-        await TerminalView(node.status, console).run()
+        await TerminalView(node.status, console, questions).run()
     finally:
         console.print(farewell(node.status()), markup=False, highlight=False)
 
 
-async def _write_links(node: Watched, write: Callable[[NodeEvent], None]) -> None:
+async def _write_links(
+    node: Watched, write: Callable[[NodeEvent], None], stream: TextIO, questions: Questions | None
+) -> None:
     """Write the invite (or the address of a meeting point) and the link of the page, whenever they change."""
     written: set[str] = set()
     while True:
@@ -79,6 +84,8 @@ async def _write_links(node: Watched, write: Callable[[NodeEvent], None]) -> Non
             if text and text not in written:
                 written.add(text)
                 write(NodeEvent(time.time(), kind, text))
+        if questions is not None and questions.pending is not None:
+            await questions.put(stream)
         await asyncio.sleep(POLL)
 
 

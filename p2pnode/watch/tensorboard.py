@@ -11,24 +11,24 @@ from typing import Any, Protocol, cast
 
 from ..wire.errors import LocalProblem, UsageError
 from ..wire.status import NodeStatus, fact
+from .glossary import label
 from .show import Watched
 
 EVERY = 1.0  # seconds
-JOB_FACTS = {  # tag: path in the status of a job; with several jobs the tag begins with the job's name
-    "loss/training": "state.train.loss",
-    "loss/test": "train.test_loss",
-    "accuracy": "state.train.accuracy",
-    "update norm": "state.train.update_norm",
-    "local steps a second": "state.steps_per_second",
-    "exchanges": "train.exchanges",
-    "entries of others": "train.entries",
-}
-NODE_FACTS = {  # tag: path in the status of the node; written at the rounds of its first job
-    "bytes/sent": "traffic.sent_bytes",
-    "bytes/received": "traffic.received_bytes",
-    "machine/cpu": "machine.cpu",
-    "machine/cpu of this node": "machine.own_cpu",
-}
+_JOB = (  # paths in the status of a job
+    "state.train.loss",
+    "train.test_loss",
+    "state.train.accuracy",
+    "state.train.update_norm",
+    "state.steps_per_second",
+    "train.exchanges",
+    "train.entries",
+)
+_NODE = ("traffic.sent_bytes", "traffic.received_bytes", "machine.cpu", "machine.own_cpu")  # in that of the node
+# Tags are the labels of figures. With several jobs they begin with the job's name; those of the node are written at the
+# rounds of its first job.
+JOB_FACTS = {f"learning/{label(path)}": path for path in _JOB}
+NODE_FACTS = {f"node/{label(path)}": path for path in _NODE}
 
 
 class CurveWriter(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from ..runtime.limiter import limits_in_words
 from ..wire.ids import short
 from ..wire.status import NO_LIMITS, FigureValue, JobStatus, LimitOptions, Machine, NodeStatus
+from .glossary import label
 
 MAX_COMMAND = 4000
 BARS = "▁▂▃▄▅▆▇█"
@@ -74,6 +75,18 @@ def figure_text(value: FigureValue, unit: str = "") -> str:
     return f"{value if isinstance(value, int) else format(value, '.4g')}{f' {clean(unit, 20)}' if unit else ''}"
 
 
+def names_in(status: NodeStatus) -> dict[str, str]:
+    """What the node and its peers call themselves, by id."""
+    return {status.id: status.name, **{row.id: row.name for row in status.peers}}
+
+
+def community_names(status: NodeStatus) -> dict[str, str]:
+    """What each community is called: after its first member, and that it is this node's own."""
+    names, own = names_in(status), status.own_state().community
+    found = {row.community for row in status.peers if row.community} | ({own} if own else set())
+    return {id: f"of {clean(names.get(id, ''), 24) or short(id)}{' (yours)' * (id == own)}" for id in found}
+
+
 def job_phrases(status: JobStatus) -> list[str]:
     """How a job goes, in short phrases, the most important first."""
     done = status.state.training.round
@@ -92,20 +105,20 @@ def _figure_phrases(status: JobStatus) -> list[str]:
 
 def _train_phrases(status: JobStatus) -> list[str]:
     state, train, details = status.state, status.state.training, status.training
-    phrases = [f"{clean(details.task)}, round {train.round or 0}"]
+    phrases = [f"{clean(details.task)}, {label('round')} {train.round or 0}"]
+    few = details.test_samples < details.test_available
+    of_few = f" (of {details.test_samples} of {details.test_available} test samples)" if few else ""
     if train.accuracy is not None:
-        phrases.append(f"accuracy {train.accuracy:.1%}")
+        phrases.append(f"{label('accuracy')} {train.accuracy:.1%}{of_few}")
     elif details.test_loss is not None:
-        phrases.append(f"test loss {details.test_loss:.4g}")
+        phrases.append(f"{label('test_loss')} {details.test_loss:.4g}{of_few}")
     if train.loss is not None:
-        phrases.append(f"loss {train.loss:.4g}")
-    phrases.append(f"{status.steps} steps, {state.steps_per_second or 0:.0f}/s on {details.samples} samples")
-    phrases.append(f"updates {train.update_norm or 0:.2%}")
-    if status.community:
-        phrases.append(f"community {clean(short(status.community), 8)}")
+        phrases.append(f"{label('loss')} {train.loss:.4g}")
+    phrases.append(f"{status.steps} {label('steps')}, {state.steps_per_second or 0:.0f}/s on {details.samples} samples")
+    phrases.append(f"{label('update_norm')} {train.update_norm or 0:.2%}")
     if state.circle:
-        phrases.append(f"circle {clean(state.circle[:8])}")
-    phrases.append(f"{details.exchanges} exchanges, {details.entries} entries of others")
+        phrases.append(f"{label('circle')} {clean(state.circle[:8])}")
+    phrases.append(f"{details.exchanges} {label('exchanges')}, {details.entries} {label('entries')}")
     return phrases
 
 
@@ -136,12 +149,14 @@ def machine_phrases(machine: Machine, limits: LimitOptions) -> list[str]:
 
 
 def shard_phrase(status: NodeStatus) -> str:
-    """How many shards are here; "" when none is known."""
+    """How many shards are here, and of how many where that is known; "" when there are none."""
     here = [row for row in status.shards if row.here]
     if not status.shards:
         return ""
+    whole = sum(job.training.shards_in_all for job in status.jobs.values())
+    words = f"{len(here)} of all {whole} shards here" if whole else f"{len(here)} shard{'s' * (len(here) != 1)} here"
     received = sum(row.received for row in here)
-    return f"{len(here)} of {len(status.shards)} known shards here" + (f", {received} received" if received else "")
+    return words + (f", {received} received" if received else "")
 
 
 def partner_phrase(status: NodeStatus) -> str:

@@ -22,6 +22,7 @@ MAX_NAME_CHARS = 40
 MAX_ADDRESSES = 8
 MAX_PEERS_PER_ANSWER = 64
 MAX_FINGERPRINT_BYTES = 512
+MAX_JOB_FILE_BYTES = 1 << 18
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
@@ -143,6 +144,16 @@ class GetManifest(Message, frozen=True, tag="get manifest"):
 
 class ManifestIs(Message, frozen=True, tag="manifest"):
     manifest: Annotated[bytes, msgspec.Meta(max_length=65536)]
+
+
+class GetJobFile(Message, frozen=True, tag="get job file"):
+    """Asks for the file that a job needs and its plan describes, such as that of its task."""
+
+    job: JobName
+
+
+class JobFileIs(Message, frozen=True, tag="job file"):
+    content: Annotated[bytes, msgspec.Meta(max_length=MAX_JOB_FILE_BYTES)]
 
 
 class GetView(Message, frozen=True, tag="get view"):

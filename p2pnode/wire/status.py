@@ -85,6 +85,14 @@ class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
 JobStates = Annotated[dict[JobName, JobState], msgspec.Meta(max_length=MAX_JOBS)]
 
 
+class Relation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a peer is to the node that looks, in one job and by that node's own measure."""
+
+    community: str = ""  # id of its member with the smallest id
+    similarity: float | None = None  # of the two models, 0 to 1
+    reason: str = ""  # why the peer was last chosen as a partner
+
+
 class PeerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A peer as one node sees it. Everything in `jobs` is the peer's own claim: shown, never trusted."""
 
@@ -102,6 +110,14 @@ class PeerState(msgspec.Struct, frozen=True, omit_defaults=True):
     similarity: float | None = None  # of its model to the looking node's model, 0 to 1
     reason: str = ""  # why it was last chosen as a partner
     jobs: JobStates = {}
+    relations: dict[str, Relation] = {}  # by job, where there are several; the three fields above are of the first
+
+    def in_job(self, name: str) -> PeerState:
+        """The same peer with what is known of it in one job only."""
+        relation = self.relations.get(name)
+        known = {} if relation is None else msgspec.structs.asdict(relation)
+        jobs = {name: self.jobs[name]} if name in self.jobs else {}
+        return msgspec.structs.replace(self, jobs=jobs, relations={}, **known)
 
     def job(self, name: str = "") -> JobState:
         """Its state in the named job, else in its first job that trains, else in its first; empty where it has none."""
@@ -143,6 +159,7 @@ class ExchangeRow(msgspec.Struct, frozen=True, omit_defaults=True):
     received_bytes: NaturalNumber
     loss_change: float | None = None  # of the training loss over the merge after the latest
     similarity: float | None = None  # of the two models, where the looking node can compare them
+    job: Annotated[str, msgspec.Meta(max_length=40)] = ""  # in which they exchanged, where a run has several
 
 
 class MergeRow(msgspec.Struct, frozen=True):
@@ -168,6 +185,9 @@ class TrainStatus(msgspec.Struct, frozen=True):
     parameters: int = 0
     samples: int = 0
     test_loss: float | None = None  # of the read-out, as TrainState.accuracy
+    test_samples: int = 0  # that both are of
+    test_available: int = 0  # test samples that the task has
+    shards_in_all: int = 0  # of the data set where every node has it whole; 0: nobody knows how many there are
     exchanges: int = 0
     entries: int = 0
     bridges: int = 0
@@ -234,6 +254,7 @@ class ShardRow(msgspec.Struct, frozen=True):
     reason: str = ""  # why it is in its state, or why it was last sent
     visits: int = 0
     journey: tuple[VisitRow, ...] = ()  # only where one shard is asked for; old visits are summarised
+    job: str = ""  # whose data it is
 
 
 @dataclass(frozen=True)
@@ -285,7 +306,9 @@ class NodeStatus(msgspec.Struct, frozen=True):
     events: tuple[NodeEvent, ...]
     jobs: dict[str, JobStatus] = {}  # in the order of the run's manifest
     exchanges: tuple[ExchangeRow, ...] = ()
+    run_name: str = ""  # as its founder called it
     page: str = ""  # link to the node's page; it contains the token that steering needs
+    page_in_network: str = ""  # link for others in the network, to read only; "" where they cannot open the page
     shards: tuple[ShardRow, ...] = ()
     compute_idle: float | None = None  # share of time in which the compute thread had nothing to do lately
     paused: str = ""  # the reason why the node rests, or "" while it works
@@ -302,7 +325,8 @@ def own_state(id: str, name: str, role: str, jobs: Mapping[str, JobStatus]) -> P
     """A node as it knows itself."""
     states = {job: status.state for job, status in jobs.items()}
     community = next((status.community for status in jobs.values() if status.community), "")
-    return PeerState(id, name, role, present=True, community=community, jobs=states)
+    several = {job: Relation(status.community) for job, status in jobs.items()} if len(jobs) > 1 else {}
+    return PeerState(id, name, role, present=True, community=community, jobs=states, relations=several)
 
 
 def fact(value: object, path: str) -> object:

@@ -1,15 +1,19 @@
 // Small line charts that are kept and fed anew as long as the theme stays the same.
 import uPlot from "uplot";
-import { clock } from "./format.js";
+import { clock, scientific } from "./format.js";
 
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const HEIGHT = 190;
-const MINUTE = 60;
+const HEIGHT = 200;
+const [MINUTE, DAY] = [60, 86400];
+const FONT = "11px system-ui, sans-serif";
+const DASHES = { solid: undefined, dashed: [6, 4], dotted: [2, 3] };
 
 export class Chart {
-  // `lines`: [label, colour variable, dashed?]; `band`: two of them (1, 2, …) between which it is shaded.
-  constructor(place, lines, { unit = "", log = false, rounds = false, band = null, height = HEIGHT } = {}) {
-    Object.assign(this, { place, lines, unit, log, rounds, band, height, plot: null, theme: "" });
+  // `lines`: [label, colour variable, "dashed" or "dotted"]; `band`: two of them (1, 2, …) between which it is shaded;
+  // `axis`: what the vertical axis counts, with its unit; `rounds`: the horizontal one counts rounds, else it is time.
+  // `most`: no value is above it, and there is no need to show 0.
+  constructor(place, lines, { axis = "", unit = "", log = false, rounds = false, band = null, most = null, height = HEIGHT } = {}) {
+    Object.assign(this, { place, lines, axis, unit, log, rounds, band, most, height, plot: null, theme: "" });
   }
 
   draw(data) {
@@ -32,27 +36,55 @@ export class Chart {
   }
 
   options(width) {
-    const axis = { stroke: ink("--dim"), font: "11px system-ui, sans-serif", grid: { stroke: ink("--line"), width: 1 }, ticks: { show: false } };
-    const words = (value) => (value == null ? "–" : `${value.toLocaleString("en", { maximumSignificantDigits: 3 })}${this.unit && ` ${this.unit}`}`);
-    const line = ([label, colour, dashed]) => ({
-      label, stroke: ink(colour), width: dashed ? 1 : 2, dash: dashed ? [4, 3] : undefined, spanGaps: true, points: { show: false }, value: (_, value) => words(value),
+    const axis = {
+      stroke: ink("--dim"), font: FONT, grid: { stroke: ink("--line"), width: 1 }, ticks: { show: false },
+      labelFont: FONT, labelSize: 15, labelGap: 2,
+    };
+    const line = ([label, colour, dash = "solid"]) => ({
+      label, stroke: ink(colour), width: dash === "solid" ? 2 : 1.5, dash: DASHES[dash], spanGaps: false, points: { show: false }, value: (_, value) => this.words(value),
     });
-    const short = (_, values) => values.map((value) => (value == null ? "" : Number(value.toPrecision(6)).toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 })));
+    const dashOf = (_, at) => this.lines[at - 1]?.[2] ?? "solid";
     return {
       width,
       height: this.height,
-      padding: [8, 24, 0, 0],
-      scales: { x: { time: !this.rounds }, y: { distr: this.log ? 3 : 1 } },
+      padding: [10, 34, 0, 4], // room for half of the last label
+      scales: { x: { time: !this.rounds }, y: this.log ? { distr: 3 } : this.most ? { range: (_, low, high) => within(low, high, this.most) } : {} },
       series: [this.rounds ? { label: "round" } : { label: "at", value: (_, time) => (time == null ? "–" : clock(time)) }, ...this.lines.map(line)],
       bands: this.band ? [{ series: this.band, fill: `color-mix(in srgb, ${ink("--accent")} 12%, transparent)` }] : [],
-      axes: [{ ...axis, size: 28, space: 70, values: this.rounds ? undefined : times }, { ...axis, size: 52, values: this.log ? undefined : short }],
+      axes: [
+        { ...axis, label: this.rounds ? "round" : "time of day", size: 26, space: 76, values: this.rounds ? plain : times },
+        { ...axis, label: this.axis, size: 50, values: (_, values) => values.map((value) => (value == null ? "" : tick(value))) },
+      ],
       cursor: { points: { size: 6 } },
-      legend: { live: true },
+      legend: { live: true, markers: { width: 2, dash: dashOf, fill: () => "transparent" } },
     };
+  }
+
+  words(value) {
+    if (value == null) return "–";
+    const small = value !== 0 && Math.abs(value) < 0.001;
+    const shown = small ? scientific(value) : value.toLocaleString("en", { maximumSignificantDigits: 3 });
+    return `${shown}${this.unit && ` ${this.unit}`}`;
   }
 }
 
-// Hours and minutes, and seconds where they matter.
+// A range that shows differences of a hundredth of `most` and does not go beyond it.
+function within(low, high, most) {
+  if (low == null) return [0, most];
+  const air = Math.max(0.01 * most, 0.1 * (high - low));
+  return [Math.max(0, low - air), Math.min(most, high + air)];
+}
+
+const tick = (value) => (value !== 0 && Math.abs(value) < 0.001 ? scientific(value, 2) : Number(value.toPrecision(6)).toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 }));
+const plain = (_, marks) => marks.map((mark) => (Number.isInteger(mark) ? mark.toLocaleString("en") : ""));
+
+// Hours and minutes, seconds where they matter, the day where there are several.
 function times(_, marks, __, ___, step) {
-  return marks.map((time) => (step < MINUTE ? clock(time) : clock(time).slice(0, 5)));
+  const days = marks.length > 1 && marks.at(-1) - marks[0] >= DAY;
+  return marks.map((time) => {
+    const day = new Date(1000 * time).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+    if (step >= DAY) return day;
+    const hour = step < MINUTE ? clock(time) : clock(time).slice(0, 5);
+    return days ? `${day} ${hour}` : hour;
+  });
 }

@@ -1,27 +1,35 @@
-// Accuracy and loss over time: this node compared with the swarm.
+// Test accuracy and training loss over time: this node compared with all nodes of the run.
 import { Chart } from "./chart.js";
 import { flat, inJob, median } from "./format.js";
 
-const LINES = [["highest", "--dim", true], ["median", "--dim"], ["lowest", "--dim", true], ["this node", "--accent"]];
+const LINES = [["highest", "--good", "dashed"], ["median", "--dim"], ["lowest", "--amber", "dotted"], ["this node", "--accent"]];
+const GAP = 30; // seconds, and three times the usual distance, without a picture: the node was not running
 const found = new WeakMap(); // by picture; each is computed once
 
 export class Curves {
   constructor(accuracy, loss, options = {}) {
-    this.accuracy = new Chart(accuracy, LINES, { unit: "%", band: [1, 3], ...options });
-    this.loss = new Chart(loss, LINES, { band: [1, 3], ...options });
+    this.accuracy = new Chart(accuracy, LINES, { axis: "%", unit: "%", most: 100, band: [1, 3], ...options });
+    this.loss = new Chart(loss, LINES, { axis: "loss, log scale", log: true, band: [1, 3], ...options });
   }
 
   draw(pictures, job) {
-    const times = pictures.map((picture) => picture.time);
+    const shown = withGaps(pictures);
     for (const [field, factor] of [["accuracy", 100], ["loss", 1]]) {
       const scaled = (state) => (state?.[field] == null ? null : factor * state[field]);
-      const own = pictures.map((picture) => scaled(flat(picture.jobs[job]?.state)));
-      this[field].draw([times, ...spread(pictures, `${field} ${job}`, (peer) => scaled(inJob(peer, job))), own]);
+      const own = shown.map((picture) => scaled(flat(picture.jobs[job]?.state)));
+      this[field].draw([shown.map((picture) => picture.time), ...spread(shown, `${field} ${job}`, (peer) => scaled(inJob(peer, job))), own]);
     }
   }
 }
 
-// The highest, median and lowest value of the present peers in each picture, null where fewer than `least` have one.
+// The pictures with an empty one wherever the node was away, so that no line joins what lies on both sides.
+export function withGaps(pictures) {
+  const steps = pictures.slice(1).map((picture, at) => picture.time - pictures[at].time).sort((a, b) => a - b);
+  const most = Math.max(GAP, 3 * (steps[Math.floor(0.9 * steps.length)] ?? 0));
+  return pictures.flatMap((picture, at) => (at && picture.time - pictures[at - 1].time > most ? [{ time: (picture.time + pictures[at - 1].time) / 2, peers: [], jobs: {} }, picture] : [picture]));
+}
+
+// The highest, median and lowest value of the present nodes in each picture, null where fewer than `least` have one.
 export function spread(pictures, name, value, least = 2) {
   const rows = pictures.map((picture) => {
     if (!found.has(picture)) found.set(picture, new Map());

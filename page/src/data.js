@@ -1,8 +1,10 @@
 // The data: every shard as a dot by confidence, samples by state, who holds what, and the journey of one shard.
-import { Rows, by, bytes, clean, definitions, element, nameOf, number, percent, whole, write } from "./format.js";
+import { by, bytes, clean, element, fixed, nameOf, percent, whole, write } from "./format.js";
 import { Dots, STATES, stateWords } from "./dots.js";
 import { journey } from "./journey.js";
+import { label, term } from "./glossary.js";
 import { Asked } from "./store.js";
+import { Rows, TEXT, definitions } from "./tables.js";
 
 const ROWS = 100; // shards in the table
 const HOLDERS = 12;
@@ -12,7 +14,7 @@ export class DataView {
     this.store = store;
     this.shards = [];
     this.chosen = null;
-    this.asked = new Asked("api/shards", 2, (shards) => {
+    this.asked = new Asked(() => `api/shards?job=${encodeURIComponent(store.job ?? "")}`, 2, (shards) => {
       this.shards = shards;
       this.show();
     });
@@ -25,21 +27,21 @@ export class DataView {
     const parts = Object.entries(STATES).map(([state, colour]) => {
       const mark = element("i", "", { class: "dot" });
       mark.style.background = `var(${colour})`;
-      return element("span", "", {}, mark, `${state} ${percent(inState(shards, state) / Math.max(1, samples), 0)}`);
+      return term("span", state, "", {}, mark, `${label(state)} ${percent(inState(shards, state) / Math.max(1, samples), 0)}`);
     });
     by("states").replaceChildren(...parts, element("span", "", {}, element("i", "", { class: "outline" }), "not here"));
   }
 
   columns() {
     return [
-      ["shard", (shard) => clean(shard.id, 12)],
-      ["samples", (shard) => whole(shard.samples)],
-      ["size", (shard) => bytes(shard.size_bytes)],
-      ["holder", (shard) => nameOf(shard.holder, this.store.latest), "The peer that is responsible for it"],
-      ["state", (shard) => stateWords(shard)],
-      ["confidence", (shard) => number(shard.confidence, 2), "Mean confidence of this node's model in it, 0 to 1"],
-      ["visits", (shard) => whole(shard.visits), "How often a model was trained on it"],
-      ["reason", (shard) => clean(shard.reason, 80) || "–", "Why it is in its state, or why it was last sent"],
+      ["shard", (shard) => clean(shard.id, 12), TEXT],
+      ["holder", (shard) => nameOf(shard.holder, this.store.latest), TEXT],
+      ["shard.samples", (shard) => whole(shard.samples)],
+      ["shard.size_bytes", (shard) => bytes(shard.size_bytes)],
+      ["confidence", (shard) => fixed(shard.confidence, 2)],
+      ["visits", (shard) => whole(shard.visits)],
+      ["states", (shard) => stateWords(shard), TEXT],
+      ["shard.reason", (shard) => clean(shard.reason, 80) || "–", TEXT],
     ];
   }
 
@@ -57,7 +59,7 @@ export class DataView {
     if (this.asked.value) write(by("no-data-reason"), "Data travels between nodes that were started with --share-data. What they hold appears here.");
     by("data-body").hidden = shards.length === 0;
     if (!shards.length) return;
-    definitions(by("data-figures"), figures(shards));
+    definitions(by("data-figures"), figures(shards, this.store.status));
     this.dots.show(shards, this.chosen);
     this.legend(shards);
     this.holders();
@@ -100,15 +102,15 @@ export class DataView {
 
 const inState = (shards, state) => shards.reduce((sum, shard) => sum + (shard.states[state] ?? 0), 0);
 
-function figures(shards) {
+function figures(shards, status) {
   const scored = shards.filter((shard) => shard.confidence != null);
   const mean = scored.length ? scored.reduce((sum, shard) => sum + shard.confidence, 0) / scored.length : null;
   return [
-    ["shards", whole(shards.length)],
-    ["here", whole(shards.filter((shard) => shard.here).length)],
-    ["received", whole(shards.filter((shard) => shard.received).length)],
-    ["samples", whole(shards.reduce((sum, shard) => sum + shard.samples, 0))],
-    ["mean confidence", number(mean, 2)],
+    ["shards_here", whole(shards.filter((shard) => shard.here).length)],
+    ["shards_in_all", status?.shards_in_all ? whole(status.shards_in_all) : "not known"],
+    ["shards_received", whole(shards.filter((shard) => shard.received).length)],
+    ["samples", whole(shards.reduce((sum, shard) => sum + shard.samples, 0)), "samples in them"],
+    ["mean_confidence", fixed(mean, 2)],
     ...Object.keys(STATES).map((state) => [state, whole(inState(shards, state))]),
   ];
 }

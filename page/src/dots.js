@@ -2,7 +2,7 @@
 import { whole } from "./format.js";
 
 export const STATES = { active: "--accent", reserve: "--amber", retired: "--quiet", quarantined: "--bad" };
-const EDGE = { left: 64, right: 16, top: 12, bottom: 30 };
+const EDGE = { left: 64, right: 16, top: 12, bottom: 44 };
 
 export function stateOfShard(shard) {
   const share = (state) => (shard.states[state] ?? 0) / Math.max(1, shard.samples);
@@ -87,6 +87,7 @@ export class Dots {
     for (const value of [0, 0.25, 0.5, 0.75, 1]) {
       pen.fillText(String(value), EDGE.left + value * (width - EDGE.left - EDGE.right), base + 18);
     }
+    pen.fillText("confidence, 0 to 1", (EDGE.left + width - EDGE.right) / 2, base + 36);
     if (this.dots.some(({ shard }) => shard.confidence == null)) pen.fillText("not yet", 28, base + 18);
   }
 

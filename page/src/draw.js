@@ -132,7 +132,7 @@ function drawNames(pen, nodes, theme, selected, zoom) {
     const { peer } = node;
     if (!all && !important(node)) break;
     const words = clean(peer.name || "(no name)", 20);
-    const below = node.y + node.radius + 15 / zoom;
+    const below = node.y + node.radius + (important(node) ? 6 : 0) + 15 / zoom;
     const [half, line] = [(3.4 * words.length) / zoom, 13 / zoom];
     if (taken.some(([x, y, other]) => Math.abs(x - node.x) < half + other && Math.abs(y - below) < line)) continue;
     taken.push([node.x, below, half]);

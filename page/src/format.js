@@ -1,8 +1,21 @@
 // Text and numbers for people. Everything a peer can set reaches the page as text, never as markup.
 
 export const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)} %`);
-export const number = (value, digits = 3) => (value == null ? "–" : Number(value).toPrecision(digits));
+export const number = (value, digits = 3) => (value == null ? "–" : tiny(value) ? scientific(value) : Math.abs(value) >= 10 ** digits ? whole(value) : Number(value).toPrecision(digits));
+export const smallShare = (value) => (value == null ? "–" : `${number(100 * value, 2)} %`);
+export const fixed = (value, digits = 3) => (value == null ? "–" : Number(value).toFixed(digits));
 export const whole = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en"));
+const tiny = (value) => value !== 0 && Math.abs(value) < 0.001;
+const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+// 0.0000123 as 1.23·10⁻⁵
+export function scientific(value, digits = 3) {
+  const [factor, power] = value.toExponential(digits - 1).split("e");
+  const raised = [...String(Math.abs(power))].map((digit) => SUPERSCRIPT[digit]).join("");
+  const plain = String(Number(factor));
+  return `${plain === "1" ? "" : `${plain}·`}10${power < 0 ? "⁻" : ""}${raised}`;
+}
+
 export const short = (id) => id.slice(-8);
 export const clock = (time) => new Date(1000 * time).toLocaleTimeString("en-GB");
 export const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
@@ -56,6 +69,13 @@ export function nameOf(id, picture) {
   return known ? called(known) : `…${clean(short(id), 12)}`;
 }
 
+// How many nodes of the run answer, this one included, and who only looks.
+export function inRun({ peers }) {
+  const here = (role) => peers.filter((peer) => peer.present && peer.role === role).length;
+  const others = [["observer", "observer"], ["bootstrap", "meeting point"]].filter(([role]) => here(role));
+  return [plural(here("node"), "node"), ...others.map(([role, word]) => plural(here(role), word))].join(", ");
+}
+
 // The reason for a pause as the beginning of a sentence.
 export const pausedBecause = (reason) => (/^paused/i.test(reason) ? `P${clean(reason, 120).slice(1)}` : `Paused: ${clean(reason, 120)}`);
 
@@ -80,51 +100,7 @@ export function drawn(tag, attributes = {}, ...inside) {
   return made;
 }
 
-// Pairs of a term and its value; a third item explains the term to who points at it.
-export function definitions(list, pairs) {
-  const before = [...list.children];
-  const same = before.length === pairs.length && pairs.every(([term], at) => before[at].firstChild.textContent === term);
-  if (!same) list.replaceChildren(...pairs.map(([term, , hint]) => element("div", "", hint ? { title: hint } : {}, element("dt", term), element("dd"))));
-  pairs.forEach(([, value], at) => write(list.children[at].lastChild, value));
-}
-
 // Set a text only where it differs: what did not change is not laid out or read aloud again.
 export function write(place, text) {
   if (place.textContent !== String(text)) place.textContent = text;
-}
-
-// A table whose rows stay the same elements while their texts change. A column is [name, value, hint].
-export class Rows {
-  constructor(table, columns, choose = null) {
-    this.body = table.tBodies[0];
-    this.columns = columns;
-    this.choose = choose;
-    this.rows = new Map();
-    table.tHead.replaceChildren(element("tr", "", {}, ...columns.map(([name, , hint]) => element("th", name, { scope: "col", ...(hint && { title: hint }) }))));
-  }
-
-  show(items, chosen = null, mark = () => {}) {
-    const ids = new Set(items.map((item) => item.id));
-    for (const [id, row] of this.rows) if (!ids.has(id)) this.rows.delete(id), row.remove();
-    items.forEach((item, at) => {
-      const row = this.rows.get(item.id) ?? this.make(item.id);
-      this.columns.forEach(([, value], column) => write(row.cells[column], value(item)));
-      if (this.choose) row.setAttribute("aria-current", String(item.id === chosen));
-      mark(row, item);
-      if (this.body.rows[at] !== row) this.body.insertBefore(row, this.body.rows[at] ?? null);
-    });
-  }
-
-  make(id) {
-    const row = element("tr", "", {}, ...this.columns.map(() => element("td")));
-    if (this.choose) {
-      row.tabIndex = 0;
-      row.addEventListener("click", () => this.choose(id));
-      row.addEventListener("keydown", (event) => {
-        if (event.key === "Enter" || event.key === " ") event.preventDefault(), this.choose(id);
-      });
-    }
-    this.rows.set(id, row);
-    return row;
-  }
 }

@@ -14,11 +14,15 @@ const CROWD = 4000; // moves of nodes computed at once for who wants no animatio
 
 export const groupOf = (peer, job) => peer.community || inJob(peer, job).circle || "";
 
-// A community is called after its first member.
+// A community is called after the member with the smallest id.
+export function communityName(community, picture) {
+  const first = picture.peers.find((peer) => peer.id === community);
+  const yours = picture.peers.some((peer) => peer.me && peer.community === community);
+  return `of ${first ? called(first) : `…${clean(short(community))}`}${yours ? " (yours)" : ""}`;
+}
+
 export function groupName(group, picture) {
-  const first = picture.peers.find((peer) => peer.id === group);
-  if (first) return `community of ${called(first)}`;
-  return picture.peers.some((peer) => peer.community === group) ? `community …${clean(short(group))}` : clean(group, 24);
+  return picture.peers.some((peer) => peer.community === group) ? `community ${communityName(group, picture)}` : clean(group, 24);
 }
 
 export class Graph {
@@ -67,7 +71,8 @@ export class Graph {
       picture.peers.map((peer) => {
         const node = before.get(peer.id) ?? { id: peer.id };
         const [group, { circle = "" }] = [groupOf(peer, this.job), inJob(peer, this.job)];
-        return [peer.id, Object.assign(node, { peer, me: peer.me, group, circle, place: `${group}/${circle}`, radius: peer.me ? radius + 3 : radius })];
+        const size = peer.me ? radius + 3 : peer.role === "node" ? radius : 0.6 * radius;
+        return [peer.id, Object.assign(node, { peer, me: peer.me, group, circle, place: `${group}/${circle}`, radius: size })];
       }),
     );
     const moved = this.settle([...this.nodes.values()]) || before.size !== this.nodes.size;

@@ -1,5 +1,7 @@
 // The jobs of this node: one table for each kind of work, and the tables that jobs report about themselves.
-import { Rows, by, clean, element, figure, flat, number, percent, whole } from "./format.js";
+import { by, clean, element, figure, flat, number, percent, whole } from "./format.js";
+import { reported } from "./glossary.js";
+import { Rows, TEXT } from "./tables.js";
 
 // Kinds with a tab of their own, and what they add to the table. Other kinds are shown by the figures they report.
 const KINDS = {
@@ -7,21 +9,21 @@ const KINDS = {
     title: "Training",
     tab: "learning",
     columns: [
-      ["task", ({ task }) => clean(task, 40) || "–"],
-      ["round", ({ state }) => whole(state.round), "Rounds of local steps so far"],
-      ["loss", ({ state }) => number(state.loss), "Mean training loss of the latest round"],
-      ["accuracy", ({ state }) => percent(state.accuracy), "Of the merged model on the task's test data"],
+      ["task", ({ task }) => clean(task, 40) || "–", TEXT],
+      ["round", ({ state }) => whole(state.round)],
+      ["loss", ({ state }) => number(state.loss)],
+      ["accuracy", ({ state }) => percent(state.accuracy)],
     ],
   },
 };
 const FIRST = [
-  ["job", ({ name }) => clean(name, 40)],
-  ["kind", ({ kind }) => clean(kind, 20)],
-  ["state", ({ condition }) => clean(condition, 20)],
+  ["job", ({ name }) => clean(name, 40), TEXT],
+  ["kind", ({ kind }) => clean(kind, 20), TEXT],
+  ["condition", ({ condition }) => clean(condition, 20), TEXT],
 ];
 const LAST = [
-  ["share of compute", (job) => percent(job.compute_share, 0), "Of the time this node computes"],
-  ["reason", ({ reason }) => clean(reason, 120) || "–", "Why it waits, is paused or ended"],
+  ["compute_share", (job) => percent(job.compute_share, 0)],
+  ["job.reason", ({ reason }) => clean(reason, 120) || "–", TEXT],
 ];
 
 export class JobsView {
@@ -50,11 +52,7 @@ export class JobsView {
   // A column for each figure that a job of this kind reports.
   reported(job) {
     const found = (other, name) => other.state.figures?.find((one) => one.name === name);
-    return (job.state.figures ?? []).map(({ name, label, unit, help }) => [
-      clean(label || name, 60),
-      (other) => figure(found(other, name)?.value, unit, this.store.latest),
-      clean(help, 200),
-    ]);
+    return (job.state.figures ?? []).map((one) => [reported(one), (other) => figure(found(other, one.name)?.value, one.unit, this.store.latest)]);
   }
 
   // A table that a job reports about itself.
@@ -62,7 +60,7 @@ export class JobsView {
     const cell = (at, unit) => ({ cells }) => figure(cells[at], unit, this.store.latest);
     wanted.set(JSON.stringify([job.name, title, columns]), {
       title: `${clean(job.name, 40)}: ${clean(title, 80)}`,
-      columns: columns.map(([label, unit], at) => [clean(label, 60), cell(at, unit)]),
+      columns: columns.map(([label, unit], at) => [{ label: clean(label, 60) }, cell(at, unit), ...(rows.some((row) => typeof row[at] === "string") ? [TEXT] : [])]),
       rows: rows.slice(0, 200).map((cells, id) => ({ id, cells })),
       plain: true,
     });

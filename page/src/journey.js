@@ -1,26 +1,27 @@
 // One shard's card: what is known of it, and each visit as a step from the confidence before to the one after.
 import { stateWords } from "./dots.js";
-import { bytes, clean, clock, drawn, element, nameOf, number, plural, whole } from "./format.js";
+import { bytes, clean, clock, drawn, element, fixed, nameOf, plural, whole } from "./format.js";
+import { term } from "./glossary.js";
 
 const [STEP, HIGH, TOP, LEFT] = [92, 120, 14, 34];
 
 export function journey(place, shard, picture) {
   const list = element("dl");
   const facts = [
-    ["samples", whole(shard.samples)],
-    ["size", bytes(shard.size_bytes)],
-    ["state", stateWords(shard)],
-    ["confidence here", number(shard.confidence, 2)],
+    ["shard.samples", whole(shard.samples)],
+    ["shard.size_bytes", bytes(shard.size_bytes)],
+    ["states", stateWords(shard)],
+    ["confidence", shard.confidence == null ? "" : fixed(shard.confidence, 2)],
     ["holder", nameOf(shard.holder, picture)],
     ["keepers", shard.keepers.map((id) => nameOf(id, picture)).join(", ")],
     ["origin", shard.received ? "another peer" : "this node's data"],
-    ["reason", clean(shard.reason, 160)],
+    ["shard.reason", clean(shard.reason, 160)],
   ];
-  for (const [term, value] of facts) if (value) list.append(element("dt", term), element("dd", value));
+  for (const [name, value] of facts) if (value) list.append(term("dt", name), element("dd", value));
   const visits = shard.journey ?? [];
   place.replaceChildren(
     element("h2", `Shard ${clean(shard.id, 16)}`),
-    element("div", "", { class: "beside" }, list, element("div", "", {}, element("h3", visits.length ? `Its journey: ${plural(visits.length, "visit")}` : shard.visits ? `${plural(shard.visits, "visit")}, not known here` : "It has not travelled: no visit is recorded"),
+    element("div", "", { class: "beside" }, list, element("div", "", {}, element("h3", visits.length ? `Its journey: ${plural(visits.length, "visit")}, with the confidence before and after each` : shard.visits ? `${plural(shard.visits, "visit")}, not known here` : "It has not travelled: no visit is recorded"),
     ...(visits.length ? [element("div", "", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The journey" }, timeline(visits, picture)), steps(visits, picture)] : []))),
   );
 }
@@ -55,5 +56,5 @@ function words(x, y, text, anchor, kind = "") {
 
 // The same as text, for screen readers.
 function steps(visits, picture) {
-  return element("ol", "", { class: "unseen" }, ...visits.map((visit) => element("li", `${clock(visit.time)}: ${nameOf(visit.peer, picture)}, round ${visit.round}, confidence ${number(visit.before, 2)} before, ${number(visit.after, 2)} after`)));
+  return element("ol", "", { class: "unseen" }, ...visits.map((visit) => element("li", `${clock(visit.time)}: ${nameOf(visit.peer, picture)}, round ${visit.round}, confidence ${fixed(visit.before, 2)} before, ${fixed(visit.after, 2)} after`)));
 }

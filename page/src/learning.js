@@ -1,8 +1,10 @@
 // How a train job goes: figures, this node compared with the swarm, and each round.
 import { Chart } from "./chart.js";
-import { Curves, spread } from "./curves.js";
-import { by, clean, definitions, number, percent, whole, write } from "./format.js";
+import { Curves, spread, withGaps } from "./curves.js";
+import { by, clean, number, percent, smallShare, whole, write } from "./format.js";
+import { label } from "./glossary.js";
 import { Asked } from "./store.js";
+import { definitions } from "./tables.js";
 
 export class LearningView {
   constructor(store) {
@@ -16,12 +18,12 @@ export class LearningView {
     const chart = (name, lines, options) => new Chart(by(`chart-${name}`), lines, options);
     this.curves = new Curves(by("chart-accuracy"), by("chart-loss"));
     this.charts = {
-      distance: chart("distance", [["median", "--accent"], ["farthest", "--dim", true], ["nearest", "--dim", true]], { band: [2, 3] }),
-      update: chart("update", [["update norm", "--accent"]], { log: true, unit: "%", rounds: true }),
-      values: chart("values", [["k: weights sent", "--accent"]], { rounds: true }),
-      entries: chart("entries", [["entries that came in", "--good"]], { rounds: true }),
-      bytes: chart("bytes", [["sent", "--accent"], ["received", "--good"]], { unit: "kB", rounds: true }),
-      steps: chart("steps", [["local steps", "--accent"]], { rounds: true }),
+      distance: chart("distance", [["median", "--accent"], ["farthest", "--amber", "dashed"], ["nearest", "--good", "dotted"]], { axis: "distance, log scale", log: true, band: [2, 3] }),
+      update: chart("update", [[label("update_norm"), "--accent"]], { axis: "%, log scale", log: true, unit: "%", rounds: true }),
+      values: chart("values", [[label("merge.values"), "--accent"]], { axis: "weights", rounds: true }),
+      entries: chart("entries", [[label("merge.entries"), "--good"]], { axis: "entries", rounds: true }),
+      bytes: chart("bytes", [[label("traffic.sent_bytes"), "--accent"], [label("traffic.received_bytes"), "--good"]], { axis: "kB a round", unit: "kB", rounds: true }),
+      steps: chart("steps", [[label("steps"), "--accent"]], { axis: "steps", rounds: true }),
     };
   }
 
@@ -49,19 +51,20 @@ export class LearningView {
 
   figures(status, state) {
     const several = Object.keys(this.store.latest.jobs).length > 1;
+    const few = status.test_samples < status.test_available;
     definitions(by("figures"), [
-      several ? ["job", `${clean(this.store.job, 40)}: ${clean(status.task, 40)}`, "Choose another on the tab Jobs"] : ["task", clean(status.task, 40)],
-      ["round", whole(state.round), "Rounds of local steps so far"],
-      ["accuracy", percent(state.accuracy), "Of the merged model on the task's test data"],
-      ["test loss", number(status.test_loss), "Of the merged model on the task's test data"],
-      ["training loss", number(state.loss), "Mean over the local steps of the latest round"],
-      ["update norm", percent(state.update_norm, 2), "Relative change of the shared weights in a round"],
-      ["steps a second", whole(state.steps_per_second)],
-      ["samples", whole(status.samples), "That this node trains on"],
+      several ? ["job", `${clean(this.store.job, 40)}: ${clean(status.task, 40)}`] : ["task", clean(status.task, 40)],
+      ["round", whole(state.round)],
+      ["accuracy", percent(state.accuracy)],
+      ["test_loss", number(status.test_loss)],
+      ["loss", number(state.loss)],
+      ["update_norm", smallShare(state.update_norm)],
+      ["test_samples", few ? `${whole(status.test_samples)} of ${whole(status.test_available)}` : whole(status.test_samples)],
+      ["samples", whole(status.samples), "samples trained on"],
       ["parameters", whole(status.parameters)],
-      ["entries of others", whole(status.entries), "Updates published by other nodes that came in"],
-      ["bridges", whole(status.bridges), "Own updates that carried what this circle learned to other circles"],
-      ["last merge", clean(status.merged, 60) || "–"],
+      ["steps_per_second", state.steps_per_second == null ? "–" : `${whole(state.steps_per_second)} steps/s`],
+      ["entries", whole(status.entries)],
+      ["merged", clean(status.merged, 60) || "–"],
     ]);
     const { hash_checks: checks, hash_mismatches: differed } = status;
     const result = differed ? `${whole(differed)} times they differed` : "bit-equal every time";
@@ -73,8 +76,9 @@ export class LearningView {
     const pictures = this.store.pictures.filter((picture) => picture.jobs[job]);
     this.curves.draw(pictures, job);
     const distance = (peer) => (peer.me || peer.similarity == null ? null : 1 - peer.similarity);
-    const [farthest, middle, nearest] = spread(pictures, "distance", distance, 1);
-    this.charts.distance.draw([pictures.map((picture) => picture.time), middle, farthest, nearest]);
+    const shown = withGaps(pictures.map((picture) => this.store.ofJob(picture)));
+    const [farthest, middle, nearest] = spread(shown, `distance ${job}`, distance, 1);
+    this.charts.distance.draw([shown.map((picture) => picture.time), middle, farthest, nearest]);
   }
 
   perRound() {

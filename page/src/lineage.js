@@ -1,5 +1,6 @@
 // Whose updates are in this node's weights: each author's share of what was added, in all and layer by layer.
 import { by, clean, clock, element, nameOf, percent, write } from "./format.js";
+import { term } from "./glossary.js";
 import { COLOURS } from "./graph.js";
 import { Asked } from "./store.js";
 
@@ -53,7 +54,7 @@ export class LineageView {
 
   table(layers, rows) {
     const most = Math.max(...rows.flatMap((row) => layers.map((layer) => row.shares[layer] ?? 0)), 1e-9);
-    const head = ["peer", "all layers", ...layers.map((layer) => clean(layer, 28))].map((name) => element("th", name, { scope: "col" }));
+    const head = [term("th", "peer", "author", { scope: "col", class: "text" }), term("th", "lineage_share", "all layers", { scope: "col" }), ...layers.map((layer) => element("th", clean(layer, 28), { scope: "col" }))];
     const body = rows.map((row) => {
       const cells = [row.mean, ...layers.map((layer) => row.shares[layer] ?? 0)].map((share, at) => {
         const cell = element("td", percent(share, share < 0.0995 ? 1 : 0), at ? { class: "heat" } : {});

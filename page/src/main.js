@@ -1,6 +1,7 @@
 // The page: one store, a view for each tab, the theme, and the state of the node.
 import { DataView } from "./data.js";
-import { by, called, clean, element, short, write } from "./format.js";
+import { by, called, clean, element, inRun, short, write } from "./format.js";
+import { explainWords, showTips } from "./glossary.js";
 import { JobsView } from "./jobs.js";
 import { LearningView } from "./learning.js";
 import { LineageView } from "./lineage.js";
@@ -32,11 +33,11 @@ function show() {
   const name = called(me);
   document.title = `${name} · p2pnode`;
   write(by("name"), name);
-  const present = picture.peers.filter((peer) => peer.present).length;
   const several = Object.keys(picture.jobs).length > 1;
   by("tab-jobs").hidden = !several && Object.values(picture.jobs).every((one) => one.kind === "train");
   const job = several ? ` · job ${clean(store.job, 24)}` : "";
-  write(by("run"), picture.run ? `run ${clean(short(picture.run), 12)}${job} · ${present} of ${picture.peers.length} present` : "");
+  const runName = picture.run_name ? clean(picture.run_name, 40) : `run ${clean(short(picture.run), 12)}`;
+  write(by("run"), picture.run ? `${runName}${job} · ${inRun(picture)}` : "");
   views[current].show();
 }
 
@@ -92,6 +93,8 @@ by("theme").addEventListener("click", () => {
   paint();
 });
 dark.addEventListener("change", paint);
+explainWords(document);
+showTips(by("tip"));
 paint();
 // However much comes in, the page is drawn at most once a frame, and not at all while nobody can see it.
 let due = false;

@@ -1,8 +1,12 @@
 // This node: what it does and why, the load of the machine, events, the invite, and steering.
 import qrcode from "qrcode-generator";
 import { Chart } from "./chart.js";
-import { ago, by, bytes, called, clean, clock, definitions, drawn, element, flat, number, pausedBecause, percent, plural, whole, write } from "./format.js";
+import { withGaps } from "./curves.js";
+import { ago, by, bytes, called, clean, clock, drawn, element, fixed, flat, pausedBecause, percent, plural, whole, write } from "./format.js";
+import { label, term } from "./glossary.js";
 import { Steering } from "./steer.js";
+import { Asked } from "./store.js";
+import { definitions } from "./tables.js";
 
 const LATELY = 8; // partners and warnings shown
 const DECISIONS = new Set(["shipped", "received", "quarantined", "handing over", "circle", "paused", "working", "reverted"]); // kinds of events
@@ -11,8 +15,24 @@ export class NodeView {
   constructor(store) {
     this.store = store;
     this.steering = new Steering();
-    this.traffic = new Chart(by("chart-traffic"), [["up", "--accent"], ["down", "--good"]], { unit: "kB/s", height: 150 });
+    this.traffic = new Chart(by("chart-traffic"), [[label("traffic.sent_bytes"), "--accent"], [label("traffic.received_bytes"), "--good"]], { axis: "kB/s", unit: "kB/s", height: 160 });
+    this.share = null; // of the weights, by this node
+    this.lineage = new Asked(() => `api/lineage?job=${encodeURIComponent(store.job ?? "")}`, 20, ({ shares }) => this.own(shares));
     by("copy").addEventListener("click", () => this.copy());
+  }
+
+  open() {
+    this.lineage.open();
+  }
+
+  close() {
+    this.lineage.close();
+  }
+
+  own(shares) {
+    const mine = Object.values(shares[this.store.latest?.me] ?? {});
+    this.share = mine.length ? mine.reduce((sum, share) => sum + share, 0) / mine.length : Object.keys(shares).length ? 0 : null;
+    this.show();
   }
 
   show() {
@@ -24,9 +44,11 @@ export class NodeView {
     this.events(picture);
     this.reputation(picture);
     this.invite(picture.invite);
+    this.phone(picture.page);
     this.steering.show(picture);
-    const { pictures } = this.store;
+    const pictures = withGaps(this.store.pictures);
     this.traffic.draw([pictures.map((one) => one.time), rate(pictures, "sent_bytes"), rate(pictures, "received_bytes")]);
+    this.contribution(picture);
   }
 
   doing(picture) {
@@ -37,16 +59,32 @@ export class NodeView {
     write(by("doing-reason"), clean(picture.reason, 200));
     write(by("id"), picture.me);
     definitions(by("facts"), [
-      ["peers present", whole(picture.peers.filter((peer) => peer.present && !peer.me).length)],
-      ["rounds", sum((job) => flat(job.state).round), "Of all jobs"],
-      ["exchanges", sum((job) => job.exchanges), "Successful exchanges with partners"],
-      ["entries of others", sum((job) => job.entries), "Updates published by other nodes that came in"],
-      ["sent", bytes(traffic.sent_bytes)],
-      ["received", bytes(traffic.received_bytes)],
-      ["calls made", whole(traffic.calls_made)],
-      ["calls served", whole(traffic.calls_served)],
-      ["refused", whole(traffic.refused), "Calls of peers that were refused"],
+      ["nodes", whole(picture.peers.filter((peer) => peer.present && !peer.me && peer.role === "node").length)],
+      ["observers", whole(picture.peers.filter((peer) => peer.present && peer.role === "observer").length)],
+      ["exchanges", sum((job) => job.exchanges)],
+      ["entries", sum((job) => job.entries)],
+      ["traffic.sent_bytes", bytes(traffic.sent_bytes)],
+      ["traffic.received_bytes", bytes(traffic.received_bytes)],
+      ["calls_made", whole(traffic.calls_made)],
+      ["calls_served", whole(traffic.calls_served)],
+      ["refused", whole(traffic.refused)],
     ]);
+  }
+
+  // What this node gave to the run, restarts included.
+  contribution(picture) {
+    const { status, job } = this.store;
+    by("contribution-panel").hidden = !status;
+    if (!status) return;
+    definitions(by("contribution"), [
+      ["round", whole(status.state.round), "rounds done"],
+      ["steps", whole(status.steps)],
+      ["head", whole(status.state.head)],
+      ["sent_total", bytes(sentInAll(this.store.pictures))],
+      ["lineage_share", percent(this.share)],
+    ]);
+    const nodes = picture.peers.filter((peer) => peer.jobs?.[job]).length;
+    write(by("contribution-words"), this.share == null || nodes < 2 ? "" : `An equal part among the ${whole(nodes)} nodes known in this job would be ${percent(1 / nodes)}.`);
   }
 
   // The latest partners, and why they were chosen.
@@ -60,7 +98,7 @@ export class NodeView {
     chosen.sort((a, b) => (last.get(b.id)?.last ?? 0) - (last.get(a.id)?.last ?? 0));
     const rows = chosen.slice(0, LATELY).map((peer) => {
       const edge = last.get(peer.id);
-      const facts = [edge && ago(picture.time - edge.last), edge && bytes(edge.sent_bytes + edge.received_bytes), peer.similarity != null && `similarity ${number(peer.similarity, 2)}`];
+      const facts = [edge && ago(picture.time - edge.last), edge && bytes(edge.sent_bytes + edge.received_bytes), peer.similarity != null && `${label("similarity")} ${fixed(peer.similarity)}`];
       return element("li", "", {}, element("b", called(peer)), element("span", clean(peer.reason, 140) || "it chose this node"), element("small", facts.filter(Boolean).join(" · ")));
     });
     fill(by("partners"), rows, "No partner yet: choices and their reasons appear here.");
@@ -72,9 +110,9 @@ export class NodeView {
     const limit = limits?.max_cpu == null ? "" : `, at most ${percent(limits.max_cpu, 0)}`;
     const all = machine.memory_bytes + machine.memory_free_bytes;
     const meters = [
-      ["processor", machine.cpu, percent(machine.cpu, 0)],
-      ["this node’s share", machine.own_cpu, percent(machine.own_cpu, 0) + limit],
-      ["its memory", machine.memory_bytes / Math.max(1, all), `${bytes(machine.memory_bytes)}, ${bytes(machine.memory_free_bytes)} free`],
+      ["machine.cpu", machine.cpu, percent(machine.cpu, 0)],
+      ["own_cpu", machine.own_cpu, percent(machine.own_cpu, 0) + limit],
+      ["memory_bytes", machine.memory_bytes / Math.max(1, all), `${bytes(machine.memory_bytes)}, ${bytes(machine.memory_free_bytes)} free`],
     ];
     if (machine.battery != null) meters.push(["battery", machine.battery, percent(machine.battery, 0) + (machine.on_battery ? ", not charging" : "")]);
     by("machine").replaceChildren(...meters.map(([name, share, text]) => meter(name, share, text)));
@@ -104,7 +142,15 @@ export class NodeView {
     this.invited = command;
     by("invite").textContent = command || "The run is private: the terminal shows the command with its key.";
     by("copy").hidden = !command;
-    by("qr").replaceChildren(...(command ? [qr(command)] : []));
+  }
+
+  // A phone opens the page by its camera; a command would be of no use to it.
+  phone(link) {
+    if (this.linked === link) return;
+    this.linked = link;
+    write(by("phone-hint"), link ? "Anybody in this network can read this page here; steering needs the token:" : "Only this machine can open this page. To open it on a phone, start the node with --dashboard 0.0.0.0:8080.");
+    by("phone-link").replaceChildren(...(link ? [element("a", link, { href: link })] : []));
+    by("qr").replaceChildren(...(link ? [qr(link)] : []));
   }
 
   async copy() {
@@ -137,13 +183,23 @@ function fill(list, items, otherwise) {
 function meter(name, share, text) {
   const bar = element("i", "", { class: share > 0.9 ? "bar high" : "bar" });
   bar.style.width = `${100 * Math.max(0, Math.min(1, share))}%`;
-  return element("li", "", {}, element("span", name), element("b", "", {}, bar), element("em", text));
+  return element("li", "", {}, term("span", name), element("b", "", {}, bar), element("em", text));
+}
+
+// The counter begins anew with each start of the node.
+function sentInAll(pictures) {
+  let [total, before] = [0, 0];
+  for (const { traffic } of pictures) {
+    total += traffic.sent_bytes >= before ? traffic.sent_bytes - before : traffic.sent_bytes;
+    before = traffic.sent_bytes;
+  }
+  return total;
 }
 
 function rate(pictures, field) {
   return pictures.map((picture, at) => {
-    if (!at) return null;
     const before = pictures[at - 1];
+    if (!picture.traffic || !before?.traffic) return null;
     return Math.max(0, picture.traffic[field] - before.traffic[field]) / 1000 / Math.max(0.001, picture.time - before.time);
   });
 }

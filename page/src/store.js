@@ -14,19 +14,35 @@ export class Store extends EventTarget {
     this.chosen = null; // name of the chosen job; null: the first that trains
     this.lostSince = null; // milliseconds; null while the node answers
     this.rows = 0;
+    this.parts = new WeakMap(); // by picture, its part for one job
   }
 
   get shown() {
-    return this.at == null ? this.latest : this.pictures[this.at];
+    return this.at == null ? this.latest : this.ofJob(this.pictures[this.at]);
   }
 
   get latest() {
-    return this.pictures.at(-1);
+    return this.ofJob(this.pictures.at(-1));
+  }
+
+  // A picture with the exchanges of the job that is shown, and with what peers are to this node in that job.
+  ofJob(picture) {
+    if (!picture || Object.keys(picture.jobs).length < 2) return picture;
+    const job = this.jobIn(picture);
+    const known = this.parts.get(picture);
+    if (known?.job === job) return known.part;
+    const peers = picture.peers.map((peer) => (peer.relations?.[job] ? { ...peer, community: "", similarity: null, reason: "", ...peer.relations[job] } : peer));
+    const part = { ...picture, peers, exchanges: picture.exchanges.filter((edge) => !edge.job || edge.job === job) };
+    this.parts.set(picture, { job, part });
+    return part;
   }
 
   // The name of the job that the views show; undefined where this node has none.
   get job() {
-    const jobs = this.latest?.jobs ?? {};
+    return this.jobIn(this.pictures.at(-1));
+  }
+
+  jobIn({ jobs } = { jobs: {} }) {
     return this.chosen in jobs ? this.chosen : firstJob(jobs);
   }
 
@@ -98,7 +114,7 @@ export class Store extends EventTarget {
   thin() {
     const count = () => (this.rows = this.pictures.reduce((sum, picture) => sum + rowsOf(picture), 0));
     while (this.pictures.length > 4 && (this.pictures.length > MAX_PICTURES || count() > MAX_ROWS)) {
-      const [half, shown] = [this.pictures.length >> 1, this.at == null ? null : this.shown];
+      const [half, shown] = [this.pictures.length >> 1, this.at == null ? null : this.pictures[this.at]];
       this.pictures = this.pictures.filter((picture, at) => at >= half || at % 2 === 0 || picture === shown);
       if (shown) this.at = this.pictures.indexOf(shown);
     }

@@ -1,23 +1,25 @@
 // The swarm: graph, legend, card of the selected peer, time, curves, and a table of peers.
-import { Rows, ago, by, bytes, called, clean, element, figure, number, percent, short, whole, write } from "./format.js";
+import { ago, by, bytes, called, clean, element, figure, fixed, number, percent, short, smallShare, whole, write } from "./format.js";
 import { Curves } from "./curves.js";
+import { reported, term } from "./glossary.js";
 import { Asked } from "./store.js";
-import { Graph, groupName, groupOf, similarityColour } from "./graph.js";
+import { Rows, TEXT } from "./tables.js";
+import { Graph, communityName, groupName, groupOf, similarityColour } from "./graph.js";
 
 const PLAY_EVERY = 100; // milliseconds a picture
 
 const columns = (store) => [
-  ["peer", (peer) => `${called(peer)}${peer.me ? " (this node)" : ""}`],
-  ["id", (peer) => short(peer.id), "The end of its id"],
-  ["group", (peer) => (groupOf(peer, store.job) ? groupName(groupOf(peer, store.job), store.shown) : "–"), "Its community: nodes whose models are similar; or its circle: nodes that share one model"],
-  ["round", (peer) => whole(store.state(peer).round), "Rounds of local steps so far"],
-  ["loss", (peer) => number(store.state(peer).loss), "Mean training loss of its latest round"],
-  ["accuracy", (peer) => percent(store.state(peer).accuracy), "Of its merged model on the task's test data"],
-  ["updates", (peer) => percent(store.state(peer).update_norm, 2), "Relative change of the shared weights in a round"],
-  ["similarity", (peer) => number(peer.similarity, 2), "Of its model to the model of this node, 0 to 1"],
-  ["answers in", (peer) => (peer.latency_ms == null ? "–" : `${Math.round(peer.latency_ms)} ms`)],
-  ["last heard", (peer) => (peer.me ? "–" : ago(peer.heard_seconds_ago))],
-  ["faults", (peer) => whole(peer.faults ?? 0), "How often it broke the rules lately"],
+  ["peer", (peer) => `${called(peer)}${peer.me ? " (this node)" : peer.role === "node" ? "" : ` (${clean(peer.role, 12)})`}`, TEXT],
+  ["community", (peer) => (peer.community ? communityName(peer.community, store.shown) : "–"), TEXT],
+  ["circle", (peer) => clean(store.state(peer).circle?.slice(0, 16), 16) || "–", TEXT],
+  ["round", (peer) => whole(store.state(peer).round)],
+  ["loss", (peer) => number(store.state(peer).loss)],
+  ["accuracy", (peer) => percent(store.state(peer).accuracy)],
+  ["update_norm", (peer) => smallShare(store.state(peer).update_norm)],
+  ["similarity", (peer) => (peer.me ? "–" : fixed(peer.similarity))],
+  ["latency_ms", (peer) => (peer.latency_ms == null ? "–" : `${Math.round(peer.latency_ms)} ms`)],
+  ["heard_seconds_ago", (peer) => (peer.me ? "–" : ago(peer.heard_seconds_ago))],
+  ["faults", (peer) => whole(peer.faults ?? 0)],
 ];
 
 export class SwarmView {
@@ -28,9 +30,9 @@ export class SwarmView {
       this.graph.select(id);
       by("graph").scrollIntoView({ block: "nearest" });
     });
-    this.curves = new Curves(by("swarm-accuracy"), by("swarm-loss"), { height: 120 });
+    this.curves = new Curves(by("swarm-accuracy"), by("swarm-loss"), { height: 150 });
     this.playing = null;
-    this.asked = new Asked("api/similarity", 10, (found) => this.compare(found));
+    this.asked = new Asked(() => `api/similarity?job=${encodeURIComponent(store.job ?? "")}`, 10, (found) => this.compare(found));
     this.listen();
   }
 
@@ -104,18 +106,19 @@ export class SwarmView {
     const [groups, dark] = [this.graph.groups, this.graph.dark];
     const rings = new Set(picture.peers.map((peer) => this.store.state(peer).circle).filter(Boolean)).size;
     const facts = {
-      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), ungrouped: groups.length > 1 && groups.includes(""), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
-      similarity: this.graph.links.some((link) => link.similarity != null), silent: picture.peers.some((peer) => !peer.present),
+      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), ungrouped: groups.length > 1 && picture.peers.some((peer) => peer.role === "node" && !groupOf(peer, this.store.job)), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
+      similarity: this.graph.links.some((link) => link.similarity != null), silent: picture.peers.some((peer) => !peer.present), looking: picture.peers.some((peer) => peer.role === "observer"),
     };
     const key = JSON.stringify(facts);
     if (key === this.legendKey) return;
     this.legendKey = key;
-    const parts = facts.groups.slice(0, 8).map(([group, name]) => swatch(this.graph.colourOf(group), name));
+    const parts = facts.groups.slice(0, 8).map(([group, name]) => swatch(this.graph.colourOf(group), name, "dot", "community"));
     if (facts.groups.length > 8) parts.push(element("span", `and ${facts.groups.length - 8} more`));
-    if (facts.ungrouped) parts.push(swatch(this.graph.colourOf(""), "community not known"));
-    if (facts.rings) parts.push(swatch("", "circle: shares one delta set", "ring"));
-    if (facts.edges) parts.push(swatch(similarityColour(null, dark), "exchange; wider: more bytes", "line"));
-    if (facts.bridges) parts.push(swatch("", "bridge between circles", "dashes"));
+    if (facts.ungrouped) parts.push(swatch(this.graph.colourOf(""), "community not known", "dot", "community"));
+    if (facts.looking) parts.push(swatch(this.graph.colourOf(""), "observer: only looks", "small", "observer"));
+    if (facts.rings) parts.push(swatch("", "circle: shares one delta set", "ring", "circle"));
+    if (facts.edges) parts.push(swatch(similarityColour(null, dark), "exchange; wider: more bytes", "line", "exchange"));
+    if (facts.bridges) parts.push(swatch("", "bridge between circles", "dashes", "bridge"));
     if (facts.similarity) parts.push(similarityScale(dark));
     if (facts.silent) parts.push(swatch("", "does not answer", "hollow"));
     by("legend").replaceChildren(...parts);
@@ -132,7 +135,7 @@ export class SwarmView {
     card.hidden = !peer;
     if (!peer) return;
     const list = element("dl");
-    for (const [term, value] of facts(peer, this.store.state(peer), picture)) if (value) list.append(element("dt", term), element("dd", value));
+    for (const [name, value, words] of facts(peer, this.store.state(peer), picture)) if (value) list.append(term("dt", name, words), element("dd", value));
     if (card.textContent === called(peer) + list.textContent) return;
     card.replaceChildren(element("h2", called(peer)), list);
   }
@@ -143,36 +146,37 @@ function facts(peer, state, picture) {
   const ours = edges.find((one) => one.one === picture.me || one.other === picture.me);
   const known = (value, format) => (value == null ? "" : format(value));
   return [
-    ["id", short(peer.id)],
+    ["peer", `…${short(peer.id)}`, "id"],
     ["role", clean(peer.role, 16)],
-    ["state", peer.me ? picture.condition : peer.present ? "present" : "does not answer"],
-    ["community", peer.community ? groupName(peer.community, picture).replace("community ", "") : ""],
+    ["condition", peer.me ? picture.condition : peer.present ? "present" : "does not answer"],
+    ["community", peer.community ? communityName(peer.community, picture) : ""],
     ["circle", clean(state.circle, 24)],
     ["round", known(state.round, whole)],
     ["loss", known(state.loss, number)],
     ["accuracy", known(state.accuracy, percent)],
-    ["speed", known(state.steps_per_second, (value) => `${whole(value)} steps/s`)],
+    ["steps_per_second", known(state.steps_per_second, (value) => `${whole(value)} steps/s`)],
+    ["head", known(state.head, whole)],
     ["shards", known(state.shards, whole)],
-    ...(state.figures ?? []).map((one) => [clean(one.label || one.name), figure(one.value, one.unit, picture)]),
-    ["similarity", peer.me ? "" : known(peer.similarity, (value) => number(value, 2))],
+    ...(state.figures ?? []).map((one) => [reported(one), figure(one.value, one.unit, picture)]),
+    ["similarity", peer.me ? "" : known(peer.similarity, fixed)],
     ["reached", peer.reached ?? ""],
-    ["answers in", known(peer.latency_ms, (value) => `${Math.round(value)} ms`)],
-    ["bandwidth", known(peer.bytes_per_second, (value) => `${bytes(value)}/s`)],
-    ["exchanges with", peer.me || edges.length ? `${edges.length} peer${edges.length === 1 ? "" : "s"}` : ""],
-    ["exchanges with this node", ours && !peer.me ? `${ours.count}, ${bytes(ours.sent_bytes + ours.received_bytes)}` : ""],
-    ["chosen because", clean(peer.reason, 120)],
+    ["latency_ms", known(peer.latency_ms, (value) => `${Math.round(value)} ms`)],
+    ["bytes_per_second", known(peer.bytes_per_second, (value) => `${bytes(value)}/s`)],
+    ["exchange", edges.length ? `${edges.length} peer${edges.length === 1 ? "" : "s"}` : "", "exchanges with"],
+    ["exchange.count", ours && !peer.me ? `${ours.count}, ${bytes(ours.sent_bytes + ours.received_bytes)}` : "", "exchanges with this node"],
+    ["reason", clean(peer.reason, 120)],
     ["faults", peer.faults ? whole(peer.faults) : ""],
   ];
 }
 
-function swatch(colour, text, kind = "dot") {
+function swatch(colour, text, kind = "dot", word = "") {
   const mark = element("i", "", { class: kind });
   if (colour) mark.style.background = colour;
-  return element("span", "", {}, mark, text);
+  return word ? term("span", word, "", {}, mark, text) : element("span", "", {}, mark, text);
 }
 
 function similarityScale(dark) {
   const mark = element("i", "", { class: "scale" });
   mark.style.background = `linear-gradient(90deg, ${similarityColour(0, dark)}, ${similarityColour(1, dark)})`;
-  return element("span", "", {}, "models differ ", mark, " are similar");
+  return term("span", "similarity", "", {}, "models differ ", mark, " are similar");
 }

@@ -1,7 +1,7 @@
 // The peer graph in a notebook: the graph of the page, fed by a Python view. Python owns the pictures; the slider asks
 // for one by its index, −1 for the latest, and Python sends it.
-import { ago, bytes, clean, element, inJob, number, percent, short, whole } from "./format.js";
-import { COLOURS, Graph, groupName, groupOf } from "./graph.js";
+import { ago, bytes, clean, element, inJob, inRun, number, percent, whole } from "./format.js";
+import { COLOURS, Graph, communityName, groupName, groupOf } from "./graph.js";
 
 const STYLE = `
 .p2pnode { font: 13px system-ui, sans-serif; border: 1px solid #8884; border-radius: 8px; padding: 8px; position: relative; }
@@ -35,7 +35,7 @@ function render({ model, el }) {
     const picture = model.get("picture");
     if (!picture?.peers) return;
     showLegend(legend, picture);
-    showCard(card, picture, graph.selected);
+    showCard(card, picture, graph.selected, model.get("labels"));
     time.show(picture);
   }
   function take() {
@@ -86,8 +86,7 @@ function timeLine(model) {
 
 function showLegend(legend, picture) {
   const groups = [...new Set(picture.peers.map((peer) => groupOf(peer)))].filter(Boolean).sort();
-  const present = picture.peers.filter((peer) => peer.present).length;
-  const parts = [element("b", `${present} peers`)];
+  const parts = [element("b", inRun(picture))];
   for (const [at, name] of groups.entries()) {
     if (!name || parts.length > 10) continue;
     const part = document.createElement("span");
@@ -100,7 +99,7 @@ function showLegend(legend, picture) {
   legend.replaceChildren(...parts);
 }
 
-function showCard(card, picture, selected) {
+function showCard(card, picture, selected, labels) {
   const peer = picture.peers.find((one) => one.id === selected);
   if (!peer) return card.replaceChildren();
   const state = inJob(peer);
@@ -108,17 +107,16 @@ function showCard(card, picture, selected) {
   const moved = edges.reduce((sum, edge) => sum + edge.sent_bytes + edge.received_bytes, 0);
   const pairs = [
     ["peer", clean(peer.name, 40) || "(no name)"],
-    ["id", short(peer.id)],
-    ["community", peer.community ? short(peer.community) : ""],
+    ["community", peer.community ? communityName(peer.community, picture) : ""],
     ["circle", clean(state.circle ?? "", 24)],
     ["round", state.round == null ? "" : whole(state.round)],
     ["loss", state.loss == null ? "" : number(state.loss)],
     ["accuracy", state.accuracy == null ? "" : percent(state.accuracy)],
     ["exchanges", edges.length ? `with ${edges.length}, ${bytes(moved)}` : ""],
-    ["state", peer.present ? "" : `does not answer, last heard ${ago(peer.heard_seconds_ago)}`],
+    ["condition", peer.present ? "" : `does not answer, last heard ${ago(peer.heard_seconds_ago)}`],
   ];
   const known = pairs.filter(([, value]) => value);
-  card.replaceChildren(...known.flatMap(([term, value]) => [element("dt", term), element("dd", value)]));
+  card.replaceChildren(...known.flatMap(([name, value]) => [element("dt", labels[name] ?? name), element("dd", value)]));
 }
 
 export default { render };

@@ -11,13 +11,14 @@ import pytest
 from rich.console import Console
 
 import p2pnode
-from p2pnode.cli.reports import job_table, jobs_table, names_in, status_lines
+from p2pnode.cli.reports import job_table, jobs_table, status_lines
 from p2pnode.config.options import JobOptions, Options
 from p2pnode.config.settings import read_jobs
 from p2pnode.network.sim import Fault
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_scenario, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.watch.dashboard.metrics import metrics
+from p2pnode.watch.text import names_in
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.status import JobStatus, NodeStatus
 from tests.known import known

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.fake_node import REASONS, FakeNode, serving
+from benchmarks.fake_node import PAGE, REASONS, FakeNode, serving
 from p2pnode.watch.dashboard import feed
 from p2pnode.wire.status import Condition, Figure, JobState, JobStatus, JobTable, NodeEvent, NodeStatus
 from tests.live.browser import chromium, launched, opened, picture, until
@@ -131,6 +131,7 @@ def node_is_drawn(page, node: FakeNode) -> None:
     assert "62 %" in text(page, "machine")
     assert "3 faults" in text(page, "reputation")
     assert "python -m p2pnode join " in text(page, "invite")
+    assert text(page, "phone-link") == PAGE
     assert counted(page, "#qr svg") == 1
     until(page, "document.querySelector('#chart-traffic canvas') !== null")
 

@@ -45,7 +45,7 @@ def moment(number: int) -> PeerGraph:
             NASTY if at == 0 else f"n{at}",
             "node",
             at != 5,
-            jobs={"main": JobState(f"circle {at % 3}", train=TrainState(number))},
+            jobs={"main": JobState(f"circle {at % 3}", train=TrainState(number, 0.5))},
         )
         for at in range(6 + 6 * number)
     )
@@ -56,25 +56,26 @@ def moment(number: int) -> PeerGraph:
 def test_the_widget_draws_tells_and_goes_back_in_time(tmp_path: Path) -> None:
     chromium()
     widget = SwarmWidget(lambda: [moment(number) for number in range(4)])
-    state = {"picture": widget.picture, "moments": widget.moments, "at": widget.at}
+    state = {"picture": widget.picture, "moments": widget.moments, "at": widget.at, "labels": widget.labels}
     words = json.dumps({"code": widget._esm, "state": state}).replace("<", "\\u003c")
     (tmp_path / "notebook.html").write_text(NOTEBOOK % words, "utf-8")
     with launched() as browser, opened(browser, f"file://{tmp_path}/notebook.html", width=900) as page:
         until(page, "window.drawn === true")
-        assert page.inner_text(".legend b") == "23 peers"
+        assert page.inner_text(".legend b") == "23 nodes"
         coloured = "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v))"
         until(page, f"{coloured}(document.querySelector('canvas'))")
         page.focus("canvas")
         page.keyboard.press("ArrowRight")
         until(page, f"document.querySelector('dl').textContent.includes({json.dumps(NASTY)})")
         assert page.query_selector("#cell img") is None
+        assert "training loss" in page.text_content("dl")
         picture(page, "widget")
         page.focus("input[type=range]")
         page.keyboard.press("Home")
         until(page, "model.state.at === 0")
         widget.at = 0
         page.evaluate("picture => model.put('picture', picture)", widget.picture)
-        assert page.inner_text(".legend b") == "5 peers"
+        assert page.inner_text(".legend b") == "5 nodes"
         assert page.inner_text(".moment") == "0 s"
         assert page.get_attribute("button", "aria-pressed") == "false"
         page.click("button")

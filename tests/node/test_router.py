@@ -23,10 +23,12 @@ from p2pnode.wire.messages import (
     MAX_CALL_BYTES,
     PROTOCOL,
     Announcement,
+    GetJobFile,
     GetManifest,
     GetPeers,
     GetView,
     Hello,
+    JobFileIs,
     ManifestIs,
     Message,
     Peers,
@@ -76,6 +78,9 @@ class Host:
 
     def prepares(self, job: str) -> bool:
         return job == "later"
+
+    def job_file(self, job: str) -> bytes | None:
+        return b"class Mine(Task): ..." if job == "main" else None
 
     def view(self) -> ViewIs:
         return ViewIs({"main": JobState(train=TrainState(round=7))})
@@ -138,6 +143,18 @@ def test_a_private_run_gives_its_manifest_only_for_the_proof_of_its_key() -> Non
     assert isinstance(welcome, Welcome)
     assert welcome.private
     assert PRIVATE.run not in (welcome.run, *map(str, [welcome]))
+
+
+def test_the_file_of_a_job_is_for_members_only() -> None:
+    node = Answering(PRIVATE)
+    proof = PRIVATE.proof(ALICE.peer_id, ME.peer_id)
+    found = node.ask(ALICE.peer_id, GetJobFile("main"), JobFileIs, PRIVATE.tag, "", proof)
+    assert found == JobFileIs(b"class Mine(Task): ...")
+    with pytest.raises(PeerRefused, match="no file"):
+        node.ask(ALICE.peer_id, GetJobFile("other"), JobFileIs, PRIVATE.tag, "", proof)
+    with pytest.raises(PeerRefused, match="private"):
+        node.ask(MALLORY.peer_id, GetJobFile("main"), JobFileIs, PRIVATE.tag, "", proof)
+    assert refusal(node, seal(GetJobFile("main"))).code == "malformed", "a request about no run is not for members"
 
 
 def test_a_forged_record_costs_standing_and_a_wrong_clock_does_not() -> None:

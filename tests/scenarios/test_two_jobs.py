@@ -10,6 +10,7 @@ import pytest
 import p2pnode
 from p2pnode.config.options import JobOptions, Options
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, run_scenario
+from p2pnode.watch.graph import graph_of
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.status import NodeStatus
 from tests.known import known
@@ -40,6 +41,16 @@ def test_both_learn_and_share_the_compute_thread() -> None:
         assert sum(shares) + known(status_of(result, index).compute_idle) == pytest.approx(1.0, abs=0.05)
     peer = status_of(result, 0).peers[0]
     assert set(peer.jobs) == {"small", "wide"}
+    assert set(peer.relations) == {"small", "wide"}
+    both = [known(peer.in_job(name).similarity) for name in ("small", "wide")]
+    assert peer.similarity == both[0] != both[1], (
+        "each job has its own model, and the first is shown where none is named"
+    )
+    assert {row.job for row in status_of(result, 0).exchanges} == {"small", "wide"}
+    picture = graph_of(status_of(result, 0), 1.0)
+    of_one = picture.of_job("wide")
+    assert {edge.job for edge in of_one.exchanges} == {"wide"}
+    assert 0 < len(of_one.exchanges) < len(picture.exchanges)
     assert {row["job"] for row in result.rows()} == {"small", "wide"}
 
 

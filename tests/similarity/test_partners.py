@@ -191,7 +191,7 @@ def reasons(table: list[Candidate], rate: float, seed: int = 1) -> set[str]:
 
 def test_reasons_are_for_people() -> None:
     words = " · ".join(sorted(reasons(everybody(), 0.5)))
-    assert "bridge to community" in words
+    assert "bridge to another community" in words
     assert "by chance" in words
     assert "answers in 50 ms" in words
     assert "no exchange for 60 rounds" in reasons([replace(each, met=40) for each in everybody()], 0.0)

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from p2pnode.tasks.digits import Digits
-from p2pnode.tasks.find import BUILT_IN, installed_task, load_task
+from p2pnode.tasks.find import installed_task, load_task
+from p2pnode.tasks.names import BUILT_IN
 from p2pnode.tasks.task import Task, length, option_defaults, rows
 from p2pnode.tasks.text import Text
 from p2pnode.wire.errors import TaskProblem, UsageError

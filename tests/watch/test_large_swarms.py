@@ -119,7 +119,7 @@ def test_the_small_drawing_has_groups_too() -> None:
 
 def test_a_swarm_and_its_rows_say_what_they_are() -> None:
     view = SwarmView(lambda: [in_circles()])
-    assert repr(view).startswith("<Swarm: 240 peers, 3 communities, 30 circles, ")
+    assert repr(view).startswith("<Swarm: 240 nodes, 3 communities, 30 circles, ")
     assert repr(view).endswith(" pairs that exchanged; 1 moment seen; recorded>")
     assert repr(SwarmView(list)) == "<Swarm: recorded>"
     rows = view.communities()

@@ -58,8 +58,8 @@ def test_the_least_telling_columns_go_first() -> None:
     assert "id" in headings[0]
     assert "faults" not in headings[0]
     assert {"round", "circle"} <= {*headings[1]}
-    assert not {"role", "updates", "faults"} & {*headings[1]}
-    assert {"role", "updates", "faults"} <= {*headings[2]}
+    assert not {"role", "norm", "faults"} & {*headings[1]}
+    assert {"role", "norm", "faults"} <= {*headings[2]}
 
 
 def test_in_a_pipe_each_peer_has_one_whole_line(capsys) -> None:

@@ -34,18 +34,19 @@ def test_each_round_is_written_once_with_all_that_is_known() -> None:
         scalars.note(status(jobs=training(), machine=MACHINE))
     assert {name for name, _, _ in written.rows} == {*JOB_FACTS, *NODE_FACTS}
     assert len(written.rows) == len(JOB_FACTS) + len(NODE_FACTS)
-    assert ("accuracy", 0.958, 12) in written.rows
+    assert ("learning/test accuracy", 0.958, 12) in written.rows
     scalars.note(status(jobs=training(round=13, accuracy=None, loss=math.nan)))
     latest = {name for name, _, round_ in written.rows if round_ == 13}
-    assert "accuracy" not in latest and "bytes/sent" in latest and "machine/cpu" not in latest
+    assert "learning/test accuracy" not in latest
+    assert "node/sent" in latest and "node/processor in use" not in latest
 
 
 def test_the_tags_of_several_jobs_begin_with_their_names() -> None:
     written = Written()
     Scalars(written).note(status(jobs={"small": TRAINING, "wide": TRAINING}))
     tags = [tag for tag, _, _ in written.rows]
-    assert {"small/accuracy", "wide/accuracy"} <= set(tags)
-    assert tags.count("bytes/sent") == 1
+    assert {"small/learning/test accuracy", "wide/learning/test accuracy"} <= set(tags)
+    assert tags.count("node/sent") == 1
 
 
 def test_without_the_package_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from p2pnode.cli.reports import status_lines
 from p2pnode.watch.terminal.lines import json_line, line_writer, plain_line
 from p2pnode.watch.terminal.live import COLOURS, TerminalCurves, TerminalView, farewell, render
-from p2pnode.watch.text import ago, clean, duration, size, sparkline
+from p2pnode.watch.text import ago, clean, community_names, duration, size, sparkline
 from p2pnode.wire.status import (
     ExchangeRow,
     Figure,
@@ -102,10 +102,15 @@ def drawn(shown: NodeStatus, width: int = 110, height: int = 40, curves: str = "
 
 
 def test_learning_is_shown():
-    text = drawn(status(jobs=training()), width=160)
-    words = ["digits, round 12", "accuracy 95.8%", "loss 0.0213", "412/s on 240 samples", "updates 0.51%", "64 entries"]
+    text = drawn(status(jobs=training()), width=190)
+    words = [
+        "digits, round 12", "test accuracy 95.8%", "training loss 0.0213", "412/s on 240 samples", "update norm 0.51%",
+        "64 entries of others",
+    ]  # fmt: skip
     assert [word for word in words if word not in text] == []
     assert "accuracy 95.8%" in farewell(status(jobs=training()))
+    few = replace(TRAINING, train=replace(DETAILS, test_samples=64, test_available=360))
+    assert "test accuracy 95.8% (of 64 of 360 test samples)" in drawn(status(jobs={"main": few}), width=190)
     assert "test loss 0.15" in drawn(status(jobs=training(accuracy=None, loss=None)))
 
 
@@ -126,6 +131,20 @@ def test_another_kind_of_work_is_shown_by_its_figures():
     assert "small: digits" in drawn(status(jobs={"other": job, "small": TRAINING}))
 
 
+def test_the_shards_here_are_counted_among_all_that_the_data_set_has():
+    dealt = replace(TRAINING, train=replace(DETAILS, shards_in_all=14))
+    assert "2 of all 14 shards here" in drawn(status(jobs={"main": dealt}, shards=SHARDS), width=160)
+
+
+def test_a_community_has_the_name_of_its_first_member_and_says_whether_it_is_ours():
+    fox, owl, hare = (replace(row(name, community="fox's id"), id=f"{name}'s id") for name in ("fox", "owl", "hare"))
+    hare = replace(hare, community=ID)
+    ours = {"main": replace(TRAINING, community=ID)}
+    assert community_names(status(peers=(fox, owl, hare), jobs=ours)) == {
+        "fox's id": "of fox", ID: "of quiet-otter-07 (yours)",
+    }  # fmt: skip
+
+
 def test_several_jobs_have_a_line_each_with_their_names():
     jobs = {"small": TRAINING, "wide": replace(TRAINING, train=replace(DETAILS, task="text"))}
     text = drawn(status(jobs=jobs), width=160)
@@ -135,7 +154,7 @@ def test_several_jobs_have_a_line_each_with_their_names():
 
 
 def test_what_peers_say_of_their_rounds_is_shown_once_anyone_says_something():
-    assert "updates" not in drawn(status())
+    assert "update norm" not in drawn(status())
     said = row("owl", {"round": 7, "loss": 0.4321, "update_norm": 0.0123})
     text = drawn(status(peers=(row(), said)), width=140)
     assert [word for word in ("round", "7", "0.432", "1.23%", "–") if word not in text] == []
@@ -167,7 +186,7 @@ def test_a_rest_its_reason_the_load_the_limits_the_partner_and_the_shards_are_sh
     words = [
         "paused: on battery", "machine 90% busy, this node 20%", "battery 70%", "upload 500 kB/s", "cpu 50%",
         "partner fox (most similar, not met for 5 rounds), ↑ 1.0 kB ↓ 2.0 kB in 3",
-        "2 of 3 known shards here, 1 received",
+        "2 shards here, 1 received",
     ]  # fmt: skip
     text = drawn(full, 160)
     assert [word for word in words if word not in text] == []
@@ -184,8 +203,8 @@ def test_curves_take_down_each_round_once_and_an_observer_sees_the_mean_of_its_p
         owl: dict[str, Any] = {"round": number, "loss": 1.0 - number / 100}
         peers = (row(job=fox), row("owl", owl), row("late"))
         others.note(status(peers=peers))
-    assert own.bars(90).count("loss") == 1
-    bars = own.bars(90).split()[1]
+    assert own.bars(90).count("training loss") == 1
+    bars = own.bars(90).split()[2]
     assert len(bars) == 20 and bars[0] == "█" and bars[-1] == "▁"
     assert "accuracy ▁" in own.bars(90)
     assert others.bars(90).endswith("1.3") and "accuracy" not in others.bars(90)

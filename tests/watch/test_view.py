@@ -98,7 +98,7 @@ def test_figures_show_peers_and_curves(recorded, tmp_path: Path) -> None:
     for name, figure in (("graph", graph), ("history", history)):
         figure.savefig(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    assert graph.texts[0].get_text().startswith("6 peers, ")
+    assert graph.texts[0].get_text().startswith("6 nodes, ")
     assert [axes.get_ylabel() for axes in history.axes] == ["test accuracy (%)", "training loss", "how many", "peers"]
 
 

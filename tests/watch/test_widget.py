@@ -73,7 +73,7 @@ async def test_news_from_another_thread_come_to_the_notebooks_own() -> None:
 @pytest.mark.parametrize("package", ["anywidget", "matplotlib", "networkx"])
 def test_what_is_not_installed_is_one_clear_line(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = importlib.util.find_spec
-    monkeypatch.setattr("p2pnode.watch.view.find_spec", lambda name: None if name == package else known(name))
+    monkeypatch.setattr("p2pnode.watch.rows.find_spec", lambda name: None if name == package else known(name))
     view = SwarmView(lambda: [picture(1.0)])
     method = {"anywidget": "widget", "matplotlib": "plot_similarity", "networkx": "graph"}[package]
     with pytest.raises(LocalProblem, match=rf"{package} is not installed; pip install 'p2pnode\[notebook\]'"):

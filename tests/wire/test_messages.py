@@ -18,10 +18,12 @@ from p2pnode.wire.messages import (
     Announcement,
     Find,
     FoundRecords,
+    GetJobFile,
     GetManifest,
     GetPeers,
     Hello,
     JobAnnouncement,
+    JobFileIs,
     ManifestIs,
     Message,
     Peers,
@@ -50,6 +52,8 @@ REQUESTS: list[Message] = [
     Find("peers/run/p", 3.0, "12D3", 7),
     GetPeers("run"),
     GetManifest(),
+    GetJobFile("main"),
+    JobFileIs(b"class Mine(Task): ..."),
     GetNeeds(),
 ]
 ANSWERS: list[Message] = [

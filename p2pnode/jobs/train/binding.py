@@ -79,7 +79,7 @@ def known_policy(name: str) -> MakePolicy:
 def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_once) -> ModelHost:
     """Open the task of a run's plan; UsageError when what is installed or was given here does not agree with it.
 
-    The task's code is what the user named, or what is installed under the plan's name: never what a founder chose.
+    The task's code is what the user named or accepted, or what is installed under the plan's name.
     The genesis may differ (another torch, another device): then the weights come from a peer.
     """
     _check_wishes(plan, own)

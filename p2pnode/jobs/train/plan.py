@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ...wire.errors import UsageError
+from ...wire.messages import MAX_JOB_FILE_BYTES
 from ...wire.run import MAX_PAIRS, Aim, JobEntry, Manifest
 from ...wire.types import Sketch
 
@@ -17,6 +18,26 @@ ShortText = Annotated[str, msgspec.Meta(max_length=120)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 TaskOptions = Annotated[dict[ShortText, bool | int | float | ShortText], msgspec.Meta(max_length=MAX_PAIRS)]
 Settings = Annotated[dict[ShortText, float], msgspec.Meta(max_length=MAX_PAIRS)]
+
+
+INSTALL = r"^([A-Za-z0-9][A-Za-z0-9._+:/@=~-]{0,199})?\Z"  # what a user may paste behind `pip install`
+
+
+class TaskSource(msgspec.Struct, frozen=True):
+    """The file that a task comes from. Members give it to those who join, who are asked whether it may run."""
+
+    file: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,40}\.py\Z")]
+    size: Annotated[int, msgspec.Meta(ge=0, le=MAX_JOB_FILE_BYTES)]
+    sha256: Digest
+    name: Annotated[str, msgspec.Meta(pattern=r"^(:[A-Za-z_][A-Za-z0-9_]{0,79})?\Z")] = ""  # of the class, as :Class
+
+
+class PlanPackage(msgspec.Struct, frozen=True):
+    """The package that a task comes from, for those who have to install it."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,80}\Z")]
+    version: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9.!+_-]{1,40}\Z")]
+    install: Annotated[str, msgspec.Meta(pattern=INSTALL)] = ""  # "": its metadata do not say how
 
 
 class ModelSketch(msgspec.Struct, frozen=True):
@@ -32,7 +53,7 @@ class ModelSketch(msgspec.Struct, frozen=True):
 class TrainPlan(msgspec.Struct, frozen=True):
     """What is trained in a job and how: everything two nodes must agree on to add up their work."""
 
-    task: ShortText  # its name; the code comes from what is installed, never from a peer
+    task: ShortText  # its name; the code is what is installed, what the user named, or a file that the user accepted
     version: ShortText
     options: TaskOptions
     parameters: Annotated[int, msgspec.Meta(gt=0, le=MAX_PARAMETERS)]
@@ -47,6 +68,8 @@ class TrainPlan(msgspec.Struct, frozen=True):
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
     max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
     aim: Aim = "shared"
+    source: TaskSource | None = None
+    package: PlanPackage | None = None
 
 
 def read_plan(plan: dict[str, Any]) -> TrainPlan:
@@ -58,9 +81,9 @@ def read_plan(plan: dict[str, Any]) -> TrainPlan:
 
 
 def write_plan(plan: TrainPlan) -> dict[str, Any]:
-    """The plan as a manifest has it."""
+    """The plan as a manifest has it, without what it does not have."""
     written: dict[str, Any] = msgspec.to_builtins(plan)
-    return written
+    return {key: value for key, value in written.items() if value is not None}
 
 
 def train_entry(name: str, plan: TrainPlan) -> JobEntry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,7 +41,8 @@ from .binding import (
 from .job import TrainJob
 from .options import TrainSetup
 from .plan import TrainPlan, read_plan, write_plan
-from .saved_task import load_task_options, save_task
+from .saved_task import save_task
+from .task_source import keep_copy, task_options, task_package, task_source
 
 ASK_PAUSE: Seconds = 1.0
 ASKS_WITH_GENESIS = 3  # how often members are asked for a snapshot before starting from genesis
@@ -55,7 +57,11 @@ async def found(options: TrainOptions, services: Services) -> dict[str, Any]:
     """The plan of a job founded for a task, for the run's manifest."""
     seed = services.seams.rng.getrandbits(60)
     plan = await services.seams.compute(lambda: _checked_plan(options, seed, services))
-    return write_plan(plan)
+    source, note = task_source(options.task)
+    if note:
+        services.events.say("task", note)
+    package = None if source else task_package(plan.task)
+    return write_plan(msgspec.structs.replace(plan, source=source, package=package))
 
 
 def _checked_plan(options: TrainOptions, seed: int, services: Services) -> TrainPlan:
@@ -69,11 +75,12 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     """A train job that has its own saved progress, a member's snapshot, or the genesis to go on from."""
     plan, services, seams = read_plan(entry), context.services, context.services.seams
     await services.limiter.free()
-    options = load_task_options(seams.storage, context.folder, options)
+    options, _ = task_options(plan, options, seams.storage, context.folder)
     model_host = await seams.compute(lambda: follow_plan(plan, options, seams.shared))
     confirmed = await seams.compute(lambda: check_model(plan, model_host, seams.shared))
     try:
         save_task(seams.storage, context.folder, options)
+        keep_copy(plan, options, seams.storage, context.folder)
     except LocalProblem as problem:
         services.events.say(
             "disk", f"the task is not remembered, so give --task next time too: {problem}", warning=True

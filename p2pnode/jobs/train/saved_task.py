@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from blake3 import blake3
 
 from ...config.options import TrainOptions
 from ...storage.checked import read_checked, set_aside, write_checked
 from ...storage.files import Storage
-from ...wire.errors import Damaged
+from ...wire.errors import Damaged, UsageError
+from ...wire.ids import sha256
 
 FILE = "task.json"  # in the job's folder
 
@@ -20,7 +20,7 @@ class SavedTask(msgspec.Struct, frozen=True):
     """Where this node has a job's task from. The run's plan has the task's options."""
 
     task: str | None = None  # as --task takes it, a file with its whole path; None: what is installed under its name
-    source: str = ""  # blake3 of the file's content where the task is a file
+    source: str = ""  # sha256 of the file's content where the task is a file, as in the plan
     data: str | None = None  # --data
 
 
@@ -39,7 +39,10 @@ def save_task(storage: Storage, folder: str, options: TrainOptions) -> None:
 
 
 def load_task_options(storage: Storage, folder: str, options: TrainOptions) -> TrainOptions:
-    """The options with the remembered task and data, where the user gives none; Damaged when the file is."""
+    """The options with the remembered task and data, where the user gives none.
+
+    Damaged when they cannot be read, UsageError when the task's file is gone.
+    """
     if options.task is not None and options.data is not None:
         return options
     try:
@@ -52,6 +55,10 @@ def load_task_options(storage: Storage, folder: str, options: TrainOptions) -> T
         ) from None
     if saved is None:
         return options
+    if options.task is None and saved.source and not source_hash(saved.task or ""):
+        raise UsageError(
+            f"{saved.task}, the task that this node used last, is gone; bring it back, or name it by --task"
+        )
     data = None if saved.data is None else Path(saved.data)
     return replace(options, task=options.task or saved.task, data=options.data or data)
 
@@ -68,10 +75,10 @@ def whole_path(task: str) -> str:
 
 
 def source_hash(task: str) -> str:
-    """The blake3 of the task's file; "" when the task is no file, or the file cannot be read."""
+    """The sha256 of the task's file; "" when the task is no file, or the file cannot be read."""
     path, _ = file_of(task)
     try:
-        return "" if path is None else blake3(path.read_bytes()).hexdigest()
+        return "" if path is None else sha256(path.read_bytes()).hex()
     except OSError:
         return ""
 

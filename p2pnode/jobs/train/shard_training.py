@@ -46,6 +46,11 @@ class ShardTraining:
         self._visit_begun: dict[str, int] = {}  # by shard, the round in which the current visit began
         self._quarantined = 0  # samples, when that was last reported
 
+    @property
+    def shards_in_all(self) -> int:
+        """How many shards the data set has where every node has it whole; 0 where nobody knows."""
+        return len(self._all_dealt)
+
     # ---- which rows ----
 
     def rows(self, circle: Iterable[str]) -> NDArray[np.int64]:

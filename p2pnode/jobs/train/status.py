@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ...merging.deltaset.agreement import Agreement
+from ...tasks.task import length
 from ...wire.ids import PeerId
 from ...wire.status import JobState, JobStatus, PeerState, TrainState, TrainStatus
 
@@ -34,6 +35,9 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
         parameters=job.model_host.layout.size,
         samples=job.trainer.samples,
         test_loss=None if evaluation is None else evaluation.loss,
+        test_samples=0 if evaluation is None else evaluation.samples,
+        test_available=length(job.model_host.test),
+        shards_in_all=job.work.shards_in_all,
         exchanges=progress.exchanges,
         entries=progress.entries,
         bridges=progress.bridges,

@@ -1,12 +1,11 @@
 """What the page asks for only while somebody looks at it: shards, lineage, the latest rounds, similarities.
 
-All but the similarities are about one job: `?job=NAME`, or the run's first job.
+All are about one job: `?job=NAME`, or the run's first job; shards of all jobs where none is named.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, TypeVar
@@ -16,8 +15,8 @@ from aiohttp import web
 
 from ...wire.control import ControlRequest
 from ...wire.errors import LocalProblem, UsageError
-from ...wire.status import MergeRow
 from ..show import Watched
+from .feed import Feed
 
 EVERY = 10.0  # seconds between two computations, at least
 SHARE = 0.02  # of the time spent computing, at most
@@ -63,10 +62,11 @@ class Cached(Generic[T]):
 class Details:
     """Serves the details of one node."""
 
-    def __init__(self, node: Watched) -> None:
+    def __init__(self, node: Watched, feed: Feed) -> None:
         self._node = node
+        self._feed = feed
         self._lineage: dict[str, Cached[Lineage]] = {}  # by job
-        self._similarity = Cached(self._compute_similarity)
+        self._similarity: dict[str, Cached[SimilarityRows]] = {}
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -78,7 +78,8 @@ class Details:
         ]
 
     async def _shards(self, request: web.Request) -> web.Response:
-        return _json(self._node.status().shards[:MAX_SHARDS])
+        job = _job(request)
+        return _json([row for row in self._node.status().shards if not job or row.job in ("", job)][:MAX_SHARDS])
 
     async def _journey(self, request: web.Request) -> web.Response:
         """One shard with its known visits."""
@@ -93,14 +94,20 @@ class Details:
         return _json(answer.shards[0])
 
     async def _shares(self, request: web.Request) -> web.Response:
-        job = _job(request)
-        if job and job not in self._node.status().jobs:
-            raise web.HTTPNotFound(text="no such job runs here")
+        job = self._known_job(request)
         cached = self._lineage.setdefault(job, Cached(lambda: self._compute_lineage(job)))
         return _json(await cached.get())
 
     async def _similarities(self, request: web.Request) -> web.Response:
-        return _json(await self._similarity.get())
+        job = self._known_job(request)
+        return _json(await self._similarity.setdefault(job, Cached(lambda: self._compute_similarity(job))).get())
+
+    def _known_job(self, request: web.Request) -> str:
+        """The job that is meant, "" for the first. Others are not found, so that no name is remembered for nothing."""
+        job = _job(request)
+        if job and job not in self._node.status().jobs:
+            raise web.HTTPNotFound(text="no such job runs here")
+        return job
 
     async def _compute_lineage(self, job: str) -> Lineage:
         """Reads every kept entry."""
@@ -110,19 +117,16 @@ class Details:
             return Lineage(time.time(), problem=str(problem))
         return Lineage(time.time(), answer.blame)
 
-    async def _compute_similarity(self) -> SimilarityRows:
+    async def _compute_similarity(self, job: str) -> SimilarityRows:
         try:
-            answer = await self._node.execute(ControlRequest("fingerprints"))
+            answer = await self._node.execute(ControlRequest("fingerprints", job=job))
         except (LocalProblem, UsageError):
             return SimilarityRows()
         return await asyncio.to_thread(_similarity_rows, answer.fingerprints)
 
     async def _rounds(self, request: web.Request) -> web.Response:
-        """The latest rounds, oldest first; empty where nothing is trained."""
-        merges: tuple[MergeRow, ...] = ()
-        with contextlib.suppress(LocalProblem, UsageError):
-            merges = (await self._node.execute(ControlRequest("log", job=_job(request)))).merges
-        return _json(merges)
+        """The known rounds, oldest first; empty where nothing is trained."""
+        return _json(await self._feed.rounds(_job(request) or next(iter(self._node.status().jobs), "")))
 
 
 def _similarity_rows(fingerprints: Mapping[str, bytes]) -> SimilarityRows:

@@ -1,27 +1,43 @@
-"""Pictures of a node, one a second, for any number of watchers. A slow watcher misses some and delays nobody."""
+"""Pictures of a node, one a second, for any number of watchers. A slow watcher misses some and delays nobody.
+
+They are also kept on disk, within a bound, so that the page shows the run's past after the node was started again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
+from ...storage.checked import read_or_set_aside, write_checked
+from ...storage.files import Storage
+from ...wire.control import ControlRequest
+from ...wire.errors import LocalProblem, UsageError
+from ...wire.status import MergeRow
 from ..graph import PeerGraph, graph_of
-from ..history import PictureHistory
+from ..history import KeptHistory, PictureHistory, history_file, joined_rounds, pack_history, unpack_history
 from ..show import Watched
 
 EVERY = 1.0  # seconds
+SAVE_EVERY = 60.0
 PAST_ROWS = 40_000  # peers and exchanges in all pictures of the past that a page loads: some megabytes
 
 
 class Feed:
-    """Takes a picture of a node every second while `run` runs, once for all watchers."""
+    """Takes a picture of a node every second while `run` runs, once for all watchers; keeps them in `storage`."""
 
-    def __init__(self, node: Watched) -> None:
+    def __init__(self, node: Watched, storage: Storage | None = None) -> None:
         self._node = node
+        self._storage = storage
+        self._run = ""  # whose history was read
+        self._before = KeptHistory()  # what was read
+        self._rounds: dict[str, Sequence[MergeRow]] = {}  # of this start, by job
+        self._save_at = 0.0
         self._changed = asyncio.Condition()
         self._encode = msgspec.json.Encoder().encode
         self.history = PictureHistory()
@@ -40,10 +56,47 @@ class Feed:
         while True:
             if self.watchers:
                 await self._node.look_around()
-            self.look()
+            graph = self.look()
+            if self._storage is not None and graph.run:
+                await self._keep(self._storage, graph.run)
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(EVERY)
+
+    # ---- on disk ----
+
+    async def _keep(self, storage: Storage, run: str) -> None:
+        """Read what is kept of the run, once; then write it now and then."""
+        if self._run != run:
+            self._run, name = run, history_file(run)
+            with contextlib.suppress(LocalProblem):  # the next save says what is wrong
+                lost = "the page shows the run from now on"
+                found = await asyncio.to_thread(read_or_set_aside, storage, name, unpack_history, lost)
+                self._before = found or KeptHistory()
+                self.history.put_before(self._before.pictures)
+            self._save_at = time.monotonic() + SAVE_EVERY
+        elif time.monotonic() >= self._save_at:
+            await self.save()
+
+    async def save(self) -> None:
+        """Write the history. A disk that cannot be written is no reason to stop."""
+        if self._storage is None or not self._run:
+            return
+        self._save_at = time.monotonic() + SAVE_EVERY
+        rounds = {job: await self.rounds(job) for job in self._node.status().jobs}
+        pictures, storage, name = self.history.all(), self._storage, history_file(self._run)
+        try:
+            await asyncio.to_thread(lambda: write_checked(storage, name, pack_history(pictures, rounds)))
+        except LocalProblem as problem:
+            logging.getLogger(__name__).warning("the history of the page was not saved: %s", problem)
+
+    async def rounds(self, job: str) -> Sequence[MergeRow]:
+        """The rounds of a job that are known, also of earlier starts; empty where nothing is trained."""
+        with contextlib.suppress(LocalProblem, UsageError):
+            self._rounds[job] = (await self._node.execute(ControlRequest("log", job=job))).merges
+        return joined_rounds(self._before.rounds.get(job, ()), self._rounds.get(job, ()))
+
+    # ---- for watchers ----
 
     async def pictures(self) -> AsyncGenerator[bytes, None]:
         """Each new picture as JSON, beginning with the latest there is."""

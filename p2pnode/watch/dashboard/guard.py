@@ -8,9 +8,12 @@ nothing, and changing something needs a secret that only the user has.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Mapping
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+EVERYWHERE = ("0.0.0.0", "[::]")
 READS = ("GET", "HEAD")
 SAFE_SITES = ("", "same-origin", "none")
 
@@ -24,21 +27,58 @@ HEADERS = {
 }
 
 
-def known_hosts(host: str, port: int) -> frozenset[str]:
-    """The Host headers that mean this page: its own name, and the names of loopback where it listens there."""
-    bare = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    everywhere = bare in ("0.0.0.0", "[::]")
-    names = LOOPBACK if bare in LOOPBACK else (*LOOPBACK, bare) if everywhere else (bare,)
-    return frozenset(f"{name}:{port}" for name in names) | (frozenset(names) if port == 80 else frozenset())
+@dataclass(frozen=True)
+class KnownHosts:
+    """The Host headers that mean this page."""
+
+    names: frozenset[str]
+    port: int
+    any_address: bool = False  # the page listens everywhere, so every address of this machine means it
+
+    def mean(self, host: str) -> bool:
+        """Whether a Host header means this page. Any name can be made to resolve to this machine, an address cannot."""
+        return host in self or (self.any_address and self._at_port(host) and _is_address(_split(host)[0]))
+
+    def __contains__(self, host: str) -> bool:
+        """Whether this is one of the names."""
+        return self._at_port(host) and _split(host)[0] in self.names
+
+    def _at_port(self, host: str) -> bool:
+        return _split(host)[1] == str(self.port)
 
 
-def refusal(method: str, headers: Mapping[str, str], hosts: Collection[str], token: str) -> str:
+def known_hosts(host: str, port: int) -> KnownHosts:
+    """Of a page that listens there: its own name, and the names of loopback where it listens on that."""
+    bare = url_host(host)
+    everywhere = bare in EVERYWHERE
+    return KnownHosts(frozenset(LOOPBACK if everywhere or bare in LOOPBACK else (bare,)), port, everywhere)
+
+
+def url_host(host: str) -> str:
+    """The host as a URL has it."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _split(host: str) -> tuple[str, str]:
+    name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")
+    return (name, port) if colon else (host, "80")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def refusal(method: str, headers: Mapping[str, str], hosts: KnownHosts, token: str) -> str:
     """Why a request is not served; "" when it is."""
     host = headers.get("Host", "").lower()
-    if host not in hosts:
+    if not hosts.mean(host):
         return f"this page is not known as {host[:80]!r}"
     origin = headers.get("Origin", "").lower()
-    if origin and origin.partition("://")[2] not in hosts:
+    if origin and (site := origin.partition("://")[2]) != host and site not in hosts:
         return "another site's script may not read or steer this node"
     if headers.get("Sec-Fetch-Site", "").lower() not in SAFE_SITES and headers.get("Sec-Fetch-Mode") != "navigate":
         return "another site may not ask this node"

@@ -1,4 +1,4 @@
-"""A node's figures for Prometheus, and whether it is well. Names and meanings are in METRICS and JOB_METRICS only."""
+"""A node's figures for Prometheus, and whether it is well. Names are here, meanings in the glossary."""
 
 from __future__ import annotations
 
@@ -7,68 +7,72 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ...wire.status import JobStatus, NodeStatus, fact
+from ..glossary import help_text
 
 WELL = ("connected", "alone")
 JOB_LABEL = "job_name"  # Prometheus itself sets `job`, to the name of the scrape
 
 
 class Metric(NamedTuple):
-    """`path` leads from a NodeStatus, or from a job's status, to the value; None where nothing is known yet."""
+    """`path` leads from a NodeStatus, or from a job's status, to the value; None where nothing is known yet.
+
+    It also names the figure's definition in the glossary, unless the metric has a `help` of its own.
+    """
 
     name: str
     kind: Literal["gauge", "counter"]
     path: str
-    help: str
+    help: str = ""
 
 
 METRICS = (
-    Metric("p2pnode_up_seconds", "gauge", "uptime_seconds", "Seconds since the node started."),
-    Metric("p2pnode_daemon_starts_total", "counter", "daemon_starts", "Starts of the libp2p daemon."),
-    Metric("p2pnode_sent_bytes_total", "counter", "traffic.sent_bytes", "Bytes sent in calls and streams."),
-    Metric("p2pnode_received_bytes_total", "counter", "traffic.received_bytes", "Bytes received in calls and streams."),
-    Metric("p2pnode_calls_made_total", "counter", "traffic.calls_made", "Calls to peers."),
-    Metric("p2pnode_calls_served_total", "counter", "traffic.calls_served", "Calls of peers that were answered."),
-    Metric("p2pnode_calls_refused_total", "counter", "traffic.refused", "Calls of peers that were refused."),
-    Metric("p2pnode_paused", "gauge", "paused", "1 while the node is paused, for whatever reason."),
-    Metric("p2pnode_max_upload_bytes_per_second", "gauge", "limits.max_upload", "Limit on bytes sent."),
-    Metric("p2pnode_max_download_bytes_per_second", "gauge", "limits.max_download", "Limit on bytes received."),
-    Metric("p2pnode_max_cpu_share", "gauge", "limits.max_cpu", "Limit on its share of all cores, 0 to 1."),
-    Metric("p2pnode_cpu_share", "gauge", "machine.own_cpu", "Its share of all cores lately, daemon included, 0 to 1."),
-    Metric("p2pnode_memory_bytes", "gauge", "machine.memory_bytes", "Memory of the node's process."),
-    Metric("p2pnode_machine_cpu_share", "gauge", "machine.cpu", "Share of all cores in use by anybody, 0 to 1."),
-    Metric("p2pnode_machine_memory_free_bytes", "gauge", "machine.memory_free_bytes", "Free memory of the machine."),
-    Metric("p2pnode_machine_battery_share", "gauge", "machine.battery", "Charge of the battery, 0 to 1."),
-    Metric("p2pnode_machine_on_battery", "gauge", "machine.on_battery", "1 while the machine runs on battery."),
+    Metric("p2pnode_up_seconds", "gauge", "uptime_seconds"),
+    Metric("p2pnode_daemon_starts_total", "counter", "daemon_starts"),
+    Metric("p2pnode_sent_bytes_total", "counter", "traffic.sent_bytes"),
+    Metric("p2pnode_received_bytes_total", "counter", "traffic.received_bytes"),
+    Metric("p2pnode_calls_made_total", "counter", "traffic.calls_made"),
+    Metric("p2pnode_calls_served_total", "counter", "traffic.calls_served"),
+    Metric("p2pnode_calls_refused_total", "counter", "traffic.refused"),
+    Metric("p2pnode_paused", "gauge", "paused"),
+    Metric("p2pnode_max_upload_bytes_per_second", "gauge", "limits.max_upload"),
+    Metric("p2pnode_max_download_bytes_per_second", "gauge", "limits.max_download"),
+    Metric("p2pnode_max_cpu_share", "gauge", "limits.max_cpu"),
+    Metric("p2pnode_cpu_share", "gauge", "machine.own_cpu"),
+    Metric("p2pnode_memory_bytes", "gauge", "machine.memory_bytes"),
+    Metric("p2pnode_machine_cpu_share", "gauge", "machine.cpu"),
+    Metric("p2pnode_machine_memory_free_bytes", "gauge", "machine.memory_free_bytes"),
+    Metric("p2pnode_machine_battery_share", "gauge", "machine.battery"),
+    Metric("p2pnode_machine_on_battery", "gauge", "machine.on_battery"),
 )
 JOB_METRICS = (
-    Metric("p2pnode_rounds_total", "counter", "state.train.round", "Rounds of local steps."),
-    Metric("p2pnode_steps_total", "counter", "steps", "Local steps."),
-    Metric("p2pnode_steps_per_second", "gauge", "state.steps_per_second", "Local steps a second."),
-    Metric("p2pnode_samples", "gauge", "train.samples", "Samples this node trains on."),
-    Metric("p2pnode_loss", "gauge", "state.train.loss", "Mean training loss of the latest round."),
-    Metric("p2pnode_test_loss", "gauge", "train.test_loss", "Loss of the read-out on the test data."),
-    Metric("p2pnode_accuracy", "gauge", "state.train.accuracy", "Accuracy of the read-out on the test data."),
-    Metric(
-        "p2pnode_update_norm", "gauge", "state.train.update_norm", "Relative change of the shared weights in a round."
-    ),
-    Metric("p2pnode_exchanges_total", "counter", "train.exchanges", "Successful exchanges."),
-    Metric("p2pnode_entries_total", "counter", "train.entries", "Entries of others that came in."),
-    Metric("p2pnode_bridges_total", "counter", "train.bridges", "Own entries that bridge to other circles."),
-    Metric("p2pnode_hash_checks_total", "counter", "train.hash_checks", "Comparisons of weights with partners."),
-    Metric(
-        "p2pnode_hash_mismatches_total",
-        "counter",
-        "train.hash_mismatches",
-        "Comparisons that differed.",
-    ),
-    Metric("p2pnode_model_swaps_total", "counter", "train.swaps", "Model swaps that brought something home."),
-    Metric("p2pnode_model_swaps_hosted_total", "counter", "train.swaps_hosted", "Models of others trained here."),
-    Metric("p2pnode_model_swap_bytes_total", "counter", "train.swap_bytes", "Bytes sent and received in model swaps."),
-    Metric("p2pnode_problems_total", "counter", "train.problems", "Things that went wrong in training."),
-    Metric("p2pnode_compute_share", "gauge", "compute_share", "Share of the node's compute time, 0 to 1."),
+    Metric("p2pnode_rounds_total", "counter", "state.train.round"),
+    Metric("p2pnode_steps_total", "counter", "steps"),
+    Metric("p2pnode_steps_per_second", "gauge", "state.steps_per_second"),
+    Metric("p2pnode_samples", "gauge", "train.samples"),
+    Metric("p2pnode_loss", "gauge", "state.train.loss"),
+    Metric("p2pnode_test_loss", "gauge", "train.test_loss"),
+    Metric("p2pnode_accuracy", "gauge", "state.train.accuracy"),
+    Metric("p2pnode_test_samples", "gauge", "train.test_samples"),
+    Metric("p2pnode_update_norm", "gauge", "state.train.update_norm"),
+    Metric("p2pnode_exchanges_total", "counter", "train.exchanges"),
+    Metric("p2pnode_entries_total", "counter", "train.entries"),
+    Metric("p2pnode_bridges_total", "counter", "train.bridges"),
+    Metric("p2pnode_hash_checks_total", "counter", "train.hash_checks"),
+    Metric("p2pnode_hash_mismatches_total", "counter", "train.hash_mismatches"),
+    Metric("p2pnode_model_swaps_total", "counter", "train.swaps"),
+    Metric("p2pnode_model_swaps_hosted_total", "counter", "train.swaps_hosted"),
+    Metric("p2pnode_model_swap_bytes_total", "counter", "train.swap_bytes"),
+    Metric("p2pnode_problems_total", "counter", "train.problems"),
+    Metric("p2pnode_compute_share", "gauge", "compute_share"),
 )
-WELL_METRIC = Metric("p2pnode_well", "gauge", "", "1 while /health reports that the node is well.")
-PEERS = Metric("p2pnode_peers", "gauge", "", "Peers, by whether they are present.")
+WELL_METRIC = Metric("p2pnode_well", "gauge", "well")
+PEERS = Metric(
+    "p2pnode_peers",
+    "gauge",
+    "nodes",
+    "Other nodes of the run, by whether they answer; observers and meeting points are not counted.",
+)
+OBSERVERS = Metric("p2pnode_observers", "gauge", "observers")
 
 
 def metrics(status: NodeStatus) -> bytes:
@@ -82,11 +86,10 @@ def metrics(status: NodeStatus) -> bytes:
         )
     for metric, values in figure_metrics(status.jobs).items():
         lines += _lines(metric, values)
-    present = sum(row.present for row in status.peers)
     lines += _lines(WELL_METRIC, {"": not health(status)})
-    lines += _lines(
-        PEERS, {_label("present", "true"): present, _label("present", "false"): len(status.peers) - present}
-    )
+    nodes = [row.present for row in status.peers if row.role == "node"]
+    lines += _lines(PEERS, {_label("present", "true"): sum(nodes), _label("present", "false"): nodes.count(False)})
+    lines += _lines(OBSERVERS, {"": sum(row.present and row.role == "observer" for row in status.peers)})
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -106,7 +109,7 @@ def figure_metrics(jobs: Mapping[str, JobStatus]) -> dict[Metric, dict[str, floa
 def _lines(metric: Metric, values: Mapping[str, float | None]) -> list[str]:
     """The lines of one metric by label; none where no value is known."""
     known = {label: value for label, value in values.items() if value is not None and math.isfinite(value)}
-    head = [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+    head = [f"# HELP {metric.name} {metric.help or help_text(metric.path)}", f"# TYPE {metric.name} {metric.kind}"]
     return [*head, *(f"{metric.name}{label} {value:.10g}" for label, value in known.items())] if known else []
 
 

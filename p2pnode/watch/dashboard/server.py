@@ -14,20 +14,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import secrets
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from importlib import resources
 
 import msgspec
+import psutil
 from aiohttp import web
 
+from ...storage.files import Storage
 from ...wire.control import ControlRequest
 from ...wire.errors import LocalProblem, UsageError
 from ..show import Watched
 from .details import Details
 from .feed import Feed
-from .guard import HEADERS, known_hosts, refusal
+from .guard import EVERYWHERE, HEADERS, LOOPBACK, KnownHosts, known_hosts, refusal, url_host
 from .metrics import health, metrics
 
 STATIC = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "figures.js", "page.css", "icon.svg")}}
@@ -45,6 +49,7 @@ class PageAddress:
 
     address: str
     token: str
+    network: str = ""  # the address for others in the network; "" where only this machine can open the page
 
     @property
     def link(self) -> str:
@@ -54,10 +59,10 @@ class PageAddress:
 class Page:
     """The page of one node."""
 
-    def __init__(self, node: Watched) -> None:
+    def __init__(self, node: Watched, storage: Storage | None = None) -> None:
         self._node = node
-        self.feed = Feed(node)
-        self._details = Details(node)
+        self.feed = Feed(node, storage)
+        self._details = Details(node, self.feed)
 
     def routes(self) -> list[web.RouteDef]:
         static = [web.get(path, _static(name)) for path, name in STATIC.items()]
@@ -136,7 +141,7 @@ def _static(name: str) -> Handler:
     return serve
 
 
-def _guarded(place: Callable[[], tuple[frozenset[str], str]]) -> Callable[..., Awaitable[web.StreamResponse]]:
+def _guarded(place: Callable[[], tuple[KnownHosts, str]]) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         reason = refusal(request.method, request.headers, *place())
@@ -150,11 +155,43 @@ def _guarded(place: Callable[[], tuple[frozenset[str], str]]) -> Callable[..., A
     return guard
 
 
+def page_address(host: str, port: int, token: str, own: Callable[[], str]) -> PageAddress:
+    """Where a page is that listens there. `own` returns this machine's address in its network."""
+    bare = url_host(host)
+    if bare in LOOPBACK:
+        return PageAddress(f"http://{bare}:{port}/", token)
+    if bare not in EVERYWHERE:
+        return PageAddress(f"http://{bare}:{port}/", token, f"http://{bare}:{port}/")
+    here = "127.0.0.1" if bare == "0.0.0.0" else "[::1]"
+    network = own()
+    return PageAddress(f"http://{here}:{port}/", token, f"http://{url_host(network)}:{port}/" if network else "")
+
+
+def address_in_network(host: str) -> str:
+    """This machine's address in the network that leads outside, of the family of `host`; "" where there is none."""
+    family, outside = (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "203.0.113.1")
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((outside, 9))  # sends nothing: only the route is looked up
+            return str(probe.getsockname()[0])
+        except OSError:
+            return _first_address(family)
+
+
+def _first_address(family: socket.AddressFamily) -> str:
+    found = (card.address for cards in psutil.net_if_addrs().values() for card in cards if card.family == family)
+    usable = (ip for ip in map(ipaddress.ip_address, found) if not ip.is_loopback and not ip.is_link_local)
+    return str(next(usable, ""))
+
+
 @contextlib.asynccontextmanager
-async def served(node: Watched, host: str, port: int) -> AsyncIterator[PageAddress]:
-    """Serve the node's page while the block runs. LocalProblem when it cannot listen there."""
-    page, token = Page(node), secrets.token_urlsafe(18)
-    hosts: frozenset[str] = frozenset()
+async def served(node: Watched, host: str, port: int, storage: Storage | None = None) -> AsyncIterator[PageAddress]:
+    """Serve the node's page while the block runs. LocalProblem when it cannot listen there.
+
+    The past that it shows is kept in `storage`; without one it begins with this start of the node.
+    """
+    page, token = Page(node, storage), secrets.token_urlsafe(18)
+    hosts = known_hosts(host, port)
     app = web.Application(middlewares=[_guarded(lambda: (hosts, token))], client_max_size=MAX_BODY)
     app.add_routes(page.routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
@@ -167,12 +204,12 @@ async def served(node: Watched, host: str, port: int) -> AsyncIterator[PageAddre
             raise LocalProblem(f"the page cannot be served on {host}:{port}: {error.strerror or error}") from None
         bound = runner.addresses[0][1]
         hosts = known_hosts(host, bound)
-        shown = f"[{host}]" if ":" in host else host
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(page.feed.run())
             try:
-                yield PageAddress(f"http://{shown}:{bound}/", token)
+                yield page_address(host, bound, token, lambda: address_in_network(host))
             finally:
                 looking.cancel()
+                await page.feed.save()
     finally:
         await runner.cleanup()

@@ -12,7 +12,6 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from ...wire.ids import short
 from ...wire.status import ExchangeRow
 from ..aggregate import aggregate
 from ..glossary import TRAINING
@@ -56,9 +55,10 @@ def plot_graph(picture: PeerGraph) -> Figure:
     figure, axes = canvas(layout.bounds(), headline(picture), fewer)
     names = groups_of(picture.peers)
     colours = colours_of(names)
-    _draw_discs(axes, layout, colours)
+    of_peers = {peer: colours.get(group, OTHERS) for peer, group in names.items()}
+    _draw_discs(axes, layout, of_peers)
     _draw_edges(axes, layout, edges)
-    _draw_peers(axes, picture, layout, {peer: colours.get(group, OTHERS) for peer, group in names.items()})
+    _draw_peers(axes, picture, layout, of_peers)
     silent = any(not peer.present for peer in picture.peers)
     scale = scale_of(edge.similarity for edge in edges)
     beside(figure, marks_of(names.values(), colours, silent), scale)
@@ -67,7 +67,7 @@ def plot_graph(picture: PeerGraph) -> Figure:
 
 def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str]) -> None:
     for disc in layout.communities:
-        colour = colours.get(f"community {short(disc.name)}", OTHERS)
+        colour = colours.get(disc.name, OTHERS)  # that of the member it is called after
         place = (disc.centre.real, disc.centre.imag)
         axes.add_patch(Circle(place, disc.radius, facecolor=colour, alpha=0.09, linewidth=0, zorder=0))
     for disc in layout.circles:

@@ -12,6 +12,7 @@ from ...jobs.train.plan import first_plan
 from ...wire.ids import short
 from ...wire.status import PeerState
 from ..aggregate import Aggregate, Group, aggregate, busiest
+from ..glossary import label
 from ..graph import OTHERS, PeerGraph, colours_of, groups_of, headline
 from ..layout import Disc, lay_out, ring_of
 from ..text import clean
@@ -44,21 +45,21 @@ def _run_text(picture: PeerGraph) -> str:
 
 
 def _table(picture: PeerGraph) -> str:
-    head = "".join(
-        f"<th>{name}</th>" for name in ("peer", "community", "circle", "round", "loss", "accuracy", "present")
-    )
-    colours = _colours(picture)
-    rows = "".join(_row(peer, colours[peer.id]) for peer in picture.peers[:SHOWN])
+    columns = [f"<th>{label(name)}</th>" for name in ("community", "circle", "round", "loss", "accuracy")]
+    head = "".join(["<th>peer</th>", *columns, "<th>present</th>"])
+    colours, groups = _colours(picture), groups_of(picture.peers)
+    named = groups if any(peer.community for peer in picture.peers) else {}
+    rows = "".join(_row(peer, colours[peer.id], named.get(peer.id, "")) for peer in picture.peers[:SHOWN])
     more = len(picture.peers) - SHOWN
     rest = f"<tr><td colspan=7>… and {more} more: view.peers()</td></tr>" if more > 0 else ""
     return f"<table><tr>{head}</tr>{rows}{rest}</table>"
 
 
-def _row(peer: PeerState, colour: str) -> str:
+def _row(peer: PeerState, colour: str, group: str) -> str:
     train = peer.training()
     dot = f'<span style="color:{colour}">●</span> '
     cells = (
-        clean(short(peer.community), 8),
+        group.removeprefix("community "),
         clean(peer.job().circle, 16),
         "" if train.round is None else str(train.round),
         "" if train.loss is None else f"{train.loss:.4g}",

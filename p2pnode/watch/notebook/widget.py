@@ -12,6 +12,7 @@ import msgspec
 import traitlets
 from anywidget import AnyWidget
 
+from ..glossary import TRAINING
 from ..graph import PeerGraph
 
 LATEST = -1
@@ -25,6 +26,7 @@ class SwarmWidget(AnyWidget):
     picture = traitlets.Dict().tag(sync=True)
     moments: traitlets.List[float] = traitlets.List().tag(sync=True)  # the times of the pictures
     at = traitlets.Int(LATEST).tag(sync=True)
+    labels = traitlets.Dict({key: found.label for key, found in TRAINING.items()}).tag(sync=True)  # of figures
 
     def __init__(self, pictures: Callable[[], Sequence[PeerGraph]]) -> None:
         super().__init__()

@@ -17,8 +17,11 @@ from rich.text import Text
 
 from ...wire.ids import short
 from ...wire.status import NodeEvent, NodeStatus
+from ..glossary import label
+from ..questions import Questions
 from ..text import (
     clean,
+    community_names,
     duration,
     invitation,
     job_lines,
@@ -56,7 +59,9 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
     events = max(1, min(MIN_EVENTS, room - 2), min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
-        peers_table(status.peers, width, max(2, room - events)) if status.peers else _nobody(status),
+        peers_table(status.peers, width, max(2, room - events), community_names(status))
+        if status.peers
+        else _nobody(status),
         *(_job_line(name, phrases) for name, phrases in job_lines(status.jobs)),
         *more,
         _traffic(status),
@@ -153,7 +158,10 @@ class TerminalCurves:
         """Both as bars in about `width` columns; "" before there is anything to draw."""
         drawn = [
             f"{name} {line} {latest}"
-            for name, values, form in (("loss", self._losses, ".3g"), ("accuracy", self._accuracies, ".1%"))
+            for name, values, form in (
+                (label("loss"), self._losses, ".3g"),
+                (label("accuracy"), self._accuracies, ".1%"),
+            )
             if (line := sparkline(list(values), max(8, width // 3))) and (latest := f"{values[-1]:{form}}")
         ]
         return "   ".join(drawn)
@@ -173,11 +181,15 @@ def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
 
 
 class TerminalView:
-    """Draws a node's status until cancelled. The invite is printed once above it, on one line that can be copied."""
+    """Draws a node's status until cancelled, and stops for its questions to the user.
 
-    def __init__(self, status: Callable[[], NodeStatus], console: Console) -> None:
+    The invite is printed once above it, on one line that can be copied.
+    """
+
+    def __init__(self, status: Callable[[], NodeStatus], console: Console, questions: Questions | None = None) -> None:
         self._status = status
         self._console = console
+        self._questions = questions
         self._invite = ""
         self._curves = TerminalCurves()
 
@@ -186,6 +198,10 @@ class TerminalView:
             try:
                 while True:
                     self.draw(live)
+                    if self._questions is not None and self._questions.pending is not None:
+                        live.stop()
+                        await self._questions.put(self._console.file)
+                        live.start()
                     await asyncio.sleep(1 / FRAMES_PER_SECOND)
             finally:
                 self.draw(live)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rich import box
@@ -12,12 +13,14 @@ from rich.text import Text
 from ...wire.ids import short
 from ...wire.run import GENESIS
 from ...wire.status import PeerState
+from ..glossary import label
 from ..text import ago, clean
 
 WHOLE_REASON = 200  # characters
 LONGEST_NAME = 24  # in a terminal; longer ones go on in the next line
 SHORTEST_REASON = 24  # in a line
 GAP = 3  # beside each column
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class TableColumn(NamedTuple):
@@ -29,18 +32,22 @@ class TableColumn(NamedTuple):
     right: bool = False
 
 
-WHO, REASON = "peer", "last chosen because"
+WHO, REASON = "peer", label("reason")
 NEEDED = 9  # the worth of columns that are never left out
 
 
-def peers_table(peers: Sequence[PeerState], width: int | None, limit: int | None = None) -> Table:
+def peers_table(
+    peers: Sequence[PeerState], width: int | None, limit: int | None = None, communities: Mapping[str, str] = NO_NAMES
+) -> Table:
     """Present peers first, with as many columns as fit into `width`; None: all columns, one line for each peer.
 
+    `communities` are the names of communities by id.
     With a `limit` there are at most so many lines: reasons are cut, and the last line counts the peers left out.
     """
     ranked = sorted(peers, key=lambda row: (not row.present, row.name, row.id))
     fitting = ranked if limit is None or len(ranked) <= limit else ranked[: max(0, limit - 1)]
-    columns = _known(peers) if width is None else _fitting(_known(peers), fitting, width)
+    known = _known(peers, communities)
+    columns = known if width is None else _fitting(known, fitting, width)
     table = Table(box=box.SIMPLE_HEAD, expand=width is not None, pad_edge=False, header_style="bold")
     one_line = width is None or limit is not None
     wide = REASON if any(column.heading == REASON for column in columns) else WHO
@@ -60,28 +67,38 @@ def peers_table(peers: Sequence[PeerState], width: int | None, limit: int | None
     return table
 
 
-def _known(peers: Sequence[PeerState]) -> list[TableColumn]:
+def _known(peers: Sequence[PeerState], communities: Mapping[str, str]) -> list[TableColumn]:
     """The columns that have a value for some peer. Cells are Text, never strings: rich would read markup in them."""
     training = any(row.training().round is not None for row in peers)
+
+    def community(row: PeerState) -> Text:
+        return Text(communities.get(row.community) or clean(short(row.community), 8), style="cyan")
+
     compared = any(row.similarity is not None or row.reason for row in peers)
     return [
         TableColumn(WHO, _name, NEEDED),
         TableColumn("id", lambda row: Text(clean(short(row.id), 8), style="cyan"), 8),
-        TableColumn("role", lambda row: Text(clean(row.role, 12)), 2),
-        *([TableColumn("round", lambda row: _number(row.training().round, "d"), 6, True)] if training else []),
-        *([TableColumn("loss", lambda row: _number(row.training().loss, ".3g"), 3, True)] if training else []),
+        TableColumn(label("role"), lambda row: Text(clean(row.role, 12)), 2),
+        *([TableColumn(label("round"), lambda row: _number(row.training().round, "d"), 6, True)] if training else []),
+        *([TableColumn(label("loss"), lambda row: _number(row.training().loss, ".3g"), 3, True)] if training else []),
         *(
-            [TableColumn("updates", lambda row: _number(row.training().update_norm, ".2%"), 1, True)]
+            [TableColumn(label("update_norm"), lambda row: _number(row.training().update_norm, ".2%"), 1, True)]
             if training
             else []
         ),
-        *([TableColumn("circle", _circle, 7)] if any(row.job().circle for row in peers) else []),
-        *([TableColumn("community", _community, NEEDED)] if compared else []),
-        *([TableColumn("similarity", lambda row: _number(row.similarity, ".3f"), NEEDED, True)] if compared else []),
+        *([TableColumn(label("circle"), _circle, 7)] if any(row.job().circle for row in peers) else []),
+        *([TableColumn(label("community"), community, NEEDED)] if compared else []),
+        *(
+            [TableColumn(label("similarity"), lambda row: _number(row.similarity, ".3f"), NEEDED, True)]
+            if compared
+            else []
+        ),
         *([TableColumn(REASON, lambda row: Text(clean(row.reason, WHOLE_REASON)), NEEDED)] if compared else []),
-        TableColumn("answers in", lambda row: Text(_latency(row)), 5, True),
-        TableColumn("last heard", lambda row: Text(ago(row.heard_seconds_ago)), 4, True),
-        TableColumn("faults", lambda row: Text(str(row.faults), style="yellow" if row.faults else "dim"), 0, True),
+        TableColumn(label("latency_ms"), lambda row: Text(_latency(row)), 5, True),
+        TableColumn(label("heard_seconds_ago"), lambda row: Text(ago(row.heard_seconds_ago)), 4, True),
+        TableColumn(
+            label("faults"), lambda row: Text(str(row.faults), style="yellow" if row.faults else "dim"), 0, True
+        ),
     ]
 
 
@@ -113,10 +130,6 @@ def _number(value: float | None, form: str) -> Text:
 
 def _circle(row: PeerState) -> Text:
     return Text(clean(row.job().circle[:8] or GENESIS))
-
-
-def _community(row: PeerState) -> Text:
-    return Text(clean(short(row.community), 8), style="cyan")
 
 
 def _latency(row: PeerState) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
+from p2pnode.storage.files import MemoryStorage
 from p2pnode.watch.dashboard import details
 from p2pnode.watch.dashboard.server import served
+from p2pnode.watch.history import history_file
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import LimitOptions, Machine, MergeRow, ShardRow, VisitRow
 from tests.watch.dashboard.test_served_page import FakeNode, get
+from tests.watch.test_terminal import TRAINING, training
 
 SHARES = {"fox": {"0.weight": 0.75}, "owl": {"0.weight": 0.25}}
 
@@ -32,6 +37,7 @@ class Learner(FakeNode):
         super().__init__(**changes)
         self.problem = problem
         self.asked: list[str] = []
+        self.merges = (MergeRow(1, 4.0, ("fox",), 10, 20, 3, 0.5, 0.01, steps=40, values=96),)
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         self.asked.append(request.do)
@@ -41,8 +47,7 @@ class Learner(FakeNode):
             return ControlAnswer(fingerprints=FINGERPRINTS)
         if request.do == "shards":
             return ControlAnswer(shards=tuple(row for row in self.shown.shards if row.id == request.shard))
-        merges = (MergeRow(1, 4.0, ("fox",), 10, 20, 3, 0.5, 0.01, steps=40, values=96),)
-        return ControlAnswer(blame=SHARES, merges=merges)
+        return ControlAnswer(blame=SHARES, merges=self.merges)
 
 
 async def asked(node: FakeNode, *paths: str) -> list:
@@ -55,6 +60,18 @@ async def test_shards_are_told_apart_from_the_pictures() -> None:
     rows, picture = await asked(FakeNode(shards=(shard,)), "api/shards", "api/view")
     assert [(row["id"], row["states"], row["confidence"]) for row in rows] == [("s1", shard.states, 0.7)]
     assert "s1" not in json.dumps(picture), "a picture a second must stay small"
+
+
+async def test_shards_and_similarities_are_of_the_job_that_is_asked_for() -> None:
+    shards = tuple(ShardRow(f"of {job}", 64, 4096, "fox", job=job) for job in ("small", "wide"))
+    node = Learner(shards=shards, jobs={"small": TRAINING, "wide": TRAINING})
+    async with served(node, "127.0.0.1", 0) as place:
+        assert [row["id"] for row in json.loads((await get(place, "api/shards?job=wide"))[1])] == ["of wide"]
+        assert len(json.loads((await get(place, "api/shards"))[1])) == 2
+        await get(place, "api/similarity?job=wide")
+        await get(place, "api/similarity?job=small")
+        assert node.asked.count("fingerprints") == 2, "the models of each job are compared among themselves"
+        assert (await get(place, "api/similarity?job=none"))[0] == 404
 
 
 async def test_one_shard_tells_its_journey_and_an_unknown_one_is_not_found() -> None:
@@ -102,3 +119,60 @@ async def test_a_picture_tells_the_load_and_the_limits() -> None:
     (picture,) = await asked(node, "api/view")
     assert picture["paused"] == "by you"
     assert picture["machine"]["own_cpu"] == 0.25
+
+
+async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(6000):
+        if await look():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+async def test_the_past_of_a_run_is_there_again_after_a_restart() -> None:
+    disk = MemoryStorage()
+    async with served(Learner(jobs=training()), "127.0.0.1", 0, disk) as place:
+        first = json.loads((await get(place, "api/view"))[1])["time"]
+    late = Learner(jobs=training())
+    late.merges = (MergeRow(2, 5.0, (), 1, 1, 0, 0.4, 0.01),)
+    async with served(late, "127.0.0.1", 0, disk) as place:
+
+        async def past() -> list[float]:
+            return [picture["time"] for picture in json.loads((await get(place, "api/past"))[1])]
+
+        async def is_back() -> bool:
+            return first in await past()
+
+        await eventually(is_back)
+        times = await past()
+        assert times == sorted(times) and times[-1] > first
+        assert [row["round"] for row in json.loads((await get(place, "api/rounds"))[1])] == [1, 2]
+
+
+async def test_a_damaged_past_is_set_aside() -> None:
+    disk, node = MemoryStorage(), FakeNode()
+    name = history_file(node.status().run)
+    disk.write(name, b"damaged")
+
+    async def is_said() -> bool:
+        return bool(disk.warnings)
+
+    async with served(node, "127.0.0.1", 0, disk):
+        await eventually(is_said)
+    assert "the page shows the run from now on" in disk.warnings[0]
+    assert disk.read(f"{name}.damaged") == b"damaged"
+    assert disk.read(name)
+
+
+async def test_a_disk_that_cannot_be_written_is_said_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    class Full(MemoryStorage):
+        def write(self, name: str, *parts: bytes | memoryview) -> None:
+            raise LocalProblem("the disk is full")
+
+    async with served(FakeNode(), "127.0.0.1", 0, Full()) as place:
+
+        async def is_seen() -> bool:
+            return bool(json.loads((await get(place, "api/past"))[1]))
+
+        await eventually(is_seen)
+    assert "the disk is full" in caplog.text

@@ -8,10 +8,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from p2pnode.watch.dashboard.metrics import JOB_METRICS, METRICS, PEERS, WELL_METRIC
+from p2pnode.watch.dashboard.metrics import JOB_METRICS, METRICS, OBSERVERS, PEERS, WELL_METRIC
 
 BOARD: dict[str, Any] = json.loads(Path(__file__).parents[3].joinpath("examples/grafana.json").read_text())
-KINDS = {metric.name: metric.kind for metric in (*METRICS, *JOB_METRICS, PEERS, WELL_METRIC)}
+KINDS = {metric.name: metric.kind for metric in (*METRICS, *JOB_METRICS, PEERS, OBSERVERS, WELL_METRIC)}
 
 
 def expressions() -> list[str]:

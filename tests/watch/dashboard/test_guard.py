@@ -41,9 +41,22 @@ def test_steering_needs_the_token(given: str) -> None:
 
 
 def test_other_hosts() -> None:
-    assert known_hosts("192.168.1.5", 80) == {"192.168.1.5:80", "192.168.1.5"}
-    assert "localhost:9" in known_hosts("0.0.0.0", 9)
-    assert known_hosts("fe80::1", 9) == {"[fe80::1]:9"}
+    for host in ("192.168.1.5:80", "192.168.1.5"):
+        assert refusal("GET", {"Host": host}, known_hosts("192.168.1.5", 80), TOKEN) == ""
+    assert refusal("GET", {"Host": "[fe80::1]:9"}, known_hosts("fe80::1", 9), TOKEN) == ""
+    for host in ("localhost:9", "192.168.1.5:80", "192.168.1.6:9"):
+        assert "not known as" in refusal("GET", {"Host": host}, known_hosts("192.168.1.5", 9), TOKEN)
+
+
+@pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])
+def test_a_page_on_the_network_is_known_by_every_address_and_by_no_strange_name(everywhere: str) -> None:
+    hosts = known_hosts(everywhere, 9)
+    for host in ("localhost:9", "192.168.1.5:9", "[fe80::1]:9"):
+        assert refusal("GET", {"Host": host, "Origin": f"http://{host}"}, hosts, TOKEN) == ""
+    for host in ("evil.example:9", "192.168.1.5", "192.168.1.5:8", "[fe80::1]", ""):
+        assert "not known as" in refusal("GET", {"Host": host}, hosts, TOKEN)
+    neighbour = {"Host": "192.168.1.5:9", "Origin": "http://192.168.1.66:9"}
+    assert "another site" in refusal("GET", neighbour, hosts, TOKEN), "an address is no proof of being this page"
 
 
 def test_the_policy_allows_only_what_the_node_itself_serves() -> None:

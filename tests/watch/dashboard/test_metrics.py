@@ -44,7 +44,11 @@ def test_everything_known_is_there_once_with_help_and_type() -> None:
         )
     ).decode()
     found = {line.name: line.value for line in lines(text)}
-    assert set(found) == {metric.name for metric in (*METRICS, *JOB_METRICS)} | {"p2pnode_peers", "p2pnode_well"}
+    assert set(found) == {metric.name for metric in (*METRICS, *JOB_METRICS)} | {
+        "p2pnode_peers",
+        "p2pnode_observers",
+        "p2pnode_well",
+    }
     assert found["p2pnode_paused"] == found["p2pnode_well"] == found["p2pnode_machine_on_battery"] == 1
     assert found["p2pnode_max_cpu_share"] == 0.5
     assert found["p2pnode_accuracy"] == TRAINING.state.training.accuracy

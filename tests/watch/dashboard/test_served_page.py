@@ -11,7 +11,7 @@ import pytest
 
 from p2pnode.config.resolve import changed
 from p2pnode.watch.dashboard import feed
-from p2pnode.watch.dashboard.server import MAX_WATCHERS, PageAddress, served
+from p2pnode.watch.dashboard.server import MAX_WATCHERS, PageAddress, page_address, served
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NO_LIMITS, NodeEvent, NodeStatus
@@ -93,6 +93,21 @@ async def test_no_secret_is_in_what_anyone_may_read() -> None:
             text = (await get(place, path))[1]
             assert place.token not in text
             assert node.shown.invite not in text
+
+
+async def test_a_page_on_the_network_has_a_link_to_read_only() -> None:
+    async with served(FakeNode(), "0.0.0.0", 0) as place:
+        port = place.address.rstrip("/").rpartition(":")[2]
+        assert place.address == f"http://127.0.0.1:{port}/"
+        assert (await get(place, "api/view", Host=f"192.168.1.5:{port}"))[0] == 200
+        assert (await get(place, "api/view", Host=f"evil.example:{port}"))[0] == 403
+        assert place.token not in place.network
+    where = page_address("0.0.0.0", 8080, "secret", lambda: "192.168.1.5")
+    assert (where.link, where.network) == ("http://127.0.0.1:8080/#token=secret", "http://192.168.1.5:8080/")
+    assert page_address("::", 8080, "secret", lambda: "2001:db8::5").network == "http://[2001:db8::5]:8080/"
+    assert page_address("0.0.0.0", 8080, "secret", lambda: "").network == ""
+    assert page_address("192.168.1.5", 8080, "secret", lambda: "").network == "http://192.168.1.5:8080/"
+    assert page_address("127.0.0.1", 8080, "secret", lambda: "192.168.1.5").network == ""
 
 
 async def test_strangers_are_refused_and_the_token_steers() -> None:

@@ -1,5 +1,20 @@
 // Written by page/figures.py.
 export const FIGURES = {
+ "kind": [
+  "kind",
+  "",
+  "What kind of work the job is; `train` learns one model together."
+ ],
+ "condition": [
+  "state",
+  "",
+  "What a node, a peer or a job does at present."
+ ],
+ "job.reason": [
+  "reason",
+  "",
+  "Why the job waits, is paused or ended."
+ ],
  "task": [
   "task",
   "",
@@ -51,7 +66,7 @@ export const FIGURES = {
   "How much the shared weights change in a round, relative to their size; smoothed over ten rounds."
  ],
  "samples": [
-  "samples",
+  "samples trained on",
   "samples",
   "Samples that this node trains on at present."
  ],
@@ -146,22 +161,22 @@ export const FIGURES = {
   "When the round ended, by this machine's clock, in seconds since 1970."
  ],
  "merge.sent_bytes": [
-  "sent in the round",
+  "sent in round",
   "bytes",
   "Bytes sent in the exchanges since the merge before."
  ],
  "merge.received_bytes": [
-  "received in the round",
+  "received in round",
   "bytes",
   "Bytes received in the exchanges since the merge before."
  ],
  "merge.entries": [
-  "entries that came in",
+  "entries in round",
   "entries",
   "Entries of others that came in since the merge before."
  ],
  "merge.steps": [
-  "local steps of the round",
+  "steps in round",
   "steps",
   "Local steps of the round; drawn from a Poisson distribution."
  ],
@@ -171,7 +186,7 @@ export const FIGURES = {
   "Coordinates of the weights in the node's own entry of the round."
  ],
  "merge.update_norm": [
-  "update norm of the round",
+  "update norm of round",
   "share",
   "How much the shared weights changed in this round, relative to their size; not smoothed."
  ],
@@ -270,10 +285,10 @@ export const FIGURES = {
   "shards",
   "Shards whose samples are at this node."
  ],
- "shards_known": [
-  "all shards",
+ "shards_in_all": [
+  "shards in all",
   "shards",
-  "Shards of the whole data set where every node has it; else those this node knows of."
+  "Shards of the data set where every node has it whole; where nodes bring their own data, nobody knows."
  ],
  "shards_received": [
   "shards received",
@@ -281,7 +296,7 @@ export const FIGURES = {
   "Shards here that came from another node."
  ],
  "shard.samples": [
-  "samples of the shard",
+  "samples",
   "samples",
   "Samples in the shard."
  ],
@@ -299,6 +314,11 @@ export const FIGURES = {
   "keepers",
   "",
   "Nodes that keep a copy on disk so that the shard survives its holder."
+ ],
+ "origin": [
+  "origin",
+  "",
+  "Whether the shard is of this node's own data or came from another node."
  ],
  "shard.reason": [
   "reason",
@@ -425,6 +445,11 @@ export const FIGURES = {
   "bytes",
   "Bytes this node sent in calls and streams since this start."
  ],
+ "sent_total": [
+  "sent in all",
+  "bytes",
+  "Bytes this node sent in this run, restarts included, as far as its kept history reaches."
+ ],
  "traffic.received_bytes": [
   "received",
   "bytes",
@@ -476,7 +501,7 @@ export const FIGURES = {
   "Share of all cores in use by this node, its daemon included."
  ],
  "memory_bytes": [
-  "memory of the node",
+  "memory",
   "bytes",
   "Memory of the node's process."
  ],
