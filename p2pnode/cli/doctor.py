@@ -44,7 +44,7 @@ from ..wire.status import NodeStatus
 from .ending import INTERRUPTED, run_loop
 from .reports import print_json
 
-CheckLevel = Literal["ok", "warning", "problem"]
+CheckLevel = Literal["ok", "warning", "problem", "unchecked"]
 OLDEST_PYTHON = (3, 11)
 TORCH_LIMIT = 60.0
 LITTLE_BYTES = 1 << 30
@@ -60,7 +60,7 @@ print(json.dumps({"version": torch.__version__, "cuda": cuda, "mps": bool(mps an
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of a report. A problem or warning says what to do about it."""
+    """One line of a report. A problem or warning says what to do about it; `unchecked` means that nobody knows."""
 
     check: str
     verdict: CheckLevel
@@ -192,11 +192,11 @@ def _reinstall(package: str) -> str:
 
 START_LIMIT = 60.0  # the first import of hivemind on a cold disk is slow
 CONTACT_LIMIT = 10.0
-MARKS = {"ok": "32", "warning": "33", "problem": "31"}
+MARKS = {"ok": "32", "warning": "33", "problem": "31", "unchecked": "2"}
 
 
 def examine_and_print(options: Options, as_json: bool) -> int:
-    """Examine, print, and return the exit code: 1 when there is a problem."""
+    """Examine, print, and return the exit code: 1 when there is a problem. What was not checked is none."""
     logging.getLogger().addHandler(logging.NullHandler())  # what libraries log is no finding
     logging.captureWarnings(True)
     findings = run_loop(_interruptible(options))
@@ -219,7 +219,7 @@ def finding_line(finding: Finding) -> str:
 def _coloured(verdict: str) -> str:
     from rich.console import Console
 
-    padded = f"{verdict:<8}"
+    padded = f"{verdict:<9}"
     console = Console()
     coloured = sys.stdout.isatty() and console.color_system is not None and not console.no_color
     return f"\x1b[{MARKS[verdict]}m{padded}\x1b[0m" if coloured else padded
@@ -260,13 +260,13 @@ async def check_network(options: Options) -> list[Finding]:
     except Exception as error:  # an import that fails can raise anything, and that is what is to be found here
         return _without_daemon(f"p2pd cannot be used ({type(error).__name__}: {error})", "reinstall p2pnode")
     findings = [visit.finding for visit in visits]
-    nobody = Finding("bootstrap", "ok", "none given; this node would found a run, or go on with its own")
+    nobody = Finding("bootstrap", "unchecked", "none given; this node would found a run, or go on with its own")
     return [started, _clock(visits), reachable, *(findings or [nobody])]
 
 
 def _without_daemon(what: str, remedy: str) -> list[Finding]:
     rest = ("clock", "reachability", "bootstrap")
-    later = [Finding(check, "warning", "not checked: it needs the daemon", "mend the daemon first") for check in rest]
+    later = [Finding(check, "unchecked", "it needs the daemon", "mend the daemon first") for check in rest]
     return [Finding("daemon", "problem", what, remedy), *later]
 
 
@@ -348,7 +348,7 @@ async def _visit(network: HivemindNetwork, address: Address) -> _Visit:
 def _clock(visits: list[_Visit]) -> Finding:
     offsets = sorted(visit.clock_offset for visit in visits if visit.clock_offset is not None)
     if not offsets:
-        return Finding("clock", "ok", "not checked: no bootstrap to compare with")
+        return Finding("clock", "unchecked", "no bootstrap to compare it with", "give one with --bootstrap ADDR")
     offset = offsets[len(offsets) // 2]
     words = f"{abs(offset):.1f} s {'behind' if offset > 0 else 'ahead of'} the swarm's time"
     if abs(offset) < FAR_OFF:
@@ -360,14 +360,16 @@ def _reachability(options: Options, addresses: tuple[str, ...]) -> Finding:
     """Checks which addresses the node would announce, and what that means for others."""
     chosen = options.network
     if chosen.announce:
-        return Finding("reachability", "ok", f"announces {', '.join(chosen.announce)} as told; not tried from outside")
+        words = f"announces {', '.join(chosen.announce)} as told, which cannot be tried from inside"
+        return Finding("reachability", "unchecked", words)
     if chosen.no_listen:
         return Finding("reachability", "ok", "does not listen; others reach it through relays")
     places = [place for place in map(host_and_port, addresses) if place is not None]
     hosts = [ipaddress.ip_address(place[0]) for place in places]
     shown = ", ".join(dict.fromkeys(str(host) for host in hosts)) or "no address"
     if any(host.is_global for host in hosts):
-        return Finding("reachability", "ok", f"has a public address ({shown}); keep its port open in the firewall")
+        words = f"has a public address ({shown}); whether its port is open cannot be tried from inside"
+        return Finding("reachability", "unchecked", words, "keep it open in the firewall")
     if all(host.is_loopback for host in hosts):
         remedy = "listen on 0.0.0.0 to be reached from elsewhere"
         return Finding("reachability", "warning", f"only this machine can dial it ({shown})", remedy)

@@ -71,6 +71,12 @@ class TrainOptions:
     max_disk: int | None = None  # bytes that training may use
     accept_task: tuple[str, ...] = ()  # sha256 of files of a run's founder that may run here
 
+    @property
+    def names_something(self) -> bool:
+        """Whether the user named anything that this machine may not have, or that may be misspelt."""
+        named = (self.task, self.task_options, self.data, self.policy, self.settings)
+        return any(one is not None and one != {} for one in named) or self.device != "auto"
+
     def with_defaults(self) -> TrainOptions:
         """The options of a run founded with these: what was not given has its default."""
         return replace(

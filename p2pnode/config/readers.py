@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire.addresses import Address, Reachability, host_and_port, parse_address, parse_listen
-from ..wire.errors import UsageError
+from ..wire.errors import UsageError, near
 from ..wire.invite import Invite, decode_invite
 from ..wire.messages import MAX_NAME_CHARS
 from ..wire.run import MAX_PAIRS, Aim, RunAccess
@@ -176,7 +176,7 @@ def choice(allowed: tuple[Any, ...]) -> Callable[[object], Any]:
     def read(raw: object) -> Any:
         word = _text(raw).strip().lower()
         if word not in allowed:
-            raise UsageError(f"{word[:40]!r} is not one of {', '.join(allowed)}")
+            raise UsageError(f"{word[:40]!r} is not one of {', '.join(allowed)}{near(word, allowed)}")
         return word
 
     return read

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..wire.errors import UsageError
+from ..wire.errors import UsageError, near
 from .units import TINY, read_number, read_whole
 
 SPLITS = "iid, parts, dirichlet:ALPHA, labels:K"
@@ -49,7 +49,8 @@ def parse_split(text: str) -> Split:
         return Split("dirichlet", read_number(amount, TINY, MOST, "dirichlet:0.3"))
     if how == "labels":
         return Split("labels", read_whole(amount, 1, MOST, "labels:2"))
-    raise UsageError(f"{text[:40]!r} is not a split; write one of {SPLITS}, for example dirichlet:0.3")
+    hint = near(how, ("iid", "parts", "dirichlet", "labels"))
+    raise UsageError(f"{text[:40]!r} is not a split; write one of {SPLITS}, for example dirichlet:0.3{hint}")
 
 
 def parse_part(text: str) -> SplitPart:

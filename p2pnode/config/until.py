@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..wire.errors import UsageError
+from ..wire.errors import UsageError, near
 from .units import TINY, read_positive_time, read_share, read_whole
 
 EXAMPLES = "converged, converged:0.001, rounds:100, time:30m, accuracy:0.9"
@@ -34,4 +34,5 @@ def parse_until(text: str) -> Until:
         return Until("time", read_positive_time(amount))
     if what == "accuracy":
         return Until("accuracy", read_share(amount, TINY))
-    raise UsageError(f"{text[:40]!r} is not a goal; for example {EXAMPLES}")
+    hint = near(what, ("converged", "rounds", "time", "accuracy"))
+    raise UsageError(f"{text[:40]!r} is not a goal; for example {EXAMPLES}{hint}")

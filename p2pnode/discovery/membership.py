@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from ..network.base import Health
 from ..wire.addresses import Address
-from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved
+from ..wire.bounded import keep_newest
+from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Ping, Pong, Welcome
 from ..wire.types import Seconds
@@ -36,16 +37,23 @@ GREET_AT_ONCE = 8  # new peers greeted directly; the others read about us in the
 RENEW_BEFORE: Seconds = 120.0  # a peer whose announcement expires within this time is greeted for a new one
 MAX_NOTIFIED = 48  # peers greeted at once about news of ours
 BOOK_TRIES = 8  # peers of the book contacted in one round
+MAX_OUTCOMES = 64  # addresses of which it is remembered what came of contacting them
 GOODBYES = 16  # peers told directly that we leave
+
+
+Outcome = Welcome | PeerError | NetworkDown  # of contacting an address; PeerMisbehaved: another peer is there
 
 
 @dataclass
 class Search:
     """How the search for other peers goes, for people to read."""
 
-    welcomes: dict[Address, Welcome] = field(default_factory=dict)
-    wrong: dict[Address, str] = field(default_factory=dict)  # addresses where another peer answers
+    outcomes: dict[Address, Outcome] = field(default_factory=dict)  # of the latest contact with each address
     trouble: str = ""
+
+    @property
+    def welcomes(self) -> dict[Address, Welcome]:
+        return {address: one for address, one in self.outcomes.items() if isinstance(one, Welcome)}
 
 
 class Membership:
@@ -162,18 +170,22 @@ class Membership:
 
     async def contact(self, address: Address) -> bool:
         """Dial one address and greet the peer there. Returns False on failure; `search` keeps the reason for people."""
+        outcome = await self._contacted(address)
+        keep_newest(self.search.outcomes, address, outcome, MAX_OUTCOMES)
+        self.search.trouble = "" if isinstance(outcome, Welcome) else f"{address.transport}: {outcome}"
+        return isinstance(outcome, Welcome)
+
+    async def _contacted(self, address: Address) -> Outcome:
         try:
             await self._services.network.contact(address, CONTACT_TIMEOUT)
-            self.search.welcomes[address] = await self.greet(address.peer)
-        except PeerMisbehaved as fault:
-            self.search.wrong[address] = str(fault)
-            self.search.trouble = f"{address.transport}: {fault}"
-            return False
         except (PeerError, NetworkDown) as error:
-            self.search.trouble = f"{address.transport}: {error}"
-            return False
-        self.search.trouble = ""
-        return True
+            return error
+        try:
+            return await self.greet(address.peer)
+        except PeerMisbehaved as fault:  # the peer is the right one, but we do not understand each other
+            return PeerRefused("protocol", f"its answer is not understood: {fault}")
+        except (PeerError, NetworkDown) as error:
+            return error
 
     async def greet(self, peer: PeerId) -> Welcome:
         """Greet a peer and ask it for other peers. Its time is asked first, because our own record needs it."""

@@ -18,6 +18,7 @@ from ..discovery.membership import Membership
 from ..discovery.services import Services
 from ..runtime.calls import JobCalls
 from ..runtime.routes import Routes
+from ..storage.files import Storage
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import UsageError, suggestion
 from ..wire.ids import PeerId
@@ -152,6 +153,10 @@ class JobKind:
     read: Callable[[JobSettings], Any]  # what the user wrote → the kind's options; UsageError in one line
     found: Callable[[Any, Services], Awaitable[dict[str, Any]]]  # options of a new job → the plan for the manifest
     prepare: Callable[[dict[str, Any], Any, JobContext], Awaitable[Job]]  # plan, options of this node, context
+    check: Callable[[dict[str, Any] | None, Any, Storage, str], None] = lambda plan, options, storage, folder: None
+    """Called before the network starts: the plan, None where it is not known here; the options of this node; the job's
+    folder in the storage, which may hold more. UsageError or LocalProblem for what this machine can tell to be wrong.
+    """
 
 
 def options_reader(record: type[T]) -> Callable[[JobSettings], T]:

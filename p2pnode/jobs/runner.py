@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from msgspec.structs import replace as changed
 
 from ..config.options import JobOptions, Options
+from ..config.settings import JOB_KEYS
 from ..discovery.membership import Membership
 from ..discovery.services import Services
 from ..runtime.calls import JobCalls
 from ..runtime.routes import Routes
 from ..wire.control import ControlAnswer, ControlRequest
-from ..wire.errors import LocalProblem, UsageError, suggestion, unwrap
+from ..wire.errors import LocalProblem, UsageError, near, suggestion, unwrap
 from ..wire.ids import PeerId
 from ..wire.messages import JobAnnouncement
 from ..wire.run import JobEntry, Manifest, RunAccess
@@ -51,9 +54,10 @@ class JobRunner:
         wanted, entries = self._options.founded_jobs(), []
         _check_names(self._options.only, [job.name for job in wanted])  # before anything is saved
         for job in wanted:
-            kind = await self._load(job.kind)
-            options = kind.read(self._settings(job.name, job.kind, len(wanted) == 1))
-            entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
+            with self._naming(job.name):
+                kind = await self._load(job.kind)
+                options = kind.read(self._settings(job.name, job.kind, len(wanted) == 1))
+                entries.append(JobEntry(job.name, job.kind, await kind.found(options, self._services)))
         return tuple(entries)
 
     async def admit(self, manifest: Manifest, access: RunAccess, members: FindMembers) -> None:
@@ -81,6 +85,37 @@ class JobRunner:
                 problems.append(problem)
         if problems and len(problems) == len(entries):
             raise problems[-1]
+
+    async def check(self, manifest: Manifest | None, run: str = "") -> None:
+        """Look for what is wrong with the options before the network starts; UsageError or LocalProblem.
+
+        `manifest` is None where the `run` is not known yet. Of several jobs, only those that the options name are
+        compared with their plans: another one that cannot be done here ends alone, later.
+        """
+        options, seams = self._options, self._services.seams
+        jobs = options.founded_jobs() if manifest is None else _chosen(manifest, options)
+        if not (options.jobs or options.train.names_something) and (manifest is None or self._services.limiter.resting):
+            return  # nothing was named that could be wrong, and torch takes long to import
+        given = [job.name for job in (options.jobs if len(jobs) > 1 else jobs)]
+        plans = {} if manifest is None else {entry.name: entry.plan for entry in manifest.jobs if entry.name in given}
+        for job in jobs:
+            with self._naming(job.name):
+                kind = await self._load(job.kind)
+                own = kind.read(self._settings(job.name, job.kind, len(jobs) == 1))
+                check = partial(kind.check, plans.get(job.name), own, seams.storage, job_folder(run, job.name))
+                await seams.compute(check)
+
+    @contextlib.contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Adds the job's name to what is wrong with a --job, and the training option that may have been meant."""
+        try:
+            yield
+        except UsageError as error:
+            given = next((job.given for job in self._options.jobs if job.name == name), None)
+            if given is None or f"job {name!r}" in str(error) or f"--job {name}" in str(error):
+                raise
+            slips = [near(key, JOB_KEYS) for key in given.get("task_options", {}) if f"no option {key!r}" in str(error)]
+            raise UsageError(f"--job {name}: {error}{''.join(slips)}") from None
 
     def enter(self, manifest: Manifest) -> None:
         """Take part in a run: from now on the node announces which of its jobs it does."""

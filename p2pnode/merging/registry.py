@@ -32,9 +32,17 @@ def policy_named(name: str) -> MakePolicy:
         return POLICIES[name]
     found = [entry for entry in metadata.entry_points(group=GROUP) if entry.name == name]
     if not found:
-        raise ValueError(f"no merge policy {name[:60]!r}; {suggestion(name, POLICIES)}")
-    make: MakePolicy = found[0].load()
+        raise ValueError(f"no merge policy {name[:60]!r}; {suggestion(name, known_policies())}")
+    try:
+        make: MakePolicy = found[0].load()
+    except Exception as error:  # another package's code may raise anything
+        raise ValueError(f"the merge policy {name!r} ({found[0].value}) cannot be loaded: {error}") from error
     return make
+
+
+def known_policies() -> tuple[str, ...]:
+    """The names of all policies, the built-in ones first."""
+    return tuple(dict.fromkeys([*POLICIES, *(entry.name for entry in metadata.entry_points(group=GROUP))]))
 
 
 def check_settings(name: str, settings: Mapping[str, float], besides: Collection[str] = ()) -> None:
@@ -42,12 +50,26 @@ def check_settings(name: str, settings: Mapping[str, float], besides: Collection
 
     `besides` are names of settings that belong to others.
     """
-    asked = _Asked(settings)
-    policy_named(name)(PolicySetup(np.zeros(8, np.int32), Identity(bytes(32)), "00" * 32, "main", "00" * 32, asked, 0))
-    unknown = sorted(set(settings) - asked.names)
-    if unknown and asked.names:  # a policy from outside may read its settings in ways that are not seen here
-        known = ", ".join(sorted({*asked.names, *besides}))
-        raise ValueError(f"the policy {name} has no setting {unknown[0][:60]!r}; known are {known}")
+    plain, given = _Asked({}), _Asked(settings)
+    _try_out(name, plain)
+    try:
+        _try_out(name, given)
+        asked = plain.names | given.names
+    except ValueError:
+        asked = plain.names
+        if set(settings) <= asked:
+            raise
+    unknown = sorted(set(settings) - asked)
+    if unknown and asked:  # a policy from outside may read its settings in ways that are not seen here
+        raise ValueError(
+            f"the policy {name} has no setting {unknown[0][:60]!r}; {suggestion(unknown[0], asked | {*besides})}"
+        )
+
+
+def _try_out(name: str, settings: _Asked) -> None:
+    policy_named(name)(
+        PolicySetup(np.zeros(8, np.int32), Identity(bytes(32)), "00" * 32, "main", "00" * 32, settings, 0)
+    )
 
 
 class _Asked(dict[str, float]):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -25,6 +26,7 @@ from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
 from ..wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, read_manifest, run_id, sign_manifest
 from ..wire.types import Seconds, decoded
+from .contact_report import ContactReport, contact_reports, in_words
 
 STATE_FILE = "run.json"
 COPIES = "runs"  # the folder of all runs; beside each run's own folder is a copy of what STATE_FILE said
@@ -211,8 +213,12 @@ RETRY_PAUSE: Seconds = 1.0
 LONGEST_RETRY_PAUSE: Seconds = 15.0
 
 
-FoundJobs = Callable[[], Awaitable[tuple[JobEntry, ...]]]
-Admit = Callable[[Manifest, RunAccess, FindMembers], Awaitable[None]]
+class RunJobs(Protocol):
+    """The jobs of a node (jobs.runner.JobRunner), as far as getting into a run concerns them."""
+
+    async def found(self) -> tuple[JobEntry, ...]: ...
+    async def check(self, manifest: Manifest | None, run: str = "") -> None: ...
+    async def admit(self, manifest: Manifest, access: RunAccess, members: FindMembers) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -227,60 +233,95 @@ class Entered:
 class RunJoining:
     """Gets one node its run. Keeps trying until somebody answers, unless `join_timeout` is set."""
 
-    def __init__(
-        self, options: RunOptions, services: Services, membership: Membership, found: FoundJobs, admit: Admit
-    ) -> None:
+    def __init__(self, options: RunOptions, services: Services, membership: Membership, jobs: RunJobs) -> None:
         self._options = options
-        self._found_jobs = found
-        self._admit = admit
+        self._jobs = jobs
+        self._founded: tuple[JobEntry, ...] = ()  # the jobs of a run that is to be founded here
         self._services = services
         self._storage = services.seams.storage
         self._membership = membership
+        self._sought: RunAccess | None = None  # the run whose members are looked for
+
+    async def check(self) -> None:
+        """Before the network starts: UsageError or LocalProblem for what is wrong with the user's options.
+
+        The jobs of a run that is to be founded here are made now.
+        """
+        here = self._saved_run()
+        if here is not None:
+            check_protocol(here.manifest)
+            await self._jobs.check(here.manifest, here.access.run)
+        elif self._founds:
+            self._founded = await self._jobs.found()
+        else:
+            await self._jobs.check(None)
 
     async def enter(self) -> Entered:
-        """Return the run and save it for the next start. UsageError or LocalProblem when there is no way in."""
+        """Return the run and save it for the next start. UsageError or LocalProblem when there is no way in.
+
+        Comes after `check`, and needs the network.
+        """
         try:
             async with asyncio.timeout(self._options.join_timeout):
                 run, how = await self._obtain()
         except TimeoutError:
-            raise self._nobody_answered() from None
+            raise self._could_not_join() from None
         self._membership.search.trouble = ""
         check_protocol(run.manifest)
         membership = self._membership.in_run(run.access.tag)
         if how != "founded":
-            await self._admit(run.manifest, run.access, lambda: self._members(membership, run.access))
+            await self._jobs.admit(run.manifest, run.access, lambda: self._members(membership, run.access))
         save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
         return Entered(run, how, membership)
 
-    def _nobody_answered(self) -> LocalProblem:
-        trouble = self._membership.search.trouble
-        return LocalProblem(
-            f"could not join within {self._options.join_timeout:.0f} s"
-            + (f" ({trouble})" if trouble else "")
-            + "; check the address and that the other side runs, or leave out --join-timeout to keep trying"
-        )
+    def _could_not_join(self) -> UsageError | LocalProblem:
+        """UsageError when every address answered that what the user gave is wrong."""
+        reports = self._reports(self._sought)
+        what = f"could not join within {self._options.join_timeout:.0f} s"
+        what += f": no member of run {self._sought.run} found" if self._sought is not None else ""
+        tried = in_words(reports) or "no address has answered yet"
+        if reports and all(report.final for report in reports):
+            return UsageError(f"{what}: {tried}")
+        remedy = "check the address and that the other side runs, or leave out --join-timeout to keep trying"
+        return LocalProblem(f"{what}: {tried}; {remedy}")
+
+    def _reports(self, access: RunAccess | None) -> list[ContactReport]:
+        """What came of contacting each address, those that the user gave first."""
+        outcomes, given = self._membership.search.outcomes, self._options.bootstrap
+        ordered = {address: outcomes[address] for address in (*given, *outcomes) if address in outcomes}
+        return contact_reports(ordered, access, self._services.identity.peer_id)
 
     async def _obtain(self) -> tuple[Run, Literal["founded", "resumed", "joined"]]:
-        options = self._options
-        access = options.access
-        saved = None if options.found or access is not None else load_saved(self._storage)
-        if saved is not None and same_bootstrap(options, saved):
-            return saved.run, "resumed"
-        if access is None and (options.found or not options.bootstrap):
+        here = self._saved_run()
+        if here is not None:
+            return here, "resumed"
+        if self._founds:
             return await self._found(), "founded"
-        signed = None if access is None else load_manifest(self._storage, access)
-        if access is not None and signed is not None:
-            return Run(access, signed), "resumed"
-        return await self._join(access or await self._ask_bootstrap()), "joined"
+        return await self._join(self._options.access or await self._ask_bootstrap()), "joined"
+
+    def _saved_run(self) -> Run | None:
+        """The run to take part in, where it is saved here."""
+        options = self._options
+        if options.found:
+            return None
+        if options.access is not None:
+            signed = load_manifest(self._storage, options.access)
+            return None if signed is None else Run(options.access, signed)
+        saved = load_saved(self._storage)
+        return saved.run if saved is not None and same_bootstrap(options, saved) else None
+
+    @property
+    def _founds(self) -> bool:
+        """Whether a node without a saved run founds one."""
+        return self._options.found or (self._options.access is None and not self._options.bootstrap)
 
     async def _found(self) -> Run:
         options = self._options
         if options.bootstrap:
             await self._meet_someone()  # their swarm's time is ours
         name = options.name or run_name(self._membership.me.name)
-        jobs = await self._found_jobs()
         now, rng = self._services.clock.now(), self._services.seams.rng
-        return found_run(self._services.identity, name, options.private, now, rng, jobs)
+        return found_run(self._services.identity, name, options.private, now, rng, self._founded)
 
     async def _ask_bootstrap(self) -> RunAccess:
         """Return the run of a bootstrap. One that is in a run counts before a meeting point for any run."""
@@ -290,24 +331,25 @@ class RunJoining:
 
     async def _meet_someone(self) -> None:
         """Contact the bootstrap addresses until one of them answers."""
-        async for _ in self._retries():
+        async for tries in self._retries():
             await self._membership.contact_round()
             if self._membership.search.welcomes:
                 return
             self._raise_if_all_wrong()
-            self._report_searching("no bootstrap answers yet")
+            self._report_searching("no bootstrap answers yet", tries)
 
     async def _join(self, access: RunAccess) -> Run:
         """Find a member of the run and get its manifest."""
         services = self._services
         searching = self._membership.in_run(access.tag)
         calls = JobCalls(services.calls, access, services.identity.peer_id)
-        async for _ in self._retries():
+        self._sought = access
+        async for tries in self._retries():
             signed = await manifest_from_any(calls, await self._members(searching, access))
             if signed is not None:
                 return Run(access, signed)
             self._raise_if_all_wrong()
-            self._report_searching(self._no_member_yet(access))
+            self._report_searching(f"no member of run {access.run} found yet", tries)
         raise AssertionError("retries never end")
 
     async def _members(self, searching: Membership, access: RunAccess) -> list[PeerId]:
@@ -317,30 +359,23 @@ class RunJoining:
             await searching.read_directory()
         return [peer.id for peer in self._services.table.to_try(access.tag)]
 
-    def _no_member_yet(self, access: RunAccess) -> str:
-        private = [address for address, welcome in self._membership.search.welcomes.items() if welcome.private]
-        hint = f"; the run at {private[0].transport} is private: does --run lack its key?" if private else ""
-        return f"no member of run {access.run} found yet{'' if access.private else hint}"
-
     @staticmethod
-    async def _retries() -> AsyncIterator[None]:
+    async def _retries() -> AsyncIterator[int]:
+        """The number of each try, with growing pauses between them."""
         pause = RETRY_PAUSE
-        while True:
-            yield
+        for tries in itertools.count(1):
+            yield tries
             await asyncio.sleep(pause)
             pause = min(pause * 1.6, LONGEST_RETRY_PAUSE)
 
     def _raise_if_all_wrong(self) -> None:
         """Raises UsageError when other peers answer at all bootstrap addresses; one right address is enough."""
-        wrong = self._membership.search.wrong
-        if self._options.bootstrap and all(address in wrong for address in self._options.bootstrap):
-            address = self._options.bootstrap[0]
-            raise UsageError(f"{address}: {wrong[address]}; ask for the address again")
+        outcomes = [self._membership.search.outcomes.get(address) for address in self._options.bootstrap]
+        if outcomes and all(isinstance(outcome, PeerMisbehaved) for outcome in outcomes):
+            raise UsageError(f"{self._options.bootstrap[0]}: {outcomes[0]}; ask for the address again")
 
-    def _report_searching(self, what: str) -> None:
-        search, events = self._membership.search, self._services.events
-        text = f"{what} ({search.trouble}); still trying" if search.trouble else f"{what}; still trying"
-        search.trouble = search.trouble or what
-        latest = events.latest(1)
-        if not latest or latest[0].text != text:
-            events.say("searching", text)
+    def _report_searching(self, what: str, tries: int) -> None:
+        """Say what was tried: every time, since nobody knows which of the tries a user reads."""
+        tried = in_words(self._reports(self._sought))
+        self._membership.search.trouble = f"{what}: {tried}" if tried else what
+        self._services.events.say("searching", f"{self._membership.search.trouble}; still trying ({tries} so far)")

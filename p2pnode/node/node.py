@@ -58,6 +58,7 @@ class Node:
         self._events = self._services.events
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
+        self._started = False  # whether there is a swarm to leave
         self._page = self._page_in_network = ""
         self._run_name = ""
         self._state_poller = StatePoller(self._services)
@@ -151,19 +152,24 @@ class Node:
                 await cancel_and_wait(living)
             self._services.registry.tidy()
             await self._network.close()
+        if self._started:
             self._events.say("left", "left the swarm")
 
     # ---- life ----
 
     async def _live(self) -> None:
+        joining = RunJoining(self._options.run, self._services, self._membership, self.jobs)
+        if self.role != "bootstrap":
+            await joining.check()  # a wrong option costs no daemon and no call to a peer
         await self._network.start(Router(self, self._services))
         await self._membership.announcer.refresh_addresses()
+        self._started = True
         self._events.say("started", f"{self.name} is {self.peer_id}")
         self._report_damage()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_condition())
             if self.role != "bootstrap":
-                await self._enter_run()
+                await self._enter_run(joining)
             group.create_task(self._membership.run())
             group.create_task(self._services.limiter.run())
             if self.jobs.names:
@@ -182,8 +188,7 @@ class Node:
         if self._network.health.state == "up":
             await self._membership.say_goodbye()
 
-    async def _enter_run(self) -> None:
-        joining = RunJoining(self._options.run, self._services, self._membership, self.jobs.found, self.jobs.admit)
+    async def _enter_run(self, joining: RunJoining) -> None:
         entered = await joining.enter()
         run = entered.run
         # A resumed node knows no swarm time yet: it takes that of the first peer it meets, like a newcomer.

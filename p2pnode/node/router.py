@@ -188,6 +188,7 @@ class Router:
         if request.announcement is not None and request.announcement.peer == peer:
             self._take_in(request.announcement, peer)
         private = host.access is not None and host.access.private
+        hint = host.access.hint(self._own, peer) if host.access is not None and private else b""
         return Welcome(
             protocol=PROTOCOL,
             time=self._swarm_clock.announced(),
@@ -195,6 +196,7 @@ class Router:
             role=host.role,
             name=host.name,
             private=private,
+            run_hint=hint,
             announcement=host.record,
         )
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..network.base import Clock
 from ..storage.files import Storage
@@ -40,14 +40,27 @@ class MachineProbe(Protocol):
 
 
 class Shared(Protocol):
-    """Makes something costly that is only read. A simulation makes equal things once, for all its nodes."""
+    """Makes something costly. A node makes equal things once, and so does a simulation for all its nodes."""
 
     def __call__(self, key: Hashable, make: Callable[[], T]) -> T: ...
 
 
 def make_at_once(key: Hashable, make: Callable[[], T]) -> T:
-    """For a real node, which shares with nobody."""
+    """For users that share with nobody."""
     return make()
+
+
+class Memo:
+    """Makes equal things once (Shared): read-only data, and models in which trainers put weights in turn."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
 
 
 async def inline(work: Callable[[], T], steps: int = 0) -> T:
@@ -109,4 +122,6 @@ def real_world(storage: Storage, skew: float = 0.0) -> Seams:
 
     compute, background, disk = ThreadCompute("compute"), ThreadCompute("aside"), ThreadCompute("disk", DISK_THREADS)
     clock, rng = SystemClock(skew), random.SystemRandom()
-    return Seams(clock, rng, storage, compute, threaded=True, background=background, disk=disk, host=PsutilHost())
+    return Seams(
+        clock, rng, storage, compute, Memo(), threaded=True, background=background, disk=disk, host=PsutilHost()
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -36,19 +36,6 @@ class SimCompute:
     def rest(self) -> None:
         """Begin no more local steps; everything else goes on."""
         self._trains.clear()
-
-
-class Memo:
-    """Makes equal things once (runtime.seams.Shared): read-only data, and models in which nodes put weights in turn."""
-
-    def __init__(self) -> None:
-        self._made: dict[Hashable, Any] = {}
-
-    def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self._made:
-            self._made[key] = make()
-        found: T = self._made[key]
-        return found
 
 
 @contextmanager

@@ -8,13 +8,13 @@ import random
 from ..config.options import Options
 from ..network.sim import SimSwarm
 from ..node.node import Node
-from ..runtime.seams import Seams, inline
+from ..runtime.seams import Memo, Seams, inline
 from ..storage.files import MemoryStorage
 from ..wire.addresses import Address
 from ..wire.errors import P2pnodeError
 from ..wire.status import NodeEvent, NodeStatus
 from ..wire.types import Seconds
-from .compute import Memo, SimCompute
+from .compute import SimCompute
 from .process import Process, ProcessDisk, SimClock
 from .recording import NOWHERE, Recording
 from .result import NodeSummary, PeerCount, SimResult

@@ -70,7 +70,9 @@ async def _live(node: Watched, stream: TextIO, questions: Questions | None) -> N
     try:
         await TerminalView(node.status, console, questions).run()
     finally:
-        console.print(farewell(node.status()), markup=False, highlight=False)
+        status = node.status()
+        if status.condition != "starting":  # else it never was there, and an error line says why
+            console.print(farewell(status), markup=False, highlight=False)
 
 
 async def _write_links(

@@ -94,5 +94,10 @@ def unwrap(error: BaseException) -> BaseException:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the closest known name, or the list of all."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names) or 'none'}"
+    return near(word, names).removeprefix("; ") or f"known are {', '.join(names) or 'none'}"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return the closest known name to a misspelt one as "; did you mean 'x'?", or "" where none is close."""
+    found = difflib.get_close_matches(word, sorted(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""

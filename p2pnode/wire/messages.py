@@ -23,6 +23,7 @@ MAX_ADDRESSES = 8
 MAX_PEERS_PER_ANSWER = 64
 MAX_FINGERPRINT_BYTES = 512
 MAX_JOB_FILE_BYTES = 1 << 18
+HINT_BYTES = 8
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
@@ -98,6 +99,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     role: Text = "node"
     name: Name = ""
     private: bool = False
+    run_hint: Annotated[bytes, msgspec.Meta(max_length=HINT_BYTES)] = b""  # RunAccess.hint of a private run
     announcement: SignedRecord | None = None
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from .errors import PeerMisbehaved, UsageError
 from .ids import Identity, PeerId, RunId, sha256, signed_by
-from .messages import PROTOCOL, Name
+from .messages import HINT_BYTES, PROTOCOL, Name
 from .status import MAX_JOBS
 from .types import JobName, decoded
 
@@ -114,6 +114,10 @@ class RunAccess:
             return b""
         words = f"p2pnode proof {self.run} {speaker} {listener}".encode()
         return hmac.digest(self.key, words, "sha256")
+
+    def hint(self, speaker: PeerId, listener: PeerId) -> bytes:
+        """By this a listener that knows the run's id recognises the run of `speaker`; to others it says nothing."""
+        return sha256(f"p2pnode run hint {self.run} {speaker} {listener}".encode())[:HINT_BYTES]
 
     def admits(self, proof: bytes, speaker: PeerId, listener: PeerId) -> bool:
         return hmac.compare_digest(proof, self.proof(speaker, listener))

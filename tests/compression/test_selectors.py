@@ -142,7 +142,7 @@ def test_factors_of_one_selector_can_be_combined() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"nonsense": 1.0}, "no selector 'nonsense'; known are magnitude, influence"),
+        ({"nonsense": 1.0}, "no selector 'nonsense'; known are granularity, importance"),
         ({"magnitude": 1.0, "influence": 1.0}, "magnitude and influence choose two selectors"),
         ({"granularity": 5.0}, "granularity 5.0; one of 0 fine, 1 hybrid"),
         ({"granularity": 0.5}, "granularity 0.5"),

@@ -110,21 +110,33 @@ def test_it_survives_a_restart() -> None:
         assert mean_of(known(status).jobs["temperature"]) == pytest.approx(15.0, abs=6.0), "not what was written anew"
 
 
-def test_one_that_fails_ends_neither_the_model_nor_the_others() -> None:
-    def mistaken(options: Options, index: int, starts: int) -> Options:
-        wrong = JobOptions("temperature", "mean", {"valu": 1.0})
-        return numbered(options, index, starts) if index != 2 else replace(options, jobs=(wrong, options.jobs[1]))
-
-    result = run_scenario(replace(PLAN, adjust=mistaken))
+def test_one_that_fails_ends_neither_the_model_nor_the_others(tmp_path: Path) -> None:
+    source = EXAMPLE.read_text().replace(
+        "        self._met: dict[str, int] = {}",
+        '        if value == 20: raise ValueError("a slip")\n        self._met = {}',
+    )
+    (tmp_path / "job_kind.py").write_text(source)
+    result = run_scenario(replace(PLAN, adjust=numbered))
     assert result.finished and result.errors == {}
     failed = known(result.statuses[2])
     assert failed.jobs["temperature"].condition == "ended"
-    assert failed.jobs["temperature"].reason == "the job 'temperature' has no option 'valu'; did you mean 'value'?"
+    assert "ValueError: a slip" in failed.jobs["temperature"].reason
     assert failed.jobs["model"].condition == "running"
     assert len(result.accuracies("model")) == 4
     others = [known(result.statuses[index]).jobs["temperature"] for index in (0, 1, 3)]
     assert {other.condition for other in others} == {"running"}
     assert [mean_of(other) for other in others] == pytest.approx([40 / 3] * 3, abs=2.0)
+
+
+def test_a_misspelt_option_ends_the_start_of_its_node_only() -> None:
+    def mistaken(options: Options, index: int, starts: int) -> Options:
+        wrong = JobOptions("temperature", "mean", {"valu": 1.0})
+        return options if index != 2 else replace(options, jobs=(wrong, options.jobs[1]))
+
+    result = run_scenario(replace(PLAN, adjust=mistaken))
+    assert {index: str(error) for index, error in result.errors.items()} == {
+        2: "the job 'temperature' has no option 'valu'; did you mean 'value'?"
+    }
 
 
 def test_it_needs_no_model_beside_it() -> None:

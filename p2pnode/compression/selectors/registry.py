@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
+from ...wire.errors import suggestion
 from ..selector import MakeSelector, Selector, SelectorSetup
 from .magnitude import Magnitude
 from .scored import Scored
@@ -40,7 +41,7 @@ def make_selector(setup: SelectorSetup) -> Selector:
     for name, value in setup.settings.items():
         make = selector_named(name)
         if make is None:
-            raise ValueError(f"no selector {name[:60]!r}; known are {', '.join(SELECTORS)}")
+            raise ValueError(f"no selector {name[:60]!r}; {suggestion(name, SELECTORS)}")
         if value:
             named[make] = name
     if len(named) > 1:

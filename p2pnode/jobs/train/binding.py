@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 from blake3 import blake3
 
@@ -9,9 +12,9 @@ from ...compression.weights import to_units
 from ...config.options import DEFAULT_AIM, DEFAULT_POLICY, DEFAULT_ROUND_SECONDS, DEFAULT_TASK, TrainOptions
 from ...merging.deltaset.set import weights_hash
 from ...merging.policy import MakePolicy
-from ...merging.registry import check_settings, policy_named
+from ...merging.registry import check_settings, known_policies, policy_named
 from ...runtime.seams import Shared, make_at_once
-from ...similarity.partners import RANGES, without_partner_settings
+from ...similarity.partners import RANGES, partner_settings, without_partner_settings
 from ...similarity.sketch import distance, shared_weights
 from ...tasks.errors import task_errors
 from ...tasks.find import installed_task, load_task
@@ -30,26 +33,24 @@ def open_model_host(
 
     `installed_only`: the task was named by a run's founder, so only built-in and installed code may be loaded.
     """
-    task, load = options.task or DEFAULT_TASK, installed_task if installed_only else load_task
+    task = options.task or DEFAULT_TASK
     task_options = repr(sorted((key, str(value)) for key, value in options.task_options.items()))
     return shared(
         ("model host", task, task_options, options.data, options.device, seed),
-        lambda: ModelHost(load(task, options.task_options, _source(options)), options.device, seed),
+        lambda: ModelHost(open_task(options, installed_only), options.device, seed),
     )
 
 
-def _source(options: TrainOptions) -> str | None:
-    return None if options.data is None else str(options.data)
+def open_task(options: TrainOptions, installed_only: bool = False) -> Task:
+    """The task that the options name, without its data. UsageError or TaskProblem when there is none."""
+    load, source = installed_task if installed_only else load_task, None if options.data is None else str(options.data)
+    return load(options.task or DEFAULT_TASK, options.task_options, source)
 
 
 def make_plan(model_host: ModelHost, options: TrainOptions, seed: int) -> TrainPlan:
     """The plan a founder signs. UsageError when the policy is not known here, or not with these settings."""
     policy = options.policy or DEFAULT_POLICY
-    known_policy(policy)
-    try:
-        check_settings(policy, without_partner_settings(options.settings), besides=RANGES)
-    except ValueError as error:
-        raise UsageError(f"--set: {error}") from None
+    check_policy(policy, options.settings)
     return TrainPlan(
         task=model_host.task.name,
         version=model_host.task.version,
@@ -69,6 +70,24 @@ def make_plan(model_host: ModelHost, options: TrainOptions, seed: int) -> TrainP
     )
 
 
+def check_policy(policy: str | None, settings: Mapping[str, float]) -> None:
+    """UsageError when the policy is not known here, or not with these settings.
+
+    None is a policy that is not known yet: one of those that are here must have such settings.
+    """
+    if policy is not None:
+        known_policy(policy)
+    problems = []
+    for name in known_policies() if policy is None else (policy,):
+        try:
+            partner_settings(settings)
+            check_settings(name, without_partner_settings(settings), besides=RANGES)
+            return
+        except ValueError as error:
+            problems.append(error)
+    raise UsageError(f"--set: {problems[0]}")
+
+
 def known_policy(name: str) -> MakePolicy:
     try:
         return policy_named(name)
@@ -83,16 +102,39 @@ def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_onc
     The genesis may differ (another torch, another device): then the weights come from a peer.
     """
     _check_wishes(plan, own)
+    options, installed_only = _task_options(plan, own), own.task is None
     if own.task is not None:
-        _check_name(plan, own.task, own)
-    task_options = {**own.task_options, **plan.options}
-    options = TrainOptions(own.task or plan.task, task_options, own.data, own.device)
+        _check_name(plan, own)
+    with _not_here(plan):
+        model_host = open_model_host(options, plan.seed, installed_only, shared)
+    _check_task(plan, own, model_host.task)
+    same_options = model_host.task.options == plan.options
+    if same_options and model_host.layout.hash != plan.layout:
+        raise _other_version(plan, model_host.task, f" with {model_host.layout.size:,}")
+    return model_host
+
+
+def check_plan(plan: TrainPlan, own: TrainOptions) -> None:
+    """What `follow_plan` finds out without the data and the model: UsageError as there."""
+    _check_wishes(plan, own)
+    if own.task is not None:
+        _check_name(plan, own)
+    with _not_here(plan):
+        task = open_task(_task_options(plan, own), installed_only=own.task is None)
+    _check_task(plan, own, task)
+
+
+def _task_options(plan: TrainPlan, own: TrainOptions) -> TrainOptions:
+    """What opens the plan's task here."""
+    return TrainOptions(own.task or plan.task, {**own.task_options, **plan.options}, own.data, own.device)
+
+
+@contextlib.contextmanager
+def _not_here(plan: TrainPlan) -> Iterator[None]:
     try:
-        model_host = open_model_host(options, plan.seed, installed_only=own.task is None, shared=shared)
+        yield
     except UsageError as error:
         raise UsageError(f"this run learns {plan.task!r}, which is not to be had here: {error}") from None
-    _check_task(plan, own, model_host)
-    return model_host
 
 
 def _check_wishes(plan: TrainPlan, own: TrainOptions) -> None:
@@ -109,25 +151,28 @@ def _check_wishes(plan: TrainPlan, own: TrainOptions) -> None:
             raise UsageError(f"{flag}{wanted} contradicts the run, which {fixed}; leave it out, or --found a new run")
 
 
-def _check_name(plan: TrainPlan, task: str, own: TrainOptions) -> None:
-    name = load_task(task, own.task_options, _source(own)).name
+def _check_name(plan: TrainPlan, own: TrainOptions) -> None:
+    name = open_task(own).name
     if name != plan.task:
-        raise UsageError(f"--task {task} is {name!r}, and this run learns {plan.task!r}; leave --task out")
+        raise UsageError(f"--task {own.task} is {name!r}, and this run learns {plan.task!r}; leave --task out")
 
 
-def _check_task(plan: TrainPlan, own: TrainOptions, model_host: ModelHost) -> None:
-    task = model_host.task
-    if task.version != plan.version or (task.options == plan.options and model_host.layout.hash != plan.layout):
-        raise UsageError(
-            f"this run learns {plan.task!r} version {plan.version} with {plan.parameters:,} parameters; installed here "
-            f"is version {task.version} with {model_host.layout.size:,}; install the same version"
-        )
+def _check_task(plan: TrainPlan, own: TrainOptions, task: Task) -> None:
+    if task.version != plan.version:
+        raise _other_version(plan, task)
     for key, value in own.task_options.items():
         if key not in task.LOCAL and as_option(task.name, key, value, getattr(task, key)) != _planned(plan, task, key):
             planned = _planned(plan, task, key)
             raise UsageError(
                 f"--task-option {key}={value} contradicts the run, which has {key}={planned}; leave it out"
             )
+
+
+def _other_version(plan: TrainPlan, task: Task, size: str = "") -> UsageError:
+    return UsageError(
+        f"this run learns {plan.task!r} version {plan.version} with {plan.parameters:,} parameters; installed here "
+        f"is version {task.version}{size}; install the same version"
+    )
 
 
 def _planned(plan: TrainPlan, task: Task, key: str) -> Option:

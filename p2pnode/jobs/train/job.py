@@ -50,6 +50,7 @@ WARN_EVERY: Seconds = 30.0
 SHORTEST_ROUND: Seconds = 0.1  # from publishing to publishing
 FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
 SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
+HOPELESS_TRIES = 10  # rounds without a finite loss, before the first good one, until the task itself is tried out
 
 
 class TrainJob(ModelJob):
@@ -154,6 +155,20 @@ class TrainJob(ModelJob):
             self._rate = max(SLOWEST, self._rate / 2)
             self.train_progress.diverged += 1
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
+            if self.train_progress.rounds == 0 and self.train_progress.diverged % HOPELESS_TRIES == 0:
+                await self._check_first_step(problem)
+
+    async def _check_first_step(self, problem: Diverged) -> None:
+        """Raises TaskProblem when not even the first weights can be trained: then no partner can help."""
+        try:
+            await self._services.seams.compute(lambda: self.trainer.steps(self.model_host.genesis, 1, rate=SLOWEST))
+        except Diverged:
+            task, what = self._setup.options.task or self._setup.plan.task, str(problem).partition(" after ")[0]
+            raise TaskProblem(
+                f"task {self.model_host.task.name} cannot be trained: {what} in all of {self.train_progress.diverged} "
+                f"tries; look at the values of its data, its loss() and its learning_rate: `python -m p2pnode check "
+                f"{task}` says more"
+            ) from None
 
     async def _round(self) -> None:
         seams, plan = self._services.seams, self._setup.plan

@@ -19,9 +19,10 @@ from ...merging.policy import Policy, PolicySetup
 from ...runtime.events import Events
 from ...shards.split import split_rows
 from ...similarity.partners import partner_settings, without_partner_settings
+from ...storage.files import Storage
 from ...training.background import BackgroundWorker
 from ...training.fingerprinter import Fingerprinter
-from ...training.host import ModelHost
+from ...training.host import ModelHost, choose_device
 from ...training.threads import choose_threads
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import Identity
@@ -30,12 +31,15 @@ from ...wire.types import Seconds
 from ..contract import JobContext, JobKind, JobSettings
 from .binding import (
     check_model,
+    check_plan,
+    check_policy,
     data_hash,
     follow_plan,
     has_genesis,
     known_policy,
     make_plan,
     open_model_host,
+    open_task,
     probe_hash,
 )
 from .job import TrainJob
@@ -67,6 +71,7 @@ async def found(options: TrainOptions, services: Services) -> dict[str, Any]:
 def _checked_plan(options: TrainOptions, seed: int, services: Services) -> TrainPlan:
     model_host = open_model_host(options, seed, shared=services.seams.shared)
     plan = make_plan(model_host, options, seed)
+    own_rows(model_host, options, plan, founded=True)
     fresh_policy(plan, model_host, services.identity)  # a slip in a setting shows here, not at those who join
     return plan
 
@@ -98,7 +103,24 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     return job
 
 
-KIND = JobKind(read, found, prepare)
+def check(entry: dict[str, Any] | None, options: TrainOptions, storage: Storage, folder: str) -> None:
+    """What this machine can tell of a node's options before it is in touch with others. Imports torch, reads no data.
+
+    UsageError or LocalProblem says what is wrong. `entry` is the run's plan where it is known.
+    """
+    choose_device(options.device)
+    if options.data is not None and not options.data.exists():
+        raise UsageError(f"--data {str(options.data)[:200]!r} does not exist; check the path")
+    if entry is not None:
+        plan = read_plan(entry)
+        check_plan(plan, task_options(plan, options, storage, folder)[0])
+        return
+    check_policy(options.policy, options.settings)
+    if options.task is not None:
+        open_task(options)
+
+
+KIND = JobKind(read, found, prepare, check)
 
 
 async def comparing(model_host: ModelHost, plan: TrainPlan, services: Services) -> Fingerprinter | None:

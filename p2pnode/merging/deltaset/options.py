@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...compression.quantise import BITS
 from ...compression.selectors.registry import SELECTORS, selector_named
+from ...wire.errors import suggestion
 from ..values import setting
 
 RANGES = {
@@ -39,11 +40,12 @@ class DeltaSetOptions:
 
 def read_options(settings: Mapping[str, float]) -> DeltaSetOptions:
     """The options in a run's settings; ValueError for an unknown name or a number out of range."""
-    selector = {name: settings.get(name, 0.0) for name in settings if name not in RANGES and name != "bits"}
+    chosen = {name: settings.get(name, 0.0) for name in (*SELECTORS, *settings) if name not in (*RANGES, "bits")}
+    selector = {name: value for name, value in chosen.items() if name in settings}
     for name in selector:
         if selector_named(name) is None:
-            known = ", ".join([*RANGES, "bits", *SELECTORS])
-            raise ValueError(f"the policy deltaset has no setting {name[:60]!r}; known are {known}")
+            hint = suggestion(name, [*RANGES, "bits", *SELECTORS])
+            raise ValueError(f"the policy deltaset has no setting {name[:60]!r}; {hint}")
     usual = DeltaSetOptions()
     bits = settings.get("bits", usual.bits)
     if bits not in BITS:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ...wire.addresses import useful
+from ...wire.bounded import keep_newest
 from ...wire.errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
@@ -33,6 +34,9 @@ END_LIMIT: Seconds = 0.5  # for work that is under way when a link closes
 T = TypeVar("T")
 
 
+MAX_REASONS = 256
+
+
 class HivemindLink:
     """Implements `supervised.Link`: a daemon and everything that dies with it."""
 
@@ -43,6 +47,7 @@ class HivemindLink:
         self._incoming = Incoming(server)
         self._p2p: Any = None
         self._routing: DhtRouting | None = None
+        self._unreachable: dict[PeerId, str] = {}  # why peers could not be reached, the latest last
 
     @classmethod
     async def open(
@@ -162,7 +167,7 @@ class HivemindLink:
         except library.P2PHandlerError as error:
             raise PeerRefused("failed", _first_line(error)) from None
         except library.P2PDaemonError as error:
-            raise _translated(peer, str(error)) from None
+            raise self._translated(peer, str(error)) from None
         except library.DecodeError:
             raise PeerMisbehaved(f"{short(peer)} answered something that is not an answer") from None
         except (
@@ -170,6 +175,15 @@ class HivemindLink:
             EOFError,
         ) as error:  # the daemon closed the connection; `supervised` finds out whether it is dead
             raise PeerUnreachable(f"lost p2pd while talking to {short(peer)} ({type(error).__name__})") from None
+
+    def _translated(self, peer: PeerId, text: str) -> PeerError:
+        """Our error for an error text of p2pd. While p2pd waits before it dials again, why the last dial failed."""
+        error = _translated(peer, text)
+        if isinstance(error, PeerUnreachable):
+            if str(error).endswith("dial backoff") and peer in self._unreachable:
+                return PeerUnreachable(self._unreachable[peer])
+            keep_newest(self._unreachable, peer, str(error), MAX_REASONS)
+        return error
 
     # ---- life ----
 

@@ -181,6 +181,24 @@ def test_a_task_that_raises_ends_with_one_line_that_names_it() -> None:
     assert "task lines: loss() raised KeyError" in str(problem)
 
 
+def test_a_task_whose_loss_is_never_finite_ends_after_some_tries_with_one_line() -> None:
+    Spoiled.calls = 0
+    with pytest.raises(ExceptionGroup) as caught:
+        learned(lambda: Setup(type("Never", (Spoiled,), {"bad": range(10_000)})(), with_options(SETUP, task="my.py")))
+    (problem,) = caught.value.exceptions
+    assert isinstance(problem, TaskProblem)
+    assert "task lines cannot be trained: the loss was not finite in all of 10 tries" in str(problem)
+    assert "`python -m p2pnode check my.py`" in str(problem)
+
+
+def test_a_task_that_can_be_trained_from_its_first_weights_is_not_given_up() -> None:
+    """Weights of others may be what cannot be trained; the circle is left then, not the run."""
+    Spoiled.calls = 0
+    setup, why = learned(lambda: Setup(type("Late", (Spoiled,), {"bad": range(1, 11)})()))
+    assert why == "6 rounds are done"
+    assert len(setup.said("diverged")) == 1
+
+
 def test_a_full_disk_costs_the_saving_only() -> None:
     disk = FullDisk()
     disk.full = True
