@@ -11,13 +11,18 @@ from nbclient import NotebookClient
 from examples.recordings import TAKES, path_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-PICTURES = {"peer_graph.ipynb": 5, "simulation.ipynb": 8}
-WIDGETS = {"peer_graph.ipynb": 1, "simulation.ipynb": 0}
+PICTURES = {"own_task.ipynb": 2, "peer_graph.ipynb": 5, "simulation.ipynb": 8}
+WIDGETS = {"own_task.ipynb": 0, "peer_graph.ipynb": 1, "simulation.ipynb": 0}
+REAL_NODES = {"own_task.ipynb"}
+NOTEBOOKS = [
+    pytest.param(path.name, marks=pytest.mark.live if path.name in REAL_NODES else ())
+    for path in sorted(EXAMPLES.glob("*.ipynb"))
+]
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LARGEST = 2_000_000  # bytes of a committed recording
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_its_pictures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))  # the kernel runs in examples and tests this code
     notebook = nbformat.read(EXAMPLES / name, as_version=4)

@@ -57,10 +57,11 @@ def plot_result(result: SimResult) -> Figure:
     for row in result.curves:
         by_node.setdefault((row.node, row.job), []).append(row)
     mean = course(result.curves)
+    faint = max(0.1, 0.5 - 0.02 * len(by_node))
     for axes, (_, across) in zip(panels, OVER, strict=True):
         for rows in by_node.values():
             values = [measure.of_row(row) for row in rows]
-            axes.plot([across(row) for row in rows], values, color=COLOURS[0], alpha=0.22, linewidth=0.7)
+            axes.plot([across(row) for row in rows], values, color=COLOURS[0], alpha=faint, linewidth=0.7)
         label = f"mean of {len(by_node)} nodes"
         axes.plot([across(at) for at in mean], [measure.of_moment(at) for at in mean], color=COLOURS[0], label=label)
         alone_too = result.alone_and_together()

@@ -124,12 +124,17 @@ class TrainProgress:
         accuracy = None if evaluation is None else evaluation.accuracy
         return Reached(self.rounds, now - self.begun, accuracy, monitor.norm, monitor.calm_rounds)
 
-    def line(self, now: Seconds) -> str:
-        """The progress in words; "" when it was reported lately or nothing is known yet."""
+    def line(self, now: Seconds, test_samples: int) -> str:
+        """The progress in words; "" when it was reported lately or nothing is known yet.
+
+        Of so many test samples in all it says on how many fewer the model was evaluated.
+        """
         if self.evaluation is None or (self.reported is not None and now - self.reported < REPORT_EVERY):
             return ""
         self.reported = now
         loss = "" if self.loss is None else f"training loss {self.loss:.4g}, "
         accuracy = self.evaluation.accuracy
         test = f"test accuracy {accuracy:.1%}" if accuracy is not None else f"test loss {self.evaluation.loss:.4g}"
-        return f"round {self.rounds}: {loss}{test}, {self.entries} entries of others"
+        few = self.evaluation.samples < test_samples
+        of_few = f" of {self.evaluation.samples} of {test_samples} test samples" if few else ""
+        return f"round {self.rounds}: {loss}{test}{of_few}, {self.entries} entries of others"

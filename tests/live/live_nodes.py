@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from p2pnode.network.base import Payload, Server
 from p2pnode.network.libp2p.hivemind import HivemindNetwork, HivemindOptions
-from p2pnode.network.libp2p.orphans import RECORD
+from p2pnode.network.libp2p.orphans import read_record
 from p2pnode.wire.addresses import Address, parse_address
 from p2pnode.wire.ids import Identity, PeerId
 
@@ -60,8 +59,9 @@ async def address_of(each: HivemindNetwork) -> Address:
 
 
 def daemon_pid(each: HivemindNetwork) -> int:
-    record = json.loads((each._options.data_dir / RECORD).read_text())
-    return int(record["pid"])
+    record = read_record(each._options.data_dir)
+    assert record is not None
+    return record.pid
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -17,7 +16,14 @@ import pytest
 import uvloop
 
 from p2pnode.network.libp2p.daemon import Daemon, DaemonOptions, daemon_flags, find_p2pd
-from p2pnode.network.libp2p.orphans import RECORD, socket_directory, sweep_orphan
+from p2pnode.network.libp2p.orphans import (
+    RECORD,
+    DaemonRecord,
+    read_record,
+    socket_directory,
+    sweep_orphan,
+    write_record,
+)
 from p2pnode.wire.addresses import host_and_port
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
@@ -65,7 +71,9 @@ def kill_an_owner(directory: Path) -> tuple[int, str, Path]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
         assert owner.stdout is not None
         pid, address = owner.stdout.readline().split()
-        sockets = Path(json.loads((directory / "1" / RECORD).read_text())["sockets"])
+        found = read_record(directory / "1")
+        assert found is not None
+        sockets = Path(found.sockets)
         assert psutil.Process(int(pid)).name() == "p2pd"
         owner.send_signal(signal.SIGKILL)
     return int(pid), address, sockets
@@ -126,9 +134,10 @@ def orphan(directory: Path) -> tuple[subprocess.Popen[bytes], Path]:
     return process, sockets
 
 
-def record(directory: Path, pid: int, started_at: float, sockets: Path, owner: int = 2**22 + 1) -> None:
-    fields = {"pid": pid, "started": started_at, "owner": owner, "owner_started": 1.0, "sockets": str(sockets)}
-    (directory / RECORD).write_text(json.dumps(fields))
+def record(
+    directory: Path, pid: int, started_at: float, sockets: Path, owner: int = 2**22 + 1, owner_started: float = 1.0
+) -> None:
+    write_record(directory, DaemonRecord(pid, started_at, owner, owner_started, str(sockets)))
 
 
 def test_a_recorded_orphan_is_ended_and_its_sockets_removed(tmp_path: Path) -> None:
@@ -169,10 +178,8 @@ def test_the_daemon_of_a_running_node_is_left_alone(tmp_path: Path) -> None:
     process, sockets = orphan(tmp_path)
     with subprocess.Popen(["sleep", "30"]) as owner:
         try:
-            record(tmp_path, process.pid, psutil.Process(process.pid).create_time(), sockets, owner.pid)
-            fields = json.loads((tmp_path / RECORD).read_text())
-            fields["owner_started"] = psutil.Process(owner.pid).create_time()
-            (tmp_path / RECORD).write_text(json.dumps(fields))
+            born = psutil.Process(owner.pid).create_time()
+            record(tmp_path, process.pid, psutil.Process(process.pid).create_time(), sockets, owner.pid, born)
             with pytest.raises(LocalProblem, match=f"process {owner.pid}"):
                 sweep_orphan(tmp_path)
             assert process.poll() is None

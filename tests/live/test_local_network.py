@@ -51,8 +51,9 @@ texts = [b"", b"\\xff" * 9, b"\\xfa" + b"code=" + b"5" * 245, b"\\x0bname=\\x1b[
          b"\\x10private=\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff", b"\\x13members=99999999999", b"\\x04code\\x06code=1"]
 zeroconf = Zeroconf()
 for number, text in enumerate(texts):
-    name = f"liar {number}.{SERVICE}"
-    info = ServiceInfo(SERVICE, name, 1, properties=text, server="liar.local.", addresses=[b"\\1\\2\\3\\4"])
+    name = f"liar {os.getpid()} {number}.{SERVICE}"
+    host = f"liar-{os.getpid()}.local."
+    info = ServiceInfo(SERVICE, name, 1, properties=text, server=host, addresses=[b"\\1\\2\\3\\4"])
     zeroconf.register_service(info)
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[1]))

@@ -137,3 +137,15 @@ def test_threads_and_sockets_are_refused(reach_out: Callable[[], Coroutine[Any, 
     """They would bring real time and real order in."""
     with pytest.raises(RuntimeError):
         run_virtual(reach_out())
+
+
+async def test_it_runs_within_another_loop_as_in_a_notebook() -> None:
+    outer = asyncio.get_running_loop()
+
+    async def main() -> float:
+        await asyncio.sleep(3600.0)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == 3600.0
+    assert asyncio.get_running_loop() is outer
+    await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from ...shards.driver import ShardDriver
 from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.samples import sample_layout
 from ...shards.shipping import ShardShipping
-from ...tasks.task import Evaluation
+from ...tasks.task import Evaluation, length
 from ...training.evaluation import PeriodicEvaluation
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost
@@ -205,7 +205,7 @@ class TrainJob(ModelJob):
             look = self._evaluating.evaluate
             self.train_progress.evaluation = await self._services.seams.compute(lambda: look(self.policy.readout()))
             self._evaluating.done(begun, clock.monotonic())
-            line = self.train_progress.line(begun)
+            line = self.train_progress.line(begun, length(self.model_host.test))
             if line:
                 self._services.events.say("progress", line)
         await self.save_if_due()

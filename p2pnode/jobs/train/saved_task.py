@@ -39,7 +39,7 @@ def save_task(storage: Storage, folder: str, options: TrainOptions) -> None:
 
 
 def load_task_options(storage: Storage, folder: str, options: TrainOptions) -> TrainOptions:
-    """The options with the remembered task and data, where the user gives none; Damaged when the file is."""
+    """The options with the remembered task and data, where the user gives none; Damaged when they cannot be read."""
     if options.task is not None and options.data is not None:
         return options
     try:

@@ -69,12 +69,16 @@ def _remove_if_ownerless(directory: Path) -> None:
 def record_daemon(directory: Path, pid: int, sockets: Path) -> None:
     """Record a daemon that this process has just started."""
     record = DaemonRecord(pid, _started(pid) or 0.0, os.getpid(), _started(os.getpid()) or 0.0, str(sockets))
+    write_record(directory, record)
+
+
+def write_record(directory: Path, record: DaemonRecord) -> None:
     write_checked(DiskStorage(directory), RECORD, msgspec.json.encode(record))
 
 
 def forget_daemon(directory: Path, pid: int) -> None:
     """Delete the record, unless it is already that of another daemon."""
-    record = _read(directory)
+    record = read_record(directory)
     if record is None or record.pid == pid:
         (directory / RECORD).unlink(missing_ok=True)
 
@@ -84,7 +88,7 @@ def sweep_orphan(directory: Path) -> bool:
 
     LocalProblem when the node that owns it is still running. Blocks for at most SWEEP_LIMIT.
     """
-    record = _read(directory)
+    record = read_record(directory)
     if record is None:
         return False
     if record.owner != os.getpid() and _started(record.owner) == record.owner_started:
@@ -120,7 +124,7 @@ def _started(pid: int) -> float | None:
         return None
 
 
-def _read(directory: Path) -> DaemonRecord | None:
+def read_record(directory: Path) -> DaemonRecord | None:
     """The record; None when it is missing, or was damaged and is set aside, which is logged."""
     storage = DiskStorage(directory)
     lost = "a daemon of an earlier start may still run; if so, end that p2pd by hand"

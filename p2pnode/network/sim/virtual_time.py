@@ -134,6 +134,14 @@ class VirtualLoop(BaseEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time, starting at 0. Tasks that are left are cancelled."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
+    """Run a coroutine to its end in virtual time, starting at 0. Tasks that are left are cancelled.
+
+    A notebook calls this from within its own loop, which stands still meanwhile, as for any other function.
+    """
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(main)
+    finally:
+        asyncio._set_running_loop(outer)

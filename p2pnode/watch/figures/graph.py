@@ -144,7 +144,8 @@ def plot_history(pictures: Sequence[PeerGraph]) -> Figure:
         panels[1].set_yscale("log")
     if grouped:
         _groups(panels[2], times, pictures)
-    panels[-1].plot(times, [sum(peer.present for peer in one.peers) for one in pictures], color=COLOURS[2])
+    there = [sum(peer.present and peer.role == "node" for peer in one.peers) for one in pictures]
+    panels[-1].plot(times, there, color=COLOURS[2])
     panels[-1].set_ylim(bottom=0)
     panels[-1].set_ylabel("peers")
     panels[-1].set_xlabel(words)
