@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def test_every_option_of_a_simulation_has_one_setting() -> None:
     assert {item.field for item in SIM_SETTINGS.values()} == {f"sim.{field.name}" for field in fields(SimOptions)}
 
 
-def test_the_command_and_python_describe_the_same_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_and_python_describe_the_same_scenario(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     scenarios: list[Scenario] = []
 
     def note(scenario: Scenario, *rest: object) -> Any:
@@ -49,7 +50,9 @@ def test_the_command_and_python_describe_the_same_scenario(monkeypatch: pytest.M
         "speeds": "1-4",
         "churn": "0.2",
     }
-    train: dict[str, Any] = {"task": "text", "split": "labels:2", "policy": "gossip", "aim": "own", "data": "/corpus"}
+    (tmp_path / "some.txt").write_text("text " * 20_000)
+    data = str(tmp_path)
+    train: dict[str, Any] = {"task": "text", "split": "parts", "policy": "gossip", "aim": "own", "data": data}
     flags = [word for name, value in {"peers": "5", **given, **train}.items() for word in (f"--{name}", value)]
     assert run(app, ["sim", *flags, "--set", "density=0.1"], "p2pnode") == 130
     with pytest.raises(KeyboardInterrupt):
