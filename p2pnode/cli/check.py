@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from ..compression.codec import encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import MAX_UNITS, UNIT, Floats, layout_of, read_weights
 from ..config.options import DEFAULT_TASK, TrainOptions
-from ..tasks.errors import task_errors
+from ..tasks.errors import method_place, task_errors
 from ..tasks.find import load_task
 from ..tasks.task import Evaluation, Samples, Task, length, rows
 from ..training.host import BYTES_PER_PARAMETER, ModelHost, build_model, checked_layout
@@ -32,7 +34,8 @@ def losses_findings(model_host: ModelHost, batch: Samples) -> Iterator[Finding]:
     task = model_host.task
     if not model_host.per_sample:
         words = "loss() says nothing about single samples, so hard and wrong ones are not found"
-        yield Finding("losses", "warning", words, "give losses(), one number for each sample, instead of loss()")
+        remedy = "override losses(), which gives one number for each sample, instead of loss(), which gives their mean"
+        yield Finding("losses", "warning", words, remedy)
         return
     with task_errors(task, "losses"), torch.no_grad():
         with model_host.randomness(0):
@@ -50,6 +53,10 @@ def losses_findings(model_host: ModelHost, batch: Samples) -> Iterator[Finding]:
 
 
 DENSITY = 0.005
+METHODS = {  # in which method of a task the fault lies that a check finds
+    "model": "model", "init": "model", "data": "data", "probe": "probe", "loss": "loss", "losses": "losses",
+    "learning": "loss", "evaluate": "evaluate",
+}  # fmt: skip
 SMALL_BATCH_STEPS = 30
 SLOW_STEP = 2.0  # seconds
 LOOKED_AT = 1024  # samples whose values are examined
@@ -97,13 +104,26 @@ def check_task(task: Task, device: str = "cpu") -> tuple[list[Finding], dict[str
     findings: list[Finding] = []
     for name, check in CHECKS.items():
         try:
-            findings.extend(check(examination))
+            findings.extend(_placed(task, finding) for finding in check(examination))
         except (TaskProblem, Diverged, LocalProblem) as problem:
+            if any(finding.check == "loss" and finding.verdict == "problem" for finding in findings):
+                findings.append(Finding(name, "unchecked", "it needs the loss", "mend that first"))
+                continue
             what, _, remedy = str(problem).partition("; ")
-            findings.append(Finding(name, "problem", what.removeprefix(f"task {task.name}: "), remedy))
+            findings.append(_placed(task, Finding(name, "problem", what.removeprefix(f"task {task.name}: "), remedy)))
             if name in ("model", "data"):
                 break
     return findings, examination.facts
+
+
+def _placed(task: Task, finding: Finding) -> Finding:
+    """The finding; a problem names the file and line where the task's author should look."""
+    if finding.verdict != "problem" or finding.check not in METHODS or re.search(r"\.py:\d+", finding.text):
+        return finding
+    method = METHODS[finding.check]
+    if method == "loss" and type(task).loss is Task.loss:
+        method = "losses"
+    return msgspec.structs.replace(finding, text=f"{finding.text} ({method_place(task, method)})")
 
 
 def _model(examination: Examination) -> Iterator[Finding]:
@@ -277,8 +297,24 @@ def _evaluate(examination: Examination) -> Iterator[Finding]:
         examination.facts["seconds_per_evaluation"] = seconds
         words = f"untrained: loss {found.loss:.4g}{accuracy}, {seconds:.2g} s for {found.samples:,} samples"
         yield Finding("evaluate", "ok", words)
+        yield from _accuracy(task, model_host, found)
     if _uses_chance(task, model_host.model, model_host.test):
         yield Finding("evaluate", "warning", "the same weights get another loss each time", "leave out randomness")
+
+
+def _accuracy(task: Task, model_host: ModelHost, found: Evaluation) -> Iterator[Finding]:
+    """Says why there is no accuracy, and how to get one."""
+    if found.accuracy is not None:
+        return
+    remedy = "override right(outputs, batch): it counts the right answers of a batch"
+    with task_errors(task, "labels"):
+        classes = task.labels(model_host.test) is not None
+    if classes and type(task).right is Task.right:
+        words = "no accuracy, though there are classes: the model's outputs are not one row of scores for each sample"
+        yield Finding("accuracy", "warning", words, remedy)
+    else:
+        words = "none: right() gives None, because the samples have no classes (y, whole numbers)"
+        yield Finding("accuracy", "ok", words if type(task).right is Task.right else "none: right() gives None")
 
 
 def _uses_chance(task: Task, model: nn.Module, samples: Samples) -> bool:

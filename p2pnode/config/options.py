@@ -67,6 +67,7 @@ class TrainOptions:
     reserve: bool = False  # train less often on samples that models are sure of
     quarantine: Quarantine = "auto"  # leave out samples that models of other peers fail at
     no_model_swaps: bool = False  # models of others may not come to train on data that stay here
+    full_speed: bool = False  # do not rest between rounds when the run has converged
     until: Until | None = None  # None: train until asked to leave
     max_disk: int | None = None  # bytes that training may use
     accept_task: tuple[str, ...] = ()  # sha256 of files of a run's founder that may run here

@@ -190,6 +190,10 @@ SETTINGS: Mapping[str, Setting] = table(
             "until", "train.until", read_until,
             "Leave when this is reached: converged, rounds:N, time:30m or accuracy:0.9; without it, never.", "GOAL",
         ),
+        Setting(
+            "full-speed", "train.full_speed", read_switch,
+            "Go on at full speed when the run has converged; without it the node then rests between rounds.",
+        ),
         Setting("meet-only", "run.meet_only", read_switch, "Take part in no job; only be present."),
         Setting("max-disk", "train.max_disk", read_size, "The most disk that training may use, such as 2GB.", "SIZE"),
         Setting(

@@ -39,7 +39,7 @@ SPREAD: Seconds = 10.0  # nodes start within this time, or a longer one where th
 ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of the nodes that keep the directory
 LIMIT = 4.0  # times the usual length: then a simulation ends whether or not all nodes are done
 SIMULATED = TrainOptions(
-    task="digits", device="cpu", no_model_swaps=True
+    task="digits", device="cpu", no_model_swaps=True, full_speed=True
 )  # what simulated nodes train unless told otherwise
 
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from ..wire.errors import TaskProblem, UsageError, suggestion
+from ..wire.errors import TaskProblem, UsageError, near, suggestion
+from .errors import error_place
 from .names import installed
 from .task import Option, Task
 
@@ -54,7 +55,9 @@ def make_task(found: type[Task], options: Mapping[str, Option] | None, source: s
     except (UsageError, TaskProblem):
         raise
     except Exception as error:  # the user's code may raise anything
-        raise TaskProblem(f"task {found.__name__} cannot be made: {type(error).__name__}: {error}") from error
+        place = error_place(error)
+        where = f" ({place})" if place else ""
+        raise TaskProblem(f"task {found.__name__} cannot be made: {type(error).__name__}: {error}{where}") from error
 
 
 def task_class(spec: str) -> type[Task]:
@@ -80,15 +83,16 @@ def _from_module(spec: str) -> type[Task]:
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             raise UsageError(f"no module {module!r} for the task {spec[:60]!r}; is its package installed?") from None
-        raise UsageError(f"task {spec[:60]!r} needs the module {error.name!r}, which is not installed") from error
-    except Exception as error:  # the user's code may raise anything
-        raise TaskProblem(f"task {spec[:60]!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise _cannot_load(spec[:60], error) from error
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise _cannot_load(spec[:60], error) from error
     return _pick(loaded, name, module)
 
 
 def _run_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UsageError(f"there is no file {str(path)[:200]!r} to take a task from")
+        hint = near(path.name, [one.name for one in path.parent.glob("*.py")])
+        raise UsageError(f"there is no file {str(path)[:200]!r} to take a task from{hint}")
     name = f"p2pnode_task_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
@@ -98,13 +102,21 @@ def _run_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))  # a task may import its neighbours
     try:
         found.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{path} needs the module {error.name!r}, which is not installed") from error
-    except Exception as error:  # the user's code may raise anything
-        raise TaskProblem(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise _cannot_load(str(path), error) from error
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+def _cannot_load(what: str, error: BaseException) -> TaskProblem:
+    """The problem of a task whose code cannot be imported, with the line to look at."""
+    place = error_place(error)
+    where = f" ({place})" if place else ""
+    if isinstance(error, ModuleNotFoundError):
+        return TaskProblem(f"{what} needs the module {error.name!r}, which is not installed{where}")
+    reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    return TaskProblem(f"{what} cannot be loaded: {type(error).__name__}: {reason}{where}")
 
 
 def _pick(module: ModuleType, name: str, place: str) -> type[Task]:

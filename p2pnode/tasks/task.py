@@ -94,7 +94,7 @@ class Task:
 
         A task may override `loss` alone; then nothing is known about single samples.
         """
-        each = functional.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
+        each = functional.cross_entropy(logits_of(model(batch["x"])), batch["y"], reduction="none")
         return each if each.ndim == 1 else each.flatten(1).mean(1)
 
     def loss(self, model: nn.Module, batch: Samples) -> Tensor:
@@ -123,7 +123,7 @@ class Task:
                 batch = rows(samples, slice(start, start + self.evaluation_batch))
                 outputs.clear()
                 total += self.loss(model, batch).item() * length(batch)
-                hits = self.right(outputs[0], batch) if len(outputs) == 1 else None
+                hits = _checked_hits(self.right(outputs[0], batch), length(batch)) if len(outputs) == 1 else None
                 counted, right = counted and hits is not None, right + (hits or 0)
         finally:
             hook.remove()
@@ -131,7 +131,7 @@ class Task:
 
     def right(self, outputs: Any, batch: Samples) -> int | None:
         """The number of right answers to a batch; None where answers cannot be right or wrong."""
-        labels = self.labels(batch)
+        labels, outputs = self.labels(batch), logits_of(outputs)
         if labels is None or not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(labels):
             return None
         return int((outputs.argmax(1) == labels).sum())
@@ -144,6 +144,38 @@ class Task:
         """The class of each sample; None where samples have none."""
         found = samples.get("y")
         return found if found is not None and found.ndim == 1 and not found.is_floating_point() else None
+
+
+class ContractBroken(ValueError):
+    """A method of a task returned something that its contract forbids; the message goes on from the method's name."""
+
+    def __init__(self, method: str, what: str) -> None:
+        super().__init__(what)
+        self.method = method
+
+
+def logits_of(outputs: Any) -> Any:
+    """What a model computed: its outputs, or their attribute `logits` (as models of Hugging Face give them)."""
+    return getattr(outputs, "logits", outputs)
+
+
+def _checked_hits(hits: Any, samples: int) -> int | None:
+    """What `right` returned, as a number; ContractBroken unless it is how many of the samples were right."""
+    if hits is None:
+        return None
+    if isinstance(hits, Tensor) and hits.numel() == 1:
+        hits = hits.item()
+    shown = f"a tensor of shape {tuple(hits.shape)}" if isinstance(hits, Tensor) else repr(hits)[:40]
+    try:
+        if int(hits) == hits and 0 <= hits <= samples:
+            return int(hits)
+    except (TypeError, ValueError, RuntimeError):
+        pass  # no number
+    raise ContractBroken(
+        "right",
+        f"must give how many of the {samples} samples were right, not {shown}; "
+        "return a whole number such as int((outputs.argmax(1) == batch['y']).sum()), or None",
+    )
 
 
 def has_sample_losses(task: Task) -> bool:

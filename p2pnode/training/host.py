@@ -24,7 +24,7 @@ from ..compression.weights import Floats, WeightLayout, layout_of, read_weights
 from ..config.readers import DEVICES
 from ..shards.shard import sample_ids
 from ..tasks.errors import task_errors
-from ..tasks.task import Evaluation, Samples, Task, has_sample_losses, length
+from ..tasks.task import ContractBroken, Evaluation, Samples, Task, has_sample_losses, length
 from ..wire.errors import LocalProblem, TaskProblem, UsageError
 from .stepper import FlatStepper, Stepper, TorchStepper
 
@@ -188,9 +188,14 @@ class ModelHost:
             return self.task.losses(self.model, batch)
 
     def check_losses(self, losses: Tensor, batch: Samples) -> None:
-        """ValueError unless there is one loss for each sample."""
+        """ContractBroken, which is a ValueError, unless there is one loss for each sample."""
         if losses.shape != (length(batch),):
-            raise ValueError(f"must give {length(batch)} numbers, one for each sample, not {tuple(losses.shape)}")
+            shown = f"{tuple(losses.shape)}" if losses.ndim else "one number"
+            raise ContractBroken(
+                "losses",
+                f"must give {length(batch)} numbers, one for each sample, not {shown}; "
+                "compute them with reduction='none', or override loss() instead, which gives their mean",
+            )
 
     def evaluate(self, samples: Samples) -> Evaluation:
         """How good the loaded weights are on `samples`."""

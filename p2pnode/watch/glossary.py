@@ -50,6 +50,8 @@ TRAINING: Mapping[str, Definition] = {
     "exchanges": Definition("exchanges", "exchanges", "Exchanges with partners that succeeded since this start."),
     "bridges": Definition("bridges", "entries",
         "Own entries that carried what another circle learned into this one, since this start."),
+    "slowed": Definition("slowed down", "",
+        "Why the node rests between rounds; empty while it trains at full speed."),
     "merged": Definition("latest merge", "", "What the latest merge brought, in words."),
     "problems": Definition("problems", "problems",
         "Things that went wrong in training since this start; each is an event."),

@@ -52,6 +52,15 @@ class OwnView(SwarmView):
         self._history = PictureHistory()
         self._asked = 0.0
 
+    @property
+    def invite(self) -> str:
+        """The command that lets a friend join, as the running node prints it; "" where no node runs."""
+        try:
+            status = ask(self._data_dir, ControlRequest("status")).status
+        except NotRunning:
+            return ""
+        return "" if status is None else status.invite
+
     def _latest(self) -> tuple[PeerGraph, ...]:
         now = time.time()
         if not 0 <= now - self._asked < POLL_EVERY:

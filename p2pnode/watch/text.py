@@ -116,6 +116,8 @@ def _train_phrases(status: JobStatus) -> list[str]:
         phrases.append(f"{label('loss')} {train.loss:.4g}")
     phrases.append(f"{status.steps} {label('steps')}, {state.steps_per_second or 0:.0f}/s on {details.samples} samples")
     phrases.append(f"{label('update_norm')} {train.update_norm or 0:.2%}")
+    if details.slowed:
+        phrases.append(clean(details.slowed, 200))
     if state.circle:
         phrases.append(f"{label('circle')} {clean(state.circle[:8])}")
     phrases.append(f"{details.exchanges} {label('exchanges')}, {details.entries} {label('entries')}")

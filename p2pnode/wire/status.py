@@ -191,6 +191,7 @@ class TrainStatus(msgspec.Struct, frozen=True):
     exchanges: int = 0
     entries: int = 0
     bridges: int = 0
+    slowed: str = ""  # why it rests between rounds; "" at full speed
     merged: str = ""  # what the latest merge brought, in words
     problems: int = 0
     hash_checks: int = 0  # comparisons of weights with partners that have the same entries

@@ -6,6 +6,7 @@ const ink = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const HEIGHT = 200;
 const [MINUTE, DAY] = [60, 86400];
 const FONT = "11px system-ui, sans-serif";
+const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 28 * DAY]; // seconds between labels
 const DASHES = { solid: undefined, dashed: [6, 4], dotted: [2, 3] };
 
 export class Chart {
@@ -52,8 +53,8 @@ export class Chart {
       series: [this.rounds ? { label: "round" } : { label: "at", value: (_, time) => (time == null ? "–" : clock(time)) }, ...this.lines.map(line)],
       bands: this.band ? [{ series: this.band, fill: `color-mix(in srgb, ${ink("--accent")} 12%, transparent)` }] : [],
       axes: [
-        { ...axis, label: this.rounds ? "round" : "time of day", size: 26, space: 76, values: this.rounds ? plain : times },
-        { ...axis, label: this.axis, size: 50, values: (_, values) => values.map((value) => (value == null ? "" : tick(value))) },
+        { ...axis, label: this.rounds ? "round" : "time of day", size: 26, space: 70, values: this.rounds ? plain : times, ...(!this.rounds && { incrs: TIMES }) },
+        { ...axis, label: this.axis, size: 50, ...(this.log && { splits: (_, __, low, high) => powers(low, high), filter: (_, splits) => splits }), values: (_, values) => values.map((value) => (value == null ? "" : tick(value))) },
       ],
       cursor: { points: { size: 6 } },
       legend: { live: true, markers: { width: 2, dash: dashOf, fill: () => "transparent" } },
@@ -66,6 +67,16 @@ export class Chart {
     const shown = small ? scientific(value) : value.toLocaleString("en", { maximumSignificantDigits: 3 });
     return `${shown}${this.unit && ` ${this.unit}`}`;
   }
+}
+
+// Where a log axis has its lines: at powers of ten, few where there are many, and between them where there are few.
+function powers(low, high) {
+  const [first, last] = [Math.floor(Math.log10(low) + 1e-9), Math.ceil(Math.log10(high) - 1e-9)];
+  const step = Math.max(1, Math.ceil((last - first) / 4));
+  const between = last - first < 3 ? [1, 2, 5] : [1];
+  const marks = [];
+  for (let power = first; power <= last; power += step) for (const factor of between) marks.push(factor * 10 ** power);
+  return marks.filter((mark) => mark >= 0.999 * low && mark <= 1.001 * high);
 }
 
 // A range that shows differences of a hundredth of `most` and does not go beyond it.

@@ -22,9 +22,11 @@ export function term(tag, name, words = "", attributes = {}, ...inside) {
 }
 
 // Marks in the page: data-word is a word or a figure that gets its explanation, and its label where it has no text.
+// In a sentence a word means the concept, also where a figure has the same name.
 export function explainWords(root) {
   for (const place of root.querySelectorAll("[data-word]")) {
-    const { label, meaning } = defined(place.dataset.word);
+    const { word } = place.dataset;
+    const { label, meaning } = word in WORDS ? { label: word, meaning: WORDS[word] } : defined(word);
     place.dataset.tip = meaning;
     place.tabIndex = 0;
     if (!place.textContent) place.textContent = label;

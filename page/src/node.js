@@ -9,7 +9,7 @@ import { Asked } from "./store.js";
 import { definitions } from "./tables.js";
 
 const LATELY = 8; // partners and warnings shown
-const DECISIONS = new Set(["shipped", "received", "quarantined", "handing over", "circle", "paused", "working", "reverted"]); // kinds of events
+const DECISIONS = new Set(["shipped", "received", "quarantined", "handing over", "circle", "paused", "working", "slowed", "reverted"]); // kinds of events
 
 export class NodeView {
   constructor(store) {
@@ -170,7 +170,10 @@ function doing({ condition, jobs, paused }) {
   if (condition === "leaving") return "Leaving the run";
   const running = Object.values(jobs).filter((job) => job.condition === "running");
   if (!running.length) return condition === "searching" ? "Looking for its run" : "In touch with its peers; it trains nothing";
-  const training = ({ task, samples }, state) => `Training ${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
+  const training = ({ task, samples, slowed }, state) => {
+    if (slowed) return `Slowed down at round ${whole(state.round)} of ${clean(task, 40)}; ${clean(slowed, 200)}`;
+    return `Training ${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
+  };
   return running.map((job) => (job.train ? training(job.train, flat(job.state)) : `Doing a job of kind ${clean(job.kind, 40)}`)).join("; ");
 }
 

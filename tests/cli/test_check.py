@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -157,6 +158,73 @@ def test_frozen_and_tied_parameters_are_told():
     findings, facts = check_task(faulty(model=model))
     assert "2 frozen stay as they are; tied weights count once" in findings[0].text
     assert (facts["frozen"], facts["tied"], facts["parameters"]) == (2, True, 32)
+
+
+def test_outputs_with_logits_are_understood():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return SimpleNamespace(logits=self.body(x))
+
+    findings, _ = check_task(faulty(model=lambda self: Net()))
+    assert {found.verdict for found in findings} == {"ok"}
+    assert "accuracy" in findings[-1].text
+
+
+def line_of(method) -> str:
+    return f"({__file__}:{method.__code__.co_firstlineno})"
+
+
+def test_a_problem_points_to_the_line_of_the_method():
+    shapes = counted(nn.Linear(4, width) for width in (2, 2, 3, 4, 5))
+    assert line_of(shapes) in problems(faulty(model=shapes))["model"]
+
+    def right(self, outputs, batch):
+        return float((outputs.argmax(1) == batch["y"]).float().mean())
+
+    said = problems(faulty(right=right))["evaluate"]
+    assert "right() must give how many of the 200 samples were right, not 0." in said
+    assert line_of(right) in said and "int((outputs.argmax(1)" in said
+
+    def losses(self, model, batch):
+        return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+
+    said = problems(faulty(losses=losses))["loss"]
+    assert "losses() must give 32 numbers, one for each sample, not one number" in said
+    assert line_of(losses) in said and "reduction='none'" in said
+
+
+def test_one_fault_is_told_once():
+    findings, _ = check_task(faulty(loss=raises))
+    assert [found.check for found in findings if found.verdict == "problem"] == ["loss"]
+    assert [found.check for found in findings if found.verdict == "unchecked"] == ["learning", "evaluate"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        ({"data": lambda self: {"inputs": torch.zeros(64, 4), "y": torch.zeros(64).long()}}, "KeyError: 'x'"),
+        ({"model": lambda self: nn.Linear(4, 1)}, "IndexError"),
+    ],
+)
+def test_what_the_default_losses_need_is_explained(methods, words):
+    said = problems(faulty(**methods))["loss"]
+    start = next(
+        number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "class Good" in line
+    )
+    assert words in said and "cross entropy of model(batch['x'])" in said and "override losses()" in said
+    assert f"({__file__}:{start})" in said or "(class Faulty)" in said
+
+
+def test_why_there_is_no_accuracy_is_said():
+    scores = {"losses": lambda self, model, batch: model(batch["x"])[:, :, 0].square().mean(1),
+              "model": lambda self: nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2)))}  # fmt: skip
+    assert "though there are classes" in warnings(faulty(**scores))["accuracy"]
+    none = {found.check: found for found in check_task(faulty(labels=lambda self, samples: None))[0]}
+    assert none["accuracy"].verdict == "ok" and "right() gives None" in none["accuracy"].text
 
 
 class TestCommand:

@@ -52,8 +52,8 @@ texts = [b"", b"\\xff" * 9, b"\\xfa" + b"code=" + b"5" * 245, b"\\x0bname=\\x1b[
 zeroconf = Zeroconf()
 for number, text in enumerate(texts):
     name = f"liar {os.getpid()} {number}.{SERVICE}"
-    server = f"liar-{os.getpid()}.local."
-    info = ServiceInfo(SERVICE, name, 1, properties=text, server=server, addresses=[b"\\1\\2\\3\\4"])
+    host = f"liar-{os.getpid()}.local."
+    info = ServiceInfo(SERVICE, name, 1, properties=text, server=host, addresses=[b"\\1\\2\\3\\4"])
     zeroconf.register_service(info)
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[1]))

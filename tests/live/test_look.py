@@ -110,8 +110,10 @@ def test_the_own_node_is_seen_while_it_runs_and_after(two: tuple[NodeProcess, No
     own = p2pnode.Swarm.own(founder.data_dir)
     wait_for("its fingerprints", lambda: len(own.similarity().peers) == 2, LIMIT)
     assert {row["role"] for row in own.peers() if row["me"]} == {"node"}
+    assert own.invite == founder.invite()
     running = own.picture()
     founder.signalled(signal.SIGINT)
     wait_for("the node's end to be seen", lambda: own.state.startswith("no node is running"), LIMIT)
+    assert own.invite == ""
     assert len(own.peers()) >= 1
     assert known(own.picture().manifest).name == known(running.manifest).name

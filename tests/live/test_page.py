@@ -81,7 +81,7 @@ def every_tab_knows_the_real_node(page) -> None:
     page.click("#tab-data")
     until(page, "p2pnode.views.data.dots.dots.length > 0")
     page.click("#shards tbody tr")
-    until(page, "document.getElementById('journey').textContent.includes('confidence here')")
+    until(page, "document.getElementById('journey').textContent.includes('confidence')")
     picture(page, "real-data", whole=True)
     page.click("#tab-node")
     until(page, "document.getElementById('doing').textContent.includes('digits')")

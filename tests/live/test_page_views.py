@@ -44,6 +44,7 @@ def test_every_tab_is_reached_by_keyboard_and_fits(browser, dark: bool, width: i
         for tab in TABS:
             until(page, f"document.getElementById('tab-{tab}').getAttribute('aria-selected') === 'true'")
             assert page.is_visible(f"#{tab}")
+            assert len(page.text_content(f"#{tab} .about")) > 80, "what am I looking at?"
             CHECKS[tab](page, node)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{tab} is too wide"
             assert page.evaluate(NAMELESS) == []
@@ -99,6 +100,24 @@ def learning_is_drawn(page, node: FakeNode) -> None:
     for words in ("fashion-mnist", "412", "61,706"):
         assert words in text(page, "figures")
     assert "bit-equal every time" in text(page, "agreement")
+    assert "2,048 of 10,000" in text(page, "figures"), "how many test samples the accuracy is of"
+    assert page.evaluate("p2pnode.views.learning.curves.loss.plot.scales.y.distr") == 3, "a log scale"
+    labels = page.evaluate("Object.values(p2pnode.views.learning.charts).flatMap(c => c.plot.axes.map(a => a.label))")
+    assert all(labels), "each axis says what it counts"
+    explained(page, "#figures dt:nth-child(1)", "What is learned")
+
+
+def explained(page, selector: str, words: str) -> None:
+    """Who points at a label is told what it means, and so is who goes there by keyboard."""
+    page.hover(selector)
+    until(
+        page,
+        f"!document.getElementById('tip').hidden && document.getElementById('tip').textContent.includes('{words}')",
+    )
+    page.focus("#learning dfn")
+    until(page, "document.getElementById('tip').textContent.includes('published result')")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#tip")
 
 
 def data_is_drawn(page, node: FakeNode) -> None:
@@ -129,6 +148,9 @@ def node_is_drawn(page, node: FakeNode) -> None:
     assert reasons <= {*REASONS, "it chose this node"}
     assert "it lacks label 7" in text(page, "decisions")
     assert "62 %" in text(page, "machine")
+    until(page, "document.getElementById('contribution').textContent.includes('19.7 %')")  # of the weights
+    for words in ("local steps", "own entries", "sent in all", "share of the weights"):
+        assert words in text(page, "contribution")
     assert "3 faults" in text(page, "reputation")
     assert "python -m p2pnode join " in text(page, "invite")
     assert text(page, "phone-link") == PAGE
@@ -201,6 +223,22 @@ def test_another_kind_of_work_is_shown_by_what_it_reports(browser) -> None:
         until(page, "!document.getElementById('no-learning').hidden")
         page.click("#tab-node")
         until(page, "document.getElementById('doing').textContent.includes('Doing a job of kind mean; Training')")
+
+
+class Converged(FakeNode):
+    """A node that has slowed down."""
+
+    def status(self) -> NodeStatus:
+        status = super().status()
+        train = replace(status.jobs["main"].training, slowed="converged: <b>no</b> change")
+        return replace(status, jobs={"main": replace(status.jobs["main"], train=train)})
+
+
+def test_a_node_that_has_slowed_down_says_why(browser) -> None:
+    with serving(Converged(3, 1)) as place, opened(browser, place.address) as page:
+        page.click("#tab-node")
+        until(page, "document.getElementById('doing').textContent.startsWith('Slowed down at round')")
+        assert text(page, "doing").endswith("of fashion-mnist; converged: <b>no</b> change")
 
 
 def test_one_job_needs_no_tab(browser) -> None:

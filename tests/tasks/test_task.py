@@ -186,9 +186,10 @@ class TestFinding:
     @pytest.mark.parametrize(
         ("text", "kind", "said"),
         [
-            ("import nothing_of_this_name", UsageError, "needs the module 'nothing_of_this_name'"),
-            ("1 / 0", TaskProblem, "ZeroDivisionError"),
-            ("def broken(:", TaskProblem, "SyntaxError"),
+            ("import nothing_of_this_name", TaskProblem, "needs the module 'nothing_of_this_name'"),
+            ("1 / 0", TaskProblem, "ZeroDivisionError: division by zero ({path}:1)"),
+            ("\ndef broken(:", TaskProblem, "SyntaxError: invalid syntax ({path}:2)"),
+            ("import sys\nsys.exit(3)", TaskProblem, "SystemExit: 3 ({path}:2)"),
             ("x = 1", UsageError, "no task"),
         ],
     )
@@ -197,7 +198,12 @@ class TestFinding:
         path.write_text(text)
         with pytest.raises(kind) as caught:
             load_task(str(path))
-        assert said in str(caught.value)
+        assert said.format(path=path) in str(caught.value)
+
+    def test_a_misspelt_file_is_suggested(self, tmp_path):
+        (tmp_path / "my_task.py").write_text("")
+        with pytest.raises(UsageError, match=r"there is no file .*; did you mean 'my_task.py'\?"):
+            load_task(str(tmp_path / "mytask.py"))
 
 
 class TestForeignNames:

@@ -145,6 +145,15 @@ def test_a_community_has_the_name_of_its_first_member_and_says_whether_it_is_our
     }  # fmt: skip
 
 
+def test_a_node_that_has_slowed_down_says_why():
+    slowed = replace(TRAINING, train=replace(DETAILS, slowed="converged: nothing changes; rests 38 s after a round"))
+    for text in (
+        drawn(status(jobs={"main": slowed}), width=200),
+        "\n".join(status_lines(status(jobs={"main": slowed}))),
+    ):
+        assert "converged: nothing changes; rests 38 s after a round" in text
+
+
 def test_several_jobs_have_a_line_each_with_their_names():
     jobs = {"small": TRAINING, "wide": replace(TRAINING, train=replace(DETAILS, task="text"))}
     text = drawn(status(jobs=jobs), width=160)

@@ -117,6 +117,8 @@ def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_onc
 def check_plan(plan: TrainPlan, own: TrainOptions) -> None:
     """What `follow_plan` finds out without the data and the model: UsageError as there."""
     _check_wishes(plan, own)
+    if own.task is None and plan.source is not None:
+        return  # members of the run have the task's file
     if own.task is not None:
         _check_name(plan, own)
     with _not_here(plan):

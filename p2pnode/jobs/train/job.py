@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from ...training.host import ModelHost
 from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import reached
 from ...training.rounds import local_steps, mean_steps, shortened
-from ...training.trainer import Trainer
+from ...training.slowdown import Slowdown, Surroundings, change_of
+from ...training.trainer import Trainer, TrainResult
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, TaskProblem
 from ...wire.ids import PeerId
@@ -49,6 +51,7 @@ EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
 WARN_EVERY: Seconds = 30.0
 SHORTEST_ROUND: Seconds = 0.1  # from publishing to publishing
 FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
+REST_LOOK: Seconds = 1.0  # how often a node that rests looks whether something has changed
 SLOWEST = 1 / 64  # of the learning rate, after it has diverged again and again
 HOPELESS_TRIES = 10  # rounds without a finite loss, before the first good one, until the task itself is tried out
 
@@ -79,6 +82,9 @@ class TrainJob(ModelJob):
         self._setup = setup
         self._compute = context.compute
         self._rate = 1.0
+        self.slowdown = Slowdown()
+        self._rested_in: Surroundings | None = None  # when it last rested; None at full speed
+        self._rest_seconds: Seconds = 0.0  # of the rest that goes on now
         self._heads_merged: dict[PeerId, int] = {}
         self.model_check = ModelCheck(
             services, context.calls, policy, model_host, self.members, context.founder, setup.model_confirmed
@@ -138,6 +144,7 @@ class TrainJob(ModelJob):
                 await self._round_or_rollback()
                 await self._now_and_then()
                 await self.change_circle()
+                await self._rest(clock.monotonic() - begun)
                 shortest = SHORTEST_ROUND
             else:
                 shortest = self._setup.plan.round_seconds  # others hold all shards; one falls to us when they leave
@@ -152,6 +159,7 @@ class TrainJob(ModelJob):
             await self._round()
             self._rate = min(1.0, self._rate * 1.1)
         except Diverged as problem:
+            self._tell_awake(self.slowdown.wake("training diverged"))
             self._rate = max(SLOWEST, self._rate / 2)
             self.train_progress.diverged += 1
             self._warn("diverged", f"{problem}; back to the last good weights, with a lower learning rate")
@@ -183,6 +191,7 @@ class TrainJob(ModelJob):
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.add_results(result.weights)
         await self.end_round(begun, weights, facts)
+        self._note_convergence(result)
         await self.work.end_round(self.train_progress.rounds, self._new_contributors())
         self.shipping.after_round(self.train_progress.rounds)
         self.model_swap.after_round(self.train_progress.rounds)
@@ -194,6 +203,49 @@ class TrainJob(ModelJob):
         before, self._heads_merged = self._heads_merged, self.heads()
         me = self._services.identity.peer_id
         return [peer for peer, head in self._heads_merged.items() if peer != me and head != before.get(peer)]
+
+    # ---- slowing down ----
+
+    def _note_convergence(self, result: TrainResult) -> None:
+        """Slow down if the run has converged, unless the user said when to stop or wants full speed."""
+        options, progress = self._setup.options, self.train_progress
+        if options.full_speed or options.until is not None or progress.monitor.norm is None:
+            return
+        passes = result.samples / max(1, self.trainer.samples)
+        before = self.slowdown.reason
+        self._tell_awake(self.slowdown.note_round(result.loss, progress.update_norm, progress.monitor.norm, passes))
+        if self.slowdown.reason and not before:
+            text = f"{self.slowdown.reason}; resting between rounds until members, data or losses change"
+            self._services.events.say("slowed", f"{text} (--full-speed goes on)")
+
+    def _tell_awake(self, why: str) -> None:
+        if why:
+            self._services.events.say("working", f"at full speed again: {why}")
+
+    async def _rest(self, round_seconds: Seconds) -> None:
+        """Rest after a round for as long as a converged run allows, or until something changes."""
+        clock = self._services.seams.clock
+        self._rest_seconds = self.slowdown.rest(round_seconds)
+        if not self._rest_seconds:
+            self._rested_in = None
+            return
+        end, before = clock.monotonic() + self._rest_seconds, self._rested_in or self._surroundings()
+        while self.slowdown.reason and (left := end - clock.monotonic()) > 0:
+            now = self._surroundings()
+            self._tell_awake(self.slowdown.wake(change_of(before, now)))
+            self._rested_in = before = replace(now, members=before.members | now.members)
+            await asyncio.sleep(min(left, REST_LOOK) if self.slowdown.reason else 0)
+        self._rest_seconds = 0.0
+
+    def _surroundings(self) -> Surroundings:
+        members, shards = frozenset(self.members.in_circle()), frozenset(self.shard_driver.ids())
+        return Surroundings(members, shards, self.trainer.samples, self._services.limiter.limits)
+
+    @property
+    def slowed(self) -> str:
+        """Why this job rests between rounds; "" at full speed."""
+        rest = f"; rests {self._rest_seconds:.0f} s after a round" if self._rest_seconds else ""
+        return self.slowdown.reason and f"{self.slowdown.reason}{rest}"
 
     async def _take_fingerprint(self, weights: Floats) -> None:
         """Take the trained model's fingerprint before it merges, so that it shows what this node's data taught."""
@@ -220,6 +272,7 @@ class TrainJob(ModelJob):
             look = self._evaluating.evaluate
             self.train_progress.evaluation = await self._services.seams.compute(lambda: look(self.policy.readout()))
             self._evaluating.done(begun, clock.monotonic())
+            self._tell_awake(self.slowdown.note_test(self.train_progress.evaluation))
             line = self.train_progress.line(begun, length(self.model_host.test))
             if line:
                 self._services.events.say("progress", line)
@@ -252,7 +305,8 @@ class TrainJob(ModelJob):
         )
 
     def pace(self) -> JobPace:
-        return JobPace(*self.trainer.pace)
+        steps, samples, speed = self.trainer.pace
+        return JobPace(steps, 0 if self._rest_seconds else samples, speed)
 
     @property
     def unreplicated(self) -> int:

@@ -109,11 +109,13 @@ def check(entry: dict[str, Any] | None, options: TrainOptions, storage: Storage,
     UsageError or LocalProblem says what is wrong. `entry` is the run's plan where it is known.
     """
     choose_device(options.device)
+    plan = None if entry is None else read_plan(entry)
+    if plan is not None:
+        options, _ = task_options(plan, options, storage, folder)
     if options.data is not None and not options.data.exists():
         raise UsageError(f"--data {str(options.data)[:200]!r} does not exist; check the path")
-    if entry is not None:
-        plan = read_plan(entry)
-        check_plan(plan, task_options(plan, options, storage, folder)[0])
+    if plan is not None:
+        check_plan(plan, options)
         return
     check_policy(options.policy, options.settings)
     if options.task is not None:

@@ -10,7 +10,7 @@ import msgspec
 from ...config.options import TrainOptions
 from ...storage.checked import read_checked, set_aside, write_checked
 from ...storage.files import Storage
-from ...wire.errors import Damaged, UsageError
+from ...wire.errors import Damaged
 from ...wire.ids import sha256
 
 FILE = "task.json"  # in the job's folder
@@ -39,10 +39,7 @@ def save_task(storage: Storage, folder: str, options: TrainOptions) -> None:
 
 
 def load_task_options(storage: Storage, folder: str, options: TrainOptions) -> TrainOptions:
-    """The options with the remembered task and data, where the user gives none.
-
-    Damaged when they cannot be read, UsageError when the task's file is gone.
-    """
+    """The options with the remembered task and data, where the user gives none; Damaged when they cannot be read."""
     if options.task is not None and options.data is not None:
         return options
     try:
@@ -55,10 +52,6 @@ def load_task_options(storage: Storage, folder: str, options: TrainOptions) -> T
         ) from None
     if saved is None:
         return options
-    if options.task is None and saved.source and not source_hash(saved.task or ""):
-        raise UsageError(
-            f"{saved.task}, the task that this node used last, is gone; bring it back, or name it by --task"
-        )
     data = None if saved.data is None else Path(saved.data)
     return replace(options, task=options.task or saved.task, data=options.data or data)
 

@@ -41,6 +41,7 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
         exchanges=progress.exchanges,
         entries=progress.entries,
         bridges=progress.bridges,
+        slowed=job.slowed,
         merged=progress.merged,
         problems=progress.problems,
         hash_checks=agreement.checks,

@@ -119,15 +119,20 @@ def task_options(plan: TrainPlan, options: TrainOptions, storage: Storage, folde
     """The options with the task that is used here, and a note where its file is not the one the run was founded with.
 
     A file that the user names counts, whatever is in it. A remembered file that has changed or gone since is replaced
-    by the copy in the job's folder.
+    by the copy in the job's folder. UsageError when it is gone and there is no copy.
     """
     found, source = load_task_options(storage, folder, options), plan.source
     path, _ = file_of(found.task) if found.task else (None, "")
-    if source is None or path is None or (hash := source_hash(str(path))) == source.sha256:
+    hash = "" if path is None else source_hash(str(path))
+    if path is None or (source is not None and hash == source.sha256):
         return found, ""
-    if options.task is None and _copy(source, storage, folder) is not None:
+    if options.task is None and source is not None and _copy(source, storage, folder) is not None:
         changed = f"{path} {'has changed' if hash else 'is gone'} since the run was founded"
         return replace(found, task=_copy_as_task(source, storage, folder)), f"{changed}; the run's own copy is used"
+    if options.task is None and not hash:
+        raise UsageError(f"{path}, the task that this node used last, is gone; bring it back, or name it by --task")
+    if source is None:
+        return found, ""
     return found, (
         f"{path} (sha256 {hash[:16] or 'not readable'}…) is not the file that the run was founded with "
         f"({source.file}, sha256 {source.sha256[:16]}…)"

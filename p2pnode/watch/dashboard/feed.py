@@ -35,8 +35,7 @@ class Feed:
         self._node = node
         self._storage = storage
         self._run = ""  # whose history was read
-        self._before = KeptHistory()  # what was read
-        self._rounds: dict[str, Sequence[MergeRow]] = {}  # of this start, by job
+        self._rounds: dict[str, Sequence[MergeRow]] = {}  # by job; the node itself knows only the latest
         self._save_at = 0.0
         self._changed = asyncio.Condition()
         self._encode = msgspec.json.Encoder().encode
@@ -72,11 +71,15 @@ class Feed:
             with contextlib.suppress(LocalProblem):  # the next save says what is wrong
                 lost = "the page shows the run from now on"
                 found = await asyncio.to_thread(read_or_set_aside, storage, name, unpack_history, lost)
-                self._before = found or KeptHistory()
-                self.history.put_before(self._before.pictures)
+                self._put_before(found or KeptHistory())
             self._save_at = time.monotonic() + SAVE_EVERY
         elif time.monotonic() >= self._save_at:
             await self.save()
+
+    def _put_before(self, kept: KeptHistory) -> None:
+        self.history.put_before(kept.pictures)
+        for job, rows in kept.rounds.items():
+            self._rounds[job] = joined_rounds(rows, self._rounds.get(job, ()))
 
     async def save(self) -> None:
         """Write the history. A disk that cannot be written is no reason to stop."""
@@ -93,8 +96,9 @@ class Feed:
     async def rounds(self, job: str) -> Sequence[MergeRow]:
         """The rounds of a job that are known, also of earlier starts; empty where nothing is trained."""
         with contextlib.suppress(LocalProblem, UsageError):
-            self._rounds[job] = (await self._node.execute(ControlRequest("log", job=job))).merges
-        return joined_rounds(self._before.rounds.get(job, ()), self._rounds.get(job, ()))
+            latest = (await self._node.execute(ControlRequest("log", job=job))).merges
+            self._rounds[job] = joined_rounds(self._rounds.get(job, ()), latest)
+        return self._rounds.get(job, ())
 
     # ---- for watchers ----
 

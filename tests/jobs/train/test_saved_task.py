@@ -9,7 +9,7 @@ import pytest
 from p2pnode.config.options import TrainOptions
 from p2pnode.jobs.train.saved_task import FILE, load_task_options, save_task, source_hash, whole_path
 from p2pnode.storage.files import MemoryStorage
-from p2pnode.wire.errors import Damaged, UsageError
+from p2pnode.wire.errors import Damaged
 from p2pnode.wire.ids import sha256
 
 
@@ -48,15 +48,3 @@ def test_a_file_has_a_whole_path_and_a_hash_and_a_name_has_neither(tmp_path: Pat
     assert source_hash(f"{file}:Mine") == source_hash(str(file)) == sha256(b"x = 1\n").hex()
     assert whole_path("digits") == "digits" and whole_path("package.module:Class") == "package.module:Class"
     assert source_hash("digits") == source_hash("package.module:Class") == source_hash("/gone/mine.py") == ""
-
-
-def test_a_task_file_that_is_gone_is_named_unless_another_is_given(tmp_path: Path) -> None:
-    storage, file = MemoryStorage(), tmp_path / "mine.py"
-    file.write_text("x = 1\n")
-    save_task(storage, "f", TrainOptions(str(file)))
-    file.unlink()
-    with pytest.raises(
-        UsageError, match=r"mine\.py, the task that this node used last, is gone; bring it back, or name"
-    ):
-        load_task_options(storage, "f", TrainOptions())
-    assert load_task_options(storage, "f", TrainOptions("other.py")).task == "other.py"

@@ -280,3 +280,9 @@ def test_a_remembered_file_that_changed_or_went_is_replaced_by_the_runs_copy(tmp
     assert task_options(PLAN, TrainOptions(str(file)), storage, FOLDER)[0].task == str(file), "what is named counts"
     file.unlink()
     assert "is gone" in task_options(PLAN, TrainOptions(), storage, FOLDER)[1]
+    no_copy = replace_plan(source=None)
+    with pytest.raises(
+        UsageError, match=r"mine\.py, the task that this node used last, is gone; bring it back, or name"
+    ):
+        task_options(no_copy, TrainOptions(), storage, FOLDER)
+    assert task_options(no_copy, TrainOptions("other.py"), storage, FOLDER)[0].task == "other.py"

@@ -147,6 +147,8 @@ async def test_the_past_of_a_run_is_there_again_after_a_restart() -> None:
         times = await past()
         assert times == sorted(times) and times[-1] > first
         assert [row["round"] for row in json.loads((await get(place, "api/rounds"))[1])] == [1, 2]
+        late.merges = (MergeRow(3, 6.0, (), 1, 1, 0, 0.3, 0.01),)  # a node remembers only its latest
+        assert [row["round"] for row in json.loads((await get(place, "api/rounds"))[1])] == [1, 2, 3]
 
 
 async def test_a_damaged_past_is_set_aside() -> None:

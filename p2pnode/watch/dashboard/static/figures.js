@@ -95,6 +95,11 @@ export const FIGURES = {
   "entries",
   "Own entries that carried what another circle learned into this one, since this start."
  ],
+ "slowed": [
+  "slowed down",
+  "",
+  "Why the node rests between rounds; empty while it trains at full speed."
+ ],
  "merged": [
   "latest merge",
   "",
