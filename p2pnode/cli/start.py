@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..config.options import Options
+from ..config.resolve import unknown_variables
 from ..discovery.book import PeerBook
 from ..discovery.registry import BOOK_FILE
 from ..network.libp2p.hivemind import HivemindNetwork, HivemindOptions
@@ -31,7 +32,7 @@ from ..wire.addresses import host_and_port
 from ..wire.errors import LocalProblem, P2pnodeError, UsageError
 from ..wire.invite import read_place
 from ..wire.run import RunAccess
-from .ending import Ending, end_process, run_loop
+from .ending import Ending, complain, end_process, run_loop
 from .lan import visible_nearby
 from .load import load
 
@@ -47,6 +48,8 @@ NextPlace = Callable[[Path], Options]  # the options of a start with another dat
 
 def run_and_exit(options: Options, next_place: NextPlace | None = None) -> NoReturn:
     """Run a node and end the process: with 0 when it left, else with one line on stderr."""
+    for line in unknown_variables(os.environ):
+        complain(line, 0)
     try:
         code, reason = run_node(options, next_place), ""
     except (UsageError, LocalProblem) as error:

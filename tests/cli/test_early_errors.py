@@ -107,7 +107,7 @@ def test_right_options_start_the_network(tmp_path, way):
     )
     done = started(tmp_path / "data", *way, *options)
     assert (done.returncode, done.stderr) == (STARTED, "")
-    assert done.stdout == "the network starts\n"
+    assert done.stdout.endswith("the network starts\n")
 
 
 @pytest.mark.parametrize(("way", "loaded"), [("join", False), ("resume", True), ("resume paused", False)])
@@ -167,6 +167,13 @@ def test_of_several_jobs_one_may_be_missing_here(tmp_path):
     assert started(tmp_path / "data").returncode == STARTED
     assert "not available" in complaint(started(tmp_path / "data", "--device", "mps"))
     assert "did you mean 'hidden'?" in complaint(started(tmp_path / "data", "--job", "one=digits,hiden=5"))
+
+
+def test_a_misspelt_variable_is_told_and_costs_nothing(tmp_path, monkeypatch):
+    script = SCRIPT.replace("import os, sys", "import os, sys; os.environ['P2PNODE_TSAK'] = 'text'", 1)
+    done = started(tmp_path / "data", "--meet-only", script=script)
+    assert done.returncode == STARTED
+    assert done.stderr == "p2pnode: P2PNODE_TSAK is not a setting; did you mean 'P2PNODE_TASK'?\n"
 
 
 def test_options_that_name_nothing_need_no_check():
