@@ -90,6 +90,8 @@ SHAPES: Sequence[tuple[str, str]] = (
     (r"\b(alice|bob|carol|dave)\b", "NAME"),
     (r"NAME(, NAME)+", "NAME"),
     (r"–|\d[\d,]*(\.\d+)?(e-?\d+)?%?", "N"),
+    (r" of N of N test samples?", ""),
+    (r"\bof NAME \(yours\)", "of NAME"),
     (r"\bN (h|min|s|ms)( N (min|s))?\b", "N s"),
     (r"\bN (B|kB|MB|GB)\b", "N B"),
     (r"\bN (other )?(\w+?)(ies|s|y)?\b", r"N \1\2"),
@@ -116,7 +118,7 @@ def matched(step: Step, printed: str, recorded_ids: Sequence[str], ids: Sequence
 
     The peer ids are those of the tutorial as it is, and those of this session.
     """
-    lines = "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n").splitlines()
+    lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
     if step.expected == (GAP,):
         return [shortened(line) for line in lines], []
     forms = [shape(line, ids) for line in lines]

@@ -29,6 +29,8 @@ ALICE, BOB = (
         ),
         (f"alice is {ALICE}", f"bob is {BOB}"),
         (" ─────── ", " ── "),
+        ("test accuracy 95.3% of 64 of 360 test samples, 1 entry", "test accuracy 97.2%, 3 entries"),
+        (" ● bob  0.14%   of bob (yours)   1.000", " ● carol  1.13%   of bob      0.835"),
         ("accuracy 8% ▁▂▃█ 93%", "accuracy 10% ▁▁██ 9%"),
     ],
 )

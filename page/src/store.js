@@ -12,6 +12,7 @@ export class Store extends EventTarget {
     this.pictures = [];
     this.at = null; // index shown; null: the latest
     this.chosen = null; // name of the chosen job; null: the first that trains
+    this.recalled = ""; // the run whose past was fetched
     this.lostSince = null; // milliseconds; null while the node answers
     this.rows = 0;
     this.parts = new WeakMap(); // by picture, its part for one job
@@ -76,6 +77,7 @@ export class Store extends EventTarget {
       if (!answer.ok) return;
       const past = await answer.json();
       const last = past.at(-1)?.time ?? 0;
+      this.recalled = past.at(-1)?.run || this.recalled;
       this.pictures = [...past, ...this.pictures.filter((picture) => picture.time > last && picture.me === past.at(-1)?.me)];
       this.at = null;
       this.thin();
@@ -97,9 +99,10 @@ export class Store extends EventTarget {
   }
 
   async add(picture) {
-    if (this.lostSince != null) {
+    if (this.lostSince != null || (picture.run && this.recalled !== picture.run)) {
       this.lostSince = null;
-      await this.recall(); // what happened in the meantime
+      this.recalled = picture.run;
+      await this.recall(); // what happened in the meantime, or before the node was started again
     }
     if (this.latest && this.latest.me !== picture.me) this.pictures = []; // another node answers here now
     if (!this.latest || picture.time > this.latest.time) {

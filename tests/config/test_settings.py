@@ -41,7 +41,8 @@ def test_the_command_and_python_describe_the_same_scenario(monkeypatch: pytest.M
         scenarios.append(scenario)
         raise KeyboardInterrupt  # nothing is run
 
-    monkeypatch.setattr("p2pnode.simulate.run_scenario", note)
+    monkeypatch.setattr("p2pnode.simulate.run_scenario", note)  # which `simulate` calls
+    monkeypatch.setattr("p2pnode.simulate.run.run_scenario", note)  # which the command calls
     given: dict[str, Any] = {
         "rounds": "7",
         "seed": "3",

@@ -27,7 +27,9 @@ def test_a_swarm_is_watched_scrubbed_and_steered(tmp_path: Path) -> None:
             time_goes_back(page)
             every_tab_knows_the_real_node(page)
             pausing_pauses(page, founder)
+            began = page.evaluate("p2pnode.store.pictures[0].time")
             leaving_is_done_and_said(page, founder)
+            the_past_is_there_after_a_restart(browser, tmp_path, began)
     finally:
         founder.stop()
 
@@ -105,6 +107,18 @@ def pausing_pauses(page, founder: NodeProcess) -> None:
     page.fill("#max-upload", "500k")
     page.press("#max-upload", "Enter")
     until(page, "document.getElementById('upload-now').textContent.includes('500 kB/s')")
+
+
+def the_past_is_there_after_a_restart(browser, tmp_path: Path, first: float) -> None:
+    again = NodeProcess(tmp_path, "founder", "--dashboard", "0", learns=True)
+    try:
+        with opened(browser, link(again), node_leaves=True) as page:
+            until(page, f"p2pnode.store.pictures[0]?.time <= {first} + 1 && p2pnode.store.status?.state.round > 0")
+            page.click("#tab-learning")
+            until(page, "p2pnode.views.learning.rounds[0]?.round === 1 && p2pnode.views.learning.rounds.length > 5")
+            picture(page, "real-restarted", whole=True)
+    finally:
+        again.stop()
 
 
 def leaving_is_done_and_said(page, founder: NodeProcess) -> None:

@@ -55,9 +55,10 @@ class Feed:
         while True:
             if self.watchers:
                 await self._node.look_around()
-            graph = self.look()
-            if self._storage is not None and graph.run:
-                await self._keep(self._storage, graph.run)
+            run = self._node.status().run
+            if self._storage is not None and run:
+                await self._keep(self._storage, run)  # pages ask for the past at the first picture with the run
+            self.look()
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(EVERY)
@@ -65,16 +66,20 @@ class Feed:
     # ---- on disk ----
 
     async def _keep(self, storage: Storage, run: str) -> None:
-        """Read what is kept of the run, once; then write it now and then."""
-        if self._run != run:
-            self._run, name = run, history_file(run)
-            with contextlib.suppress(LocalProblem):  # the next save says what is wrong
-                lost = "the page shows the run from now on"
-                found = await asyncio.to_thread(read_or_set_aside, storage, name, unpack_history, lost)
-                self._put_before(found or KeptHistory())
-            self._save_at = time.monotonic() + SAVE_EVERY
-        elif time.monotonic() >= self._save_at:
-            await self.save()
+        """Read what is kept of the run, once; then write it now and then. What was not read is never overwritten."""
+        if self._run == run:
+            if time.monotonic() >= self._save_at:
+                await self.save()
+            return
+        lost = "the page shows the run from now on"
+        try:
+            found = await asyncio.to_thread(read_or_set_aside, storage, history_file(run), unpack_history, lost)
+        except LocalProblem as problem:
+            logging.getLogger(__name__).warning("the history of the page cannot be read and is not kept: %s", problem)
+            self._storage = None
+            return
+        self._put_before(found or KeptHistory())
+        self._run, self._save_at = run, time.monotonic() + SAVE_EVERY
 
     def _put_before(self, kept: KeptHistory) -> None:
         self.history.put_before(kept.pictures)

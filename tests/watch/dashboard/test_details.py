@@ -166,6 +166,23 @@ async def test_a_damaged_past_is_set_aside() -> None:
     assert disk.read(name)
 
 
+async def test_a_past_that_was_not_read_is_not_overwritten(caplog: pytest.LogCaptureFixture) -> None:
+    class Unreadable(MemoryStorage):
+        def read(self, name: str) -> bytes | None:
+            raise LocalProblem("the disk does not answer")
+
+    disk, node = Unreadable(), FakeNode()
+    disk.write(history_file(node.status().run), b"the past")
+
+    async def is_said() -> bool:
+        return "the disk does not answer" in caplog.text
+
+    async with served(node, "127.0.0.1", 0, disk) as place:
+        await eventually(is_said)
+        assert (await get(place, "api/view"))[0] == 200
+    assert disk._files == {history_file(node.status().run): b"the past"}
+
+
 async def test_a_disk_that_cannot_be_written_is_said_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     class Full(MemoryStorage):
         def write(self, name: str, *parts: bytes | memoryview) -> None:
