@@ -363,7 +363,8 @@ def _reachability(options: Options, addresses: tuple[str, ...]) -> Finding:
         words = f"announces {', '.join(chosen.announce)} as told, which cannot be tried from inside"
         return Finding("reachability", "unchecked", words)
     if chosen.no_listen:
-        return Finding("reachability", "ok", "does not listen; others reach it through relays")
+        words = "does not listen; others reach it through relays, which was not tried"
+        return Finding("reachability", "unchecked", words)
     places = [place for place in map(host_and_port, addresses) if place is not None]
     hosts = [ipaddress.ip_address(place[0]) for place in places]
     shown = ", ".join(dict.fromkeys(str(host) for host in hosts)) or "no address"
@@ -374,6 +375,5 @@ def _reachability(options: Options, addresses: tuple[str, ...]) -> Finding:
         remedy = "listen on 0.0.0.0 to be reached from elsewhere"
         return Finding("reachability", "warning", f"only this machine can dial it ({shown})", remedy)
     remedy = "to be dialled directly, forward a port to this machine and name it with --listen PORT --announce ADDR"
-    return Finding(
-        "reachability", "ok", f"local addresses only ({shown}); from outside through relays or hole punching; {remedy}"
-    )
+    words = f"local addresses only ({shown}); whether relays or hole punching reach it from outside was not tried"
+    return Finding("reachability", "unchecked", words, remedy)

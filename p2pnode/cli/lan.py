@@ -58,6 +58,8 @@ async def _keep_shown(node: Node, leaving: asyncio.Event) -> None:
                 advertiser = None if advert is None else await asyncio.to_thread(Advertiser, advert)
             news = "" if advert is None or told else _shown_to_others(advert)
         except LocalProblem as problem:
+            if advertiser is not None:
+                await asyncio.to_thread(advertiser.close)
             advertiser, news = None, f"others in the local network do not see this run: {problem}"
         if news and not told:
             node.say("lan", news)

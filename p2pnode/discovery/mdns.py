@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import socket
@@ -65,8 +66,9 @@ class Advertiser:
             raise LocalProblem(_reason(error)) from None
 
     def close(self) -> None:
-        """Say goodbye: others forget the service at once."""
-        self._zeroconf.close()
+        """Say goodbye: others forget the service at once. A goodbye that cannot be said is no reason to fail."""
+        with contextlib.suppress(Exception):
+            self._zeroconf.close()
 
     def _info(self, advert: Advert) -> ServiceInfo:
         from zeroconf import ServiceInfo

@@ -29,6 +29,8 @@ def load_kind(name: str) -> JobKind:
     try:
         kind = metadata.EntryPoint(name, known[name], GROUP).load()
     except (ImportError, AttributeError) as error:
+        if name in KINDS and isinstance(error, ModuleNotFoundError):
+            raise  # p2pnode itself is not installed whole: __main__ says what to run
         raise UsageError(
             f"the job kind {name!r} cannot be loaded ({error}); is its package installed whole?"
         ) from error

@@ -29,6 +29,7 @@ MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
 MAX_REQUEST_BYTES = 4096
 MAX_ANSWER_BYTES = 32 << 20  # a status tells of at most 2,000 peers
 MAX_CONNECTIONS = 16
+LISTEN_TRIES = 10
 TIME_LIMIT = 5.0
 WORK_LIMIT = 120.0  # for what has to wait for a round under way, or writes a large file
 
@@ -88,15 +89,17 @@ class ControlServer:
     async def start(self) -> None:
         """Listen; LocalProblem when the system will not have it."""
         try:
-            try:
-                listening = self._listen()
-            except FileNotFoundError:  # a node that ended at this moment has removed the directory of both sockets
-                listening = self._listen()
+            listening = self._listen()
             self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_REQUEST_BYTES)
         except OSError as error:
             raise LocalProblem(f"no control socket for {self._data_dir} ({error}); try another --data-dir") from None
 
     def _listen(self) -> socket.socket:
+        """Bind the socket. Other nodes that end remove the directory that all share, so it may vanish in between."""
+        for _ in range(LISTEN_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                self._path = self._prepare()
+                return _bind(self._path)
         self._path = self._prepare()
         return _bind(self._path)
 

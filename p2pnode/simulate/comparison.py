@@ -60,10 +60,8 @@ class Comparison:
     def table(self) -> Rows:
         """A row for each policy: mean and standard deviation over the seeds of every figure (None for one seed)."""
         rows = self.rows()
-        return Rows(
-            {"policy": policy, "seeds": len(self.seeds), **_statistics([r for r in rows if r["policy"] == policy])}
-            for policy in self.policies
-        )
+        own = {policy: [row for row in rows if row["policy"] == policy] for policy in self.policies}
+        return Rows({"policy": policy, "seeds": len(found), **_statistics(found)} for policy, found in own.items())
 
     def frame(self) -> pandas.DataFrame:
         """The rows as a data frame. LocalProblem where pandas is not installed."""

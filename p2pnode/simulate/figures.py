@@ -80,7 +80,7 @@ def plot_comparison(comparison: Comparison) -> Figure:
     measure = _measure(list(comparison.results.values()))
     ends = []  # of the traffic of each policy
     for number, policy in enumerate(comparison.policies):
-        courses = [course(comparison.results[policy, seed].curves) for seed in comparison.seeds]
+        courses = [course(result.curves) for (found, _), result in comparison.results.items() if found == policy]
         known = [[at for at in moments if np.isfinite(measure.of_moment(at))] for moments in courses]
         for axes, (_, across) in zip(panels, OVER, strict=True):
             lines = [

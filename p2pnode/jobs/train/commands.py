@@ -10,7 +10,7 @@ from ...discovery.services import Services
 from ...merging.capabilities import TracesAuthors
 from ...tasks.task import Evaluation
 from ...wire.control import ControlAnswer, ControlRequest
-from ...wire.errors import UsageError
+from ...wire.errors import UsageError, near
 from ...wire.ids import short
 from .export import export
 
@@ -48,7 +48,9 @@ def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
         return found[0]
     known = ", ".join(sorted(names.get(peer) or short(peer) for peer in authors)) or "nobody yet"
     kind = "several authors are" if found else "no author of entries is"
-    raise UsageError(f"{kind} called {name[:60]!r}; entries are known of {known}; give the peer id")
+    raise UsageError(
+        f"{kind} called {name[:60]!r}{near(name, names.values())}; entries are known of {known}; give the peer id"
+    )
 
 
 def revert(job: TrainJob, authors: TracesAuthors, peer: str) -> str:

@@ -87,7 +87,14 @@ class TrainJob(ModelJob):
         self._rest_seconds: Seconds = 0.0  # of the rest that goes on now
         self._heads_merged: dict[PeerId, int] = {}
         self.model_check = ModelCheck(
-            services, context.calls, policy, model_host, self.members, context.founder, setup.model_confirmed
+            services,
+            context.calls,
+            policy,
+            model_host,
+            self.members,
+            context.founder,
+            setup.model_confirmed,
+            setup.same_probe,
         )
         self._make_data()
         now = services.seams.clock.monotonic()

@@ -67,6 +67,7 @@ class ModelCheck:
         members: Members,
         founder: PeerId,
         confirmed: bool,
+        same_probe: bool = True,
     ) -> None:
         self.same = False  # a partner's model computes the same
         self._services = services
@@ -76,6 +77,7 @@ class ModelCheck:
         self._members = members
         self._founder = founder
         self._confirmed = confirmed
+        self._same_probe = same_probe
         self._known: dict[bytes, FunctionSketch] = {}  # by position, the latest last
         self._reported: dict[PeerId, None] = {}
         self._answering = 0
@@ -172,6 +174,8 @@ class ModelCheck:
         if found is None:
             return place, None
         place, weights = found
+        if not self._same_probe:  # what models make of different inputs says nothing
+            return place, FunctionSketch()
         if place not in self._known:
             keep_newest(self._known, place, function_sketch(self._model_host, weights), REMEMBERED)
         return place, self._known[place]

@@ -24,6 +24,7 @@ class TrainSetup:
     options: TrainOptions = TrainOptions()  # noqa: RUF009  (frozen)
     rows: NDArray[np.int64] | None = None  # of the data; None: this node's part of what every node has
     model_confirmed: bool = True  # the model here computes what the manifest says
+    same_probe: bool = True  # the probe here has the run's inputs
 
     @property
     def genesis(self) -> bytes:

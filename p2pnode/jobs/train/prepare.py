@@ -97,7 +97,8 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(plan, model_host, services.identity, context.name, options.circle, background)
     fingerprinter = await comparing(model_host, plan, services)
-    setup = TrainSetup(plan, options, rows, confirmed)
+    same_probe = await seams.compute(lambda: probe_hash(model_host) == plan.probe)
+    setup = TrainSetup(plan, options, rows, confirmed, same_probe)
     job = TrainJob(context, model_host, policy, setup, fingerprinter)
     await _find_start(job, plan, services)
     return job

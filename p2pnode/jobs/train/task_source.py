@@ -119,11 +119,22 @@ def task_options(plan: TrainPlan, options: TrainOptions, storage: Storage, folde
     """The options with the task that is used here, and a note where its file is not the one the run was founded with.
 
     A file that the user names counts, whatever is in it. A remembered file that has changed or gone since is replaced
-    by the copy in the job's folder. UsageError when it is gone and there is no copy.
+    by the copy in the job's folder. A copy that the user accepted and that has changed is not run: no task is the
+    answer, and members are asked for the file again. UsageError when a file is gone and there is no copy, or when
+    accepted code would run beside data that stay here.
     """
     found, source = load_task_options(storage, folder, options), plan.source
     path, _ = file_of(found.task) if found.task else (None, "")
     hash = "" if path is None else source_hash(str(path))
+    if source is not None and options.task is None and found.task == _copy_as_task(source, storage, folder):
+        if hash != source.sha256:
+            return replace(found, task=None), f"{path} is damaged; members are asked for the run's file again"
+        remembered = load_task_options(storage, folder, replace(options, data=None)).data
+        if options.data not in (None, remembered) and not options.share_data:
+            raise UsageError(
+                f"code of others is not run beside data that stay here (--data); read {path}, "
+                f"then name it yourself: --task {path}"
+            )
     if path is None or (source is not None and hash == source.sha256):
         return found, ""
     if options.task is None and source is not None and _copy(source, storage, folder) is not None:
