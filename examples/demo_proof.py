@@ -16,12 +16,12 @@ from p2pnode.jobs.train.plan import TrainPlan, first_plan
 from p2pnode.jobs.train.prepare import fixed_rows
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup
+from p2pnode.node.joining import last_run
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.files import DiskStorage
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity, PeerId
-from p2pnode.wire.run import read_manifest
 from p2pnode.wire.status import MAIN_JOB
 
 CHUNK = 100  # local steps of the lonely training at a time
@@ -74,8 +74,8 @@ class Alone:
 
 def plan_of(node: DemoNode) -> TrainPlan:
     """The plan of the run a node is in, from its disk."""
-    assert node.status is not None
-    plan = first_plan(read_manifest((node.data_dir / "runs" / node.status.run / "manifest").read_bytes()))
+    run = last_run(DiskStorage(node.data_dir))
+    plan = None if run is None else first_plan(run.manifest)
     assert plan is not None
     return plan
 

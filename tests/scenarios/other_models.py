@@ -33,6 +33,13 @@ class Activation(Founded):
     _activation = nn.Tanh
 
 
+class Probe(Founded):
+    """The same model, with other inputs to be compared on."""
+
+    def probe(self) -> Samples:
+        return {name: column.flip(0) for name, column in super().probe().items()}
+
+
 class Base(Founded):
     _base = 5
 

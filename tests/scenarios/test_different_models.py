@@ -37,6 +37,11 @@ def warnings(result: SimResult, index: int) -> list[str]:
     return [event.text for event in known(result.statuses[index]).events if event.kind == "model"]
 
 
+def test_models_are_not_compared_on_different_inputs() -> None:
+    result = play("Probe")
+    assert result.errors == {} and result.finished
+
+
 @pytest.mark.parametrize(
     ("odd", "words"),
     [

@@ -23,7 +23,7 @@ from ...wire.types import Seconds
 from ..contract import JobSettings
 from ..offers import Admission, FileOffer, JobFiles
 from .plan import INSTALL, PlanPackage, TaskSource, TrainPlan, read_plan
-from .saved_task import file_of, load_task_options, save_task, source_hash
+from .saved_task import file_of, load_task_options, save_task, source_hash, whole_path
 
 FETCH_TRIES = 5
 FETCH_PAUSE: Seconds = 1.0
@@ -126,7 +126,7 @@ def task_options(plan: TrainPlan, options: TrainOptions, storage: Storage, folde
     found, source = load_task_options(storage, folder, options), plan.source
     path, _ = file_of(found.task) if found.task else (None, "")
     hash = "" if path is None else source_hash(str(path))
-    if source is not None and options.task is None and found.task == _copy_as_task(source, storage, folder):
+    if source is not None and options.task is None and found.task == whole_path(_copy_as_task(source, storage, folder)):
         if hash != source.sha256:
             return replace(found, task=None), f"{path} is damaged; members are asked for the run's file again"
         remembered = load_task_options(storage, folder, replace(options, data=None)).data

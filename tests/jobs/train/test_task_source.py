@@ -233,6 +233,24 @@ def test_code_of_others_is_not_run_beside_data_that_stay_here() -> None:
     assert joining.used() == COPY
 
 
+def test_accepted_code_is_not_run_beside_data_that_came_later_and_stay_here(tmp_path: Path) -> None:
+    joining = Joining(answer=True, storage=DiskStorage(tmp_path))
+    joining.admit()
+    with pytest.raises(UsageError, match="data that stay here"):
+        task_options(PLAN, TrainOptions(data=Path("/mine")), joining.storage, FOLDER)
+    assert task_options(PLAN, TrainOptions(data=Path("/mine"), share_data=True), joining.storage, FOLDER)[0].task
+
+
+def test_an_accepted_file_that_was_changed_is_not_run_but_asked_for_again(tmp_path: Path) -> None:
+    joining = Joining(answer=True, storage=DiskStorage(tmp_path))
+    joining.admit()
+    joining.storage.write(COPY, CONTENT.replace(b"Mine", b"Evil"))
+    options, note = task_options(PLAN, TrainOptions(), joining.storage, FOLDER)
+    assert options.task is None and "is damaged; members are asked for the run's file again" in note
+    joining.admit()
+    assert joining.storage.read(COPY) == CONTENT and len(joining.offers) == 2, "the user is asked again"
+
+
 def test_another_file_than_the_runs_costs_reputation_and_the_next_member_is_asked() -> None:
     joining = Joining({EVE: CONTENT.replace(b"Mine", b"Evil"), ANN: CONTENT}, answer=True)
     joining.admit()
