@@ -75,6 +75,16 @@ def time_goes_back(page) -> None:
     until(page, "document.getElementById('moment').textContent === 'now'")
 
 
+def shows_a_journey(page) -> bool:
+    """Choose one shard after the other: which of them were trained on, and are here, changes with the members."""
+    for number in range(page.evaluate("document.querySelectorAll('#shards tbody tr').length")):
+        page.evaluate("number => document.querySelectorAll('#shards tbody tr')[number]?.click()", number)
+        page.wait_for_timeout(300)
+        if "confidence" in (page.text_content("#journey") or ""):
+            return True
+    return False
+
+
 def every_tab_knows_the_real_node(page) -> None:
     page.click("#tab-learning")
     until(page, "document.getElementById('figures').textContent.includes('digits')")
@@ -82,8 +92,7 @@ def every_tab_knows_the_real_node(page) -> None:
     picture(page, "real-learning", whole=True)
     page.click("#tab-data")
     until(page, "p2pnode.views.data.dots.dots.length > 0")
-    page.click("#shards tbody tr")
-    until(page, "document.getElementById('journey').textContent.includes('confidence')")
+    wait_for("a shard that this node has trained on, and its journey", lambda: shows_a_journey(page), 60)
     picture(page, "real-data", whole=True)
     page.click("#tab-node")
     until(page, "document.getElementById('doing').textContent.includes('digits')")
