@@ -84,6 +84,11 @@ def kept(mode: str) -> dict[str, dict[str, Any]]:
     return {file.stem: json.loads(file.read_text()) for file in files}
 
 
+def write_report(path: Path) -> None:
+    before = path.read_text() if path.exists() else ""
+    path.write_text(report(kept("quick"), kept("full"), before))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run all benchmarks.")
     parser.add_argument("--quick", action="store_true", help="short runs, about half an hour for all of them")
@@ -110,8 +115,8 @@ def main() -> int:
         outcome = f"failed: {record['error']}" if record["code"] else "done"
         print(f"[{number}/{len(wanted)}] {benchmark.name}: {outcome} after {record['seconds']:.0f} s", flush=True)
         failed += [benchmark.name] if record["code"] else []
-        arguments.report.write_text(report(kept("quick"), kept("full")))
-    arguments.report.write_text(report(kept("quick"), kept("full")))
+        write_report(arguments.report)
+    write_report(arguments.report)
     print(f"figures are in {arguments.report}")
     if failed:
         print(f"did not run to their end: {', '.join(failed)}; run again to try only these")

@@ -45,7 +45,26 @@ BENCHMARKS = (
         "How fast do four peers behind slow links learn, compared with hivemind.Optimizer?",
         of_hivemind("", "_fashion_mnist", "_text"),
     ),
+    Benchmark(
+        "ownloop",
+        "What does p2pnode.join cost a training loop, and how fast do loops learn, compared with hivemind.Optimizer?",
+        {
+            "steps_per_s": "bare_steps_per_s",
+            "lines_changed": "hivemind_lines_changed",
+            **{
+                f"{name}_{peers}": f"hivemind_{name}_{peers}"
+                for name in ("seconds_to_accuracy", "mb", "reached")
+                for peers in (2, 4)
+            },
+        },
+    ),
+    Benchmark(
+        "queues",
+        "How fast do several models with queues reach their targets, compared with turns and with separate runs?",
+        {"seconds_to_all": "round_robin_s"},
+    ),
     Benchmark("frontier", "How accurate is training for how many bytes, compared with averaging, all-reduce, DiLoCo?"),
+    Benchmark("language", "How good do language models get for how many bytes, compared with dense averaging?"),
     Benchmark(
         "deltaset",
         "How fast, small and quiet is the delta set of one node, and does its event loop keep up while it trains?",
@@ -61,6 +80,12 @@ BENCHMARKS = (
         "How small and how fast are encoded deltas, compared with hivemind's codecs and torch.topk?",
         {"encode_vs_memcpy": "torch_topk_vs_memcpy"},
     ),
+    Benchmark("gpt_step", "How fast is a training step of a language model, compared with a plain loop of PyTorch?"),
+    Benchmark(
+        "data_kinds",
+        "What does it cost to read samples by index or from a stream, and how do 100 GB start?",
+        {"found_s_100gb": "found_s_10mb", "train_s_100gb": "train_s_10mb", "memory_mb_100gb": "memory_mb_10mb"},
+    ),
     Benchmark("importance", "Which rule chooses best what to send, at the same bytes?"),
     Benchmark("partners", "Whom should a peer learn with?"),
     Benchmark("fingerprint", "How well do 260 bytes predict the similarity (CKA) of two models?"),
@@ -70,6 +95,13 @@ BENCHMARKS = (
     Benchmark("limits", "How well does a node keep to its limits, and how soon does it pause and resume?"),
     Benchmark("watching", "What does watching a node cost, and how fast is its page?"),
     Benchmark("directory", "Does the directory of 100,000 peers stay bounded, and is every peer found?"),
+    Benchmark("storm", "Does anything that must hold in a swarm break under any mixture of faults?"),
+    Benchmark(
+        "kills",
+        "Do real nodes agree and learn as much when they and their daemons are killed all the time?",
+        {"accuracy": "accuracy_undisturbed"},
+    ),
+    Benchmark("hostile", "What can hostile members of a run do to the honest ones?"),
     Benchmark("simspeed", "How much faster than real time does a simulated swarm run?"),
     Benchmark("directory_load", "What does a node read of a directory larger than its table?", part_of="directory"),
     Benchmark("neighbours", "How many of the ten most similar peers does a node know?", part_of="directory"),
@@ -80,6 +112,7 @@ HELPERS = frozenset(
         "deltaset_peer",
         "handoff_peer",
         "network_peer",
+        "ownloop_peer",
         "probed_node",
         "swarm_hivemind",
         "swarm_relay",

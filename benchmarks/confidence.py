@@ -21,12 +21,12 @@ from torch.nn import functional
 from benchmarks.common import Figures, need_fashion_mnist, progress, run
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.fashion_mnist import FashionMnist
+from p2pnode.tasks.gpt import Gpt
 from p2pnode.tasks.task import Samples, Task
-from p2pnode.tasks.text import Text
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 
-STEPS = {"digits": 600, "fashion_mnist": 200, "text": 3}  # in a round of some 0.2 s: a tenth of the usual
+STEPS = {"digits": 600, "fashion_mnist": 200, "gpt": 3}  # in a round of some 0.2 s: a tenth of the usual
 
 
 class PlainDigits(Digits):
@@ -39,7 +39,7 @@ class PlainFashion(FashionMnist):
         return functional.cross_entropy(model(batch["x"]), batch["y"])
 
 
-class PlainText(Text):
+class PlainGpt(Gpt):
     def loss(self, model: nn.Module, batch: Samples) -> Tensor:
         x = batch["x"].long()
         return functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
@@ -72,7 +72,7 @@ def measure(arguments: argparse.Namespace) -> Figures:
         pairs: dict[str, tuple[Task, Task]] = {
             "digits": (PlainDigits(), Digits()),
             "fashion_mnist": (PlainFashion(), FashionMnist()),
-            "text": (PlainText(source=text.name), Text(source=text.name)),
+            "gpt": (PlainGpt(source=text.name), Gpt(source=text.name)),
         }
         for name, (plain, reporting) in pairs.items():
             figures[f"cost_{name}"] = cost(plain, reporting, STEPS[name], rounds)

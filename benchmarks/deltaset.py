@@ -246,8 +246,8 @@ async def measure_snapshot(repeats: int) -> Figures:
     }
 
 
-def blame(peer: PeerId, why: str) -> None:
-    raise AssertionError(f"{peer}: {why}")
+def blame(peer: PeerId, reason: str) -> None:
+    raise AssertionError(f"{peer}: {reason}")
 
 
 def measure_memory(width: int, layers: int) -> Figures:

@@ -25,20 +25,19 @@ from benchmarks.common import Figures, Report, run
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
-from p2pnode.tasks.text import Text
+from p2pnode.tasks.gpt import Gpt
+from p2pnode.tasks.task import Option
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity
 
 ROUNDS = 3
-SHORT = {"batch_size": 1, "context": 8, "test_windows": 1}
+SHORT: dict[str, Option] = {"batch_size": 1, "context": 8, "test_windows": 1, "algorithm": "adamw"}
 
 
 def learning(source: str, width: int, layers: int) -> dict[str, Any]:
     """Everything a node keeps of a model."""
-    task = Text()
-    for name, value in {**SHORT, "width": width, "layers": layers, "source": source}.items():
-        setattr(task, name, value)
+    task = Gpt(**SHORT, width=width, layers=layers, source=source)
     model_host = ModelHost(task)
     layout, lineage = model_host.layout.hash, "00" * 32
     policy = DeltaSetPolicy(
@@ -122,6 +121,6 @@ def measure(arguments: argparse.Namespace) -> Report:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("width", type=int, nargs="?", default=256, help="of the text model")
+    parser.add_argument("width", type=int, nargs="?", default=256, help="of the language model")
     parser.add_argument("layers", type=int, nargs="?", default=0)
     run("deltaset_memory", measure, parser)

@@ -18,7 +18,7 @@ from p2pnode.wire.status import NodeStatus
 
 DIGITS = ["--task", "digits"]
 BIG = {"width": 256, "layers": 7, "context": 64, "batch_size": 8}  # 5.6 M parameters
-TEXT = ["--task", "text", "--data", __file__]
+TEXT = ["--task", "gpt", "--data", __file__]
 TEXT += [word for name, value in BIG.items() for word in ("--task-option", f"{name}={value}")]
 
 

@@ -224,8 +224,8 @@ def figures(sizes: tuple[int, ...]) -> Figures:
         begun = time.perf_counter()
         rows = run_sim(measured(peers))
         found.update({f"{name}@{peers}": value for name, value in rows.items()})
-        told = ", ".join(f"{name} {value:.4g}" for name, value in rows.items() if isinstance(value, float))
-        progress(f"{peers} peers: {told}; {time.perf_counter() - begun:.0f} s")
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in rows.items() if isinstance(value, float))
+        progress(f"{peers} peers: {shown}; {time.perf_counter() - begun:.0f} s")
     return found
 
 

@@ -38,8 +38,8 @@ class Member:
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         raise PeerRefused("unknown")
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        raise AssertionError(why)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        raise AssertionError(reason)
 
     async def join(self, when: float, first: Address) -> None:
         """Start at a time, contact the first member, announce, and announce again one period later."""

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 
 from p2pnode.node.peer_states import MAX_EXCHANGE_ROWS
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
+from p2pnode.storage.files import Storage
 from p2pnode.watch.dashboard.server import PageAddress, served
+from p2pnode.watch.show import Watched
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import (
@@ -257,14 +259,14 @@ def _animal(number: int) -> str:
 
 
 @contextlib.contextmanager
-def serving(node: FakeNode, port: int = 0) -> Iterator[PageAddress]:
+def serving(node: Watched, port: int = 0, storage: Storage | None = None) -> Iterator[PageAddress]:
     """Serve the page of a node from a thread with its own event loop."""
     placed: Future[PageAddress] = Future()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
 
     async def serve() -> None:
-        async with served(node, "127.0.0.1", port) as place:
+        async with served(node, "127.0.0.1", port, storage) as place:
             placed.set_result(place)
             await ended.wait()
 

@@ -65,12 +65,11 @@ KINDS: tuple[type[FashionMnist], ...] = (FashionMnist, Wide, Convolutions)
 
 def shares(model_host: ModelHost, seed: int) -> list[NDArray[np.int64]]:
     """Shares of the data with every degree of skew."""
-    labels = model_host.task.labels(model_host.data)
-    assert labels is not None
+    assert model_host.labels is not None
     return [
         part
         for words in SPLITS
-        for part in split_rows(labels.numpy(), model_host.samples, PARTS, parse_split(words), seed)
+        for part in split_rows(model_host.labels, model_host.samples, PARTS, parse_split(words), seed)
     ]
 
 

@@ -1,20 +1,20 @@
 """How accurate training is for how many bytes: the delta set against averaging, all-reduce, DiLoCo, gossip and none.
 
-    python -m benchmarks.frontier --json [--quick] [--task fashion-mnist|digits|text] [--peers 8]
+    python -m benchmarks.frontier --json [--quick] [--task fashion-mnist|digits|gpt] [--peers 8]
         [--split dirichlet:0.3] [--steps 2500] [--seeds 1,2] [--schemes dense,deltaset …] [--circle 8]
 
-A text for `--task text --data kjv`, in eight parts, from Debian's `bible-kjv`:
+A text for `--task gpt --data kjv`, in eight parts, from Debian's `bible-kjv`:
 
     mkdir -p kjv && bible -f gen1:1-rev22:21 < /dev/null | cut -d' ' -f2- | split -l 3888 -d - kjv/
 
 `deltaset` is the policy with its defaults: it finds all its numbers itself. `deltaset-0.5` and similar have density,
-outer step, rounds and learning rate fixed. The others use the learning rate that suits them best; for text, the task's
-own rate and twice that (`-2x`).
+outer step, rounds and learning rate fixed. The others use the learning rate that suits them best; for texts, AdamW
+with the task's own rate and twice that (`-2x`).
 
 One row per scheme and seed: accuracy (of the nodes' read-outs, mean), accuracy_worst, accuracy_x (of the weights right
 after training), mb_per_node (received), gap_pp (below dense fp32 pairwise averaging), gap_all_reduce_pp, bytes_ratio
 (dense / this), learning_rate; for delta sets also sent_share (of the coordinates, in an entry) and gamma, both at the
-end. For `text` the figures are losses in nats per byte: loss, loss_worst, loss_x, gap_nats (above dense). With
+end. For `gpt` the figures are losses in nats per byte: loss, loss_worst, loss_x, gap_nats (above dense). With
 `--circle N`, groups of N peers share a delta set, with bridges between the groups (`deltaset-0.5-islands` has none);
 `bridges` is how many each peer made.
 """
@@ -38,7 +38,6 @@ from p2pnode.merging.policy import Policy
 from p2pnode.merging.registry import policy_named
 from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
-from p2pnode.tasks.task import Task
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
@@ -78,13 +77,12 @@ def schemes(learning_rate: float | None) -> dict[str, Scheme]:
         "deltaset-0.5": deltaset(0.005),
         "deltaset-0.25": deltaset(0.0025),
         "deltaset-0.5-islands": deltaset(0.005, bridge=0.0),
-        "deltaset-0.5-corrected": deltaset(0.005, tau=3.0),
     }
 
 
 SCHEMES = schemes(BEST)
 DILOCO = {"steps": 20, "rate": 0.4}
-TWICE = 0.006  # of text's own rate
+TWICE = 0.006  # of the language model's own rate
 TEXT = {
     **schemes(None),
     "alone-2x": Scheme("average", {}, 0, TWICE),
@@ -98,7 +96,7 @@ TEXT = {
     "deltaset-10": Scheme("deltaset", {"density": 0.1}, 3),
     "deltaset-2": Scheme("deltaset", {**FIXED, "density": 0.02, "beta": 0.95, "gamma": 2}, 3, TWICE),
 }
-ON_DEMAND = ("deltaset-0.5-islands", "deltaset-0.5-corrected")  # no bridges; entries let in during a round
+ON_DEMAND = ("deltaset-0.5-islands",)  # no bridges
 QUICK = ("alone", "dense", "dense-4bit", "gossip", "deltaset", "deltaset-0.5")
 
 
@@ -138,7 +136,7 @@ def found(policy: Policy) -> Row:
     density = author.options.density or author.steering.density(peers)
     share = max(MIN_ENTRIES / len(author.residual), density)
     rate = policy.pace(peers).rate
-    return {"sent_share": share, "gamma": author.options.gamma or author.steering.gamma, "rate": rate}
+    return {"sent_share": share, "gamma": author.options.gamma or author.steering.step(peers), "rate": rate}
 
 
 def summary(nodes: list[Row], what: str) -> Row:
@@ -182,13 +180,11 @@ def measure(arguments: argparse.Namespace) -> Report:
         need_fashion_mnist()
     task = load_task(arguments.task, dict(arguments.task_option), arguments.data)
     model_host = ModelHost(task, seed=0)
-    what = "loss" if task.name == "text" else "accuracy"
-    known = TEXT if task.name == "text" else SCHEMES
+    what = "loss" if task.name == "gpt" else "accuracy"
+    known = TEXT if task.name == "gpt" else SCHEMES
     rows: list[Row] = []
     for seed in arguments.seeds:
-        parts = split_rows(
-            labels_of(task, model_host), model_host.samples, arguments.peers, parse_split(arguments.split), seed
-        )
+        parts = split_rows(model_host.labels, model_host.samples, arguments.peers, parse_split(arguments.split), seed)
         genesis = ModelHost(task, seed=seed).genesis
         if arguments.warm:
             genesis = Trainer(model_host, seed=seed + 77).steps(genesis, arguments.warm).weights
@@ -206,19 +202,16 @@ def measure(arguments: argparse.Namespace) -> Report:
     return Report(rows=rows)
 
 
-def labels_of(task: Task, model_host: ModelHost) -> np.ndarray | None:
-    labels = task.labels(model_host.data)
-    return None if labels is None else labels.numpy()
-
-
 def with_defaults(arguments: argparse.Namespace) -> None:
     """Fill in what was not given; UsageError when a scheme is unknown."""
     quick = arguments.quick
     arguments.task = arguments.task or ("digits" if quick else "fashion-mnist")
-    arguments.split = arguments.split or ("parts" if arguments.task == "text" else "dirichlet:0.3")
+    arguments.split = arguments.split or ("parts" if arguments.task == "gpt" else "dirichlet:0.3")
     arguments.steps = arguments.steps or (400 if quick else 2500)
     arguments.seeds = arguments.seeds or ([1] if quick else [1, 2])
-    known = TEXT if arguments.task == "text" else SCHEMES
+    known = TEXT if arguments.task == "gpt" else SCHEMES
+    if arguments.task == "gpt":
+        arguments.task_option = [["algorithm", "adamw"], *arguments.task_option]
     usual = [name for name in known if name not in ON_DEMAND]
     arguments.schemes = arguments.schemes or list(QUICK if quick else usual)
     if set(arguments.schemes) - set(known):
@@ -227,7 +220,7 @@ def with_defaults(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--task", default=None, help="fashion-mnist, digits, text or any other task")
+    parser.add_argument("--task", default=None, help="fashion-mnist, digits, gpt or any other task")
     parser.add_argument("--data", default=None, help="where the task's data are")
     parser.add_argument(
         "--task-option",

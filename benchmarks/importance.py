@@ -1,6 +1,6 @@
 """Which coordinates to send: scoring rules and granularities against plain magnitude, at the same bytes.
 
-    python -m benchmarks.importance --json [--quick] [--tasks fashion-mnist,text,digits] [--peers 8] [--steps 500]
+    python -m benchmarks.importance --json [--quick] [--tasks fashion-mnist,gpt,digits] [--peers 8] [--steps 500]
         [--seeds 1,2,3] [--variants magnitude,influence …]
 
 One row per variant, task and seed: `scoring`, `granularity` and `k_policy` describe the variant; accuracy or loss of
@@ -9,7 +9,7 @@ thousandths of a nat); mb_per_node (received); entries (coordinates per entry, m
 beyond that of plain magnitude, as a share of the training, for measuring gradients and scoring); look_share (the part
 of it that measures gradients); background (learning of the importance networks, in its own thread in a node, as a share
 of the training); looks and lessons (how many).
-`fashion-mnist` is a perceptron with SGD, `text` a small transformer with AdamW on text that comes with Python, `digits`
+`fashion-mnist` is a perceptron with SGD, `gpt` a small decoder with AdamW on text that comes with Python, `digits`
 a wide perceptron.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import Report, Row, middle, need_fashion_mnist, numbers, progress_row, run, words
-from benchmarks.frontier import BEST, FIXED, figures, labels_of, summary
+from benchmarks.frontier import BEST, FIXED, figures, summary
 from benchmarks.virtualpeers import Peer, Plan, VirtualPeers
 from p2pnode.compression.selectors.granularity import COARSE, FINE, HYBRID, LEARNED, NAMES, RULE
 from p2pnode.compression.selectors.scored import Scored
@@ -60,11 +60,17 @@ def topics() -> str:
     return str(Path(pydoc_data.topics.__file__))
 
 
-SMALL: dict[str, float | int | str] = {"width": 48, "layers": 2, "context": 48, "test_windows": 128}
+SMALL: dict[str, float | int | str] = {
+    "size": "nano",
+    "width": 48,
+    "context": 48,
+    "test_windows": 128,
+    "algorithm": "adamw",
+}
 CASES = {
     "fashion-mnist": Case("fashion-mnist", 500, learning_rate=BEST, settings={**FIXED, "density": 0.005}),
-    "text": Case(
-        "text", 500, SMALL, topics(), "parts", 0.006, 5.0, 4, {**FIXED, "density": 0.02, "beta": 0.95},
+    "gpt": Case(
+        "gpt", 500, SMALL, topics(), "parts", 0.006, 5.0, 4, {**FIXED, "density": 0.02, "beta": 0.95},
     ),
     "digits": Case("digits", 400, {"hidden": 1024}, settings={**FIXED, "density": 0.005}),
 }  # fmt: skip
@@ -107,11 +113,11 @@ class Stopwatch:
         setattr(owner, method, timed)
 
     def watch_peer(self, peer: Peer) -> None:
-        assert isinstance(peer.policy, DeltaSetPolicy)
+        selector = peer.policy.can.selector
+        assert selector is not None
         self.watch(peer.trainer, "steps", "train")
         self.watch(peer.trainer, "gradients_at", "look")
         self.watch(peer.policy, "record", "record")
-        selector = peer.policy.author.selector
         if selector.gradients is not None:
             self.watch(selector.gradients, "points", "points")
             self.watch(selector.gradients, "note", "note")
@@ -136,7 +142,7 @@ def run_variant(name: str, case: Case, model_host: ModelHost, parts: list[np.nda
     nodes = [figures(peer, peer.policy.readout()) for peer in swarm.peers]
     return {
         **_described(name),
-        **summary(nodes, "loss" if model_host.task.name == "text" else "accuracy"),
+        **summary(nodes, "loss" if model_host.task.name == "gpt" else "accuracy"),
         "entries": round(float(np.mean(entries))),
         "train_s": watch.of("train"),
         "record_s": watch.of("record") - watch.of("learn"),
@@ -205,7 +211,7 @@ def measure(arguments: argparse.Namespace) -> Report:
         task = load_task(case.spec, case.options, case.source)
         model_host, steps, peers = ModelHost(task, seed=0), arguments.steps or case.steps, arguments.peers or case.peers
         for seed in arguments.seeds:
-            parts = split_rows(labels_of(task, model_host), model_host.samples, peers, parse_split(case.split), seed)
+            parts = split_rows(model_host.labels, model_host.samples, peers, parse_split(case.split), seed)
             for name in arguments.variants:
                 begun = time.perf_counter()
                 row: Row = {"task": task_name, "seed": seed, "peers": peers, "steps": steps}
@@ -218,7 +224,7 @@ def measure(arguments: argparse.Namespace) -> Report:
 def with_defaults(arguments: argparse.Namespace) -> None:
     """Fill in what was not given; UsageError when a variant or task is unknown."""
     quick = arguments.quick
-    arguments.tasks = arguments.tasks or (["digits"] if quick else ["fashion-mnist", "text"])
+    arguments.tasks = arguments.tasks or (["digits"] if quick else ["fashion-mnist", "gpt"])
     arguments.peers = arguments.peers or (4 if quick else None)
     arguments.steps = arguments.steps or (200 if quick else None)
     arguments.seeds = arguments.seeds or ([1] if quick else [1, 2, 3])

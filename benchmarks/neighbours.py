@@ -86,10 +86,10 @@ class Swarm:
 
     rows: Rows
     nodes: list[Neighbours]
-    sights: list[Neighbour]
+    neighbours: list[Neighbour]
     here: list[int]
     since: dict[int, int] = field(default_factory=dict)
-    told: int = 0
+    recommended: int = 0
     asked: int = 0
     sampled: int = 0
     lookups: int = 0
@@ -102,7 +102,7 @@ class Swarm:
         self.rows = np.concatenate([self.rows, rows])
         for number, row in enumerate(rows, first):
             peer = PeerId(f"{number:07d}")
-            self.sights.append(Neighbour(peer, row, FOR_EVER))
+            self.neighbours.append(Neighbour(peer, row, FOR_EVER))
             self.nodes.append(Neighbours(peer, row))
             self.here.append(number)
             self.since[number] = turn
@@ -112,7 +112,7 @@ class Swarm:
     def look_up(self, number: int, count: int, rng: random.Random) -> None:
         alike = self.keys.sample(number, count // 2, rng) if self.keys else []
         some = rng.sample(self.here, min(count - len(alike), len(self.here)))
-        sample = [self.sights[place] for place in {*alike, *some}]
+        sample = [self.neighbours[place] for place in {*alike, *some}]
         self.nodes[number].take_sample(sample)
         self.lookups += 1
         self.sampled += len(sample)
@@ -126,7 +126,7 @@ class Swarm:
     def exchange(self, number: int, rng: random.Random) -> None:
         """Let one node exchange with a peer; it forgets the peer when that does not answer."""
         node = self.nodes[number]
-        peer = node.whom_to_ask(rng)
+        peer = node.partner_to_ask(rng)
         if peer is None:
             return
         self.asked += 1
@@ -134,10 +134,10 @@ class Swarm:
         if other not in self.since:
             node.forget([peer])
             return
-        me, partner = self.sights[number], self.sights[other]
+        me, partner = self.neighbours[number], self.neighbours[other]
         if self.asked % self.watch_every == 0:
             self.watched.append(cpu_of_swap(node, self.nodes[other], me, partner))
-        self.told += swap(node, self.nodes[other], me, partner)
+        self.recommended += swap(node, self.nodes[other], me, partner)
 
     def turn(self, number: int, rng: random.Random) -> None:
         for place in self.here:
@@ -156,7 +156,7 @@ class Swarm:
             alike = matrix @ matrix[place]
             alike[place] = -2
             best = there[np.argpartition(-alike, NEAREST)[:NEAREST]]
-            known = sum(self.sights[number].peer in self.nodes[there[place]] for number in best) / NEAREST
+            known = sum(self.neighbours[number].peer in self.nodes[there[place]] for number in best) / NEAREST
             everyone.append(known)
             if self.since[int(there[place])] <= settled_at:
                 settled.append(known)
@@ -174,10 +174,10 @@ def swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour)
 
 def cpu_of_swap(node: Neighbours, there: Neighbours, me: Neighbour, partner: Neighbour) -> float:
     """Processor seconds of an exchange on both sides, including the choice of the peer; changes nothing."""
-    one, other, lots = copy.deepcopy(node), copy.deepcopy(there), random.Random(1)
+    one, other, rng = copy.deepcopy(node), copy.deepcopy(there), random.Random(1)
     gc.disable()  # a collection goes through all nodes of the process
     begun = time.process_time()
-    one.whom_to_ask(lots)
+    one.partner_to_ask(rng)
     swap(one, other, me, partner)
     taken = time.process_time() - begun
     gc.enable()
@@ -221,14 +221,14 @@ def simulated(kind: str, count: int, rounds: int, seed: int = 1) -> tuple[Swarm,
             early[f"recall_at_10_round_{turn}"] = swarm.recall(rng, 0)[0]
     spent = time.process_time() - begun
     each, record, check = count * rounds, len(msgspec.msgpack.encode(announced())), cpu_of_check()
-    records = (swarm.told + swarm.sampled) / each
+    records = (swarm.recommended + swarm.sampled) / each
     known, settled = swarm.recall(rng, rounds - SETTLED)
     marks = 2 * len(swarm.nodes[swarm.here[0]]) * MARK_BYTES
     figures: Figures = {
         "recall_at_10": known,
         "recall_at_10_settled": settled,
         "lookups": swarm.lookups / each,
-        "bytes": 2 * (swarm.told * record + swarm.asked * marks) / each + swarm.sampled * record / each,
+        "bytes": 2 * (swarm.recommended * record + swarm.asked * marks) / each + swarm.sampled * record / each,
         "records": records,
         "cpu_ms": float(np.mean(swarm.watched)) * swarm.asked / each * 1e3 + records * check,
         "check_ms": check,
@@ -246,7 +246,7 @@ def figures(sizes: tuple[int, ...], rounds: int, kinds: tuple[str, ...] = KINDS)
         swarm, planted = simulated("planted", count, rounds)
         found.update({f"{name}@{count}": value for name, value in planted.items() if name != "recall_at_10_settled"})
         me = swarm.here[0]
-        view = np.stack([swarm.sights[me].row, *swarm.nodes[me].rows().values()])
+        view = np.stack([swarm.neighbours[me].row, *swarm.nodes[me].rows().values()])
         found[f"choose_ms@{count}"] = choosing(view)
         for kind in kinds if count <= max(SIZES) else ():
             _, other = simulated(kind, count, rounds)

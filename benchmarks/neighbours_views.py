@@ -55,11 +55,11 @@ def moved(kind: str, share_gone: float = 0.05, views: int = 10) -> float:
     """The share of peers that find themselves in another community after a twentieth of the view has gone."""
     rows = next(drawn(kind, VIEW, np.random.default_rng(2), community=VIEW // 8))
     view = {PeerId(f"{number:07d}"): row for number, row in enumerate(rows)}
-    lots, shares = random.Random(2), []
+    rng, shares = random.Random(2), []
     for progress_made in (0.25, 0.5, 0.75):
         before = grow(view).cut(progress_made)
         for _ in range(views):
-            left = {peer: row for peer, row in view.items() if lots.random() >= share_gone}
+            left = {peer: row for peer, row in view.items() if rng.random() >= share_gone}
             shares.append(share_moved(before, grow(left).cut(progress_made)))
     return float(np.mean(shares))
 

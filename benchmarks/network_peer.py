@@ -57,8 +57,8 @@ class BenchServer:
             self._payloads[size] = Payload.of(content(size))
         return self._payloads[size]
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        raise AssertionError(f"{peer}: {why}")
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        raise AssertionError(f"{peer}: {reason}")
 
 
 async def open_network(server: Server) -> tuple[HivemindNetwork, Identity]:

@@ -16,7 +16,6 @@ import numpy as np
 
 from benchmarks.virtualpeers import Partners, Peer, VirtualPeers
 from p2pnode.compression.weights import Floats
-from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.similarity.communities import Communities, Dendrogram, grow
 from p2pnode.similarity.fingerprint import Row, read_fingerprint, similarities, similarity_table
@@ -116,11 +115,11 @@ class Choosing:
         self._rounds[me] += 1
         if self._rounds[me] % FINGERPRINT_EVERY == 0 and not self._rule.by_labels:
             self.rows[me] = fingerprint(self._taker, peer.trainer, peer.trained)
-        return self._by_community(peer, me) if self._rule.picks == "community" else self._by_liking(peer, me)
+        return self._by_community(peer, me) if self._rule.picks == "community" else self._by_similarity(peer, me)
 
     def _by_community(self, peer: Peer, me: PeerId) -> Partners:
         communities, now = self.communities(), self._rounds[me]
-        circles = isinstance(peer.policy, DeltaSetPolicy)
+        circles = peer.policy.can.circles is not None
         if circles or self._rule.everyone:
             members = {PeerId(mate.identity.peer_id) for mate in self._swarm.mates(peer)}
         else:
@@ -140,19 +139,19 @@ class Choosing:
         bridges = [self._peers[choice.peer] for choice in chosen if choice.bridge and circles]
         return Partners([self._peers[choice.peer] for choice in chosen if not (choice.bridge and circles)], bridges)
 
-    def _by_liking(self, peer: Peer, me: PeerId) -> Partners:
+    def _by_similarity(self, peer: Peer, me: PeerId) -> Partners:
         """In a circle everybody gets everything, so only bridges differ; they are as many as by community."""
         count, mates = self._swarm.plan.partners, self._swarm.mates(peer)
-        if not isinstance(peer.policy, DeltaSetPolicy):
-            return Partners([self._liked(peer, me, mates) for _ in range(count)])
+        if peer.policy.can.circles is None:
+            return Partners([self._preferred(peer, me, mates) for _ in range(count)])
         partners = peer.rng.sample(mates, min(count, len(mates)))
         beyond = [other for other in self._swarm.peers if other.circle != peer.circle]
-        by_lot = self._rule.settings.explore * len(beyond) / (len(self._peers) - 1)
-        if not beyond or peer.rng.random() >= bridge_rate(self.progress, self._rule.often) + by_lot:
+        at_random = self._rule.settings.explore * len(beyond) / (len(self._peers) - 1)
+        if not beyond or peer.rng.random() >= bridge_rate(self.progress, self._rule.often) + at_random:
             return Partners(partners)
-        return Partners(partners[: count - 1], [self._liked(peer, me, beyond)])
+        return Partners(partners[: count - 1], [self._preferred(peer, me, beyond)])
 
-    def _liked(self, peer: Peer, me: PeerId, among: list[Peer]) -> Peer:
+    def _preferred(self, peer: Peer, me: PeerId, among: list[Peer]) -> Peer:
         if self._rule.picks == "random":
             return peer.rng.choice(among)
         alike, sign = self._alike(me), 1 if self._rule.picks == "similar" else -1

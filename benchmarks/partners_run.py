@@ -47,13 +47,18 @@ class Cell:
     slow: float = 0.0  # local steps a byte takes to and from every second peer, a tenth of it otherwise; 0: none
 
 
+def known_labels(model_host: ModelHost) -> np.ndarray:
+    assert model_host.labels is not None
+    return model_host.labels
+
+
 class Judge:
     """How good weights are on all test data, and on test data like a node's own."""
 
     def __init__(self, model_host: ModelHost, parts: list[np.ndarray]) -> None:
         self._model_host = model_host
-        self._x, self._y = model_host.test["x"], model_host.test["y"]
-        labels = model_host.data["y"].numpy()
+        test, labels = next(model_host.test.pieces(len(model_host.test))), known_labels(model_host)
+        self._x, self._y = test["x"], test["y"]
         self.shares = np.stack([np.bincount(labels[part], minlength=CLASSES) / len(part) for part in parts])
 
     def accuracies(self, weights: Floats, trainer: Trainer, number: int) -> tuple[float, float]:
@@ -85,7 +90,7 @@ class Judge:
         """The proportions of each node's labels, in the form of fingerprints."""
         return list(np.rint(self.shares * (127 / self.shares.max(axis=1, keepdims=True))).astype(np.int8))
 
-    def told(self, rows: list[Row]) -> float:
+    def label_rank(self, rows: list[Row]) -> float:
         """Rank correlation of the fingerprints' similarity with how alike the labels are, over pairs of peers."""
         unit = self.shares / np.linalg.norm(self.shares, axis=1, keepdims=True)
         pairs = np.triu_indices(len(rows), 1)
@@ -94,7 +99,7 @@ class Judge:
 
 def run_cell(cell: Cell, model_host: ModelHost) -> Figures:
     begun = time.process_time()
-    parts = split_rows(model_host.data["y"].numpy(), model_host.samples, cell.peers, parse_split(cell.split), cell.seed)
+    parts = split_rows(known_labels(model_host), model_host.samples, cell.peers, parse_split(cell.split), cell.seed)
     genesis = ModelHost(model_host.task, seed=cell.seed).genesis
     judge, rows = Judge(model_host, parts), first_fingerprints(model_host, parts, genesis, cell.seed)
     rows = judge.labels() if cell.rule.by_labels else rows
@@ -126,7 +131,7 @@ def run_cell(cell: Cell, model_host: ModelHost) -> Figures:
         **judge.figures(swarm), "own_x": judge.own_x(swarm),
         "mb_per_node": round(float(np.mean([peer.received for peer in swarm.peers])) / 1e6, 3),
         "bridges": round(float(np.mean([peer.bridges for peer in swarm.peers])), 2),
-        "told": judge.told(rows), "told_at_end": judge.told(list(choosing.rows.values())),
+        "label_rank": judge.label_rank(rows), "label_rank_at_end": judge.label_rank(list(choosing.rows.values())),
         **found, "took": round(swarm.now, 1),
         "cpu_s": round(time.process_time() - begun, 1),
     }  # fmt: skip
@@ -134,7 +139,7 @@ def run_cell(cell: Cell, model_host: ModelHost) -> Figures:
 
 def calm(model_host: ModelHost, alpha: str = "dirichlet:0.3", peers: int = 32, seed: int = 1) -> Figures:
     """The share of peers that change communities when one fingerprint becomes that of a little later, or one comes."""
-    parts = split_rows(model_host.data["y"].numpy(), model_host.samples, peers, parse_split(alpha), seed)
+    parts = split_rows(known_labels(model_host), model_host.samples, peers, parse_split(alpha), seed)
     genesis, taker = ModelHost(model_host.task, seed=seed).genesis, Fingerprinter(model_host, seed)
     view: dict[PeerId, Row] = {}
     later: dict[PeerId, Row] = {}

@@ -35,15 +35,33 @@ def machine() -> str:
     return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
 
 
-def report(quick: Records, full: Records) -> str:
-    """All benchmarks that have run, in the order of the catalogue: the full run, or else the quick one."""
+def report(quick: Records, full: Records, before: str = "") -> str:
+    """All benchmarks that have run, in the order of the catalogue: the full run, or else the quick one.
+
+    `before` is the last report. Its sections and machines stay where there is no better run now: the runs themselves
+    are kept only on the machine that made them.
+    """
     chosen = {each.name: best(quick.get(each.name), full.get(each.name)) for each in BENCHMARKS}
-    machines = sorted({record["machine"] for record in chosen.values() if record is not None})
-    parts = [HEAD, *(f"Machine: {machine}.\n" for machine in machines)]
-    parts += [section(each, record) for each in BENCHMARKS if (record := chosen[each.name]) is not None]
-    missing = [f"`{each.name}`" for each in BENCHMARKS if chosen[each.name] is None and not each.part_of]
+    sections = {each.name: section(each, record) for each in BENCHMARKS if (record := chosen[each.name])}
+    sections |= {name: text for name, text in sections_of(before).items() if stays(text, chosen.get(name))}
+    machines = {f"Machine: {record['machine']}.\n" for record in chosen.values() if record is not None}
+    machines |= {f"{line}\n" for line in before.splitlines() if line.startswith("Machine: ")}
+    missing = [f"`{each.name}`" for each in BENCHMARKS if each.name not in sections and not each.part_of]
+    parts = [HEAD, *sorted(machines), *(sections[each.name] for each in BENCHMARKS if each.name in sections)]
     parts += [f"Not run yet: {', '.join(missing)}.\n"] if missing else []
     return "\n".join(parts)
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """The sections of a report by benchmark, without those that say that it did not run to its end."""
+    found = text.split("\n## ")[1:]
+    named = {one.partition("\n")[0]: f"## {one}" for one in found if "It did not run to its end" not in one}
+    return {name: one.partition("\nNot run yet: ")[0].rstrip("\n") + "\n" for name, one in named.items()}
+
+
+def stays(text: str, record: dict[str, Any] | None) -> bool:
+    """Whether the section of an earlier run says more than the run there is now: none, a failed, or a shorter one."""
+    return record is None or record["code"] != 0 or (" --quick" in record["command"] and " --quick" not in text)
 
 
 def best(quick: dict[str, Any] | None, full: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -104,9 +104,9 @@ class Swarm:
             self.training_seconds += time.process_time() - begun_at
             self.after = self.models.get()
             if plan.rule != "none" and number % plan.ship_every == 0:
-                likeness = self._likeness()
+                similarities = self._similarities()
                 for peer in range(plan.peers):
-                    self._ship(peer, number, likeness[peer])
+                    self._ship(peer, number, similarities[peer])
             starts = self.merging.end_round(starts, self.after, steps, steps * plan.batch)
             if number > plan.rounds - plan.measured:
                 self._measure(self.after if plan.merges == "deltaset" else starts)
@@ -164,7 +164,7 @@ class Swarm:
 
     # ---- shards that travel ----
 
-    def _ship(self, peer: int, number: int, likeness: list[float]) -> None:
+    def _ship(self, peer: int, number: int, similarities: list[float]) -> None:
         plan, rules, mixture = self.plan, self.plan.routes, 0
         if plan.tuned:
             self._hear(peer, number)
@@ -177,7 +177,7 @@ class Swarm:
                 str(other),
                 str(other),
                 self.data.counts(self.held[other]),
-                likeness[other],
+                similarities[other],
                 frozenset(map(str, self.held[other])),
             )
             for other in range(plan.peers)
@@ -225,7 +225,7 @@ class Swarm:
                 size = self.data.shard_bytes(sent.shard)
                 self.tunings[peer] = learnt(self.tunings[peer], sent.mixture, before, after, size)
 
-    def _likeness(self) -> list[list[float]]:
+    def _similarities(self) -> list[list[float]]:
         """How alike the peers' answers to the probe are: cosines of centred probabilities."""
         said = [torch.softmax(outputs_of(weights, self.data.test_x[:PROBES]), 1) for weights in self.after]
         unit = functional.normalize(torch.stack([(one - one.mean(0)).flatten() for one in said]), dim=1)

@@ -1,6 +1,6 @@
 """Four peers behind slow links train together: p2pnode against hivemind.Optimizer, with real processes and daemons.
 
-    python -m benchmarks.swarm [--quick] [--json] [--case fashion-mnist|text] [--limit SECONDS]
+    python -m benchmarks.swarm [--quick] [--json] [--case fashion-mnist|gpt] [--limit SECONDS]
 
 Each peer has a network namespace whose link has 20 Mbit/s each way and a round trip of 50 ms (`round_trip_ms` is
 measured; tbf limits the uplink, benchmarks.swarm_relay adds delay and limits the downlink; packets of up to 9000
@@ -159,23 +159,23 @@ def measure_hivemind(net: Links, case: Case, root: Path) -> Course:
 
 def measure_case(net: Links, case: Case, mark: str) -> Figures:
     with tempfile.TemporaryDirectory(prefix="p2pnode-swarm-", ignore_cleanup_errors=True) as directory:
-        ours, figures = measure_p2pnode(net, case, Path(directory))
+        ours, of_nodes = measure_p2pnode(net, case, Path(directory))
         theirs = measure_hivemind(net, case, Path(directory))
-    told: Figures = {"target": case.target, "limit_s": case.limit}
+    figures: Figures = {"target": case.target, "limit_s": case.limit}
     for name, course in (("p2pnode", ours), ("hivemind", theirs)):
-        told |= {f"{name}_s": known(course.seconds, "not reached"), f"{name}_all_there_s": known(course.all_there)}
-        told |= {f"{name}_mb": course.megabytes, f"{name}_reached": known(course.reached)}
-        told |= {f"{name}_steps": course.steps}
+        figures |= {f"{name}_s": known(course.seconds, "not reached"), f"{name}_all_there_s": known(course.all_there)}
+        figures |= {f"{name}_mb": course.megabytes, f"{name}_reached": known(course.reached)}
+        figures |= {f"{name}_steps": course.steps}
     both = isfinite(ours.seconds) and isfinite(theirs.seconds)
-    told |= {
+    figures |= {
         "hivemind_epochs": theirs.epochs,
         "hivemind_utilisation": known(theirs.utilisation),
         "utilisation": known(ours.utilisation),
         "speedup_vs_hivemind": theirs.seconds / ours.seconds if both else "unknown",
         "bytes_vs_hivemind": ours.megabytes / theirs.megabytes if both else "unknown",
-        **figures,
+        **of_nodes,
     }
-    return {f"{name}{mark}": value for name, value in told.items()}
+    return {f"{name}{mark}": value for name, value in figures.items()}
 
 
 def known(value: float, otherwise: str = "unknown") -> float | str:
@@ -194,15 +194,15 @@ def corpus(root: Path, megabytes: int = 4) -> str:
 def cases(quick: bool, only: str, root: Path) -> dict[str, Case]:
     if quick:
         return {"": Case("fashion-mnist", 0.7, 35, round_seconds=1.0)}
-    big = {"width": "256", "layers": "7", "context": "64", "batch_size": "8"}
-    text = Case("text", -2.6, 900, "iid", big, corpus(root), 5.0, target_batch_size=512)
+    big = {"size": "small", "layers": "7", "context": "64", "batch_size": "8", "algorithm": "adamw"}
+    text = Case("gpt", -2.6, 900, "iid", big, corpus(root), 5.0, target_batch_size=512)
     both = {"_fashion_mnist": Case("fashion-mnist", 0.84, 240), "_text": text}
     return {mark: case for mark, case in both.items() if not only or case.task == only}
 
 
 def measure(arguments: argparse.Namespace) -> Figures:
     figures: Figures = {"mbit": MBIT, "peers": PEERS, "load_before": os.getloadavg()[0]}
-    if arguments.case != "text":
+    if arguments.case != "gpt":
         need_fashion_mnist()
     with links(PEERS + 1, MBIT, ROUND_TRIP_MS) as net, tempfile.TemporaryDirectory() as directory:
         figures["round_trip_ms"] = net.round_trip_ms()
@@ -214,6 +214,6 @@ def measure(arguments: argparse.Namespace) -> Figures:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--case", choices=("fashion-mnist", "text"), default="", help="only this one")
+    parser.add_argument("--case", choices=("fashion-mnist", "gpt"), default="", help="only this one")
     parser.add_argument("--limit", type=float, default=0.0, help="seconds for each of the two, instead of the case's")
     run("swarm", measure, parser)

@@ -21,11 +21,12 @@ from hivemind.compression import Float16Compression
 
 from p2pnode.config.split import SplitPart, parse_split
 from p2pnode.jobs.train.prepare import fixed_rows
+from p2pnode.shards.rows import listed
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.optimizers import AdamW, Sgd
-from p2pnode.tasks.task import Task, length
+from p2pnode.tasks.task import Task
 from p2pnode.training.batches import Batches
-from p2pnode.training.evaluation import FEW, SHARE, next_count, spread
+from p2pnode.training.evaluation import FEW, SHARE, next_count
 from p2pnode.training.host import ModelHost, build_model
 
 SEED = 7  # of the first weights, the same for all
@@ -66,7 +67,7 @@ def main(words: dict[str, Any]) -> None:
     model_host = ModelHost(task)
     model = build_model(task, SEED)
     part = SplitPart(words["part"], words["parts"])
-    rows = torch.from_numpy(fixed_rows(model_host, parse_split(words["split"]), part))
+    rows = torch.from_numpy(listed(fixed_rows(model_host, parse_split(words["split"]), part)))
     batches = Batches(rows, task.batch_size, words["part"])
     averaged = optimizer(task, model, words)
     inner = averaged.state_averager.optimizer  # torch's own, over the model's parameters
@@ -90,15 +91,15 @@ def main(words: dict[str, Any]) -> None:
             looked = time.monotonic()
             model.eval()
             with torch.no_grad():
-                found = task.evaluate(model, spread(model_host.test, count))
-            told = {"loss": found.loss, "accuracy": found.accuracy, "epoch": averaged.local_epoch}
+                found = task.evaluate(model, next(model_host.test.spread(count).pieces(count)))
+            state = {"loss": found.loss, "accuracy": found.accuracy, "epoch": averaged.local_epoch}
             unfinished = Path(words["status"] + ".part")
-            unfinished.write_text(json.dumps({**told, "steps": steps, "busy": busy}))
+            unfinished.write_text(json.dumps({**state, "steps": steps, "busy": busy}))
             unfinished.replace(words["status"])
             now = time.monotonic()
             every, took = words["evaluate_every"], now - looked
             evaluate_at = now + max(every, took / SHARE)  # as a node paces itself
-            count = next_count(count, length(model_host.test), took, every)
+            count = next_count(count, len(model_host.test), took, every)
 
 
 if __name__ == "__main__":

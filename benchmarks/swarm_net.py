@@ -78,8 +78,8 @@ class Links:
         """By the interfaces' own counters, headers and acknowledgements included."""
         total = 0
         for place in places:
-            told = json.loads(run("ip", "-n", self.name(place), "-j", "-s", "link", "show", "dev", DEVICE))
-            total += int(told[0]["stats64"]["tx"]["bytes"])
+            links = json.loads(run("ip", "-n", self.name(place), "-j", "-s", "link", "show", "dev", DEVICE))
+            total += int(links[0]["stats64"]["tx"]["bytes"])
         return total
 
     def round_trip_ms(self) -> float:

@@ -176,5 +176,5 @@ class HivemindPeer(Started):
         if not self._file.exists():
             self.alive()
             return None
-        told = json.loads(self._file.read_text())
-        return Seen(told["loss"], told["accuracy"], told["steps"], told["busy"], told["epoch"])
+        state = json.loads(self._file.read_text())
+        return Seen(state["loss"], state["accuracy"], state["steps"], state["busy"], state["epoch"])

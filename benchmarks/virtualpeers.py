@@ -23,6 +23,7 @@ from p2pnode.compression.weights import Floats, to_units
 from p2pnode.jobs.train.steps import MOST as SLICES
 from p2pnode.jobs.train.steps import split_steps
 from p2pnode.merging.policy import MakePolicy, Policy, PolicySetup, RoundFacts
+from p2pnode.merging.schedule import planned_rate
 from p2pnode.similarity.annealing import bridge_rate, progress_of
 from p2pnode.training.background import feed_gradients
 from p2pnode.training.host import ModelHost
@@ -44,8 +45,13 @@ class Plan:
     latency: float = 0.3  # of a message, in local steps
     waits: bool = False  # for its answers before it merges
     rate: float = 1.0  # factor on the task's learning rate
+    decays: bool = False  # the rate falls towards the end, as in a run whose length is planned
     circle: int = 0  # peers that share a delta set; 0: all do
     seed: int = 1
+
+    def decay(self, at: int) -> float:
+        """The factor on the learning rate at a step."""
+        return planned_rate(at, self.steps if self.decays else 0)
 
 
 @dataclass
@@ -89,7 +95,7 @@ class VirtualPeers:
     ) -> None:
         self.plan = plan
         self.now = 0.0
-        self.choose: Callable[[Peer], Partners] = self.by_lot
+        self.choose: Callable[[Peer], Partners] = self.at_random
         self.latency: Callable[[Peer, Peer], float] = lambda one, other: plan.latency
         self.per_byte: Callable[[Peer, Peer], float] = lambda one, other: 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -108,6 +114,7 @@ class VirtualPeers:
                 settings,
                 plan.seed,
                 model_host.layout.layer_sizes,
+                planned_steps=plan.steps if plan.decays else 0,
             )
             trainer = Trainer(model_host, part, seed=plan.seed * 1000 + number)
             self.peers.append(Peer(identity, make(origin), trainer, random.Random(plan.seed * 1000 + number), circle))
@@ -145,7 +152,7 @@ class VirtualPeers:
             begun, weights = before[0], before[1].weights
             assert peer.policy.can.corrections is not None
             peer.policy.can.corrections.correct(begun, weights)
-        made = peer.trainer.steps(weights, counts[0], rate=rate)
+        made = peer.trainer.steps(weights, counts[0], rate=rate * self.plan.decay(peer.trainer.steps_done))
         result = made if before is None else before[1].then(made)
         if len(counts) > 1:
             self._after(counts[0], lambda: self._slice(peer, (begun, result), counts[1:], rate))
@@ -174,7 +181,7 @@ class VirtualPeers:
         """The others of a peer's circle."""
         return [other for other in self.peers if other is not peer and other.circle == peer.circle]
 
-    def by_lot(self, peer: Peer) -> Partners:
+    def at_random(self, peer: Peer) -> Partners:
         """Anyone of the circle; now and then a peer of another circle instead of one of them."""
         mates, policy = self.mates(peer), peer.policy
         partners = peer.rng.sample(mates, min(self.plan.partners, len(mates)))
@@ -252,15 +259,16 @@ def in_step(
     Returns the peers and, for each, the read-out (EMA 0.8/0.2 of the means).
     """
     no_policy: Any = None  # an all-reduce needs none
-    lots = random.Random()
+    rng = random.Random()
     peers = [
-        Peer(Identity(bytes([number]) * 32), no_policy, Trainer(model_host, part, plan.seed * 1000 + number), lots)
+        Peer(Identity(bytes([number]) * 32), no_policy, Trainer(model_host, part, plan.seed * 1000 + number), rng)
         for number, part in enumerate(parts)
     ]
     mean, readout = genesis, genesis
     for done in range(0, plan.steps, every):
         for peer in peers:
-            peer.trained = peer.trainer.steps(mean, min(every, plan.steps - done), rate=plan.rate).weights
+            rate = plan.rate * plan.decay(done)
+            peer.trained = peer.trainer.steps(mean, min(every, plan.steps - done), rate=rate).weights
             peer.received += int(2 * (len(peers) - 1) / len(peers) * mean.nbytes)
         mean = np.asarray(np.mean([peer.trained for peer in peers], axis=0, dtype=np.float64), np.float32)
         readout = (0.8 * readout + 0.2 * mean).astype(np.float32)

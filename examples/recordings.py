@@ -70,5 +70,5 @@ if __name__ == "__main__":
     parser.add_argument("name", choices=sorted(TAKES))
     parser.add_argument("--to", type=Path, default=None, metavar="FILE", help="instead of examples/NAME.jsonl.zst")
     parser.add_argument("--peers", type=int, default=None, help="instead of as many as the recording has")
-    told = parser.parse_args()
-    make(told.name, told.to or path_of(told.name), told.peers)
+    arguments = parser.parse_args()
+    make(arguments.name, arguments.to or path_of(arguments.name), arguments.peers)

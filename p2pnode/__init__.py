@@ -1,5 +1,6 @@
 """p2pnode lets people train models together without a server.
 
+    with p2pnode.join(model, optimizer, "CODE"): ...  # take part from a training loop of your own
     from p2pnode import Task                          # write a task of your own
     model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
@@ -16,14 +17,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .integrations.join import join
     from .simulate import compare, simulate
     from .storage.state_file import load
     from .tasks.optimizers import AdamW, Sgd
     from .tasks.task import Task
+    from .tasks.tokens import Tokens
     from .watch.swarm import Swarm
 
 __version__ = "0.1.0"
-__all__ = ["AdamW", "Sgd", "Swarm", "Task", "__version__", "compare", "load", "simulate"]
+__all__ = ["AdamW", "Sgd", "Swarm", "Task", "Tokens", "__version__", "compare", "join", "load", "simulate"]
 
 # Imported when first used: torch alone takes a second, and `--help` should not wait for it.
 _HOMES = {
@@ -31,7 +34,9 @@ _HOMES = {
     "Sgd": "p2pnode.tasks.optimizers",
     "Swarm": "p2pnode.watch.swarm",
     "Task": "p2pnode.tasks.task",
+    "Tokens": "p2pnode.tasks.tokens",
     "compare": "p2pnode.simulate",
+    "join": "p2pnode.integrations.join",
     "load": "p2pnode.storage.state_file",
 }
 

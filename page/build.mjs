@@ -32,6 +32,8 @@ const licences = ["d3-force", "d3-dispatch", "d3-quadtree", "d3-timer", "uplot",
 });
 writeFileSync(`${out}/LICENCES.txt`, licences.join("\n----\n\n"));
 
-// By this a test sees whether the bundle was made from the sources as they are.
-const sources = readdirSync("src").sort().map((name) => readFileSync(`src/${name}`));
-writeFileSync(`${out}/sources.sha256`, createHash("sha256").update(Buffer.concat(sources)).digest("hex") + "\n");
+// By this a test sees, without npm, whether the bundle was made from the sources as they are and was not changed since.
+const sha256 = (paths) => createHash("sha256").update(Buffer.concat(paths.map((path) => readFileSync(path)))).digest("hex");
+const sources = ["build.mjs", "package-lock.json", ...readdirSync("src").sort().map((name) => `src/${name}`)];
+const made = ["LICENCES.txt", "icon.svg", "index.html", "page.css", "page.js", "widget.js"].map((name) => `${out}/${name}`);
+writeFileSync(`${out}/bundle.sha256`, `${sha256(sources)} sources\n${sha256(made)} bundle\n`);

@@ -26,11 +26,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("--shuffle")
     if seed is None:
         return
-    lots = random.Random(seed)
+    rng = random.Random(seed)
     files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
-    lots.shuffle(files)
+    rng.shuffle(files)
     for tests in files:
-        lots.shuffle(tests)
+        rng.shuffle(tests)
     items[:] = [item for tests in files for item in tests]
 
 

@@ -107,3 +107,15 @@ def test_rows_with_different_columns_share_one_table():
         "deltaset            2",
     ]
     assert table([]) == []
+
+
+def test_a_report_keeps_what_earlier_runs_measured_where_there_is_nothing_better():
+    full, failed = record("codec", size=1.0), record("swarm", code=1)
+    short = record("codec", size=2.0) | {"command": "python -m benchmarks.codec --quick --json"}
+    before = report({}, {"codec": full, "swarm": failed, "limits": record("limits", lag=4.0)})
+    text = report({"codec": short}, {}, before)
+    assert text.count("## codec") == text.count("## limits") == 1
+    assert "| `size` | 1 |" in text and "| `lag` | 4 |" in text
+    assert "did not run to its end" not in text and text.count("Not run yet: ") == 1
+    assert "| `size` | 3 |" in report({}, {"codec": record("codec", size=3.0)}, text)
+    assert report({}, {}, text) == text

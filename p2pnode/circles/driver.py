@@ -31,7 +31,7 @@ from ..training.newcomer_probe import NewcomerProbe
 from ..training.progress import TrainProgress
 from ..training.trainer import Trainer
 from ..wire.errors import LocalProblem
-from ..wire.ids import PeerId, short
+from ..wire.ids import PeerId
 from ..wire.run import GENESIS
 from .advice import Advice, Declared, advise, joinable
 from .bridging import Bridging
@@ -140,7 +140,7 @@ class CircleDriver:
             self._followed = None
             self._services.fault(found.founder, f"circle: {fault}")
             return
-        reason = f"{short(found.founder)} split a circle of {found.group}"
+        reason = f"{self._services.table.name_of(found.founder)} split a circle of {found.group}"
         if deltas is not None:
             self._followed, self._prepared = None, PreparedChange(name, encode_found(found), deltas, reason)
         elif self._followed is None:

@@ -16,8 +16,7 @@ import torch
 from ..compression.weights import Floats
 from ..merging.deltaset.entry import SetRules
 from ..merging.deltaset.snapshots import Unsuited
-from ..tasks.task import Samples
-from ..training.evaluation import spread
+from ..tasks.data import Data, Samples
 from ..training.progress import TrainProgress
 from ..training.trainer import Trainer
 from ..wire.bounded import keep_newest
@@ -72,10 +71,10 @@ class CircleTrust:
     def _loss(self, weights: Floats) -> float:
         return self._trainer.evaluate(weights, self._samples()).loss
 
-    def _samples(self) -> Samples:
+    def _samples(self) -> Samples | Data:
         pool = self._trainer.pool
         places = pool.first(TRIED_BATCHES)
-        return pool.batch(torch.cat(places)) if places else spread(self._trainer.model_host.test, TRIED_SAMPLES)
+        return pool.batch(torch.cat(places)) if places else self._trainer.model_host.test.spread(TRIED_SAMPLES)
 
     # ---- after ----
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import random
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -22,10 +23,12 @@ from .. import __version__
 from ..config.options import TrainOptions
 from ..config.resolve import Resolved, read_flag
 from ..config.settings import SETTINGS
+from ..node.load import load
+from ..wire.control import MAX_LENGTH, ControlRequest
 from ..wire.errors import LocalProblem, UsageError
 from ..wire.invite import decode_invite
 from .flags import ALL, CHECKING, LIMITS, MEETING_POINT, PLACE, SAVED, WATCHING, takes
-from .load import load
+from .invite_argument import read_code_argument
 from .meeting_point import LISTEN, MEETING_POINT_DIR, as_meeting_point
 from .sim import sim
 
@@ -60,7 +63,8 @@ Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_
 def node(ctx: typer.Context, flags: dict[str, object], version: Version = False) -> None:
     """Train models together without a server. Without a command: run a node.
 
-    The node joins a run through --bootstrap, or founds a new one. Started again, it goes on with its run.
+    The node founds a new run and prints an invite; `join CODE` takes part in the run of an invite. Started again, a
+    node goes on with its run.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -81,10 +85,17 @@ def _run_node(resolved: Resolved, flags: dict[str, object]) -> NoReturn:
 def join(
     ctx: typer.Context,
     flags: dict[str, object],
-    code: Annotated[str, typer.Argument(help="The code of the invite that a member sent you.", metavar="[CODE]")] = "",
+    code: Annotated[
+        str,
+        typer.Argument(
+            help="The code of the invite that a member sent you; @FILE or - (standard input) to read it from there.",
+            metavar="[CODE]",
+        ),
+    ] = "",
 ) -> None:
     """Run a node in the run of an invite. Without a code: look for runs in the local network, and ask which to join."""
     if code:
+        code = read_code_argument(code, sys.stdin)
         decode_invite(code)  # a slip is told without the name of the flag, which nobody wrote
         flags = {**flags, "invite": code}
     resolved = load(flags, os.environ)
@@ -189,6 +200,36 @@ def export(
 
 @app.command()
 @takes(PLACE)
+def generate(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    prompt: Annotated[str, typer.Argument(help="The text to continue.", metavar="PROMPT")] = "",
+    model: Annotated[str, typer.Option("--model", help="A file that `export` wrote, instead of a running node.")] = "",
+    length: Annotated[int, typer.Option("--length", help="Tokens to generate.", min=1, max=MAX_LENGTH)] = 200,
+    temperature: Annotated[
+        float,
+        typer.Option("--temperature", help="0: always the likeliest token; 1: as it says.", min=0, max=100),
+    ] = 0.8,
+    top_k: Annotated[
+        int, typer.Option("--top-k", help="Choose among so many of the likeliest tokens; 0: all.", min=0)
+    ] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="The same text each time.", min=0, max=(1 << 62) - 1)
+    ] = None,
+    job: Job = "",
+) -> None:
+    """Continue a text with the language model of the running node, or of an exported file."""
+    from .commands import generate as generate_text
+
+    chosen = random.getrandbits(62) if seed is None else seed
+    request = ControlRequest(
+        "generate", job=job, prompt=prompt, length=length, temperature=temperature, top_k=top_k, seed=chosen
+    )
+    generate_text(load(flags, os.environ).options.data_dir, model, request)
+
+
+@app.command()
+@takes(PLACE)
 def revert(
     ctx: typer.Context,
     flags: dict[str, object],
@@ -248,7 +289,7 @@ def watch(
     """Look at a swarm without taking part: its peers and how they train. Leaves nothing behind."""
     from .start import watch_and_exit
 
-    watch_and_exit(flags, place)
+    watch_and_exit(flags, read_code_argument(place, sys.stdin))
 
 
 @app.command(epilog=f"Listens at {LISTEN} unless told otherwise.")

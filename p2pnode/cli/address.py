@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from ..node.control import ask
+from ..node.load import load
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem, P2pnodeError, UsageError
-from .load import load
 
 
 def write_address(file: Path, data_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import time
@@ -11,15 +12,18 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ..compression.codec import encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import MAX_UNITS, UNIT, Floats, layout_of, read_weights
 from ..config.options import DEFAULT_TASK, TrainOptions
+from ..jobs.train.shard_training import OFFERED_BYTES, OFFERED_SAMPLES
+from ..tasks.data import Data, as_data
 from ..tasks.errors import method_place, task_errors
 from ..tasks.find import load_task
-from ..tasks.task import Evaluation, Samples, Task, length, rows
+from ..tasks.task import Evaluation, Samples, Task, has_sample_losses, length
 from ..training.host import BYTES_PER_PARAMETER, ModelHost, build_model, checked_layout
 from ..training.threads import choose_threads
 from ..training.trainer import Trainer
@@ -32,6 +36,8 @@ from .reports import print_json
 def losses_findings(model_host: ModelHost, batch: Samples) -> Iterator[Finding]:
     """Checks the losses of single samples: their mean must be the loss, and confidences must lie from 0 to 1."""
     task = model_host.task
+    if model_host.data.is_stream and has_sample_losses(task):
+        return
     if not model_host.per_sample:
         words = "loss() says nothing about single samples, so hard and wrong ones are not found"
         remedy = "override losses(), which gives one number for each sample, instead of loss(), which gives their mean"
@@ -54,12 +60,14 @@ def losses_findings(model_host: ModelHost, batch: Samples) -> Iterator[Finding]:
 
 DENSITY = 0.005
 METHODS = {  # in which method of a task the fault lies that a check finds
-    "model": "model", "init": "model", "data": "data", "probe": "probe", "loss": "loss", "losses": "losses",
-    "learning": "loss", "evaluate": "evaluate",
+    "model": "model", "init": "model", "data": "data", "stream": "data", "probe": "probe", "loss": "loss",
+    "losses": "losses", "learning": "loss", "evaluate": "evaluate",
 }  # fmt: skip
 SMALL_BATCH_STEPS = 30
 SLOW_STEP = 2.0  # seconds
-LOOKED_AT = 1024  # samples whose values are examined
+LOOKED_AT = 1024  # samples whose values are examined,
+LOOKED_AT_IN_READING = 256  # where each of them has to be read
+SAME_SAMPLES = 32  # of a stream, by which two nodes' readings are compared
 
 
 @dataclass
@@ -168,23 +176,52 @@ def _initial_weights(first: Floats, second: Floats) -> Iterator[Finding]:
 
 
 def _data(examination: Examination) -> Iterator[Finding]:
-    """Checks the samples' values, and that each call gives the same samples."""
-    task, model_host = examination.task, examination.model_host
-    shapes = ", ".join(f"{name} {tuple(column.shape[1:])} {column.dtype}" for name, column in model_host.data.items())
-    train, test = model_host.samples, length(model_host.test)
-    examination.facts.update(samples=train, test_samples=test)
-    bad = [name for name, column in _some(model_host.data).items() if not torch.isfinite(column.float()).all()]
+    """Checks the samples' values, and that each call gives the same samples; says where they are."""
+    task, data = examination.task, examination.model_host.data
+    shapes = ", ".join(f"{name} {tuple(column.shape[1:])} {column.dtype}" for name, column in data.empty.items())
+    test = len(examination.model_host.test)
+    examination.facts.update(samples=None if data.is_stream else len(data), test_samples=test)
     with task_errors(task, "data"):
-        changed = not _equal(_some(model_host.data), _some(task.data()))
+        begun = time.perf_counter()
+        some = _some(data)
+        seconds = (time.perf_counter() - begun) / max(1, length(some))
+        changed = not data.is_stream and not _equal(some, _some(as_data(task.data())))
+    bad = [name for name, column in some.items() if not torch.isfinite(column.float()).all()]
     if bad:
         yield Finding("data", "problem", f"{' and '.join(bad)} hold values that are not finite", "clean the data")
     elif changed:
         yield Finding("data", "problem", "data() gives other samples when called again", "fix its seed and its order")
-    elif train < task.batch_size:
-        words = f"{train} samples are fewer than one batch of {task.batch_size}"
+    elif not data.is_stream and len(data) < task.batch_size:
+        words = f"{len(data)} samples are fewer than one batch of {task.batch_size}"
         yield Finding("data", "warning", words, "lower batch_size or bring more data")
     else:
-        yield Finding("data", "ok", f"{train:,} samples to train on, {test:,} to test on: {shapes}")
+        count = "a stream" if data.is_stream else f"{len(data):,} samples"
+        yield Finding("data", "ok", f"{count} to train on, {test:,} samples to test on: {shapes}")
+    yield _where(examination, seconds)
+    if data.is_stream and _equal(*(data.reader(seed).first(SAME_SAMPLES) for seed in (1, 2))):
+        words = "every node reads the same samples of the stream in the same order"
+        remedy = "order or choose them in __iter__ by torch's random numbers, or define set_epoch(number)"
+        yield Finding("stream", "warning", words, remedy)
+
+
+def _where(examination: Examination, seconds: float) -> Finding:
+    """Says where the samples are, what that means, and how much memory they take."""
+    task, host = examination.task, examination.model_host
+    data, each = host.data, host.data.sample_bytes
+    held = each * (len(data) if data.in_memory else 2 * task.batch_size)
+    held += host.test.sample_bytes * (len(host.test) if host.test.in_memory else task.evaluation_batch)
+    examination.facts.update(data=data.kind, sample_bytes=each, data_memory_bytes=held)
+    if data.is_stream:
+        words = "a stream: each node reads it by its own seed; no shards, nothing is known of single samples"
+        return Finding("memory", "ok", f"{words}; {size(held)} at a time")
+    if data.in_memory:
+        return Finding("memory", "ok", f"in memory, {size(held)}; shards may travel with --share-data")
+    examination.facts["seconds_per_row"] = seconds
+    labels = "" if host.labels is not None else "; no labels (`targets`), so no splits by label"
+    offered = min(len(data), OFFERED_SAMPLES, max(1, OFFERED_BYTES // max(1, each)))
+    shards = "shards may travel" if offered == len(data) else f"shards of {offered:,} samples may travel"
+    words = f"read by index, {seconds * 1000:.2g} ms a row, {size(each * len(data))} in all and {size(held)} at a time"
+    return Finding("memory", "ok", f"{words}; {shards} with --share-data{labels}")
 
 
 def _probe(examination: Examination) -> Iterator[Finding]:
@@ -239,7 +276,7 @@ def _learning(examination: Examination) -> Iterator[Finding]:
     """Trains on one small batch again and again: its loss must fall. Also measures a step and a delta."""
     task, model_host = examination.task, examination.model_host
     few = np.arange(min(task.batch_size, model_host.samples))
-    trainer, weights, losses, seconds = Trainer(model_host, few), model_host.genesis, [], []
+    trainer, weights, losses, seconds = _repeating(model_host, few), model_host.genesis, [], []
     begun = time.perf_counter()
     for _ in range(SMALL_BATCH_STEPS):
         result = trainer.steps(weights, 1, at=10_000)
@@ -255,6 +292,15 @@ def _learning(examination: Examination) -> Iterator[Finding]:
         yield Finding("learning", "problem", f"the loss does not fall ({fall})", "lower learning_rate; look at loss()")
     yield from _cost(examination, sorted(seconds)[len(seconds) // 2])
     yield _delta(examination, weights)
+
+
+def _repeating(model_host: ModelHost, few: NDArray[np.int64]) -> Trainer:
+    """A trainer that trains on the same few samples again and again, also of a stream."""
+    if not model_host.data.is_stream:
+        return Trainer(model_host, few)
+    columns, task = model_host.data.reader(0).first(len(few)), copy.copy(model_host.task)
+    vars(task)["data"] = lambda: columns
+    return Trainer(ModelHost(task, str(model_host.device)), few)
 
 
 def _cost(examination: Examination, per_step: float) -> Iterator[Finding]:
@@ -298,7 +344,7 @@ def _evaluate(examination: Examination) -> Iterator[Finding]:
         words = f"untrained: loss {found.loss:.4g}{accuracy}, {seconds:.2g} s for {found.samples:,} samples"
         yield Finding("evaluate", "ok", words)
         yield from _accuracy(task, model_host, found)
-    if _uses_chance(task, model_host.model, model_host.test):
+    if _uses_chance(task, model_host):
         yield Finding("evaluate", "warning", "the same weights get another loss each time", "leave out randomness")
 
 
@@ -308,7 +354,7 @@ def _accuracy(task: Task, model_host: ModelHost, found: Evaluation) -> Iterator[
         return
     remedy = "override right(outputs, batch): it counts the right answers of a batch"
     with task_errors(task, "labels"):
-        classes = task.labels(model_host.test) is not None
+        classes = task.labels(model_host.test.first(1)) is not None
     if classes and type(task).right is Task.right:
         words = "no accuracy, though there are classes: the model's outputs are not one row of scores for each sample"
         yield Finding("accuracy", "warning", words, remedy)
@@ -317,17 +363,17 @@ def _accuracy(task: Task, model_host: ModelHost, found: Evaluation) -> Iterator[
         yield Finding("accuracy", "ok", words if type(task).right is Task.right else "none: right() gives None")
 
 
-def _uses_chance(task: Task, model: nn.Module, samples: Samples) -> bool:
-    few = {name: column.to(next(model.parameters()).device) for name, column in rows(samples, slice(0, 64)).items()}
+def _uses_chance(task: Task, model_host: ModelHost) -> bool:
+    few, model = model_host.on_device(model_host.test.first(64)), model_host.model
     model.eval()
     with task_errors(task, "evaluate"), torch.no_grad():
         return task.evaluate(model, few).loss != task.evaluate(model, few).loss
 
 
-def _some(samples: Samples) -> dict[str, Tensor]:
+def _some(data: Data) -> dict[str, Tensor]:
     """Samples from all over the data, to examine without reading everything."""
-    count = length(samples)
-    return rows(samples, torch.linspace(0, count - 1, min(count, LOOKED_AT)).long())
+    most = min(len(data), LOOKED_AT if data.in_memory else LOOKED_AT_IN_READING)
+    return data.rows(torch.from_numpy(np.linspace(0, len(data) - 1, most).astype(np.int64)))
 
 
 def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

@@ -1,14 +1,22 @@
-"""Commands to the running node: `export`, `revert`, `pause`, `resume`, `limits`. `export` also works without one."""
+"""Commands to the running node: `export`, `generate`, `revert`, `pause`, `resume`, `limits`.
+
+`export` and `generate` also work without one.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from ..config.options import Options
 from ..config.resolve import changed
+from ..jobs.registry import LOOP
 from ..jobs.train.plan import TrainPlan, train_plans
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.joining import Run, last_run
@@ -29,6 +37,58 @@ def export_weights(options: Options, file: str, shared: bool, job: str = "") -> 
         )
     except NotRunning:
         print(_export_saved(options, target, shared, job))
+
+
+MAX_PROMPT_BYTES = 1 << 15
+
+
+def generate(data_dir: Path, model: str, request: ControlRequest) -> None:
+    """Print the prompt and, as it comes, the text with which a model continues it.
+
+    The model is the running node's, or that of the exported file `model`.
+    """
+    if len(request.prompt.encode(errors="replace")) > MAX_PROMPT_BYTES:
+        raise UsageError(f"the prompt has more than {MAX_PROMPT_BYTES:,} bytes; shorten it")
+    pieces = _from_file(Path(model).expanduser(), request) if model else _from_node(data_dir, request)
+    first = next(pieces, "")  # what is wrong shows before anything is printed
+    for text in chain((request.prompt, first), pieces):
+        print(_printable(text), end="", flush=True)
+    print()
+
+
+def _from_node(data_dir: Path, request: ControlRequest) -> Iterator[str]:
+    try:
+        answer = ask(data_dir, request, WORK_LIMIT)
+    except NotRunning as problem:
+        raise NotRunning(f"{problem}, or name an exported file with --model") from None
+    yield answer.said
+    while answer.generation:
+        answer = ask(data_dir, ControlRequest("generate", job=request.job, generation=answer.generation), WORK_LIMIT)
+        yield answer.said
+
+
+def _from_file(file: Path, request: ControlRequest) -> Iterator[str]:
+    from ..storage.state_file import load_with_facts
+    from ..tasks.find import installed_task
+    from ..tasks.generation import Generation
+
+    state, facts = load_with_facts(file)
+    if "task" not in facts or "task_options" not in facts:
+        raise UsageError(f"{file} does not say which task it is of; export it again with this version")
+    try:
+        task = installed_task(facts["task"], msgspec.json.decode(facts["task_options"], type=dict[str, Any]))
+        task.use_facts(facts)
+        model = task.model()
+        model.load_state_dict(state)
+    except (msgspec.DecodeError, RuntimeError) as error:
+        raise LocalProblem(f"{file} does not fit the task {facts['task'][:60]!r} here: {str(error)[:200]}") from None
+    how = Generation(request.length, request.temperature, request.top_k, request.seed)
+    yield from task.generate(model.eval(), request.prompt, how)
+
+
+def _printable(text: str) -> str:
+    """Text as a terminal may show it: a model may write signs that would steer it."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else "·" for sign in text)
 
 
 def revert_peer(data_dir: Path, peer: str, job: str = "") -> None:
@@ -86,6 +146,11 @@ def _saved_plan(data_dir: Path, job: str) -> tuple[Run, TrainPlan, str]:
     """The run saved in a data directory, the plan of one of its train jobs, and the job's name."""
     run = last_run(DiskStorage(data_dir))
     plans = train_plans(None if run is None else run.manifest)
+    if run is not None and not plans and any(entry.kind == LOOP for entry in run.manifest.jobs):
+        raise LocalProblem(
+            f"the model of the run in {data_dir} is in a script of yours; run that and export meanwhile, "
+            "or call export(path) in it"
+        )
     if run is None or not plans:
         raise LocalProblem(f"no run that learns is saved in {data_dir}; give the --data-dir of a node that learned")
     job = job or next(iter(plans))

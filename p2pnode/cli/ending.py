@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, TypeVar
-
-from ..network.base import cancel_and_wait
+from collections.abc import Callable
+from typing import NoReturn
 
 LEAVE_LIMIT = 4.5  # seconds from the first signal to the end of the process, besides what handing over may take
-TASKS_LIMIT = 1.0  # seconds for what is still under way when the node has left
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
 LONGEST_LINE = 2000
-
-T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 class Ending:
@@ -61,6 +54,11 @@ class Ending:
         end_process(code, reason)
 
 
+def end_at_signals() -> None:
+    """Until there is an `Ending`: SIGTERM raises SystemExit, so that a file which is being written is not left half."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+
+
 def end_process(code: int, reason: str = "") -> NoReturn:
     """Exit without waiting for threads: one may be inside an import or a training step for long."""
     with contextlib.suppress(Exception):  # the stream may be gone, closed or in use: the process must end
@@ -80,27 +78,3 @@ def complain(problem: str, code: int) -> int:
 
     sys.stderr.write(f"p2pnode: {clean(one_line(problem), LONGEST_LINE)}\n")
     return code
-
-
-def run_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on a uvloop loop and end what it left. Unlike asyncio.run it waits for no thread."""
-    import uvloop
-
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    asyncio.set_event_loop(loop)
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        loop.run_until_complete(_end_tasks())
-        asyncio.set_event_loop(None)
-        loop.close()
-
-
-async def _end_tasks() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    try:
-        async with asyncio.timeout(TASKS_LIMIT):
-            await cancel_and_wait(*left)
-    except TimeoutError:
-        logger.warning("some of what was under way did not end within %g s", TASKS_LIMIT)
-    await asyncio.sleep(0)  # transports closed by the tasks get their turn

@@ -25,9 +25,9 @@ from ..watch.glossary import FIGURES, label
 from ..watch.terminal.tables import NO_NAMES, peers_table
 from ..watch.text import (
     clean,
-    community_names,
     duration,
     figure_text,
+    group_names,
     invitation,
     job_lines,
     job_phrases,
@@ -98,13 +98,13 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
         return
     print(f"from {clean(source, 300)}:" if peers else f"nobody yet, says {clean(source, 300)}")
     if peers:
-        _print_peers(peers, {} if status is None else community_names(status))
+        _print_peers(peers, {} if status is None else group_names(status))
 
 
-def _print_peers(peers: Sequence[PeerState], communities: Mapping[str, str] = NO_NAMES) -> None:
+def _print_peers(peers: Sequence[PeerState], names: Mapping[str, str] = NO_NAMES) -> None:
     """As wide as the terminal; in a pipe a line for each, however long."""
     shown = console(in_pipe=ANY_WIDTH)
-    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None, communities=communities))
+    shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None, names=names))
 
 
 def _stored_peers(data_dir: Path) -> tuple[PeerState, ...]:

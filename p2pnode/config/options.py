@@ -25,6 +25,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Quarantine = Literal["auto", "on", "off"]  # auto: where samples of several nodes meet, or with --reserve
 TaskOption = bool | int | float | str
 
+QUEUES = "queues"  # the kind of a job that trains several models at once
 TRAIN = "train"  # the kind of a job for which none is given
 DEFAULT_TASK = "digits"
 DEFAULT_POLICY = "deltaset"
@@ -162,13 +163,14 @@ class Options:
     limits: LimitOptions = NO_LIMITS
     output: OutputOptions = OutputOptions()
     jobs: tuple[JobOptions, ...] = ()  # of a run with several; empty: one train job, as `train` says
+    models: tuple[JobOptions, ...] = ()  # of a job of kind `queues`, which trains several at once
     only: tuple[str, ...] = ()  # the jobs of the run to take part in; empty: all
 
     def founded_jobs(self) -> tuple[JobOptions, ...]:
         """The jobs of a run founded with these options."""
         if self.role != "node" or self.run.meet_only:
             return ()
-        return self.jobs or (JobOptions(MAIN_JOB),)
+        return self.jobs or (JobOptions(QUEUES, QUEUES) if self.models else JobOptions(MAIN_JOB),)
 
     def train_options(self, name: str, alone: bool) -> TrainOptions:
         """The options of one train job of the run, where it is `alone` or one of several.

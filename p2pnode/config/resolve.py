@@ -1,6 +1,6 @@
 """Makes the options of a node from flags, environment and TOML (strongest first), and checks them together.
 
-The sources come in as mappings; `cli/load.py` reads them.
+The sources come in as mappings; `node/load.py` reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ..wire.errors import UsageError, suggestion
 from ..wire.status import NO_LIMITS, LimitOptions
-from .options import Options, SimOptions
+from .options import QUEUES, Options, SimOptions
 from .settings import PREFIX, SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 OFF = ("off", "none", "")
@@ -151,6 +151,10 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
             raise UsageError(f"{origins[one]} needs --{other} too; for example --split dirichlet:0.3 --part 1/4")
     if train.share_data and train.data is None and train.part is None:
         raise UsageError(f"{origins['share-data']} needs data of this node's own: --data, or --split and --part")
+    if options.models and train.task is not None:
+        raise UsageError(f"{origins['task']} contradicts {origins['model']}; name the task of each model in --model")
+    if options.models and options.jobs and all(job.kind != QUEUES for job in options.jobs):
+        raise UsageError(f"{origins['model']} contradicts {origins['job']}, of which none is of kind queues; use one")
     if options.jobs and train.task is not None:
         raise UsageError(f"{origins['task']} contradicts {origins['job']}; name the task of each job in --job")
     if options.jobs and run.meet_only:

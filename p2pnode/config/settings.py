@@ -98,7 +98,7 @@ def _job_pairs(text: str) -> dict[str, object]:
 
 def _read_job(values: dict[str, Any]) -> JobOptions:
     name, kind = str(values.pop("name", "")), str(values.pop("kind", TRAIN))
-    if not re.fullmatch(JOB_NAME.strip("^$"), name):
+    if not re.fullmatch(JOB_NAME, name):
         raise UsageError(f"{name[:60]!r} is not the name of a job: 1 to 32 of a-z, 0-9, - and _, not 'manifest'")
     if kind != TRAIN:
         return JobOptions(name, kind, {key.replace("-", "_"): value for key, value in values.items()})
@@ -142,7 +142,7 @@ SETTINGS: Mapping[str, Setting] = table(
         ),
         # training
         Setting(
-            "task", "train.task", read_word, "What to train: digits (the default), fashion-mnist, text, an installed "
+            "task", "train.task", read_word, "What to train: digits (the default), fashion-mnist, gpt, an installed "
             "task, package.module:Class or file.py[:Class].", "TASK",
         ),
         Setting(
@@ -188,11 +188,13 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting("part", "train.part", read_part, "Experiments: which part of the split this node gets.", "I/N"),
         Setting(
             "until", "train.until", read_until,
-            "Leave when this is reached: converged, rounds:N, time:30m or accuracy:0.9; without it, never.", "GOAL",
+            "Leave when this is reached: steps:N, converged, rounds:N, time:30m or accuracy:0.9; without it, never. "
+            "A run founded with steps:N is planned for so many steps of each member, and its learning rate falls "
+            "towards the end.", "GOAL",
         ),
         Setting(
             "full-speed", "train.full_speed", read_switch,
-            "Go on at full speed when the run has converged; without it the node then rests between rounds.",
+            "Go on at full speed when the run has converged; otherwise the node rests between rounds then.",
         ),
         Setting("meet-only", "run.meet_only", read_switch, "Take part in no job; only be present."),
         Setting("max-disk", "train.max_disk", read_size, "The most disk that training may use, such as 2GB.", "SIZE"),
@@ -206,6 +208,10 @@ SETTINGS: Mapping[str, Setting] = table(
             "one of the run's jobs. KEY is a training option (data, policy, until, ...) or an option of the task; "
             "NAME,kind=KIND is a job of an installed kind of work, with its own keys.",
             "NAME=TASK[,KEY=VALUE...]", many=True,
+        ),
+        Setting(
+            "model", "models", read_jobs, "Train several models at once, each with its own queue: one "
+            "--model for each, written as for --job.", "NAME=TASK[,KEY=VALUE...]", many=True,
         ),
         Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
         # the network

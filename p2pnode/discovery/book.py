@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from ..storage.checked import read_checked, read_or_set_aside, write_checked
@@ -13,11 +15,11 @@ from ..wire.types import decoded
 MAX_ENTRIES = 200
 SHORT = 16  # entries; a book this small is written at once
 SAVE_PAUSE = 30.0  # seconds
-ADDRESSES_PER_PEER = 4
+ADDRESSES_PER_PEER = 8
 
 
 class BookEntry(msgspec.Struct, frozen=True):
-    """A peer we have met: its addresses and when it last answered (swarm time)."""
+    """A peer we have met: its addresses, those of now before earlier ones, and when it last answered (swarm time)."""
 
     peer: str
     addresses: tuple[str, ...]
@@ -47,25 +49,27 @@ class PeerBook:
         return len(self._entries)
 
     def met(self, peer: str, addresses: tuple[str, ...], now: float) -> None:
-        """Note a peer that answered; if the book is full, the peer not met for longest is dropped."""
+        """Note a peer that answered; if the book is full, the peer not met for longest is dropped.
+
+        Its earlier addresses stay, behind those of now: a machine may return to where it was.
+        """
         if not addresses:
             return
         known = self._entries.get(peer)
-        entry = BookEntry(peer, addresses[:ADDRESSES_PER_PEER], now)
+        earlier = () if known is None else known.addresses
+        entry = BookEntry(peer, tuple(dict.fromkeys((*addresses, *earlier)))[:ADDRESSES_PER_PEER], now)
         self._changed |= known is None or known.addresses != entry.addresses or now - known.met > 60
         self._entries[peer] = entry
         if len(self._entries) > MAX_ENTRIES:
             del self._entries[min(self._entries.values(), key=lambda entry: (entry.met, entry.peer)).peer]
 
     def addresses(self) -> list[Address]:
-        """Return every usable address, peers met most recently first."""
+        """Return every usable address: the first of every peer, those met most recently first; then the second ones."""
         result: list[Address] = []
-        for entry in sorted(self._entries.values(), key=_latest_first):
-            for text in entry.addresses:
-                try:
-                    result.append(parse_address(text))
-                except UsageError:
-                    continue
+        for place in range(ADDRESSES_PER_PEER):
+            for entry in self.entries():
+                with contextlib.suppress(UsageError):
+                    result += [parse_address(text) for text in entry.addresses[place : place + 1]]
         return result
 
     def entries(self) -> list[BookEntry]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import secrets
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -32,10 +32,13 @@ def _open() -> Zeroconf:
     except ImportError:
         raise LocalProblem("the package zeroconf is missing; `pip install zeroconf` brings it") from None
     logging.getLogger("zeroconf").setLevel(logging.CRITICAL)  # it warns of what strangers send
-    try:
-        return Zeroconf(ip_version=IPVersion.V4Only)
-    except Exception as error:  # zeroconf raises many kinds, and none of them may end a node
-        raise LocalProblem(_reason(error)) from None
+    problem = ""
+    for version in (IPVersion.All, IPVersion.V4Only, IPVersion.V6Only):  # a machine may have only one of them
+        try:
+            return Zeroconf(ip_version=version)
+        except Exception as error:  # zeroconf raises many kinds, and none of them may end a node
+            problem = problem or _reason(error)
+    raise LocalProblem(problem)
 
 
 def _reason(error: Exception) -> str:
@@ -79,7 +82,7 @@ class Advertiser:
             SERVICE,
             f"{self._name}.{SERVICE}",
             port=known[0][1] if known else 0,
-            addresses=[socket.inet_aton(host) for host, _ in known if ":" not in host],
+            addresses=[ipaddress.ip_address(host).packed for host, _ in known],
             properties=to_text(advert),
             server=f"{self._name}.local.",
         )

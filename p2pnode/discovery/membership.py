@@ -36,7 +36,7 @@ HEARD_WINDOW: Seconds = 10.0  # connected means that a peer answered within this
 GREET_AT_ONCE = 8  # new peers greeted directly; the others read about us in the directory
 RENEW_BEFORE: Seconds = 120.0  # a peer whose announcement expires within this time is greeted for a new one
 MAX_NOTIFIED = 48  # peers greeted at once about news of ours
-BOOK_TRIES = 8  # peers of the book contacted in one round
+BOOK_TRIES = 8  # addresses of the book contacted in one round: the likeliest, and as many of the others
 MAX_OUTCOMES = 64  # addresses of which it is remembered what came of contacting them
 GOODBYES = 16  # peers told directly that we leave
 
@@ -165,7 +165,8 @@ class Membership:
         met = self._services.registry.book.addresses()
         book = [address for address in met if address.peer not in here and address not in bootstrap]
         if not self.connected:
-            return bootstrap + book[:BOOK_TRIES]
+            likely, others = book[:BOOK_TRIES], book[BOOK_TRIES:]
+            return bootstrap + likely + self._rng.sample(others, min(BOOK_TRIES, len(others)))
         return bootstrap + ([self._rng.choice(book)] if book else [])
 
     async def contact(self, address: Address) -> bool:

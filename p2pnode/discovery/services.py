@@ -35,9 +35,9 @@ class Services:
     registry: PeerRegistry
     limiter: Limiter
 
-    def fault(self, peer: str, why: str) -> None:
+    def fault(self, peer: str, reason: str) -> None:
         """Record that a peer did something wrong: enough of this, and it is ignored for a while."""
-        self.reputation.fault(peer, why, self.seams.clock.monotonic())
+        self.reputation.fault(peer, reason, self.seams.clock.monotonic())
 
 
 class PeerObserver:
@@ -66,8 +66,8 @@ def make_services(identity: Identity, seams: Seams, network: Network, limits: Li
     calls = Calls(network, seams.clock, PeerObserver(table, reputation, seams.clock))
     records = Records(network, identity, clock.now)
 
-    def fault(peer: PeerId, why: str) -> None:
-        reputation.fault(peer, why, seams.clock.monotonic())
+    def fault(peer: PeerId, reason: str) -> None:
+        reputation.fault(peer, reason, seams.clock.monotonic())
 
     registry = PeerRegistry(table, records, network, clock, events, seams.storage, fault)
     limiter = Limiter(seams, events, calls.throttles, limits)

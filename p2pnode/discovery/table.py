@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ..wire.ids import PeerId
+from ..wire.ids import PeerId, short
 from ..wire.messages import Announcement
 from ..wire.records import SignedRecord
 from .link_rate import LEAST_BYTES, smoothed
@@ -87,6 +87,11 @@ class PeerTable:
 
     def get(self, peer: PeerId) -> Peer | None:
         return self._peers.get(peer)
+
+    def name_of(self, peer: PeerId) -> str:
+        """What people call a peer: the name it announces, or a short id. Not cleaned: views do that."""
+        known = self.get(peer)
+        return (known.name if known is not None else "") or short(peer)
 
     def add(self, record: SignedRecord, announcement: Announcement, source: PeerId = DIRECTORY) -> bool:
         """Add a verified announcement. Returns True when it names a peer to try.

@@ -12,7 +12,12 @@ from .contract import JobKind
 from .offers import JobFiles
 
 GROUP = "p2pnode.jobs"
-KINDS = {"train": "p2pnode.jobs.train.prepare:KIND"}
+LOOP = "loop"  # the kind whose steps a script of the user makes (p2pnode.join)
+KINDS = {
+    "train": "p2pnode.jobs.train.prepare:KIND",
+    "loop": "p2pnode.jobs.loop.prepare:KIND",
+    "queues": "p2pnode.jobs.queues.prepare:KIND",
+}
 FILES = {"train": "p2pnode.jobs.train.task_source:FILES"}  # of kinds whose jobs bring a file along
 
 

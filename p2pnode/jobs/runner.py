@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn, TypeVar
 
 from msgspec.structs import replace as changed
 
@@ -15,19 +16,26 @@ from ..config.options import JobOptions, Options
 from ..config.settings import JOB_KEYS
 from ..discovery.membership import Membership
 from ..discovery.services import Services
+from ..network.base import cancel_and_wait
 from ..runtime.calls import JobCalls
 from ..runtime.routes import Routes
 from ..wire.control import ControlAnswer, ControlRequest
-from ..wire.errors import LocalProblem, UsageError, near, suggestion, unwrap
+from ..wire.errors import LocalProblem, P2pnodeError, UsageError, near, suggestion, unwrap
 from ..wire.ids import PeerId
+from ..wire.invite import COMMAND
 from ..wire.messages import JobAnnouncement
 from ..wire.run import JobEntry, Manifest, RunAccess
 from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, Relation, ShardRow
 from ..wire.types import Seconds
 from .contract import Job, JobContext, JobKind, JobPace, JobSettings, job_folder
 from .offers import Admission, Consent, FindMembers, nobody_to_ask
-from .registry import KINDS, load_files, load_kind
+from .registry import KINDS, LOOP, load_files, load_kind
 from .scheduler import JobCompute, Scheduler
+
+NO_EXCHANGES: tuple[ExchangeRow, ...] = ()
+NO_SHARDS: tuple[ShardRow, ...] = ()
+
+T = TypeVar("T")
 
 
 class JobRunner:
@@ -46,6 +54,7 @@ class JobRunner:
         self._entries: dict[str, JobEntry] | None = None  # None: this node does not know its run yet
         self.ended: dict[str, str] = {}
         self._last: dict[str, JobStatus] = {}  # the status of jobs that failed
+        self._faults: dict[str, asyncio.Future[NoReturn]] = {}  # mistakes of outside packages, found while asking jobs
 
     # ---- life ----
 
@@ -153,16 +162,16 @@ class JobRunner:
                     raise  # a mistake in this program must be seen; one of another package costs only its job
                 problem = _package_problem(entry.kind, problem)
             problems[entry.name], reason = problem, str(problem)
-            job = self.jobs.pop(entry.name, None)
-            if job is not None:
-                self._last[entry.name] = job.status()
+            if entry.name in self.jobs:
+                self._last[entry.name] = self._ask(entry.name, lambda job: job.status(), JobStatus())
+                del self.jobs[entry.name]
         self.scheduler.remove(entry.name)
         self.ended[entry.name] = reason
         if self._several:
             failed = entry.name in problems
             self._services.events.say("job ended", f"{entry.name}: {reason}", warning=failed)
             if not failed:
-                await self._save(self.jobs[entry.name])
+                await self._save(entry.name)
 
     async def _run_one(self, entry: JobEntry, manifest: Manifest, access: RunAccess, membership: Membership) -> str:
         kind = await self._load(entry.kind)
@@ -178,11 +187,43 @@ class JobRunner:
         )
         options = kind.read(self._settings(entry.name, entry.kind, not self._several))
         self.jobs[entry.name] = job = await kind.prepare(entry.plan, options, context)
-        return await job.run()
+        return await (job.run() if entry.kind in KINDS else self._run_outside(entry.name, job))
+
+    async def _run_outside(self, name: str, job: Job) -> str:
+        """Run a job of an outside package until it ends, or raises where it is asked how it goes."""
+        self._faults[name] = fault = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(job.run())
+        try:
+            await asyncio.wait((running, fault), return_when=asyncio.FIRST_COMPLETED)
+            return fault.result() if fault.done() else running.result()
+        finally:
+            await cancel_and_wait(running)
+            if not fault.cancel():
+                fault.exception()  # now it was seen, also where the job ended in the same moment
+
+    def _ask(self, name: str, ask: Callable[[Job], T], otherwise: T) -> T:
+        """What a job answers; `otherwise` where an outside package raises, which ends its job and not the node."""
+        try:
+            return ask(self.jobs[name])
+        except Exception as error:
+            if (self._entries or {})[name].kind in KINDS:
+                raise  # a mistake in this program must be seen
+            fault = self._faults.get(name)
+            if fault is not None and not fault.done():
+                fault.set_exception(error)
+            return otherwise
+
+    def _ask_all(self, ask: Callable[[Job], T], otherwise: T) -> dict[str, T]:
+        return {name: self._ask(name, ask, otherwise) for name in list(self.jobs)}
 
     def _settings(self, name: str, kind: str, alone: bool) -> JobSettings:
         """What the user wrote for a job; UsageError when that was meant for another kind of work."""
         given = next((job for job in self._options.jobs if job.name == name), JobOptions(name, kind))
+        if given.kind != kind and given.kind == LOOP:
+            raise UsageError(
+                f"the members of this run do not train in loops of their own (its job {name!r} is of kind {kind!r}); "
+                f"take part by `{COMMAND} CODE`, or found a run of your loop"
+            )
         if given.kind != kind:
             raise UsageError(f"--job {name}: its kind is {kind!r} in this run, not {given.kind!r}; write kind={kind}")
         return JobSettings(name, given.given, self._options, alone)
@@ -198,18 +239,36 @@ class JobRunner:
         return replace(services, seams=replace(services.seams, compute=compute), events=events)
 
     async def save(self, limit: Seconds) -> None:
-        await asyncio.gather(*(self._save(job, limit) for job in self.jobs.values()))
+        await asyncio.gather(*(self._save(name, limit) for name in list(self.jobs)))
 
-    async def _save(self, job: Job, limit: Seconds | None = None) -> None:
+    async def _save(self, name: str, limit: Seconds | None = None) -> None:
         try:
-            await job.save(limit)
+            with self._outside(name):
+                await self.jobs[name].save(limit)
         except (LocalProblem, TimeoutError) as problem:
-            text = f"progress of {job.name} was not saved: {str(problem) or 'that took too long'}"
+            text = f"progress of {name} was not saved: {str(problem) or 'that took too long'}"
             self._services.events.say("disk", text, warning=True)
 
     async def hand_over(self) -> None:
-        for job in self.jobs.values():
-            await job.hand_over(self._options.run.leave_timeout)
+        for name in list(self.jobs):
+            try:
+                with self._outside(name):
+                    await self.jobs[name].hand_over(self._options.run.leave_timeout)
+            except LocalProblem as problem:
+                self._services.events.say("shards", f"{name} handed nothing over: {problem}", warning=True)
+
+    @contextlib.contextmanager
+    def _outside(self, name: str) -> Iterator[None]:
+        """Makes a LocalProblem of what goes wrong in the package of a job."""
+        kind = (self._entries or {})[name].kind
+        try:
+            yield
+        except (P2pnodeError, TimeoutError):
+            raise
+        except Exception as error:
+            if kind in KINDS:
+                raise
+            raise _package_problem(kind, error) from None
 
     # ---- for peers ----
 
@@ -237,7 +296,10 @@ class JobRunner:
             return (JobAnnouncement(MAIN_JOB, circle),) if circle else None
         going = [name for name in self._entries if name not in self._last]
         return tuple(
-            self.jobs[name].announcement() if name in self.jobs else JobAnnouncement(name, circle) for name in going
+            self._ask(name, lambda job: job.announcement(), JobAnnouncement(name, circle))
+            if name in self.jobs
+            else JobAnnouncement(name, circle)
+            for name in going
         )
 
     # ---- for people ----
@@ -249,17 +311,14 @@ class JobRunner:
 
     @property
     def unreplicated(self) -> int:
-        return sum(job.unreplicated for job in self.jobs.values())
+        return sum(self._ask_all(lambda job: job.unreplicated, 0).values())
 
-    def pace(self) -> JobPace | None:
-        """Of all jobs together that are watched; None while none is prepared."""
-        going = [job.pace() for name, job in self.jobs.items() if name not in self.ended]
-        paces = [pace for pace in going if pace is not None]
-        if not paces:
-            return JobPace(0, 0, 0.0) if going else None
-        return JobPace(
-            sum(p.steps for p in paces), sum(p.samples for p in paces), min(p.steps_per_second for p in paces)
-        )
+    def paces(self) -> dict[str, JobPace | None]:
+        """How much each job that goes on has done; None for one that is not prepared yet, nothing for the unwatched."""
+        going = [name for name in self.names if name not in self.ended]
+        prepared = {name: self._ask(name, lambda job: job.pace(), None) for name in going if name in self.jobs}
+        watched = [name for name in going if name not in prepared or prepared[name] is not None]
+        return {name: prepared.get(name) for name in watched}
 
     def status(self) -> dict[str, JobStatus]:
         """Every job of the run this node takes part in, in the manifest's order."""
@@ -267,7 +326,8 @@ class JobRunner:
 
     def _status(self, entry: JobEntry) -> JobStatus:
         name, job, paused = entry.name, self.jobs.get(entry.name), self._services.limiter.resting
-        reported = job.status() if job is not None else self._last.get(name, JobStatus())
+        last = self._last.get(name, JobStatus())
+        reported = last if job is None else self._ask(name, lambda job: job.status(), last)
         if name in self.ended:
             return changed(reported, kind=entry.kind, condition="ended", reason=self.ended[name])
         condition, reason = ("paused" if paused else "running"), paused
@@ -279,32 +339,36 @@ class JobRunner:
     def describe(self, peers: tuple[PeerState, ...]) -> tuple[PeerState, ...]:
         """The same peers with what the jobs know of them."""
         if not self._several:
-            for job in self.jobs.values():
-                peers = job.describe(peers)
+            for name in self.jobs:
+                peers = self._ask(name, lambda job: tuple(job.describe(peers)), peers)  # noqa: B023 (called at once)
             return peers
-        described = {name: job.describe(peers) for name, job in self.jobs.items()}
+        described = self._ask_all(lambda job: tuple(job.describe(peers)), peers)
         return tuple(
             _joined(peer, {name: found[place] for name, found in described.items()}) for place, peer in enumerate(peers)
         )
 
     def exchanges(self) -> Iterable[ExchangeRow]:
         label = self._several  # of one job there is nothing to tell apart
-        return (changed(row, job=name) if label else row for name, job in self.jobs.items() for row in job.exchanges())
+        found = self._ask_all(lambda job: tuple(job.exchanges()), NO_EXCHANGES)
+        return (changed(row, job=name) if label else row for name, rows in found.items() for row in rows)
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
-        return tuple(changed(row, job=name) for name, job in self.jobs.items() for row in job.shard_rows())
+        found = self._ask_all(lambda job: tuple(job.shard_rows()), NO_SHARDS)
+        return tuple(changed(row, job=name) for name, rows in found.items() for row in rows)
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user commands of one job; LocalProblem or UsageError when that cannot be done."""
-        if request.job and request.job not in self.names:
+        wanted = request.job.partition("/")[0]  # JOB/MODEL names one model of a job that has several
+        if wanted and wanted not in self.names:
             raise UsageError(f"this node has no job {request.job[:60]!r}; {suggestion(request.job, self.names)}")
         trains = (name for name, job in self.jobs.items() if job.model is not None)
-        name = request.job or next(trains, "") or next(iter(self.names), "")
+        name = wanted or next(trains, "") or next(iter(self.names), "")
         if name in self.ended and name not in self.jobs:
             raise LocalProblem(f"the job {name!r} has ended: {self.ended[name]}")
         if name not in self.jobs:
             raise LocalProblem("this node does not learn, or not yet; try again when it does")
-        return await self.jobs[name].execute(request)
+        with self._outside(name):
+            return await self.jobs[name].execute(request)
 
     @property
     def _several(self) -> bool:

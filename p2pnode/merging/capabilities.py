@@ -14,7 +14,6 @@ from ..compression.weights import Floats, WeightLayout
 from ..wire.ids import PeerId
 from .deltaset.agreement import Agreement
 from .deltaset.bridges import Bridges
-from .deltaset.correction import Correction
 from .deltaset.entry import EntryFacts
 from .deltaset.set import DeltaSet
 from .snapshots.outline import Snapshot
@@ -67,6 +66,17 @@ class SharesEntries(Protocol):
 
     def begin_log(self, incarnation: int, lost_entries: bool) -> None:
         """Publish under a new log from now on: at least this incarnation, and the next one where entries were lost."""
+        ...
+
+    def log_confirmed(self, peers: int) -> bool:
+        """Light. Whether partners know no more of this node's log than it does, in a circle of so many members.
+
+        False for a while after a start: what is published then might contradict entries that the disk has lost.
+        """
+        ...
+
+    def keep(self, begun: Floats, after: Floats) -> None:
+        """Heavy. Keep a round's progress to be published later."""
         ...
 
 
@@ -127,14 +137,15 @@ class LetsInEntries(Protocol):
     """Entries that arrive during a round can be let in between its local steps."""
 
     @property
-    def correction(self) -> Correction:
-        """How often that happened, and what became of the steps done meanwhile."""
+    def times_let_in(self) -> int:
+        """How often that happened."""
         ...
 
     def correct(self, begun: Floats, now: Floats) -> bool:
         """Heavy, at a step boundary of a round that started at `begun`: let in what came since. Both change in place.
 
-        Returns whether anything had come; ValueError, and nothing changed, when the weights are not finite numbers.
+        They move by the same vector, so that `now − begun`, the progress of the round, stays what it is. Returns
+        whether anything had come; ValueError, and nothing changed, when the weights are not finite numbers.
         """
         ...
 

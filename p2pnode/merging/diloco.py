@@ -55,7 +55,7 @@ class InnerPhase(msgspec.Struct, frozen=True, array_like=True):
     phi: bytes = b""
 
 
-class Talk(msgspec.Struct, frozen=True, array_like=True):
+class PhaseMessage(msgspec.Struct, frozen=True, array_like=True):
     """The newest inner phase of the receiver that the sender has, and phases of the sender; a question has none."""
 
     known: Number
@@ -78,7 +78,7 @@ class _Draft:
     residual: Units
 
 
-_decoder = msgspec.msgpack.Decoder(Talk)
+_decoder = msgspec.msgpack.Decoder(PhaseMessage)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -184,10 +184,10 @@ class DiLoCo(Policy):
     # ---- exchange ----
 
     def ask(self, partner: PeerId) -> bytes:
-        return _encode(Talk(self._taken.get(partner, 0)))
+        return _encode(PhaseMessage(self._taken.get(partner, 0)))
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
-        return _encode(Talk(self._taken.get(partner, 0), self._newer(self._read(request).known), reply=True))
+        return _encode(PhaseMessage(self._taken.get(partner, 0), self._newer(self._read(request).known), reply=True))
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         talk = self._read(answer)
@@ -198,12 +198,12 @@ class DiLoCo(Policy):
             keep_newest(self._taken, partner, max(fresh), _MAX_PEERS)
             self._inbox.extend(heard)
         phases = self._newer(talk.known) if talk.reply else ()
-        return _encode(Talk(self._taken.get(partner, 0), phases)) if phases else b""
+        return _encode(PhaseMessage(self._taken.get(partner, 0), phases)) if phases else b""
 
     def _newer(self, known: int) -> tuple[InnerPhase, ...]:
         return tuple(phase for phase in self._own if phase.number > known)
 
-    def _read(self, message: bytes) -> Talk:
+    def _read(self, message: bytes) -> PhaseMessage:
         return decoded(_decoder, message, "exchange", 2 * _KEPT * max_bytes(len(self._genesis)))
 
     # ---- starting elsewhere, and again ----

@@ -11,6 +11,13 @@ One round of a node, whatever its policy:
         push = policy.take(partner, answer)   → partner.take(me, push) when not empty
     policy.merge()                            heavy: what arrived becomes part of the next start
 
+`start` is not the shared weights (`weights`): a delta set adds a part of this node's own progress that others do not
+have yet. So a driver gives `record` the very vector that `start` returned. Where the policy can (`can.corrections`), it
+calls `correct(x, now)` between steps, which moves both by the same vector, and gives `record` the moved ones.
+A driver that does not do the steps itself, and so finds weights `now` that went on while it recorded `after`, adds
+`start() − after` to them instead of replacing them: what it begins at is then `start()`, and `now − after` is kept as
+the first progress of the new round.
+
 Heavy methods run in the compute thread and light ones on the event loop, at the same time. The state they share (an
 inbox, a log) changes in light methods only, and `merge` takes what is there when it begins. No method waits, or reads
 clocks or files. A partner's bytes that break the format raise ValueError, cost it reputation and change nothing.
@@ -71,7 +78,10 @@ class Policy(Protocol):
     snapshots_in_background: bool = False  # whether `snapshot` may run while heavy methods do
 
     def start(self) -> Floats:
-        """The weights where the next local steps begin. A fresh array."""
+        """The weights where the next local steps begin. A fresh array.
+
+        They stay the same until something arrives or a round is recorded and published; also over a restart.
+        """
         ...
 
     def readout(self) -> Floats:
@@ -79,7 +89,7 @@ class Policy(Protocol):
         ...
 
     def weights(self) -> Floats:
-        """The shared weights as they are now. A fresh array."""
+        """The shared weights as they are now, without what only this node knows. A fresh array."""
         return self.start()
 
     def pace(self, members: int) -> Pace:
@@ -87,7 +97,10 @@ class Policy(Protocol):
         return Pace()
 
     def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> object:
-        """Heavy. What this round will publish; `begun` is what `start` returned, `after` the result of training."""
+        """Heavy. What this round will publish: the progress from `begun` to `after`.
+
+        `begun` is what `start` returned, moved by what `correct` let in; `after` is the result of training.
+        """
         ...
 
     def publish(self, draft: object) -> bytes:
@@ -143,6 +156,7 @@ class PolicySetup:
     seed: int
     layers: tuple[int, ...] = ()  # sizes of the layers; empty: one
     background: Background = run_now  # runs small work that training does not wait for
+    planned_steps: int = 0  # local steps of each member that the run is planned for; 0: it has no end
 
 
 MakePolicy = Callable[[PolicySetup], Policy]

@@ -37,7 +37,7 @@ class Health:
     reason: str = ""
 
 
-class Throttle(Protocol):
+class StreamThrottle(Protocol):
     """Slows a stream down to the rate that this node may send or receive."""
 
     def piece(self, limit: int) -> int:
@@ -60,7 +60,7 @@ class Payload:
     size: int
     digest: bytes
     read: Callable[[int, int], bytes | memoryview]  # (offset, length) -> exactly those bytes
-    throttle: Throttle | None = None
+    throttle: StreamThrottle | None = None
 
     @classmethod
     def of(cls, data: bytes) -> Payload:
@@ -77,7 +77,7 @@ class StreamLimits:
     min_rate: float = 16 * KIB  # bytes per second, after `grace`
     grace: Seconds = 10.0
     expected_digest: bytes = b""  # a stream that announces another content hash is refused at once
-    throttle: Throttle | None = None  # the time it takes does not count for `min_rate`
+    throttle: StreamThrottle | None = None  # the time it takes does not count for `min_rate`
 
 
 class Hasher(Protocol):

@@ -26,7 +26,7 @@ from ..wire.status import NodeStatus
 
 POINTER = "control.path"  # in the data directory: where the socket is, if not there
 MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 104 to 108
-MAX_REQUEST_BYTES = 4096
+MAX_REQUEST_BYTES = 1 << 16  # a prompt may be long
 MAX_ANSWER_BYTES = 32 << 20  # a status tells of at most 2,000 peers
 MAX_CONNECTIONS = 16
 LISTEN_TRIES = 10

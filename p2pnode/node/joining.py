@@ -26,7 +26,7 @@ from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
 from ..wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, read_manifest, run_id, sign_manifest
 from ..wire.types import Seconds, decoded
-from .contact_report import ContactReport, contact_reports, in_words
+from .contact_report import BY_INVITE, BY_RUN, ContactReport, contact_reports, in_words
 
 STATE_FILE = "run.json"
 COPIES = "runs"  # the folder of all runs; beside each run's own folder is a copy of what STATE_FILE said
@@ -78,10 +78,21 @@ def check_protocol(manifest: Manifest) -> None:
 
 
 def save_run(storage: Storage, run: Run, bootstrap: tuple[str, ...]) -> None:
-    """Save the run to go on with. It is written twice, so that each file can be made again from the other."""
+    """Save the run to go on with. It is written twice, so that each file can be made again from the other.
+
+    A file that says so already is not written again: the same node starts on a full disk.
+    """
     content = msgspec.json.encode(SavedRun(str(run.access), run.signed_manifest, bootstrap))
-    write_checked(storage, _copy_of(run.access.run), content)
-    write_checked(storage, STATE_FILE, content)
+    for name in (_copy_of(run.access.run), STATE_FILE):
+        if not _says(storage, name, content):
+            write_checked(storage, name, content)
+
+
+def _says(storage: Storage, name: str, content: bytes) -> bool:
+    try:
+        return read_checked(storage, name) == content
+    except Damaged:
+        return False
 
 
 def _copy_of(run: str) -> str:
@@ -240,6 +251,7 @@ class RunJoining:
         self._services = services
         self._storage = services.seams.storage
         self._membership = membership
+        self._given = BY_RUN if options.invite is None else BY_INVITE
         self._sought: RunAccess | None = None  # the run whose members are looked for
 
     async def check(self) -> None:
@@ -271,25 +283,33 @@ class RunJoining:
         membership = self._membership.in_run(run.access.tag)
         if how != "founded":
             await self._jobs.admit(run.manifest, run.access, lambda: self._members(membership, run.access))
-        save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
+        self._save(run, how)
         return Entered(run, how, membership)
+
+    def _save(self, run: Run, how: Literal["founded", "resumed", "joined"]) -> None:
+        """Save the run. On a full disk a resumed node goes on with what is saved."""
+        try:
+            save_run(self._storage, run, tuple(address.text for address in self._membership.me.bootstrap))
+        except LocalProblem as problem:
+            if how != "resumed":
+                raise
+            self._services.events.say("disk", f"the addresses to join through were not saved: {problem}", warning=True)
 
     def _could_not_join(self) -> UsageError | LocalProblem:
         """UsageError when every address answered that what the user gave is wrong."""
         reports = self._reports(self._sought)
         what = f"could not join within {self._options.join_timeout:.0f} s"
         what += f": no member of run {self._sought.run} found" if self._sought is not None else ""
-        tried = in_words(reports) or "no address has answered yet"
+        tried = in_words(reports, self._given) or "no address has answered yet"
         if reports and all(report.final for report in reports):
             return UsageError(f"{what}: {tried}")
-        remedy = "check the address and that the other side runs, or leave out --join-timeout to keep trying"
-        return LocalProblem(f"{what}: {tried}; {remedy}")
+        return LocalProblem(f"{what}: {tried} (without --join-timeout it keeps trying)")
 
     def _reports(self, access: RunAccess | None) -> list[ContactReport]:
         """What came of contacting each address, those that the user gave first."""
         outcomes, given = self._membership.search.outcomes, self._options.bootstrap
         ordered = {address: outcomes[address] for address in (*given, *outcomes) if address in outcomes}
-        return contact_reports(ordered, access, self._services.identity.peer_id)
+        return contact_reports(ordered, access, self._services.identity.peer_id, self._given)
 
     async def _obtain(self) -> tuple[Run, Literal["founded", "resumed", "joined"]]:
         here = self._saved_run()
@@ -335,7 +355,6 @@ class RunJoining:
             await self._membership.contact_round()
             if self._membership.search.welcomes:
                 return
-            self._raise_if_all_wrong()
             self._report_searching("no bootstrap answers yet", tries)
 
     async def _join(self, access: RunAccess) -> Run:
@@ -348,7 +367,6 @@ class RunJoining:
             signed = await manifest_from_any(calls, await self._members(searching, access))
             if signed is not None:
                 return Run(access, signed)
-            self._raise_if_all_wrong()
             self._report_searching(f"no member of run {access.run} found yet", tries)
         raise AssertionError("retries never end")
 
@@ -368,14 +386,8 @@ class RunJoining:
             await asyncio.sleep(pause)
             pause = min(pause * 1.6, LONGEST_RETRY_PAUSE)
 
-    def _raise_if_all_wrong(self) -> None:
-        """Raises UsageError when other peers answer at all bootstrap addresses; one right address is enough."""
-        outcomes = [self._membership.search.outcomes.get(address) for address in self._options.bootstrap]
-        if outcomes and all(isinstance(outcome, PeerMisbehaved) for outcome in outcomes):
-            raise UsageError(f"{self._options.bootstrap[0]}: {outcomes[0]}; ask for the address again")
-
     def _report_searching(self, what: str, tries: int) -> None:
         """Say what was tried: every time, since nobody knows which of the tries a user reads."""
-        tried = in_words(self._reports(self._sought))
+        tried = in_words(self._reports(self._sought), self._given)
         self._membership.search.trouble = f"{what}: {tried}" if tried else what
         self._services.events.say("searching", f"{self._membership.search.trouble}; still trying ({tries} so far)")

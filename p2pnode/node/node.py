@@ -58,7 +58,7 @@ class Node:
         self._events = self._services.events
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
-        self._started = False  # whether there is a swarm to leave
+        self.started = False  # whether the network is up, so that there is a swarm to leave
         self._page = self._page_in_network = ""
         self._run_name = ""
         self._state_poller = StatePoller(self._services)
@@ -152,7 +152,7 @@ class Node:
                 await cancel_and_wait(living)
             self._services.registry.tidy()
             await self._network.close()
-        if self._started:
+        if self.started:
             self._events.say("left", "left the swarm")
 
     # ---- life ----
@@ -163,7 +163,7 @@ class Node:
             await joining.check()  # a wrong option costs no daemon and no call to a peer
         await self._network.start(Router(self, self._services))
         await self._membership.announcer.refresh_addresses()
-        self._started = True
+        self.started = True
         self._events.say("started", f"{self.name} is {self.peer_id}")
         self._report_damage()
         async with asyncio.TaskGroup() as group:
@@ -205,7 +205,7 @@ class Node:
         while True:
             self._set_condition(self.condition())
             self._report_damage()
-            await self._health_monitor.look(*(self.jobs.pace() or (None, 0, 0.0)))
+            await self._health_monitor.look(self.jobs.paces())
             await asyncio.sleep(WATCH_PERIOD)
 
     def _report_damage(self) -> None:

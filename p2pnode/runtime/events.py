@@ -32,6 +32,7 @@ Kind = Literal[
     "caught up",
     "waiting",
     "progress",
+    "sample",
     "done",
     "job ended",
     "paused",
@@ -46,9 +47,11 @@ Kind = Literal[
     "quarantined",
     "swap",
     "handing over",
+    "queue",
     "state",
     "data directory",
     "task",
+    "data",
     "page open",
     "damaged",
     "clock",
@@ -82,6 +85,7 @@ KINDS: dict[Kind, str] = {
     "caught up": "Weights were taken over from others.",
     "waiting": "No member gives its weights, and there is no other way in.",
     "progress": "Round, loss and accuracy, every half minute at the most.",
+    "sample": "A text that a language model in training writes, every two minutes at the most.",
     "done": "The goal of --until is reached; the node leaves.",
     "job ended": "One of several jobs reached its goal or failed, and why; the others go on.",
     "paused": "The node rests, and why: the user, the schedule, the battery, others at the machine.",
@@ -96,9 +100,11 @@ KINDS: dict[Kind, str] = {
     "quarantined": "Samples get no weight here: models with work of other peers fail at them (`--quarantine`).",
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",
+    "queue": "A queue has another owner, or steps of a replaced owner were taken back.",
     "state": "Saved progress was damaged or cannot be used.",
     "data directory": "The usual data directory is in use, so this node has another one.",
     "page open": "The page listens on the network; the link with which others can read it.",
+    "data": "Samples of the task's data cannot be read and are left out.",
     "task": "What those who join need for the run's task, or which file of the task runs here.",
     "damaged": "A file of the data directory was damaged: what is lost by that, and where it is kept.",
     "clock": "This machine's clock is off the swarm's.",
@@ -110,13 +116,15 @@ KINDS: dict[Kind, str] = {
 }
 
 SHOWN: dict[str, str] = {  # reported by the view, not by the node
-    "invite": "The command that lets a friend join; whenever it changes. Not in /api/view of a private run.",
+    "invite": "The command that lets a friend join; whenever it changes. Of a private run not in /api/view or a log.",
+    "private": "Instead of `invite` where the run is private and the output is no terminal: how to see the invite.",
     "address": "A meeting point's address, instead of an invite.",
     "page": "Where the page is, with its token.",
     "log": "A warning or an error logged by a part of the program.",
 }
 
 KEPT = 200
+KEPT_WARNINGS = 8  # that stay to be seen when newer events have pushed them out
 
 
 class Events:
@@ -125,6 +133,7 @@ class Events:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: deque[NodeEvent] = deque(maxlen=KEPT)
+        self._warnings: deque[NodeEvent] = deque(maxlen=KEPT_WARNINGS)
         self._listeners: list[Callable[[NodeEvent], None]] = []
 
     def listen(self, listener: Callable[[NodeEvent], None]) -> None:
@@ -133,6 +142,8 @@ class Events:
     def say(self, kind: Kind, text: str, *, warning: bool = False) -> None:
         event = NodeEvent(self._clock.time(), kind, text, warning)
         self._kept.append(event)
+        if warning:
+            self._warnings.append(event)
         for listener in self._listeners:
             listener(event)
 
@@ -141,7 +152,9 @@ class Events:
         return JobEvents(self, self._clock, job)
 
     def latest(self, count: int = 20) -> tuple[NodeEvent, ...]:
-        return tuple(self._kept)[-count:]
+        """The latest events, oldest first, and before them the latest warnings that are older."""
+        recent = tuple(self._kept)[-count:]
+        return (*(warning for warning in self._warnings if warning not in recent), *recent)
 
 
 class JobEvents(Events):

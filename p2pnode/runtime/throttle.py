@@ -64,7 +64,7 @@ STREAM_RATE = 32_000  # bytes a second that a stream should have: twice what a r
 
 
 class Throttle:
-    """The limit on one direction; implements network.base.Throttle for streams."""
+    """The limit on one direction; implements network.base.StreamThrottle."""
 
     def __init__(self, clock: Clock) -> None:
         self._bucket = Bucket()

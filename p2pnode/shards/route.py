@@ -55,6 +55,7 @@ class ShardCandidate:
     has: frozenset[str] = frozenset()  # shards it is known to have
     room_bytes: int = 1 << 62
     unvisited: int = 0  # shards that this node gave it and that it has reported no visit of
+    name: str = ""  # what people call it
 
     @cached_property
     def need(self) -> Counts:
@@ -130,7 +131,7 @@ def choose_shipment(
         return None
     _, _, shard, peer, reason = best
     move = room_bytes < shard.size_bytes
-    text = f"{'move' if move else 'copy'} to {short(peer.peer)}: {reason}"
+    text = f"{'move' if move else 'copy'} to {peer.name or short(peer.peer)}: {reason}"
     return Shipment(shard.id, peer.peer, text, shard.size_bytes, move)
 
 
@@ -194,11 +195,11 @@ def combined(shard: ShardView, peer: ShardCandidate, situation: RouteSituation) 
     rules = situation.rules
     need, lacking = by_need(shard, peer, situation)
     unlearnt, hard = by_confidence(shard, peer, situation)
-    lot, by_lot = by_random(shard, peer, situation)
+    chance, by_chance = by_random(shard, peer, situation)
     parts = [
         (rules.need * max(0.0, need - 1.0), lacking),
         (rules.confidence * unlearnt, hard),
-        (rules.random * lot, by_lot),
+        (rules.random * chance, by_chance),
     ]
     return sum(worth for worth, _ in parts) - (rules.minimum if need else 0.0), max(parts)[1]
 

@@ -10,8 +10,10 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from .rows import Rows, listed
+from .rows import SampleNumbers as SampleNumbers
+
 ShardId = NewType("ShardId", str)
-SampleNumbers = NDArray[np.int64]  # rows of a data set, or places in a pool
 Columns = Mapping[str, NDArray[np.generic]]  # of equal length; row i of all of them is sample i
 
 SHARD_SAMPLES = 100
@@ -24,7 +26,7 @@ class Shard:
     """Some samples of a data set: the hash of their content and their row numbers. Has no data itself."""
 
     id: ShardId
-    indices: NDArray[np.int64]
+    indices: Rows
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -37,12 +39,21 @@ def cut_shards(samples: Columns, seed: int, size: int = SHARD_SAMPLES) -> list[S
     differ by at most one. The data is not copied.
     """
     count = len(next(iter(samples.values()))) if samples else 0
+    return [Shard(shard_id(samples, piece), piece) for piece in cut_rows(count, seed, size)]
+
+
+def cut_rows(count: int, seed: int, size: int = SHARD_SAMPLES) -> list[SampleNumbers]:
+    """The rows of each shard that `cut_shards` makes of so many samples, in ascending order."""
     if count == 0:
         return []
     # numpy promises that raw numbers of a generator never change; `permutation` may differ between versions.
     order = np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")
-    pieces = np.array_split(order, max(1, round(count / size)))
-    return [Shard(shard_id(samples, np.sort(piece)), np.sort(piece)) for piece in pieces]
+    return [np.sort(piece) for piece in np.array_split(order, max(1, round(count / size)))]
+
+
+def place_id(data: str, number: int) -> ShardId:
+    """The id of a shard of data that are not read for it: by the hash of the data and the shard's number there."""
+    return ShardId(blake3(f"p2pnode dealt shard 1 {data} {number}".encode()).hexdigest(length=ID_BYTES))
 
 
 def shard_id(samples: Columns, indices: NDArray[np.int64]) -> ShardId:
@@ -77,4 +88,4 @@ def indices_of(shards: Sequence[Shard]) -> NDArray[np.int64]:
     """The row numbers of all samples of some shards, in ascending order."""
     if not shards:
         return np.empty(0, np.int64)
-    return np.sort(np.concatenate([shard.indices for shard in shards]))
+    return np.sort(np.concatenate([listed(shard.indices) for shard in shards]))

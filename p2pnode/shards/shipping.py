@@ -158,6 +158,7 @@ class ShardShipping:
             frozenset(shard for shard in self._shard_driver.held() if pass_mark(shard) in here),
             needs.room_bytes,
             len(given),
+            self._services.table.name_of(peer),
         )
 
     # ---- for peers ----

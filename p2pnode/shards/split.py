@@ -8,8 +8,9 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from ..config.split import Split
+from ..config.split import Split, SplitPart
 from ..wire.errors import UsageError
+from .rows import LISTED, Rows, RowSet, row_range
 from .shard import SampleNumbers, Shard
 
 
@@ -43,11 +44,29 @@ def split_rows(labels: NDArray[np.generic] | None, count: int, n: int, how: Spli
     if how.how == "iid":
         return [np.sort(part) for part in np.array_split(rng.permutation(count), n)]
     if labels is None:
-        raise UsageError(f"--split {how} needs samples with labels, and this task's have none; use iid or parts")
+        raise UsageError(
+            f"--split {how} needs samples with labels, and this task's have none; "
+            "use iid or parts (a data set that is read by index lists its labels as `targets`)"
+        )
     groups = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
     if how.how == "dirichlet":
         return _fill_empty(_by_proportion(groups, n, how.amount, rng))
     return _by_labels(groups, n, int(how.amount), rng)
+
+
+def check_stream_split(how: Split | None) -> None:
+    """UsageError when a stream cannot be split so: nobody knows its samples before they come."""
+    if how is not None and how.how != "iid":
+        raise UsageError(f"--split {how} is not for streams: each node reads one by a seed of its own; use iid")
+
+
+def part_rows(labels: NDArray[np.generic] | None, count: int, how: Split, part: SplitPart) -> Rows:
+    """The rows of one part, as `split_rows` divides them; of data that are too many to list, every n-th is iid."""
+    if count <= LISTED or how.how not in ("iid", "parts"):
+        return split_rows(labels, count, part.count, how, part.seed)[part.index]
+    if how.how == "parts":
+        return row_range(count * part.index // part.count, count * (part.index + 1) // part.count)
+    return RowSet(0, count, part.count, np.array([part.index]))
 
 
 def _by_proportion(groups: list[SampleNumbers], n: int, alpha: float, rng: np.random.Generator) -> list[SampleNumbers]:

@@ -41,7 +41,7 @@ SAMPLES, RECORD, VISITS = ".samples", ".record", ".visits"
 UNKNOWN = ShardState()
 
 Messages = tuple[tuple[str, AnyMessage], ...]  # each with the peer it is for
-MakeSamples = Callable[[], bytes]
+MakeSamples = Callable[[], bytes]  # ValueError when samples cannot be made any more
 
 
 class Effects(NamedTuple):
@@ -203,8 +203,8 @@ class ShardStore:
         """The encoded samples, checked; None when they are missing or damaged. Reads the disk."""
         entry = self.entries.get(shard)
         make = None if entry is None else entry.make
-        data = self._files.samples(shard) if make is None else make()
         try:
+            data = self._files.samples(shard) if make is None else make()
             if data is not None:
                 decode_samples(data, self._layout, shard)
         except ValueError as error:

@@ -93,7 +93,7 @@ class PeerSimilarity:
 
     async def _swap_with_somebody(self, own: SignedRecord, neighbours: Neighbours) -> bool:
         """Swap once; returns whether anything was new, or another peer should be tried soon."""
-        partner = neighbours.whom_to_ask(self._services.seams.rng)
+        partner = neighbours.partner_to_ask(self._services.seams.rng)
         if partner is None:
             return True
         try:

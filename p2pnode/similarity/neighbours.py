@@ -149,7 +149,7 @@ class Neighbours:
         """How many peers to swap neighbours with this round."""
         return 3 if self._asks < YOUNG else 1
 
-    def whom_to_ask(self, rng: random.Random) -> PeerId | None:
+    def partner_to_ask(self, rng: random.Random) -> PeerId | None:
         """The next peer to swap neighbours with: of the nearest the one asked longest ago, at times anyone."""
         self._asks += 1
         if not self._order:

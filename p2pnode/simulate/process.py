@@ -7,61 +7,24 @@ from dataclasses import dataclass
 
 from ..network.sim import SimNetwork
 from ..node.node import Node
-from ..storage.files import MemoryStorage, Part
 from ..wire.types import Seconds
 from .compute import SimCompute
+from .disk import ProcessDisk
 from .scenario import EPOCH
 
 
 class SimClock:
-    """A node's clocks in virtual time; wall time is wrong by `skew`."""
+    """A node's clocks in virtual time; wall time is wrong by `skew`, which may change."""
 
     def __init__(self, skew: Seconds) -> None:
         self._loop = asyncio.get_running_loop()
-        self._offset = EPOCH + skew
+        self.skew = skew
 
     def time(self) -> float:
-        return self._loop.time() + self._offset
+        return self._loop.time() + EPOCH + self.skew
 
     def monotonic(self) -> float:
         return self._loop.time()
-
-
-class ProcessDisk:
-    """A disk as one process sees it: after its crash nothing it writes reaches the disk."""
-
-    def __init__(self, disk: MemoryStorage) -> None:
-        self._disk = disk
-        self.gone = False
-        self.warnings: list[str] = []
-
-    def path(self, name: str) -> str:
-        return self._disk.path(name)
-
-    def read(self, name: str) -> bytes | None:
-        return self._disk.read(name)
-
-    def write(self, name: str, *parts: Part) -> None:
-        if not self.gone:
-            self._disk.write(name, *parts)
-
-    def append(self, name: str, data: bytes) -> None:
-        if not self.gone:
-            self._disk.append(name, data)
-
-    def move(self, name: str, target: str) -> None:
-        if not self.gone:
-            self._disk.move(name, target)
-
-    def delete(self, name: str) -> None:
-        if not self.gone:
-            self._disk.delete(name)
-
-    def used(self, folder: str) -> int:
-        return self._disk.used(folder)
-
-    def names(self, folder: str) -> list[str]:
-        return self._disk.names(folder)
 
 
 @dataclass
@@ -71,5 +34,6 @@ class Process:
     node: Node
     network: SimNetwork
     disk: ProcessDisk
+    clock: SimClock
     task: asyncio.Task[None]
     compute: SimCompute | None = None  # None: it only meets

@@ -128,6 +128,7 @@ class Scenario:
     spread: Seconds = SPREAD
     sample_every: Seconds = 10.0  # 0: never
     keep_trace: int = 0
+    restart_after: Seconds = 0.0  # a node that ended with a LocalProblem starts again, as under systemd; 0: it does not
     adjust: Callable[[Options, int, int], Options] = lambda options, index, starts: options  # for single nodes
     training: SimTraining | None = None  # None: the nodes only meet
 
@@ -147,6 +148,8 @@ class Scenario:
         training = self.training
         if training is None:
             return f"{self.peers} nodes met, seed {self.seed}"
+        if not training.trained:
+            return f"{self.peers} nodes did {', '.join(training.names)}, seed {self.seed}"
         what = f"{self.peers} nodes trained {training.what} with {training.policy}"
         return f"{what}, {training.split}, {training.rounds} rounds, seed {self.seed}"
 
@@ -252,12 +255,18 @@ def _check_training(training: SimTraining, options: TrainOptions) -> None:
 
 
 def _check_data(options: TrainOptions, split: Split, peers: int, seed: int) -> None:
-    from ..shards.split import split_rows
-    from ..tasks.find import load_task  # torch
-    from ..tasks.task import length
+    from ..shards.split import check_stream_split, part_rows
+    from ..tasks.data import as_data  # torch
+    from ..tasks.errors import task_errors
+    from ..tasks.find import load_task
+    from ..tasks.task import labels_of
 
     source = None if options.data is None else str(options.data)
     task = load_task(options.task or DEFAULT_TASK, options.task_options, source)
-    data = task.data()
-    labels = task.labels(data)
-    split_rows(None if labels is None else labels.numpy(), length(data), peers, split, seed)
+    with task_errors(task, "data"):
+        data = as_data(task.data())
+        labels = labels_of(task, data)
+    if data.is_stream:
+        check_stream_split(split)
+        return
+    part_rows(labels, len(data), split, SplitPart(0, peers, seed))

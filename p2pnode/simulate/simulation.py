@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextvars import copy_context
 
 from ..config.options import Options
-from ..network.sim import SimSwarm
+from ..network.sim import Fault, SimSwarm
+from ..network.sim.virtual_time import PROCESS
+from ..node.joining import repair_saved
 from ..node.node import Node
 from ..runtime.seams import Memo, Seams, inline
-from ..storage.files import MemoryStorage
 from ..wire.addresses import Address
-from ..wire.errors import P2pnodeError
+from ..wire.errors import LocalProblem, P2pnodeError
 from ..wire.status import NodeEvent, NodeStatus
 from ..wire.types import Seconds
 from .compute import SimCompute
-from .process import Process, ProcessDisk, SimClock
+from .disk import ProcessDisk, SimDisk
+from .machine_faults import MachineFaults
+from .process import Process, SimClock
 from .recording import NOWHERE, Recording
 from .result import NodeSummary, PeerCount, SimResult
 from .scenario import Scenario, identity_of
@@ -37,9 +41,13 @@ class Simulation:
         self.ended: dict[int, P2pnodeError] = {}
         self.starts = [0] * scenario.peers
         self._memo = Memo()
-        self._disks = [MemoryStorage() for _ in self.identities]
+        self.disks = [SimDisk() for _ in self.identities]
+        self.skews = [scenario.skew.get(index, 0.0) for index in range(scenario.peers)]
+        self._machine_faults = MachineFaults(self)
         self._peer_counts: list[PeerCount] = []
         self._complaints: list[str] = []
+        self._complained: dict[int, P2pnodeError] = {}  # why nodes ended that start again
+        self._context = copy_context()
         self._resting = False
         self._bugs: list[Exception] = []
         self._dying: dict[asyncio.Task[None], None] = {}
@@ -63,6 +71,7 @@ class Simulation:
         for index in range(self.scenario.peers):
             loop.call_later(rng.random() * self.scenario.spread if index != FOUNDER else 0.0, self.restart, index)
         self.swarm.schedule(self.scenario.faults)
+        self._machine_faults.schedule(self.scenario.faults)
 
     async def go_on(self, seconds: Seconds) -> None:
         """Let virtual time pass, sampling what the nodes see."""
@@ -101,6 +110,10 @@ class Simulation:
         await self._leave()
         return self._result(statuses, nodes)
 
+    def last_error(self, index: int) -> str:
+        """Why a node ended by itself the last time, in words; "" where it never did."""
+        return str(self.ended.get(index) or self._complained.get(index) or "")
+
     def _sample(self, now: Seconds) -> None:
         for index in sorted(self.processes):
             status = self.processes[index].node.status()
@@ -114,23 +127,38 @@ class Simulation:
 
     def restart(self, index: int) -> None:
         """Start a node, from its disk if it ran before."""
-        if index in self.processes:
-            return
+        if index not in self.processes:
+            context = copy_context()
+            context.run(PROCESS.set, index)
+            context.run(self._start_process, index)
+
+    def _start_process(self, index: int) -> None:
         scenario, identity = self.scenario, self.identities[index]
         self.starts[index] += 1
-        disk = ProcessDisk(self._disks[index])
+        disk = ProcessDisk(
+            self.disks[index],
+            die=lambda: self._machine_faults.die(index),
+            delayed=lambda seconds: self._machine_faults.freeze(index, seconds),
+        )
         speed = None if scenario.training is None else scenario.training.speed_of(scenario.seed, index)
         compute = None if speed is None else SimCompute(speed)
         if compute is not None and self._resting:
             compute.rest()
         rng = random.Random(f"node {scenario.seed} {index} {self.starts[index]}")
-        clock = SimClock(scenario.skew.get(index, 0.0))
+        clock = SimClock(self.skews[index])
         seams = Seams(clock, rng, disk, compute or inline, self._memo, speed=speed)
         network = self.swarm.network(identity.peer_id)
-        node = Node(self._options(index), seams, network, identity)
+        try:
+            repair_saved(disk, replaced=False)  # as node/place.py does
+            node = Node(self._options(index), seams, network, identity)
+        except LocalProblem as problem:  # a damaged file that only the user can replace
+            network.stop("closed", "the node did not start")
+            self._ended(index, problem)
+            return
         node.on_event(lambda event: self._note(index, event))
         task = asyncio.get_running_loop().create_task(self._live(index, node), name=f"node {index}")
-        self.processes[index] = Process(node, network, disk, task, compute)
+        self.processes[index] = Process(node, network, disk, clock, task, compute)
+        self._machine_faults.started(index)
 
     def crash(self, index: int) -> None:
         process = self.processes.pop(index, None)
@@ -139,6 +167,13 @@ class Simulation:
             process.task.cancel()
             self._dying[process.task] = None
             process.task.add_done_callback(lambda task: self._dying.pop(task, None))
+            self._machine_faults.ended(index)
+
+    def begin(self, fault: Fault) -> None:
+        self._machine_faults.begin(fault)
+
+    def end(self, fault: Fault) -> None:
+        self._machine_faults.end(fault)
 
     def _options(self, index: int) -> Options:
         bootstrap = () if index == FOUNDER else (self.address(FOUNDER),)
@@ -153,13 +188,28 @@ class Simulation:
         try:
             await node.run()
         except P2pnodeError as error:
-            self.ended[index] = error
+            self._ended(index, error)
         except Exception as bug:  # raised when the simulation ends, after the other nodes have ended
             self._bugs.append(bug)
         finally:
             current = self.processes.get(index)
             if current is not None and current.node is node:
                 del self.processes[index]
+                self._machine_faults.ended(index)
+
+    def _ended(self, index: int, error: P2pnodeError) -> None:
+        again = self.scenario.restart_after
+        if again and isinstance(error, LocalProblem):
+            self._complained[index] = error
+            asyncio.get_running_loop().call_later(again, self._again, index, context=self._context)
+        else:
+            self.ended[index] = error
+
+    def _again(self, index: int) -> None:
+        """Start a node that ended by itself, unless its machine is off."""
+        network = self.swarm.hosts[index].network
+        if network is not None and network.health.state == "closed":
+            self.restart(index)
 
     def _note(self, index: int, event: NodeEvent) -> None:
         now = asyncio.get_running_loop().time()

@@ -118,7 +118,8 @@ class DiskStorage:
         path = self._root / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with path.open("ab") as file:
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "ab") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

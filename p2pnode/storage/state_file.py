@@ -83,6 +83,11 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
     UsageError when the file is of another kind, LocalProblem when it cannot be read or is damaged.
     """
+    return load_with_facts(path)[0]
+
+
+def load_with_facts(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The same with the file's metadata: where the state comes from, and what belongs to it."""
     file = Path(path).expanduser()
     _check_suffix(file)
     try:
@@ -91,7 +96,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise LocalProblem(f"cannot read {file}: {error.strerror or error}") from None
     if facts.get(HASH, state_hash(state)) != state_hash(state):
         raise LocalProblem(f"{file} is damaged: its content is not what was exported; export it again")
-    return state
+    return state, facts
 
 
 def _read_safetensors(file: Path) -> tuple[dict[str, Any], dict[str, str]]:

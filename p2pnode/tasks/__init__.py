@@ -2,6 +2,8 @@
 
 task.py has the contract, the one class that a user subclasses; names.py lists the tasks that need no path, find.py
 finds a task by the name that a user types or a manifest contains; optimizers.py has fast optimizers for it. digits.py,
-fashion_mnist.py and text.py are the built-in tasks, corpus.py reads text files. errors.py says where a user's code
-failed. Start with task.py.
+fashion_mnist.py, gpt.py and text.py are the built-in tasks. Of gpt, decoder.py is the model, corpus.py reads texts and
+files of tokens, tokenizer.py cuts texts into tokens, and generation.py continues them. tokens.py has files of tokens
+for tasks of users, data.py any samples in memory or read by index, stream.py those that come one after the other.
+errors.py says where a user's code failed. Start with task.py.
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from ..wire.errors import LocalProblem, TaskProblem, UsageError
+from .data import BadData
 from .task import ContractBroken, Task
 
 BASE = str(Path(__file__).with_name("task.py"))
@@ -35,10 +36,12 @@ def task_errors(task: Task, method: str) -> Iterator[None]:
         raise TaskProblem(str(error) or f"task {task.name}: {method}() is not implemented") from None
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise LocalProblem(f"task {task.name}: {method}() ran out of memory; {_first_line(error)}") from error
-    except ContractBroken as error:
+    except (ContractBroken, BadData) as error:
         what, _, remedy = str(error).partition("; ")
-        place = method_place(task, error.method)
-        raise TaskProblem(f"task {task.name}: {error.method}() {what} ({place}); {remedy}") from error
+        culprit = error.method if isinstance(error, ContractBroken) else method
+        place = "" if ".py:" in what else f" ({method_place(task, culprit)})"
+        advice = f"; {remedy}" if remedy else ""
+        raise TaskProblem(f"task {task.name}: {culprit}() {what}{place}{advice}") from error
     except Exception as error:  # the user's code may raise anything
         place = error_place(error, _own_files(task)) or method_place(task, method)
         what = f"task {task.name}: {method}() raised {type(error).__name__}: {_first_line(error)} ({place})"

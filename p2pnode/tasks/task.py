@@ -19,18 +19,27 @@ trainers use the same tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..wire.errors import UsageError, suggestion
+from ..wire.status import Figure
+from .data import Data, TaskData, as_test_data
+from .data import Samples as Samples
+from .data import length as length
+from .data import rows as rows
 from .optimizers import Optimizer, Sgd
 
-Samples = Mapping[str, Tensor]  # columns of equal length; row i of all of them is sample i
+if TYPE_CHECKING:
+    from .generation import Generation
+
 Option = bool | int | float | str
 
 PROBE_INPUTS = 128
@@ -54,6 +63,7 @@ class Task:
     batch_size: int = 32
     learning_rate: float = 0.05
     evaluation_batch: int = 1024  # samples evaluated at a time
+    bfloat16_on_cpu: bool = False  # use bfloat16 on processors that compute in it; on CUDA it is used anyway
     fingerprint_layers: tuple[str, ...] = ()  # modules compared on the probe; empty: the last hidden one
     LOCAL: ClassVar[frozenset[str]] = frozenset({"source"})  # options of a node, which a run does not set
 
@@ -81,11 +91,11 @@ class Task:
         """A new model, initialised with torch's default random generator."""
         raise NotImplementedError(f"task {self.name} has no model()")
 
-    def data(self) -> Samples:
-        """All samples to train on. Nodes may divide them among themselves."""
+    def data(self) -> TaskData:
+        """All samples to train on, as tensors or as a map-style data set. Nodes may divide them among themselves."""
         raise NotImplementedError(f"task {self.name} has no data()")
 
-    def test_data(self) -> Samples:
+    def test_data(self) -> TaskData:
         """Samples that no node trains on."""
         raise NotImplementedError(f"task {self.name} has no test_data()")
 
@@ -94,7 +104,11 @@ class Task:
 
         A task may override `loss` alone; then nothing is known about single samples.
         """
-        each = functional.cross_entropy(logits_of(model(batch["x"])), batch["y"], reduction="none")
+        outputs, labels = logits_of(model(batch["x"])), batch["y"]
+        if outputs.ndim == 3 and outputs.shape[:2] == labels.shape:  # scores for each place of a sequence
+            outputs = outputs.transpose(1, 2)
+        labels = labels if labels.is_floating_point() else labels.long()
+        each = functional.cross_entropy(outputs, labels, reduction="none")
         return each if each.ndim == 1 else each.flatten(1).mean(1)
 
     def loss(self, model: nn.Module, batch: Samples) -> Tensor:
@@ -138,12 +152,34 @@ class Task:
 
     def probe(self) -> Samples:
         """Fixed inputs on which models are compared, about 128 of the test data."""
-        return rows(self.test_data(), slice(0, PROBE_INPUTS))
+        return as_test_data(self.test_data()).first(PROBE_INPUTS)
 
     def labels(self, samples: Samples) -> Tensor | None:
         """The class of each sample; None where samples have none."""
         found = samples.get("y")
         return found if found is not None and found.ndim == 1 and not found.is_floating_point() else None
+
+    def figures(self, evaluation: Evaluation) -> tuple[Figure, ...]:
+        """Figures that views show beside loss and accuracy, such as the perplexity of a language model."""
+        return ()
+
+    def generate(self, model: nn.Module, prompt: str, how: Generation) -> Iterator[str]:
+        """Pieces of the text with which the model continues a prompt; UsageError where that is not possible.
+
+        The caller sets evaluation mode, and has the same weights loaded whenever it asks for the next piece.
+        """
+        raise UsageError(f"task {self.name} generates no text; only language models do, such as --task gpt")
+
+    def sample(self, model: nn.Module) -> str:
+        """A short text of the model, which views show as it learns; "" where it makes none. Takes about a second."""
+        return ""
+
+    def export_facts(self) -> Mapping[str, str]:
+        """What an exported file needs besides weights and options, so that others can use the model."""
+        return {}
+
+    def use_facts(self, facts: Mapping[str, str]) -> None:
+        """Take what `export_facts` gave; UsageError when it cannot be used."""
 
 
 class ContractBroken(ValueError):
@@ -155,7 +191,9 @@ class ContractBroken(ValueError):
 
 
 def logits_of(outputs: Any) -> Any:
-    """What a model computed: its outputs, or their attribute `logits` (as models of Hugging Face give them)."""
+    """What a model computed: its outputs, or the `logits` in them (as models of Hugging Face give them, or a dict)."""
+    if isinstance(outputs, Mapping):
+        return outputs.get("logits", outputs)
     return getattr(outputs, "logits", outputs)
 
 
@@ -178,24 +216,19 @@ def _checked_hits(hits: Any, samples: int) -> int | None:
     )
 
 
+def labels_of(task: Task, data: Data) -> NDArray[np.int64] | None:
+    """The class of each sample; None where there are none, or where all samples had to be read for them."""
+    if not data.in_memory:
+        return data.labels
+    found = task.labels(next(data.pieces(len(data))))
+    return None if found is None else found.numpy().astype(np.int64)
+
+
 def has_sample_losses(task: Task) -> bool:
     """Whether `losses` belongs to the task's `loss`: False when a subclass overrides `loss` alone."""
     owners = [vars(task), *(vars(kind) for kind in type(task).__mro__)]
     loss, losses = (next(place for place, own in enumerate(owners) if name in own) for name in ("loss", "losses"))
     return losses <= loss
-
-
-def length(samples: Samples) -> int:
-    """The number of samples; ValueError when the columns have different lengths."""
-    lengths = {name: len(column) for name, column in samples.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of unequal length: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
-    return next(iter(lengths.values()), 0)
-
-
-def rows(samples: Samples, which: slice | Tensor) -> dict[str, Tensor]:
-    """Some of the samples. A slice shares memory, an index copies."""
-    return {name: column[which] for name, column in samples.items()}
 
 
 def option_defaults(task: type[Task]) -> dict[str, Option]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..wire.errors import UsageError
-from .corpus import Corpus, read_corpus
+from .corpus import Corpus, open_corpus
 from .optimizers import AdamW
 from .task import PROBE_INPUTS, Samples, Task
 
@@ -46,14 +46,14 @@ class Text(Task):
         return Transformer(self.width, self.layers, self.heads, self.context)
 
     def data(self) -> Samples:
-        corpus = self._corpus()
-        samples = {"x": torch.from_numpy(corpus.train)}
-        return samples if corpus.files == 1 else {**samples, "file": torch.from_numpy(corpus.train_file)}
+        windows = self._corpus().train
+        files = windows.targets
+        return windows.columns() if files is None else {**windows.columns(), "file": torch.from_numpy(files)}
 
     def test_data(self) -> Samples:
         held = self._corpus().test
         chosen = np.linspace(0, len(held) - 1, min(len(held), max(1, self.test_windows))).round().astype(np.int64)
-        return {"x": torch.from_numpy(held[chosen])}
+        return held.__getitems__(chosen.tolist())
 
     def _corpus(self) -> Corpus:
         if not self.source:
@@ -81,23 +81,10 @@ class Text(Task):
         """The file that each window is from; None when there is only one."""
         return samples.get("file")
 
-    def sample(
-        self, model: nn.Module, prompt: str, count: int, generator: torch.Generator, temperature: float = 0.8
-    ) -> str:
-        """The prompt and the `count` bytes with which the model continues it."""
-        device = next(model.parameters()).device
-        text = torch.tensor([list(prompt.encode() or b"\n")], device=device)
-        with torch.no_grad():
-            for _ in range(count):
-                logits = model(text[:, -self.context :])[0, -1].float().cpu()
-                chosen = torch.multinomial((logits / temperature).softmax(0), 1, generator=generator)
-                text = torch.cat([text, chosen[None].to(device)], 1)
-        return bytes(text[0].tolist()).decode(errors="replace")
-
 
 @cache
 def _read(source: str, context: int) -> Corpus:
-    return read_corpus(source, context)
+    return open_corpus(source, context, BYTES)
 
 
 class Transformer(nn.Module):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from ..compression.weights import Floats
-from ..tasks.task import Evaluation, Samples, length, rows
+from ..tasks.errors import task_errors
+from ..tasks.task import Evaluation, Task
 from ..wire.types import Seconds
 from .trainer import Trainer
 
 SHARE = 0.02  # of the time, for each kind of work that training waits for
+FIRST_SAMPLE: Seconds = 30.0  # a model that has learned nothing has nothing to say
 FEW = 64  # test samples of the first evaluation, and the minimum
 
 
@@ -29,6 +30,31 @@ class Cadence:
         self._next = now + max(minimum, (now - begun) / SHARE)
 
 
+class PeriodicSample:
+    """Lets a language model say something now and then, as often as SHARE of the time allows."""
+
+    def __init__(self, trainer: Trainer, every: Seconds, now: Seconds) -> None:
+        self._trainer = trainer
+        self._every = every
+        self._cadence = Cadence(now, FIRST_SAMPLE)
+        self._speaks = type(trainer.model_host.task).sample is not Task.sample
+
+    def due(self, now: Seconds) -> bool:
+        """Whether it is time for the next text. Never for a task without texts."""
+        return self._speaks and self._cadence.due(now)
+
+    def take(self, weights: Floats) -> str:
+        """Heavy. A text of the model with these weights; "" when it has none to give."""
+        host = self._trainer.model_host
+        with self._trainer.fitted(weights), task_errors(host.task, "sample"), torch.no_grad():
+            host.model.eval()
+            return host.task.sample(host.model)
+
+    def done(self, begun: Seconds, now: Seconds) -> None:
+        """Tells how long it took, which decides when the next one is due."""
+        self._cadence.done(begun, now, self._every)
+
+
 class PeriodicEvaluation:
     """Evaluates one model `every` so many seconds, on as many test samples as SHARE of the time allows."""
 
@@ -44,7 +70,7 @@ class PeriodicEvaluation:
 
     def evaluate(self, weights: Floats) -> Evaluation:
         """Heavy. How good `weights` are on as many test samples as time allows."""
-        return self._trainer.evaluate(weights, spread(self._trainer.model_host.test, self._count))
+        return self._trainer.evaluate(weights, self._trainer.model_host.test.spread(self._count))
 
     def done(self, begun: Seconds, now: Seconds) -> None:
         """Tells how long the evaluation took, which decides how many samples the next one takes.
@@ -52,7 +78,7 @@ class PeriodicEvaluation:
         Where that is far more, it comes as soon as SHARE allows: what few samples say is soon replaced.
         """
         before = self._count
-        self._count = next_count(before, length(self._trainer.model_host.test), now - begun, self._every)
+        self._count = next_count(before, len(self._trainer.model_host.test), now - begun, self._every)
         self._cadence.done(begun, now, 0.0 if self._count >= 2 * before else self._every)
 
 
@@ -60,11 +86,3 @@ def next_count(count: int, available: int, took: Seconds, every: Seconds) -> int
     """The samples to evaluate next, after `count` of the `available` ones took so long."""
     affordable = available if took <= 0 else int(count * SHARE * every / took)
     return max(FEW, min(affordable, available))
-
-
-def spread(samples: Samples, count: int) -> Samples:
-    """About `count` of the samples, evenly spread over them; all of them when there are no more."""
-    available = length(samples)
-    if available <= count:
-        return samples
-    return rows(samples, torch.from_numpy(np.linspace(0, available - 1, count).astype(np.int64)))

@@ -79,7 +79,7 @@ def activations(model_host: ModelHost, probe: Samples) -> list[Activations]:
             batch = {name: column.to(model_host.device) for name, column in part.items()}
             with _watched(model_host) as found:
                 model_host.task.loss(model_host.model, batch)
-            taken.append([_as_rows(tensor, length(part)) for tensor in found()])
+            taken.append([as_rows(tensor, length(part)) for tensor in found()])
     return [np.concatenate(layer) for layer in zip(*taken, strict=True)]
 
 
@@ -87,7 +87,7 @@ def activations(model_host: ModelHost, probe: Samples) -> list[Activations]:
 def _watched(model_host: ModelHost) -> Iterator[Callable[[], list[Tensor]]]:
     """Records the layers' outputs while the model runs inside. The function that it yields returns them afterwards."""
     names = model_host.task.fingerprint_layers
-    watched = _named(model_host, names) if names else _with_weights(model_host.model)
+    watched = _named(model_host, names) if names else with_weights(model_host.model)
     seen: dict[nn.Module, tuple[Any, Any]] = {}  # in the order of the first calls
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -95,7 +95,7 @@ def _watched(model_host: ModelHost) -> Iterator[Callable[[], list[Tensor]]]:
 
     hooks = [module.register_forward_hook(note) for module in watched]
     try:
-        yield lambda: [_named_output(seen, module) for module in watched] if names else [_last_hidden(seen)]
+        yield lambda: [_named_output(seen, module) for module in watched] if names else [last_hidden(seen)]
     finally:
         for hook in hooks:
             hook.remove()
@@ -111,7 +111,8 @@ def _named(model_host: ModelHost, names: tuple[str, ...]) -> list[nn.Module]:
     return [there[name] for name in names]
 
 
-def _with_weights(model: nn.Module) -> list[nn.Module]:
+def with_weights(model: nn.Module) -> list[nn.Module]:
+    """The modules that have parameters of their own."""
     return [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
 
 
@@ -121,7 +122,7 @@ def _named_output(seen: dict[nn.Module, tuple[Any, Any]], module: nn.Module) -> 
     return _tensor(seen[module][1])
 
 
-def _last_hidden(seen: dict[nn.Module, tuple[Any, Any]]) -> Tensor:
+def last_hidden(seen: dict[nn.Module, tuple[Any, Any]]) -> Tensor:
     """The input of the last layer with weights; its output where it is the only one."""
     if not seen:
         raise ValueError("the loss called no layer with weights; name some in fingerprint_layers")
@@ -137,7 +138,7 @@ def _tensor(value: Any) -> Tensor:
     return value
 
 
-def _as_rows(tensor: Tensor, count: int) -> Activations:
+def as_rows(tensor: Tensor, count: int) -> Activations:
     """One row for each input. Layers that fold time or channels into the rows are unfolded again."""
     if tensor.ndim == 0 or len(tensor) % count:
         raise ValueError(f"a layer gave {tuple(tensor.shape)} for {count} inputs; name others in fingerprint_layers")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -22,16 +22,24 @@ from torch.overrides import TorchFunctionMode
 
 from ..compression.weights import Floats, WeightLayout, layout_of, read_weights
 from ..config.readers import DEVICES
+from ..shards.rows import Rows, row_range
 from ..shards.shard import sample_ids
+from ..tasks.data import Data, as_data, as_test_data
 from ..tasks.errors import task_errors
-from ..tasks.task import ContractBroken, Evaluation, Samples, Task, has_sample_losses, length
+from ..tasks.optimizers import fast_bfloat16
+from ..tasks.task import ContractBroken, Evaluation, Samples, Task, has_sample_losses, labels_of, length
 from ..wire.errors import LocalProblem, TaskProblem, UsageError
 from .stepper import FlatStepper, Stepper, TorchStepper
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW")  # torch optimizers that treat every number by itself
 BYTES_PER_PARAMETER = 28  # weights, gradient, two moments, and the node's three vectors
 MAX_CLASSES = 1024  # that nodes report to each other
+LOOKED_AT = 1024  # rows that say in which range the numbers of data lie that are not in memory
 FAR_OUT = 10.0  # times the largest number of our own data; a sample of others beyond that is refused
+
+
+class NoSamples(LocalProblem):
+    """There are samples to evaluate on, and none of them can be read now."""
 
 
 class ModelHost:
@@ -45,9 +53,9 @@ class ModelHost:
         self._seed = seed
         check_memory(task)
         with task_errors(task, "data"):
-            self.data = _checked(task, "data", task.data())
+            self.data = as_data(task.data())
         with task_errors(task, "test_data"):
-            self.test = _checked(task, "test_data", task.test_data())
+            self.test = as_test_data(task.test_data())
         made = _make_model(task, seed)
         self._frozen = {name: part.dtype for name, part in made.named_parameters() if not part.requires_grad}
         self.model = made.float().to(self.device)
@@ -57,7 +65,7 @@ class ModelHost:
         kept = self.model.state_dict().keys()
         self._buffers = [name for name, _ in self.model.named_buffers() if name in kept]
         self.built_buffers = {name: buffer.detach().clone() for name, buffer in self.buffers.items()}
-        self.per_sample = has_sample_losses(task)  # whether the loss of each sample is known
+        self.per_sample = has_sample_losses(task) and not self.data.is_stream  # whether losses of samples are known
         self.norms: list[Any] = [module for module in self.model.modules() if _has_statistics(module)]
 
     @property
@@ -72,7 +80,12 @@ class ModelHost:
 
     @property
     def samples(self) -> int:
-        return length(self.data)
+        return len(self.data)
+
+    @property
+    def rows(self) -> Rows:
+        """All rows of the data."""
+        return row_range(0, self.samples)
 
     @property
     def buffers(self) -> dict[str, Tensor]:
@@ -101,14 +114,13 @@ class ModelHost:
     def labels(self) -> NDArray[np.int64] | None:
         """The class of each sample; None where there are none."""
         with task_errors(self.task, "labels"):
-            found = self.task.labels(self.data)
-        return None if found is None else found.numpy().astype(np.int64)
+            return labels_of(self.task, self.data)
 
     @cached_property
     def classes(self) -> int:
         """The number of classes, if the test data have labels too and all nodes agree on their meaning; else 0."""
         with task_errors(self.task, "labels"):
-            test = self.task.labels(self.test)
+            test = labels_of(self.task, self.test)
         if self.labels is None or test is None or min(int(self.labels.min()), int(test.min())) < 0:
             return 0
         most = max(int(self.labels.max()), int(test.max())) + 1
@@ -117,12 +129,13 @@ class ModelHost:
     @cached_property
     def limits(self) -> dict[str, tuple[float, float]]:
         """The range of numbers that each column may have: any byte; floats somewhat beyond our own data."""
+        pieces = [piece for data in (self.data, self.test) for piece in _looked_at(data)]
         found: dict[str, tuple[float, float]] = {}
-        for name, column in self.data.items():
-            both = [column, *([self.test[name]] if name in self.test else [])]
-            low, high = (min(float(one.min()) for one in both), max(float(one.max()) for one in both))
+        for name, column in self.data.empty.items():
+            some = [piece[name] for piece in pieces if name in piece]
+            low, high = (min(float(one.min()) for one in some), max(float(one.max()) for one in some))
             far = FAR_OUT * max(abs(low), abs(high), 1.0)
-            found[name] = (-far, far) if column.is_floating_point() else (low, high)
+            found[name] = (-far, far) if column.is_floating_point() or not self.data.in_memory else (low, high)
             if column.element_size() == 1:
                 found[name] = (-128.0, 255.0)
         return found
@@ -136,8 +149,13 @@ class ModelHost:
 
     @cached_property
     def row_of(self) -> dict[bytes, int]:
-        """The row of each sample by its hash (shards.shard.sample_ids); the first row when it is there twice."""
-        ids = sample_ids({name: column.numpy() for name, column in self.data.items()})
+        """The row of each sample by its hash (shards.shard.sample_ids); the first row when it is there twice.
+
+        Empty where that would mean to read all of a large data set: a sample that is received is then a further one.
+        """
+        if not self.data.small:
+            return {}
+        ids = sample_ids({name: column.numpy() for name, column in next(self.data.pieces(self.samples)).items()})
         return {id: row for row, id in reversed(list(enumerate(ids)))}
 
     def put(self, weights: Floats) -> None:
@@ -172,19 +190,25 @@ class ModelHost:
         return complete and type(made).__name__ in ELEMENTWISE
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """Rows of the data set, on the device."""
+        """Rows of the data set, on the device; BadData when one cannot be read."""
+        return self.on_device(self.data.rows(indices))
+
+    def on_device(self, samples: Samples) -> dict[str, Tensor]:
         if self.device.type == "cpu":
-            return {name: column[indices] for name, column in self.data.items()}
-        return {name: column[indices].to(self.device, non_blocking=True) for name, column in self.data.items()}
+            return dict(samples)
+        return {name: column.to(self.device, non_blocking=True) for name, column in samples.items()}
+
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        return autocast(self.device, self.task.bfloat16_on_cpu)
 
     def loss(self, batch: Samples) -> Tensor:
         """The task's loss, with autocast where it helps."""
-        with autocast(self.device):
+        with self._autocast():
             return self.task.loss(self.model, batch)
 
     def losses(self, batch: Samples) -> Tensor:
         """The loss of each sample of a batch, for a task that has them (`per_sample`)."""
-        with autocast(self.device):
+        with self._autocast():
             return self.task.losses(self.model, batch)
 
     def check_losses(self, losses: Tensor, batch: Samples) -> None:
@@ -197,12 +221,12 @@ class ModelHost:
                 "compute them with reduction='none', or override loss() instead, which gives their mean",
             )
 
-    def evaluate(self, samples: Samples) -> Evaluation:
-        """How good the loaded weights are on `samples`."""
+    def evaluate(self, samples: Samples | Data) -> Evaluation:
+        """How good the loaded weights are on samples; the mean over pieces of those that are not in memory."""
         self.model.eval()
-        on_device = {name: column.to(self.device) for name, column in samples.items()}
-        with task_errors(self.task, "evaluate"), torch.no_grad(), autocast(self.device):
-            return self.task.evaluate(self.model, on_device)
+        pieces = samples.pieces(self.task.evaluation_batch) if isinstance(samples, Data) else [samples]
+        with task_errors(self.task, "evaluate"), torch.no_grad(), self._autocast():
+            return mean_evaluation([self.task.evaluate(self.model, self.on_device(piece)) for piece in pieces])
 
     @contextlib.contextmanager
     def randomness(self, seed: int) -> Iterator[None]:
@@ -271,16 +295,21 @@ def _bind(parts: list[list[nn.Parameter]], device: torch.device) -> tuple[Tensor
     return weights, gradient
 
 
-def _checked(task: Task, method: str, samples: object) -> Samples:
-    if not isinstance(samples, Mapping) or not all(isinstance(column, Tensor) for column in samples.values()):
-        raise TaskProblem(f"task {task.name}: {method}() must give a dict of tensors, such as {{'x': …, 'y': …}}")
-    try:
-        count = length(samples)
-    except ValueError as error:
-        raise TaskProblem(f"task {task.name}: {method}() gave {error}") from None
-    if count == 0:
-        raise TaskProblem(f"task {task.name}: {method}() gave no samples")
-    return samples
+def _looked_at(data: Data) -> Iterable[Samples]:
+    """All samples that are in memory, or some of those that must be read."""
+    return (data if data.in_memory else data.spread(LOOKED_AT)).pieces(LOOKED_AT)
+
+
+def mean_evaluation(found: list[Evaluation]) -> Evaluation:
+    """Evaluations of several pieces as one; NoSamples when there is none, because no row could be read."""
+    if len(found) == 1:
+        return found[0]
+    samples = sum(one.samples for one in found)
+    if not samples:
+        raise NoSamples("none of the samples to evaluate on can be read")
+    right = [one.accuracy * one.samples for one in found if one.accuracy is not None]
+    accuracy = sum(right) / samples if len(right) == len(found) else None
+    return Evaluation(sum(one.loss * one.samples for one in found) / samples, accuracy, samples)
 
 
 def check_memory(task: Task) -> None:
@@ -322,8 +351,11 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
-def autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """bfloat16 where the hardware supports it; elsewhere it costs more than it gains."""
-    if device.type == "cuda" and torch.cuda.is_bf16_supported():
-        return torch.autocast("cuda", dtype=torch.bfloat16)
+def autocast(device: torch.device, on_cpu: bool = False) -> contextlib.AbstractContextManager[object]:
+    """bfloat16 where the hardware computes in it; elsewhere it costs more than it gains.
+
+    On a processor only `on_cpu`: small models gain nothing there.
+    """
+    if (device.type == "cuda" or on_cpu) and fast_bfloat16(device.type):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()

@@ -2,13 +2,14 @@
 
 A received sample that is also in the host's data is that row and takes no memory; others are extra samples. A sample
 that was received twice is there once. Places number the samples of the pool; row numbers from the end of the host's
-data on are extra samples.
+data on are extra samples. Of more rows than can be listed (shards.rows.LISTED) the pool holds a working set, and
+moves on to the next one after a pass through it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,12 +20,14 @@ from torch import Tensor
 
 from ..config.options import Quarantine
 from ..shards.confidence import Keys, Scores, restored
+from ..shards.rows import Rows, RowSet, same_rows
 from ..shards.sample_states import EVIDENCE_PEERS, StateRules, age_of_round, chances, drawn_states, scored
 from ..shards.shard import Columns, SampleNumbers, sample_ids
 from ..storage.checkpoints import Arrays
 from ..wire.bounded import keep_newest
 from .batches import Batches, DrawnBatches, base_chances, sampling, seed_from
 from .host import ModelHost
+from .read_ahead import Found, ReadAhead
 
 EXTRA = np.uint64(1 << 63)  # marks the keys of extra samples
 MAX_CONTRIBUTORS = 64
@@ -41,6 +44,9 @@ class PoolState:
     mixes: int = 0
     rounds: int = 0
     age: float = 0.0
+    turn: int = 0
+    batches_of_turn: int = 0
+    passes: int = 0
 
 
 class SamplePool:
@@ -55,10 +61,15 @@ class SamplePool:
         self.rules = StateRules()
         self._model_host = model_host
         self._seed = seed
-        self._own: SampleNumbers = np.empty(0, np.int64)
+        self._data = model_host.data.reader(seed)
+        self._ahead: ReadAhead | None = None
+        self._source: Rows = np.empty(0, np.int64)
+        self._turn = 0  # working sets of the source that were trained on before
+        self._batches_of_turn = 0  # drawn from this one
+        self._own: SampleNumbers = np.empty(0, np.int64)  # the source, or its working set
         self._received: dict[str, SampleNumbers] = {}  # rows of each shard's samples
         self._extra: dict[bytes, int] = {}  # rows of extra samples by their hash
-        self._extra_columns: dict[str, Tensor] = {name: column[:0] for name, column in model_host.data.items()}
+        self._extra_columns: dict[str, Tensor] = dict(model_host.data.empty)
         self._keys: Keys = np.empty(0, np.uint64)
         self._rows = torch.empty(0, dtype=torch.int64)
         self._order: SampleNumbers = np.empty(0, np.int64)  # places by row
@@ -89,14 +100,47 @@ class SamplePool:
     @property
     def sample_bytes(self) -> int:
         """The memory that one sample takes."""
-        return sum(column[:1].nelement() * column.element_size() for column in self._model_host.data.values())
+        return self._model_host.data.sample_bytes
 
-    def use(self, rows: SampleNumbers) -> None:
-        """Makes these rows of the host's data this node's own. Does nothing when they are the same as before."""
-        if not np.array_equal(rows, self._own) or self._batches is None:
-            with self.lock:
-                self._own = np.array(rows, np.int64)
-                self._settle()
+    @property
+    def available(self) -> int:
+        """The number of samples in the pool and in later working sets; of a stream those that were read."""
+        if self._data.is_stream:
+            return self._data.available if len(self) else 0
+        return len(self._source) - len(self._own) + len(self)
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """Why samples could not be read, the oldest first."""
+        return self._data.problems
+
+    def read_ahead(self) -> None:
+        """Lets a thread read the next batch from now on, where that takes a while."""
+        if not self._data.in_memory and not self._data.is_stream:
+            self._ahead = ReadAhead(self._data)
+
+    def use(self, rows: Rows) -> None:
+        """Makes these rows of the host's data this node's own. Does nothing when they are the same as before.
+
+        Where there are too many to list, a working set that has been gone through is replaced by the next one.
+        """
+        moves_on = isinstance(rows, RowSet) and self._gone_through
+        if not moves_on and same_rows(rows, self._source) and self._batches is not None:
+            return
+        with self.lock:
+            self._source, self._turn, self._batches_of_turn = rows, self._turn + moves_on, 0
+            self._list_rows()
+            self._settle()
+
+    def _list_rows(self) -> None:
+        source = self._source
+        listed = source.working_set(self._seed, self._turn) if isinstance(source, RowSet) else source
+        self._own = np.array(listed, np.int64)
+
+    @property
+    def _gone_through(self) -> bool:
+        """Whether as many samples were drawn from this working set as it has, as far as they fill batches."""
+        return self._batches is not None and self._batches_of_turn >= len(self) // self._batches.size
 
     def balance(self, thrifty: bool = False) -> None:
         """Draws all labels alike; if `thrifty`, samples in reserve less often."""
@@ -161,10 +205,12 @@ class SamplePool:
         self._order, self.labels = np.argsort(rows, kind="stable"), self._labels()
         self._mix()
 
-    def places(self, rows: SampleNumbers) -> SampleNumbers:
+    def places(self, rows: Rows) -> SampleNumbers:
         """The places of some rows; rows that are not in the pool are left out."""
         if not len(self):
             return np.empty(0, np.int64)
+        if isinstance(rows, RowSet):
+            return np.flatnonzero(rows.holds(self._rows.numpy()))
         ascending: SampleNumbers = self._rows.numpy()[self._order]
         at = np.minimum(np.searchsorted(ascending, rows), len(self) - 1)
         found: SampleNumbers = self._order[at[ascending[at] == rows]]
@@ -178,7 +224,10 @@ class SamplePool:
         own, extra = self._model_host.labels, self._model_host.task.labels(self._extra_columns)
         if own is None or extra is None:
             return None
-        found: SampleNumbers = np.concatenate([own, extra.numpy().astype(np.int64)])[self._rows.numpy()]
+        rows, end = self._rows.numpy(), self._model_host.samples
+        is_extra = rows >= end
+        further = extra.numpy().astype(np.int64)[rows[is_extra] - end]
+        found: SampleNumbers = np.concatenate([own[rows[~is_extra]], further])
         return found
 
     # ---- drawing ----
@@ -228,6 +277,10 @@ class SamplePool:
 
     def next(self) -> tuple[Tensor, Tensor | None]:
         """The places of the next batch, and the weights of their losses (None: equal weights)."""
+        self._batches_of_turn += 1
+        return self._next()
+
+    def _next(self) -> tuple[Tensor, Tensor | None]:
         assert self._batches is not None
         drawn = self._batches.next()
         return drawn if isinstance(drawn, tuple) else (drawn, None)
@@ -235,7 +288,7 @@ class SamplePool:
     def peek(self) -> Tensor:
         """The places that `next` will return."""
         assert self._batches is not None
-        places, _ = self.next()
+        places, _ = self._next()
         self._batches.position -= 1
         return places
 
@@ -244,17 +297,42 @@ class SamplePool:
         return [] if self._batches is None else self._batches.first(count)
 
     def batch(self, places: Tensor) -> dict[str, Tensor]:
-        """The samples at some places, on the device."""
-        rows, end = self._rows[places], self._model_host.samples
-        if not self._extra or int(rows.max()) < end:
-            return self._model_host.batch(rows)
-        is_extra = rows >= end
-        found: dict[str, Tensor] = {}
-        for name, column in self._model_host.data.items():
-            mixed = column[torch.where(is_extra, 0, rows)]
-            mixed[is_extra] = self._extra_columns[name][rows[is_extra] - end]
-            found[name] = mixed.to(self._model_host.device)
+        """The samples at some places, on the device, without those that cannot be read; of a stream recent ones."""
+        return self._read(self._rows[places], self._data.again)[0]
+
+    def readable(self, places: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
+        """The samples at some places, on the device; and which of the places could be read, unless all could.
+
+        Call it with what `next` returned: where reading takes a while, the batch after that is then read ahead.
+        """
+        if self._ahead is None:
+            return self._read(self._rows[places], self._data.read)
+        found = self._read(self._rows[places], self._ahead.read)
+        following = self._rows[self.peek()]
+        if not self._extra or int(following.max()) < self._model_host.samples:
+            self._ahead.expect(following)
         return found
+
+    def _read(self, rows: Tensor, read: Callable[[Tensor], Found]) -> Found:
+        end, host = self._model_host.samples, self._model_host
+        if not self._extra or int(rows.max()) < end:
+            found, kept = read(rows)
+            return host.on_device(found), kept
+        is_extra = rows >= end
+        own = torch.nonzero(~is_extra).flatten()
+        found, kept = read(rows[own])
+        own = own if kept is None else own[kept]
+        there = torch.sort(torch.cat([own, torch.nonzero(is_extra).flatten()])).values
+        mixed: dict[str, Tensor] = {}
+        for name, column in found.items():
+            mixed[name] = column.new_empty((len(there), *column.shape[1:]))
+            mixed[name][~is_extra[there]] = column
+            mixed[name][is_extra[there]] = self._extra_columns[name][rows[is_extra] - end]
+        return host.on_device(mixed), None if kept is None else there
+
+    def row_numbers(self, places: Tensor) -> Tensor:
+        """The rows at some places."""
+        return self._rows[places]
 
     @property
     def batch_size(self) -> int:
@@ -302,13 +380,19 @@ class SamplePool:
 
     def state(self) -> Arrays:
         """What `read_pool_state` reads. The samples and the position are saved elsewhere."""
-        counts = np.array([self._mixes, self._rounds], np.int64)
+        turn = (self._turn, self._batches_of_turn)
+        counts = np.array([self._mixes, self._rounds, *turn, self._data.passes], np.int64)
         scores = {f"scores/{name}": array for name, array in self.scores.arrays().items()}
         more: Arrays = {"age": np.array(self._age), "chances": self._drawn_by}
         return {"counts": counts, "keys": self._keys, **more, **scores}
 
     def restore(self, saved: PoolState, position: int) -> None:
         """Continues from a saved state, as far as the samples are still the same."""
+        if isinstance(self._source, RowSet) and saved.turn != self._turn:
+            self._turn = saved.turn
+            self._list_rows()
+            self._settle()
+        self._batches_of_turn, self._data.passes = saved.batches_of_turn, saved.passes
         self.scores = saved.scores.carried(saved.keys, self._keys)
         self._mixes, self._rounds, self._age = saved.mixes, saved.rounds, saved.age
         if self._batches is not None:
@@ -323,11 +407,11 @@ def read_pool_state(arrays: Mapping[str, NDArray[Any]]) -> PoolState:
     begin = "scores/"
     scores = restored({name.removeprefix(begin): arrays[name] for name in arrays if name.startswith(begin)})
     try:
-        mixes, rounds = (int(count) for count in arrays["counts"])
+        mixes, rounds, turn, batches_of_turn, passes = (int(count) for count in arrays["counts"])
         age = float(arrays["age"])
         keys, chances = arrays["keys"].astype(np.uint64), arrays["chances"].astype(np.float32)
     except KeyError as missing:
         raise ValueError(f"the pool's {missing} is missing") from None
     if len(keys) != len(scores):
         raise ValueError("the confidences belong to other samples")
-    return PoolState(scores, keys, chances, mixes, rounds, age)
+    return PoolState(scores, keys, chances, mixes, rounds, age, turn, batches_of_turn, passes)

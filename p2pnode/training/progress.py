@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,7 +13,7 @@ from ..merging.policy import MergeResult
 from ..tasks.task import Evaluation
 from ..wire.bounded import keep_newest
 from ..wire.ids import PeerId
-from ..wire.status import ExchangeRow, MergeRow
+from ..wire.status import ExchangeRow, Figure, MergeRow
 from ..wire.types import Seconds
 
 MAX_PARTNERS = 256
@@ -32,11 +33,14 @@ class Reached:
     accuracy: float | None
     update_norm: float | None  # smoothed
     calm_rounds: int  # for which the smoothed norm has been under the threshold
+    steps: int = 0  # that members of the run have done, on average
 
 
 def reached(until: Until, now: Reached) -> str:
     """The reason to stop, or "" while the goal is not reached."""
     match until.what:
+        case "steps" if now.steps >= until.amount:
+            return f"{now.steps:,} steps of the run are done"
         case "rounds" if now.rounds >= until.amount:
             return f"{now.rounds} rounds are done"
         case "time" if now.seconds >= until.amount:
@@ -72,6 +76,7 @@ class TrainProgress:
     rounds: int = 0
     loss: float | None = None
     evaluation: Evaluation | None = None
+    sample: str = ""  # the latest text of a language model
     update_norm: float = 0.0
     merged: str = ""
     exchanges: int = 0
@@ -83,6 +88,7 @@ class TrainProgress:
     reported: Seconds | None = None
     partners: dict[PeerId, ExchangeRow] = field(default_factory=dict)  # the latest last
     merges: deque[MergeRow] = field(default_factory=lambda: deque(maxlen=MAX_MERGES))
+    _between: int = 0  # entries that were merged since the last round
     _unmerged: list[tuple[PeerId, int, int]] = field(default_factory=list)  # exchanges since the last merge
 
     def note_exchange(self, partner: PeerId, sent_bytes: int, received_bytes: int, now: float) -> None:
@@ -95,13 +101,18 @@ class TrainProgress:
         row = ExchangeRow(self.me, partner, now, count, sent, received, change)
         keep_newest(self.partners, partner, row, MAX_PARTNERS)
 
+    def note_between(self, merged: MergeResult) -> None:
+        """Count a merge between two rounds; what it brought is shown with the next round."""
+        self._between += merged.entries
+
     def note(self, loss: float, merged: MergeResult, now: float, steps: int = 0) -> None:
         """Count a finished round. Its loss shows the effect of the merge before it and of its partners."""
         if self.merges:
             self._note_change(self.merges[-1].partners, loss - self.merges[-1].loss)
         partners = tuple(dict.fromkeys(partner for partner, _, _ in self._unmerged))
         sent, received = sum(row[1] for row in self._unmerged), sum(row[2] for row in self._unmerged)
-        change = (merged.entries, loss, merged.update_norm, steps, merged.values)
+        entries, self._between = merged.entries + self._between, 0
+        change = (entries, loss, merged.update_norm, steps, merged.values)
         row = MergeRow(self.rounds + 1, now, partners, sent, received, *change)
         self.merges.append(row)
         self._unmerged = []
@@ -110,7 +121,7 @@ class TrainProgress:
         self.loss = loss
         self.update_norm = merged.update_norm
         self.merged = merged.summary
-        self.entries += merged.entries
+        self.entries += entries
         self.monitor.note(merged.update_norm)
 
     def _note_change(self, partners: tuple[str, ...], change: float) -> None:
@@ -118,16 +129,16 @@ class TrainProgress:
             if partner in self.partners:
                 self.partners[partner] = msgspec.structs.replace(self.partners[partner], loss_change=change)
 
-    def reached(self, now: Seconds) -> Reached:
-        """What `--until` is compared with."""
+    def reached(self, now: Seconds, steps: int) -> Reached:
+        """What `--until` is compared with; `steps` are those of the run."""
         monitor, evaluation = self.monitor, self.evaluation
         accuracy = None if evaluation is None else evaluation.accuracy
-        return Reached(self.rounds, now - self.begun, accuracy, monitor.norm, monitor.calm_rounds)
+        return Reached(self.rounds, now - self.begun, accuracy, monitor.norm, monitor.calm_rounds, steps)
 
-    def line(self, now: Seconds, test_samples: int) -> str:
+    def line(self, now: Seconds, test_samples: int, figures: Sequence[Figure] = ()) -> str:
         """The progress in words; "" when it was reported lately or nothing is known yet.
 
-        Of so many test samples in all it says on how many fewer the model was evaluated.
+        Of so many test samples in all it says on how many fewer the model was evaluated. `figures` are the task's own.
         """
         if self.evaluation is None or (self.reported is not None and now - self.reported < REPORT_EVERY):
             return ""
@@ -137,4 +148,6 @@ class TrainProgress:
         test = f"test accuracy {accuracy:.1%}" if accuracy is not None else f"test loss {self.evaluation.loss:.4g}"
         few = self.evaluation.samples < test_samples
         of_few = f" of {self.evaluation.samples} of {test_samples} test samples" if few else ""
-        return f"round {self.rounds}: {loss}{test}{of_few}, {self.entries} entries of others"
+        own = "".join(f" ({figure.value:.4g} {figure.label})" for figure in figures)
+        entries = f"{self.entries} {'entry' if self.entries == 1 else 'entries'} of others"
+        return f"round {self.rounds}: {loss}{test}{own}{of_few}, {entries}"

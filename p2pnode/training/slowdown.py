@@ -3,7 +3,8 @@
 A run has converged for this node when updates hardly change the shared weights and the test results have not become
 better for a while: PATIENCE_TESTS tests, PATIENCE_ROUNDS rounds and PATIENCE_PASSES passes through its samples, so that
 a large model that has not seen its data yet is never slowed down. The node then rests after each round, a little longer
-each time, until it trains LEAST_DUTY of the time. It goes on exchanging, so newcomers and others' work reach it.
+each time, until it trains LEAST_DUTY of the time. It goes on exchanging, so newcomers and others' work reach it and
+wake it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from ..config.until import THRESHOLD
+from ..config.until import THRESHOLD, Until
 from ..tasks.task import Evaluation
 from ..wire.ids import PeerId
 from ..wire.status import LimitOptions
@@ -51,6 +52,19 @@ def change_of(before: Surroundings, now: Surroundings) -> str:
     return "its limits changed" if now.limits != before.limits else ""
 
 
+def notable_change(update_norm: float) -> str:
+    """Why a merge that changed the weights this much ends the rests, in words; "" when it does not."""
+    return f"the shared weights changed by {update_norm:.1%}" if update_norm > NOTABLE else ""
+
+
+def delayed_by_rests(until: Until | None) -> bool:
+    """Whether rests would only delay what the user waits for: some steps or rounds, or that the run converges.
+
+    With another goal a node rests as without one: an accuracy may never be reached, and time passes anyway.
+    """
+    return until is not None and until.what in ("steps", "rounds", "converged")
+
+
 def rest_after(round_seconds: Seconds, rests: int) -> Seconds:
     """How long to rest after a round that took so long, when there were `rests` before."""
     times = min(GROWTH ** min(rests, CALM), 1 / LEAST_DUTY - 1)  # the round's own time
@@ -77,8 +91,7 @@ class Slowdown:
         self._passes += passes
         if self.reason:
             loud = self._losses and loss > max(JUMP * max(self._losses), SMALL * abs(self._first_loss))
-            why = f"the shared weights changed by {update_norm:.1%}" if update_norm > NOTABLE else ""
-            return self.wake(why or (f"the training loss rose to {loss:.3g}" if loud else ""))
+            return self.wake(notable_change(update_norm) or (f"the training loss rose to {loss:.3g}" if loud else ""))
         self._losses.append(loss)
         patient = self._rounds >= PATIENCE_ROUNDS and self._passes >= PATIENCE_PASSES and self._tests >= PATIENCE_TESTS
         if smoothed_norm < THRESHOLD and patient:

@@ -40,13 +40,18 @@ class FlatStepper:
         self._moments: Moments = {}
 
     def step(self, rate: float) -> None:
+        if not self._moments:
+            self._moments = self._optimizer.fresh(self._weights)
         self._optimizer.step(self._weights, self._gradient, self._moments, rate)
 
     def arrays(self) -> Arrays:
         return {name: as_array(moment) for name, moment in self._moments.items()}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._moments = {name: _moment(array, self._weights, name) for name, array in sorted(arrays.items())}
+        fresh = self._optimizer.fresh(self._weights) if arrays else {}
+        if {name: array.shape for name, array in arrays.items()} != {name: like.shape for name, like in fresh.items()}:
+            raise ValueError(f"moments {', '.join(sorted(arrays))[:200]} belong to another optimizer")
+        self._moments = {name: _moment(array, fresh[name], name) for name, array in sorted(arrays.items())}
 
 
 class TorchStepper:

@@ -17,10 +17,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..compression.weights import MAX_UNITS, UNIT, Floats
+from ..shards.rows import Rows
 from ..storage.checkpoints import Arrays
+from ..tasks.data import Data
 from ..tasks.errors import task_errors
-from ..tasks.task import Evaluation, Samples, Task
-from ..wire.errors import Diverged, LocalProblem
+from ..tasks.task import Evaluation, Samples, Task, length
+from ..wire.errors import Diverged, LocalProblem, TaskProblem
 from .batches import seed_from
 from .host import ModelHost
 from .pool import SamplePool, read_pool_state
@@ -28,6 +30,7 @@ from .stepper import as_array
 
 LARGEST_WEIGHT = MAX_UNITS * UNIT
 SMOOTHING = 0.8
+UNREADABLE_BATCHES = 16  # in a row, until training gives up
 STATISTICS_BATCHES = 16  # of own samples, on which the statistics of BatchNorm are estimated
 
 
@@ -59,7 +62,7 @@ class Trainer:
     def __init__(
         self,
         model_host: ModelHost,
-        samples: NDArray[np.int64] | None = None,
+        samples: Rows | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.perf_counter,
         declared_speed: float | None = None,
@@ -81,19 +84,19 @@ class Trainer:
         self._own_confidence = type(model_host.task).confidence is not Task.confidence
         self._buffers = {name: buffer.clone() for name, buffer in model_host.buffers.items()}
         self.reset_optimizer()
-        self.use(np.arange(model_host.samples) if samples is None else samples)
+        self.use(model_host.rows if samples is None else samples)
 
     @property
     def samples(self) -> int:
         """The number of samples that this node trains on."""
-        return len(self.pool)
+        return self.pool.available
 
     @property
     def pace(self) -> tuple[int, int, float]:
         """Local steps done, samples, and local steps per second."""
         return self.steps_done, self.samples, self.speed
 
-    def use(self, samples: NDArray[np.int64]) -> None:
+    def use(self, samples: Rows) -> None:
         """Trains on these rows of the data from now on. Does nothing when they are the same as before."""
         self.pool.use(samples)
 
@@ -145,8 +148,7 @@ class Trainer:
 
     def _descend(self) -> float:
         """The gradient of the next batch's weighted mean loss. The losses are kept, for the samples' confidences."""
-        places, weights = self.pool.next()
-        batch = self.pool.batch(places)
+        places, weights, batch = self._next_batch()
         with task_errors(self.model_host.task, "losses"):
             losses = self.model_host.losses(batch)
             if losses.shape != self._shares.shape:  # checking at every step would take too long
@@ -162,9 +164,25 @@ class Trainer:
     def _descend_by_mean(self) -> float:
         """The same for a task without losses of single samples; there are no weights then."""
         with task_errors(self.model_host.task, "loss"):
-            loss = self.model_host.loss(self.pool.batch(self.pool.next()[0]))
+            loss = self.model_host.loss(self._next_batch()[2])
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.item()
+
+    def _next_batch(self) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        """The next places, the weights of their losses, and their samples, without rows that cannot be read."""
+        for _ in range(UNREADABLE_BATCHES):
+            places, weights = self.pool.next()
+            with task_errors(self.model_host.task, "data"):
+                batch, kept = self.pool.readable(places)
+            if kept is None:
+                return places, weights, batch
+            if len(kept):
+                return places[kept], None if weights is None else weights[kept], batch
+        task, rows = self.model_host.task, self.pool.row_numbers(places).tolist()
+        why = self.model_host.data.problem(rows[0])
+        raise TaskProblem(
+            f"task {task.name}: data() gives rows that cannot be read, the last {len(rows)} of them: {why}"
+        )
 
     def _note_confidences(self) -> None:
         """Passes the confidences of the steps' samples to the pool, all at once."""
@@ -185,7 +203,7 @@ class Trainer:
         remedy = "if it happens again, lower the task's learning_rate"
         raise Diverged(f"{what} after {self.steps_done} local steps; {remedy}", steps, loss)
 
-    def evaluate(self, weights: Floats, samples: Samples | None = None) -> Evaluation:
+    def evaluate(self, weights: Floats, samples: Samples | Data | None = None) -> Evaluation:
         """How good `weights` are on the task's test data, or on `samples`. Training is not affected."""
         with self.fitted(weights):
             return self.model_host.evaluate(self.model_host.test if samples is None else samples)
@@ -279,12 +297,14 @@ class Trainer:
 
         A node that has no samples at the moment takes those of the task's data.
         """
-        available, size = self.samples or self.model_host.samples, self.model_host.task.batch_size
+        available, size = len(self.pool) or self.model_host.samples, self.model_host.task.batch_size
         chosen = torch.from_numpy(np.linspace(0, available - 1, min(available, count * size)).astype(np.int64))
         batches = -(-len(chosen) // size)
         for number in range(batches):
             places = chosen[number::batches]
-            yield self.pool.batch(places) if self.samples else self.model_host.batch(places)
+            batch = self.pool.batch(places) if len(self.pool) else self.model_host.batch(places)
+            if length(batch):  # some of its rows could be read
+                yield batch
 
     def _borrow(self, weights: Floats) -> None:
         """Loads this trainer's weights and buffers into the model host."""

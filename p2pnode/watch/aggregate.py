@@ -12,7 +12,6 @@ from statistics import fmean
 
 from ..wire.status import ExchangeRow, PeerState
 from .graph import PeerGraph, groups_of
-from .text import clean
 
 AGGREGATE_ABOVE = 100  # peers
 MAX_GROUPS = 48  # that are drawn one by one; the smaller ones are one more
@@ -33,7 +32,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Link:
+class GroupLink:
     """All exchanges between the peers of two groups."""
 
     one: str
@@ -49,14 +48,14 @@ class Aggregate:
 
     kind: str  # "circles" or "communities"
     groups: tuple[Group, ...]
-    links: tuple[Link, ...]
+    links: tuple[GroupLink, ...]
 
 
 def aggregate(picture: PeerGraph) -> Aggregate | None:
     """The picture in groups; None for a small one, and where all peers are in one group or each is in its own."""
     if len(picture.peers) <= AGGREGATE_ABOVE:
         return None
-    circles = {peer.id: clean(peer.job().circle, 24) for peer in picture.peers}
+    circles = {peer.id: peer.job().circle for peer in picture.peers}
     communities = {peer.id: peer.community for peer in picture.peers}
     for kind, names in (("circles", circles), ("communities", communities)):
         if 2 <= len(set(names.values()) - {""}) <= len(picture.peers) / 2:
@@ -92,7 +91,7 @@ def _place(group: Group, whole: Mapping[str, int]) -> tuple[bool, int, str, int,
     return group.name == REST, -whole[community], community, int(digits or 0), group.name
 
 
-def _links(exchanges: Sequence[ExchangeRow], homes: Mapping[str, str]) -> tuple[Link, ...]:
+def _links(exchanges: Sequence[ExchangeRow], homes: Mapping[str, str]) -> tuple[GroupLink, ...]:
     pairs: dict[tuple[str, str], list[ExchangeRow]] = {}
     for edge in exchanges:
         one, other = sorted((homes.get(edge.one, ""), homes.get(edge.other, "")))
@@ -102,15 +101,15 @@ def _links(exchanges: Sequence[ExchangeRow], homes: Mapping[str, str]) -> tuple[
     for (one, other), rows in pairs.items():
         known = [row.similarity for row in rows if row.similarity is not None]
         size = sum(row.sent_bytes + row.received_bytes for row in rows)
-        links.append(Link(one, other, len(rows), size, fmean(known) if known else None))
+        links.append(GroupLink(one, other, len(rows), size, fmean(known) if known else None))
     return tuple(sorted(links, key=lambda link: (link.size_bytes, link.one, link.other)))
 
 
-def busiest(links: Sequence[Link]) -> list[Link]:
+def busiest(links: Sequence[GroupLink]) -> list[GroupLink]:
     """The links with the most bytes of each group, in the same order; all of them where there are few."""
     if len(links) <= FEW_LINKS:
         return list(links)
-    kept: set[Link] = set()
+    kept: set[GroupLink] = set()
     seen: Counter[str] = Counter()
     for link in reversed(links):
         if min(seen[link.one], seen[link.other]) < BUSIEST:

@@ -27,7 +27,7 @@ from ..wire.status import (
     ShardRow,
     Traffic,
 )
-from .text import clean
+from .text import circle_names, clean
 
 
 class PeerGraph(Struct, frozen=True, tag="view", tag_field="is"):
@@ -142,7 +142,9 @@ def groups_of(peers: Sequence[PeerState]) -> Mapping[str, str]:
         names = {peer.id: clean(peer.name, 20) or short(peer.id) for peer in peers}
         first = {peer.community: names.get(peer.community, short(peer.community)) for peer in peers}
         return {peer.id: f"community of {first[peer.community]}" if peer.community else "" for peer in peers}
-    return {peer.id: clean(peer.job().circle, 24) for peer in peers}
+    circles = circle_names(peers)
+    named = {circle: f"circle {words}" if words.startswith("of ") else words for circle, words in circles.items()}
+    return {peer.id: named.get(peer.job().circle, "") for peer in peers}
 
 
 def colours_of(groups: Mapping[str, str]) -> Mapping[str, str]:

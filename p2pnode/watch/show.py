@@ -8,16 +8,21 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Literal, Protocol, TextIO
+from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 
 from ..config.options import OutputOptions
+from ..storage.files import Storage
 from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.status import NodeEvent, NodeStatus
 from .questions import Questions
 from .terminal.lines import line_writer
-from .text import clean, invitation, one_line
+from .text import invitation, one_line
+
+if TYPE_CHECKING:
+    from ..node.node import Node
 
 POLL = 0.25
+KEY_IN_INVITE = "this run is private, and its invite holds the key: `python -m p2pnode status` shows it"
 
 
 class Watched(Protocol):
@@ -50,7 +55,7 @@ async def shown(
         write = line_writer(stream, kind, output.quiet)
         node.on_event(write)
         _log_to(write)
-        drawing = asyncio.create_task(_write_links(node, write, stream, questions))
+        drawing = asyncio.create_task(_write_links(node, write, stream, kind, questions))
     try:
         yield
     finally:
@@ -59,16 +64,48 @@ async def shown(
             await drawing
 
 
+@contextlib.asynccontextmanager
+async def page_shown(node: Node, place: tuple[str, int] | None, storage: Storage) -> AsyncIterator[None]:
+    """Serve the node's page at a host and port while the block runs, if the user wants one; keep the run's history."""
+    if place is None:
+        async with _history_kept(node, storage):
+            yield
+        return
+    from .dashboard.server import served
+
+    async with served(node, *place, storage) as page:
+        node.has_page(page.link, page.network)
+        if page.network:
+            node.say("page open", f"everybody in this network can read the page at {page.network}", warning=True)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _history_kept(node: Watched, storage: Storage) -> AsyncIterator[None]:
+    """Keep what a page shows of the run's past, for the next start with one."""
+    from .dashboard.feed import Feed
+
+    feed = Feed(node, storage, seen=False)
+    looking = asyncio.create_task(feed.run())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+        await feed.save()
+
+
 async def _live(node: Watched, stream: TextIO, questions: Questions | None) -> None:
     from rich.console import Console
-    from rich.text import Text
 
     from .terminal.live import TerminalView, farewell
 
     console = Console(file=stream)
-    _log_to(lambda event: console.print(Text(clean(event.text, 600), style="yellow")))
+    view = TerminalView(node.status, console, questions)
+    _log_to(view.log)
     try:
-        await TerminalView(node.status, console, questions).run()
+        await view.run()
     finally:
         status = node.status()
         if status.condition != "starting":  # else it never was there, and an error line says why
@@ -76,13 +113,23 @@ async def _live(node: Watched, stream: TextIO, questions: Questions | None) -> N
 
 
 async def _write_links(
-    node: Watched, write: Callable[[NodeEvent], None], stream: TextIO, questions: Questions | None
+    node: Watched,
+    write: Callable[[NodeEvent], None],
+    stream: TextIO,
+    form: Literal["plain", "json"],
+    questions: Questions | None,
 ) -> None:
-    """Write the invite (or the address of a meeting point) and the link of the page, whenever they change."""
+    """Write the invite (or the address of a meeting point) and the link of the page, whenever they change.
+
+    That of a private run holds its key: it goes to people at a terminal, and into no log.
+    """
     written: set[str] = set()
+    logged = form == "json" or not stream.isatty()
     while True:
         status = node.status()
         for kind, text in (invitation(status), ("page", status.page)):
+            if text and kind == "invite" and status.private and logged:
+                kind, text = "private", KEY_IN_INVITE
             if text and text not in written:
                 written.add(text)
                 write(NodeEvent(time.time(), kind, text))

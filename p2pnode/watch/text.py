@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..runtime.limiter import limits_in_words
 from ..wire.ids import short
-from ..wire.status import NO_LIMITS, FigureValue, JobStatus, LimitOptions, Machine, NodeStatus
+from ..wire.status import NO_LIMITS, FigureValue, JobStatus, LimitOptions, Machine, NodeStatus, PeerState
 from .glossary import label
 
 MAX_COMMAND = 4000
 BARS = "▁▂▃▄▅▆▇█"
+HASH = re.compile(r"[0-9a-f]{16,}")  # the name of a circle that formed by itself
 MAX_MARKS = 2  # combining characters on one letter; more would only paint over other lines
 
 
@@ -66,6 +68,8 @@ def figure_text(value: FigureValue, unit: str = "") -> str:
         return "–"
     if isinstance(value, str):
         return clean(short(value), 8) if unit == "peer" else clean(value, 100)
+    if not math.isfinite(value):
+        return "–"
     if unit == "share":
         return f"{value:.1%}"
     if unit == "bytes":
@@ -80,11 +84,30 @@ def names_in(status: NodeStatus) -> dict[str, str]:
     return {status.id: status.name, **{row.id: row.name for row in status.peers}}
 
 
-def community_names(status: NodeStatus) -> dict[str, str]:
-    """What each community is called: after its first member, and that it is this node's own."""
-    names, own = names_in(status), status.own_state().community
-    found = {row.community for row in status.peers if row.community} | ({own} if own else set())
-    return {id: f"of {clean(names.get(id, ''), 24) or short(id)}{' (yours)' * (id == own)}" for id in found}
+def group_names(status: NodeStatus) -> dict[str, str]:
+    """What each community and circle is called: after its first member, and that it is this node's own."""
+    names, me = names_in(status), status.own_state()
+    communities = {row.community for row in (me, *status.peers)} - {""}
+    of_communities = {id: _called_after(names.get(id, ""), id, id == me.community) for id in communities}
+    return of_communities | circle_names((me, *status.peers), me.id)
+
+
+def circle_names(peers: Iterable[PeerState], me: str = "") -> dict[str, str]:
+    """What each circle is called. One that formed by itself has a hash for a name: after its member of smallest id."""
+    members: dict[str, list[PeerState]] = {}
+    for peer in sorted(peers, key=lambda peer: peer.id):
+        members.setdefault(peer.job().circle, []).append(peer)
+    return {
+        circle: _called_after(inside[0].name, inside[0].id, any(peer.me or peer.id == me for peer in inside))
+        if HASH.fullmatch(circle)
+        else clean(circle, 24)
+        for circle, inside in members.items()
+        if circle
+    }
+
+
+def _called_after(name: str, id: str, own: bool) -> str:
+    return f"of {clean(name, 24) or short(id)}{' (yours)' * own}"
 
 
 def job_phrases(status: JobStatus) -> list[str]:
@@ -112,6 +135,7 @@ def _train_phrases(status: JobStatus) -> list[str]:
         phrases.append(f"{label('accuracy')} {train.accuracy:.1%}{of_few}")
     elif details.test_loss is not None:
         phrases.append(f"{label('test_loss')} {details.test_loss:.4g}{of_few}")
+    phrases += _figure_phrases(status)
     if train.loss is not None:
         phrases.append(f"{label('loss')} {train.loss:.4g}")
     phrases.append(f"{status.steps} {label('steps')}, {state.steps_per_second or 0:.0f}/s on {details.samples} samples")

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from .status import MergeRow, NodeStatus, ShardRow
+
+MAX_LENGTH = 100_000  # tokens of a generated text
 
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is asked of the node."""
 
     do: Literal[
-        "status", "leave", "export", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume", "limits",
+        "status", "leave", "export", "generate", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume",
+        "limits",
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     shared: bool = False  # export the shared weights, not their average over rounds
     peer: str = ""  # to leave out: its id, the end of it, or its name
     shard: str = ""  # whose journey is asked for; "": all shards, without journeys
     job: str = ""  # whose log, lineage or shards are asked for; "": the run's first job
+    prompt: str = ""  # to continue
+    length: Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)] = 200  # tokens to generate
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.8
+    top_k: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
+    generation: str = ""  # one that goes on, instead of a prompt
     limits: dict[str, str | bool | float] = {}  # to change, by the names of their flags; `off` is no limit
 
 
@@ -34,4 +43,5 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     shards: tuple[ShardRow, ...] = ()
     fingerprints: dict[str, bytes] = {}  # by peer, as announced
     manifest: bytes = b""  # of the run, signed; with the fingerprints
+    generation: str = ""  # there is more to ask for, by this name; "": it is over
     refused: bool = False  # the request was understood, and could not be done

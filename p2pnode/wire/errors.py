@@ -53,8 +53,8 @@ class Diverged(LocalProblem):
     `steps` local steps had been fine before it; `loss` is what came out (maybe NaN).
     """
 
-    def __init__(self, why: str, steps: int, loss: float) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, steps: int, loss: float) -> None:
+        super().__init__(reason)
         self.steps = steps
         self.loss = loss
 

@@ -2,9 +2,20 @@
 
     CODE = base58 of: head (1) · run (16) · key (20, private runs only) · addresses · checksum (4)
 
-Head: version in the upper half, then one bit "private", then the number of addresses. An address begins with a byte:
-the kind in its lower half, and in its upper half which of the peers so far must answer there. A new peer's key (32
-bytes) follows, then the place: ip and port, name and port, a relay's own address, or any other address as text.
+Head: version in the upper two bits, then one bit "private", then the form of the addresses.
+
+One peer's addresses with one port, the usual case, are its key (32), the port (2) and one or two IPs (`_SHAPES`). For
+any others the form is their number: an address begins with a byte that has the kind in its lower half, and in its upper
+half which of the peers so far must answer there. A new peer's key follows, then the place: ip and port, name and port,
+a relay's own address, or any other address as text.
+
+Characters of a code:       public run   private run
+    two IPv4                     87          115
+    IPv6 and IPv4               104          131
+    two IPv6                    120          148
+    IPv4 of two peers           137          164
+A second peer costs 44 characters, because a peer can be dialled only if its whole key is known.
+
 Base58 works on blocks of 8 bytes, so that a wrong character spoils one block and a code that was cut off still says so.
 """
 
@@ -12,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .addresses import Address, parse_address
@@ -20,12 +31,13 @@ from .errors import UsageError
 from .ids import BASE58, key_of_peer, peer_of_key, sha256
 from .run import KEY_BYTES, RunAccess, access_of, run_bytes
 
-VERSION = 1
+VERSION = 1  # 0 was the form of codes before this one
 MAX_ADDRESSES_IN_INVITE = 7
 MAX_CODE_CHARS = 4000
 COMMAND = "python -m p2pnode join"
 _RUN_BYTES = 16
 _PEER_BYTES = 32
+_PORT_BYTES = 2
 _CHECK_BYTES = 4
 _BLOCK_BYTES = 8
 _CHARS = (0, 2, 3, 5, 6, 7, 9, 10, 11)  # for a block of so many bytes
@@ -33,6 +45,9 @@ _VALUES = {char: value for value, char in enumerate(BASE58)}
 _PROTOCOLS = ("ip4", "ip6", "dns", "dns4", "dns6")  # the kinds 0 to 4
 _RELAYED, _TEXT = 5, 6
 _IP_BYTES = {"ip4": 4, "ip6": 16}
+_SHAPES = (("ip4",), ("ip6",), ("ip4", "ip4"), ("ip4", "ip6"), ("ip6", "ip4"), ("ip6", "ip6"))
+_FIRST_SHAPE = 8  # smaller forms are numbers of addresses
+_PRIVATE = 1 << 5
 _CIRCUIT = "/p2p-circuit"
 _MOST_MISSING = 400  # bytes that a code which was cut off is expected to lack
 
@@ -57,11 +72,9 @@ def encode_invite(invite: Invite) -> str:
     """The code of an invite with one to seven addresses."""
     if not 0 < len(invite.addresses) <= MAX_ADDRESSES_IN_INVITE:
         raise ValueError(f"an invite has 1 to {MAX_ADDRESSES_IN_INVITE} addresses")
-    head = VERSION << 4 | invite.access.private << 3 | len(invite.addresses)
-    content = bytes([head]) + run_bytes(invite.access.run) + invite.access.key
-    peers: list[bytes] = []
-    for address in invite.addresses:
-        content += _write_address(address, peers)
+    form, addresses = _write_usual(invite.addresses) or _write_any(invite.addresses)
+    head = VERSION << 6 | _PRIVATE * invite.access.private | form
+    content = bytes([head]) + run_bytes(invite.access.run) + invite.access.key + addresses
     return _base58(content + sha256(content)[:_CHECK_BYTES])
 
 
@@ -106,6 +119,34 @@ def _shown(code: str) -> str:
 # ---- addresses ----
 
 
+def _write_usual(addresses: Sequence[Address]) -> tuple[int, bytes] | None:
+    """Form and bytes of one peer's IP addresses with one port; None for any others."""
+    try:
+        short = [_short_form(address.transport) for address in addresses]
+        shape = tuple(_PROTOCOLS[kind] for kind, _ in short)
+        form, (peer,), (port,) = (
+            _FIRST_SHAPE + _SHAPES.index(shape),
+            {address.peer for address in addresses},
+            {place[-_PORT_BYTES:] for _, place in short},
+        )
+    except ValueError:
+        return None
+    raw = key_of_peer(peer) + port + b"".join(place[:-_PORT_BYTES] for _, place in short)
+    again = tuple(_read_usual(_Bytes(raw), shape))
+    return (form, raw) if again == tuple(address.text for address in addresses) else None
+
+
+def _read_usual(source: _Bytes, shape: Sequence[str]) -> Iterator[str]:
+    peer, port = peer_of_key(source.take(_PEER_BYTES)), source.number(_PORT_BYTES)
+    for protocol in shape:
+        yield f"/{protocol}/{ipaddress.ip_address(source.take(_IP_BYTES[protocol]))}/tcp/{port}/p2p/{peer}"
+
+
+def _write_any(addresses: Sequence[Address]) -> tuple[int, bytes]:
+    peers: list[bytes] = []
+    return len(addresses), b"".join(_write_address(address, peers) for address in addresses)
+
+
 def _write_address(address: Address, peers: list[bytes], relay: bool = False) -> bytes:
     """The bytes of an address; `peers` are those whose keys were written already."""
     key = key_of_peer(address.peer)
@@ -135,7 +176,7 @@ def _short_form(transport: str) -> tuple[int, bytes]:
     kind = _PROTOCOLS.index(protocol)
     name = host.encode() if protocol not in _IP_BYTES else ipaddress.ip_address(host).packed
     length = b"" if protocol in _IP_BYTES else bytes([len(name)])
-    return kind, length + name + (int(port) & 0xFFFF).to_bytes(2, "big")
+    return kind, length + name + (int(port) & 0xFFFF).to_bytes(_PORT_BYTES, "big")
 
 
 class _Bytes:
@@ -164,7 +205,7 @@ def _place(source: _Bytes, kind: int) -> str:
         host = str(ipaddress.ip_address(source.take(_IP_BYTES[protocol])))
     else:
         host = source.take(source.number(1)).decode()
-    return f"/{protocol}/{host}/tcp/{source.number(2)}"
+    return f"/{protocol}/{host}/tcp/{source.number(_PORT_BYTES)}"
 
 
 class _Reader:
@@ -182,14 +223,21 @@ class _Reader:
     def invite(self) -> Invite:
         """ValueError or UsageError when these bytes are no invite that this version understands."""
         head = self._bytes.number(1)
-        if head >> 4 != VERSION:
-            raise ValueError(f"it has the form {head >> 4}, and this version reads {VERSION}")
+        if head >> 6 != VERSION:
+            raise ValueError(f"it has the form {head >> 6}, and this version reads {VERSION}")
         run = self._bytes.take(_RUN_BYTES)
-        access = access_of(run, self._bytes.take(KEY_BYTES) if head & 8 else b"")
-        addresses = tuple(parse_address(self._address()) for _ in range(head & 7))
+        access = access_of(run, self._bytes.take(KEY_BYTES) if head & _PRIVATE else b"")
+        addresses = tuple(map(parse_address, self._addresses(head % _PRIVATE)))
         if self.left or not addresses:
             raise ValueError("it has no address" if not addresses else "something follows its end")
         return Invite(access, addresses)
+
+    def _addresses(self, form: int) -> Iterator[str]:
+        if form < _FIRST_SHAPE:
+            return (self._address() for _ in range(form))
+        if form - _FIRST_SHAPE >= len(_SHAPES):
+            raise ValueError(f"its addresses have the unknown form {form}")
+        return _read_usual(self._bytes, _SHAPES[form - _FIRST_SHAPE])
 
     def _address(self, relay: bool = False) -> str:
         tag = self._bytes.number(1)

@@ -95,9 +95,9 @@ class RecordStore:
         """Keep a record that `owner` brought, or say why not."""
         if record.peer != owner:
             return "refused", "only its own peer may store a record"
-        why = why_refused(record, now)
-        if why:
-            return ("untimely" if math.isfinite(record.expiry) and untimely(record, now) else "refused"), why
+        problem = why_refused(record, now)
+        if problem:
+            return ("untimely" if math.isfinite(record.expiry) and untimely(record, now) else "refused"), problem
         self.expire(now)
         known = self._keys.get(record.key, {}).get(record.peer)
         if known is not None:

@@ -24,7 +24,7 @@ Condition = Literal["starting", "connected", "alone", "searching", "network down
 JobCondition = Literal["waiting", "running", "paused", "ended"]
 
 
-FigureName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]{0,39}$")]
+FigureName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,39}\Z")]
 FigureValue = int | float | Annotated[str, msgspec.Meta(max_length=100)] | None
 Label = Annotated[str, msgspec.Meta(max_length=60)]
 
@@ -196,8 +196,7 @@ class TrainStatus(msgspec.Struct, frozen=True):
     problems: int = 0
     hash_checks: int = 0  # comparisons of weights with partners that have the same entries
     hash_mismatches: int = 0  # comparisons that differed; there should be none
-    kept: int = 0  # corrections during a round that kept its steps
-    restarted: int = 0  # corrections that began the round again
+    let_in: int = 0  # times that entries of others were let in during a round
     copied: int = 0  # shards passed on and kept here too
     moved: int = 0  # shards passed on because there was no room
     data_sent_bytes: int = 0  # of shards passed on

@@ -1,25 +1,25 @@
 // Small line charts that are kept and fed anew as long as the theme stays the same.
 import uPlot from "uplot";
-import { clock, scientific } from "./format.js";
+import { clock, ink, scientific } from "./format.js";
 
-const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const HEIGHT = 200;
 const [MINUTE, DAY] = [60, 86400];
 const FONT = "11px system-ui, sans-serif";
 const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 28 * DAY]; // seconds between labels
+const WHOLE = Array.from({ length: 30 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3)); // steps between counts
 const DASHES = { solid: undefined, dashed: [6, 4], dotted: [2, 3] };
 
 export class Chart {
   // `lines`: [label, colour variable, "dashed" or "dotted"]; `band`: two of them (1, 2, …) between which it is shaded;
   // `axis`: what the vertical axis counts, with its unit; `rounds`: the horizontal one counts rounds, else it is time.
-  // `most`: no value is above it, and there is no need to show 0.
-  constructor(place, lines, { axis = "", unit = "", log = false, rounds = false, band = null, most = null, height = HEIGHT } = {}) {
-    Object.assign(this, { place, lines, axis, unit, log, rounds, band, most, height, plot: null, theme: "" });
+  // `most`: no value is above it, and there is no need to show 0; `counts`: only whole numbers are marked.
+  constructor(place, lines, { axis = "", unit = "", log = false, rounds = false, counts = false, band = null, most = null, height = HEIGHT } = {}) {
+    Object.assign(this, { place, lines, axis, unit, log, rounds, counts, band, most, height, plot: null, theme: "" });
   }
 
   draw(data) {
     const width = this.place.clientWidth;
-    const enough = data[0].length > 1 && data.slice(1).some((line) => line.some((value) => value != null));
+    const enough = data.slice(1).some((line) => line.filter((value) => value != null).length > 1); // for a line
     this.place.classList.toggle("waiting", !enough);
     if (!width || !enough) return;
     if (this.log) data = [data[0], ...data.slice(1).map((line) => line.map((value) => (value > 0 ? value : null)))];
@@ -54,7 +54,7 @@ export class Chart {
       bands: this.band ? [{ series: this.band, fill: `color-mix(in srgb, ${ink("--accent")} 12%, transparent)` }] : [],
       axes: [
         { ...axis, label: this.rounds ? "round" : "time of day", size: 26, space: 70, values: this.rounds ? plain : times, ...(!this.rounds && { incrs: TIMES }) },
-        { ...axis, label: this.axis, size: 50, ...(this.log && { splits: (_, __, low, high) => powers(low, high), filter: (_, splits) => splits }), values: (_, values) => values.map((value) => (value == null ? "" : tick(value))) },
+        { ...axis, label: this.axis, size: 50, space: 0.13 * this.height, ...(this.counts && { incrs: WHOLE }), ...(this.log && { splits: (_, __, low, high) => powers(low, high), filter: (_, splits) => splits }), values: (_, values) => values.map((value) => (value == null ? "" : tick(value))) },
       ],
       cursor: { points: { size: 6 } },
       legend: { live: true, markers: { width: 2, dash: dashOf, fill: () => "transparent" } },
@@ -86,7 +86,7 @@ function within(low, high, most) {
   return [Math.max(0, low - air), Math.min(most, high + air)];
 }
 
-const tick = (value) => (value !== 0 && Math.abs(value) < 0.001 ? scientific(value, 2) : Number(value.toPrecision(6)).toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 }));
+const tick = (value) => (value !== 0 && Math.abs(value) < 0.001 ? scientific(value, 2) : Number(value.toPrecision(6)).toLocaleString("en", Math.abs(value) < 1e5 ? {} : { notation: "compact", maximumSignificantDigits: 4 }));
 const plain = (_, marks) => marks.map((mark) => (Number.isInteger(mark) ? mark.toLocaleString("en") : ""));
 
 // Hours and minutes, seconds where they matter, the day where there are several.

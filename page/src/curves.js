@@ -14,6 +14,8 @@ export class Curves {
 
   draw(pictures, job) {
     const shown = withGaps(pictures);
+    const latest = flat(pictures.at(-1)?.jobs[job]);
+    this.accuracy.place.closest("figure").hidden = latest.test_loss != null && flat(latest.state).accuracy == null; // the task has none
     for (const [field, factor] of [["accuracy", 100], ["loss", 1]]) {
       const scaled = (state) => (state?.[field] == null ? null : factor * state[field]);
       const own = shown.map((picture) => scaled(flat(picture.jobs[job]?.state)));

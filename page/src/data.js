@@ -1,5 +1,5 @@
 // The data: every shard as a dot by confidence, samples by state, who holds what, and the journey of one shard.
-import { by, bytes, clean, element, fixed, nameOf, percent, whole, write } from "./format.js";
+import { barLine, by, bytes, clean, element, fixed, mark, nameOf, percent, whole, write } from "./format.js";
 import { Dots, STATES, stateWords } from "./dots.js";
 import { journey } from "./journey.js";
 import { label, term } from "./glossary.js";
@@ -14,7 +14,7 @@ export class DataView {
     this.store = store;
     this.shards = [];
     this.chosen = null;
-    this.asked = new Asked(() => `api/shards?job=${encodeURIComponent(store.job ?? "")}`, 2, (shards) => {
+    this.asked = new Asked(() => store.address("api/shards"), 2, (shards) => {
       this.shards = shards;
       this.show();
     });
@@ -24,11 +24,7 @@ export class DataView {
 
   legend(shards) {
     const samples = shards.reduce((sum, shard) => sum + shard.samples, 0);
-    const parts = Object.entries(STATES).map(([state, colour]) => {
-      const mark = element("i", "", { class: "dot" });
-      mark.style.background = `var(${colour})`;
-      return term("span", state, "", {}, mark, `${label(state)} ${percent(inState(shards, state) / Math.max(1, samples), 0)}`);
-    });
+    const parts = Object.entries(STATES).map(([state, colour]) => term("span", state, "", {}, mark(`var(${colour})`), `${label(state)} ${percent(inState(shards, state) / Math.max(1, samples), 0)}`));
     by("states").replaceChildren(...parts, element("span", "", {}, element("i", "", { class: "outline" }), "not here"));
   }
 
@@ -76,13 +72,7 @@ export class DataView {
     const shown = sorted.slice(0, HOLDERS).map(([id, count]) => [nameOf(id, this.store.latest), count]);
     if (rest) shown.push([`${sorted.length - HOLDERS} others`, rest]);
     const most = Math.max(...shown.map(([, count]) => count));
-    by("holders").replaceChildren(
-      ...shown.map(([name, count]) => {
-        const bar = element("i", "", { class: "bar" });
-        bar.style.width = `${(100 * count) / most}%`;
-        return element("li", "", {}, element("span", name), element("b", "", {}, bar), element("em", whole(count)));
-      }),
-    );
+    by("holders").replaceChildren(...shown.map(([name, count]) => barLine(element("span", name), count / most, whole(count))));
   }
 
   async choose(id) {
@@ -93,7 +83,7 @@ export class DataView {
     if (!shard) return;
     let known = shard;
     try {
-      const answer = await fetch(`api/journey?shard=${encodeURIComponent(id)}&job=${encodeURIComponent(this.store.job ?? "")}`);
+      const answer = await fetch(this.store.address("api/journey", { shard: id }));
       if (answer.ok) known = await answer.json();
     } catch {}
     if (this.chosen === id) journey(by("journey"), known, this.store.latest);

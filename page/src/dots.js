@@ -1,5 +1,5 @@
 // All shards as dots, stacked by confidence. The colour is the most common state other than active, if it is common.
-import { whole } from "./format.js";
+import { ink, whole } from "./format.js";
 
 export const STATES = { active: "--accent", reserve: "--amber", retired: "--quiet", quarantined: "--bad" };
 const EDGE = { left: 64, right: 16, top: 12, bottom: 44 };
@@ -53,13 +53,12 @@ export class Dots {
     Object.assign(this, piles(shards, width, height));
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    this.axis(pen, width, height, ink);
+    this.axis(pen, width, height);
     const colours = Object.fromEntries(Object.entries(STATES).map(([state, name]) => [state, ink(name)]));
-    for (const dot of this.dots) this.dot(pen, dot, colours[stateOfShard(dot.shard)], ink("--ink"));
+    for (const dot of this.dots) this.dot(pen, dot, colours[stateOfShard(dot.shard)]);
   }
 
-  dot(pen, { shard, x, y }, colour, ink) {
+  dot(pen, { shard, x, y }, colour) {
     pen.beginPath();
     pen.arc(x, y, shard.here ? this.radius : Math.max(0.5, this.radius - 1), 0, 2 * Math.PI);
     pen.fillStyle = pen.strokeStyle = colour;
@@ -69,12 +68,12 @@ export class Dots {
     if (shard.id !== this.chosen) return;
     pen.beginPath();
     pen.arc(x, y, this.radius + 3, 0, 2 * Math.PI);
-    pen.strokeStyle = ink;
+    pen.strokeStyle = ink("--ink");
     pen.lineWidth = 2;
     pen.stroke();
   }
 
-  axis(pen, width, height, ink) {
+  axis(pen, width, height) {
     const base = height - EDGE.bottom;
     pen.strokeStyle = ink("--line");
     pen.fillStyle = ink("--dim");

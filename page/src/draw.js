@@ -5,6 +5,7 @@ export const COLOURS = ["#2f6fed", "#e0762b", "#1f9d68", "#c2408f", "#7b61ff", "
 export const UNKNOWN = "#8792a2"; // a peer's group
 const LABELS_UP_TO = 60;
 const FRESH = 6; // seconds for which an exchange is highlighted
+const MANY_BRIDGES = 60; // from which on each is drawn fainter
 const PADDING = 22; // around the peers of a circle
 const STEPS = 16; // shades of similarity
 const THEMES = {
@@ -38,12 +39,12 @@ function tint(colour, paper, share) {
   return mixed.get(key);
 }
 
-export function drawGraph(pen, { nodes, links, circles, time, selected, scale: zoom, dark, colour }) {
+export function drawGraph(pen, { nodes, links, circles, time, selected, scale: zoom, dark, colour, edges }) {
   const theme = THEMES[dark ? "dark" : "light"];
   for (const circle of circles) drawCircle(pen, circle, theme, colour(circle[0]), zoom);
   drawLinks(pen, links, time, dark, selected, zoom);
   drawNodes(pen, nodes, theme, selected, colour, zoom);
-  drawNames(pen, nodes, theme, selected, zoom);
+  drawNames(pen, nodes, theme, selected, zoom, edges);
 }
 
 function drawCircle(pen, members, theme, colour, zoom) {
@@ -82,11 +83,14 @@ export function hull(points) {
 export const edgeWidth = (edge) => Math.min(7, 0.7 + 0.9 * Math.log10(1 + (edge.sent_bytes + edge.received_bytes) / 2000));
 
 function drawLinks(pen, links, time, dark, selected, zoom) {
+  const bridges = links.filter((link) => link.bridge).length;
+  const faint = Math.min(0.55, MANY_BRIDGES / Math.max(1, bridges)); // else they would hide the circles
   for (const { source, target, edge, similarity, bridge } of links) {
     const fresh = time - edge.last < FRESH;
     const mine = selected == null || source.id === selected || target.id === selected;
     pen.strokeStyle = similarityColour(similarity, dark);
-    pen.globalAlpha = !mine ? 0.12 : fresh || selected ? 1 : 0.55;
+    const usual = bridge && !source.me && !target.me ? faint : 0.55;
+    pen.globalAlpha = !mine ? Math.min(0.12, usual) : selected || (fresh && usual === 0.55) ? 1 : usual;
     pen.lineWidth = Math.max(edgeWidth(edge), (mine && selected ? 1.6 : 0.6) / zoom);
     pen.setLineDash(bridge ? [7 / zoom, 5 / zoom] : []);
     pen.beginPath();
@@ -121,7 +125,8 @@ function drawNodes(pen, nodes, theme, selected, colour, zoom) {
   }
 }
 
-function drawNames(pen, nodes, theme, selected, zoom) {
+// Names are not written over each other, and stay within the edges of the canvas.
+function drawNames(pen, nodes, theme, selected, zoom, [left, right]) {
   const all = nodes.length <= LABELS_UP_TO || zoom > 1.6;
   const taken = [];
   const important = (node) => Number(node.id === selected) + Number(Boolean(node.me));
@@ -134,14 +139,15 @@ function drawNames(pen, nodes, theme, selected, zoom) {
     const words = clean(peer.name || "(no name)", 20);
     const below = node.y + node.radius + (important(node) ? 6 : 0) + 15 / zoom;
     const [half, line] = [(3.4 * words.length) / zoom, 13 / zoom];
-    if (taken.some(([x, y, other]) => Math.abs(x - node.x) < half + other && Math.abs(y - below) < line)) continue;
-    taken.push([node.x, below, half]);
+    const middle = Math.max(left + half, Math.min(right - half, node.x));
+    if (taken.some(([x, y, other]) => Math.abs(x - middle) < half + other && Math.abs(y - below) < line)) continue;
+    taken.push([middle, below, half]);
     pen.globalAlpha = peer.present ? 1 : 0.6;
     pen.lineWidth = 3.5 / zoom;
     pen.strokeStyle = theme.paper;
-    pen.strokeText(words, node.x, below);
+    pen.strokeText(words, middle, below);
     pen.fillStyle = theme.ink;
-    pen.fillText(words, node.x, below);
+    pen.fillText(words, middle, below);
   }
   pen.globalAlpha = 1;
 }

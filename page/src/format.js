@@ -93,6 +93,23 @@ export function element(tag, text = "", attributes = {}, ...inside) {
   return made;
 }
 
+// A mark of a legend.
+export function mark(colour, kind = "dot") {
+  const made = element("i", "", { class: kind });
+  made.style.background = colour;
+  return made;
+}
+
+// A line of a list of bars: what it is, how long, and the number.
+export function barLine(name, share, text, kind = "bar") {
+  const bar = element("i", "", { class: kind });
+  bar.style.width = `${100 * Math.max(0, Math.min(1, share))}%`;
+  return element("li", "", {}, name, element("b", "", {}, bar), element("em", text));
+}
+
+// The value of a colour of the theme, for canvases.
+export const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
 export function drawn(tag, attributes = {}, ...inside) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);

@@ -10,8 +10,10 @@ const [SMALL, USUAL] = [5.5, 9]; // radii
 const FEW = 12; // peers up to which they keep far apart
 const MARGIN = 0.09; // of the width, around all peers
 const FOLLOW = 0.12; // of the way a frame takes to what fits
+const RING = 10; // groups up to which they stand around a ring; more of them fill a disc
 const CROWD = 4000; // moves of nodes computed at once for who wants no animation
 
+const takesPart = (peer) => peer.role !== "observer" && peer.role !== "bootstrap";
 export const groupOf = (peer, job) => peer.community || inJob(peer, job).circle || "";
 
 // A community is called after the member with the smallest id.
@@ -21,8 +23,17 @@ export function communityName(community, picture) {
   return `of ${first ? called(first) : `…${clean(short(community))}`}${yours ? " (yours)" : ""}`;
 }
 
-export function groupName(group, picture) {
-  return picture.peers.some((peer) => peer.community === group) ? `community ${communityName(group, picture)}` : clean(group, 24);
+// A circle that formed by itself has a hash for a name; people know it by the member with the smallest id.
+export function circleName(circle, picture, job) {
+  if (!/^[0-9a-f]{16,}$/.test(circle)) return clean(circle, 24);
+  const members = picture.peers.filter((peer) => inJob(peer, job).circle === circle);
+  return `of ${called(members.reduce((first, peer) => (peer.id < first.id ? peer : first)))}${members.some((peer) => peer.me) ? " (yours)" : ""}`;
+}
+
+export function groupName(group, picture, job) {
+  if (picture.peers.some((peer) => peer.community === group)) return `community ${communityName(group, picture)}`;
+  const name = circleName(group, picture, job);
+  return name.startsWith("of ") ? `circle ${name}` : name;
 }
 
 export class Graph {
@@ -36,6 +47,7 @@ export class Graph {
     this.groups = [];
     this.job = undefined; // whose circles are shown; undefined: of each peer's first job
     this.similarity = () => null; // of two peers, where pictures do not say
+    this.breadth = 1; // how much wider than high the ring is, so that it fills the canvas
     this.palette = new Map(); // colours of groups; peers in no group are grey
     this.view = { x: 0, y: 0, scale: 1 };
     this.held = false; // the user chose the part that is seen
@@ -52,7 +64,7 @@ export class Graph {
       .force("y", forceY((node) => this.home(node).y).strength(0.14))
       .on("tick", () => this.frame());
     this.listen();
-    new ResizeObserver(() => this.frame()).observe(canvas);
+    new ResizeObserver(() => this.resized()).observe(canvas);
   }
 
   get dark() {
@@ -72,7 +84,7 @@ export class Graph {
         const node = before.get(peer.id) ?? { id: peer.id };
         const [group, { circle = "" }] = [groupOf(peer, this.job), inJob(peer, this.job)];
         const size = peer.me ? radius + 3 : peer.role === "node" ? radius : 0.6 * radius;
-        return [peer.id, Object.assign(node, { peer, me: peer.me, group, circle, place: `${group}/${circle}`, radius: size })];
+        return [peer.id, Object.assign(node, { peer, me: peer.me, group, circle, radius: size })];
       }),
     );
     const moved = this.settle([...this.nodes.values()]) || before.size !== this.nodes.size;
@@ -84,37 +96,53 @@ export class Graph {
     this.wake(moved ? 0.5 : 0); // new exchanges alone move nobody: a page that is left open should be idle
   }
 
-  // Communities stand around a ring, their circles around each one's middle. True when anything has a new place.
+  // Communities stand around a ring, their circles around each one's middle; a circle of several communities stands
+  // whole with the most common one. True when anything has a new place.
   settle(nodes) {
-    this.groups = [...new Set(nodes.map((node) => node.group))].sort();
-    const named = this.groups.length > 1 ? this.groups.filter(Boolean) : this.groups;
-    this.palette = new Map(named.map((group, at) => [group, COLOURS[at % COLOURS.length]]));
-    const places = new Map(this.groups.map((group) => [group, new Map()]));
-    for (const node of nodes) {
-      const circles = places.get(node.group);
-      circles.set(node.place, [...(circles.get(node.place) ?? []), node]);
+    const turned = this.turned();
+    const members = nodes.filter(({ peer }) => takesPart(peer));
+    this.groups = [...new Set(members.map((node) => node.group))].sort();
+    this.palette = colours(members.map((node) => node.group), this.palette);
+    const communities = new Map(); // by name: its circles, each with its members
+    for (const [circle, inside] of gathered(members, (node) => node.circle)) {
+      for (const [group, together] of circle ? [[mostCommon(inside.map((node) => node.group)), inside]] : gathered(inside, (node) => node.group)) {
+        communities.set(group, [...(communities.get(group) ?? []), together.sort((a, b) => Number(b.group === group) - Number(a.group === group))]);
+      }
     }
-    const room = (count) => 2.6 * (nodes.length > MANY ? SMALL : USUAL) * Math.sqrt(count) + 24;
-    const reach = this.groups.length < 2 ? 0 : Math.max(...this.groups.map((group) => spread(places.get(group), room))) / Math.sin(Math.PI / Math.max(3, this.groups.length));
-    this.homes = new Map();
-    this.circles = [];
-    this.groups.forEach((group, at) => {
-      const middle = onRing(at, this.groups.length, reach, this.breadth());
-      const circles = [...places.get(group)].sort(([a], [b]) => (a < b ? -1 : 1));
-      const inner = circles.length < 2 ? 0 : Math.max(...circles.map(([, members]) => room(members.length))) / Math.sin(Math.PI / Math.max(3, circles.length));
-      circles.forEach(([place, members], index) => {
-        const { x, y } = onRing(index, circles.length, inner, 1);
-        this.homes.set(place, { x: middle.x + x, y: middle.y + y });
-        if (members.length > 1 && members[0].circle) this.circles.push(members);
-      });
-    });
-    return this.arrive(nodes);
+    this.stand([...communities].sort(([a], [b]) => (a < b ? -1 : 1)), 2.6 * (nodes.length > MANY ? SMALL : USUAL));
+    for (const node of nodes) if (!takesPart(node.peer)) node.place = ""; // in the middle
+    return this.arrive(nodes) || turned;
   }
 
-  // How much wider than high the ring is, so that it fills the canvas.
-  breadth() {
+  stand(communities, size) {
+    const room = (circles) => Math.max(...circles.map((inside) => size * Math.sqrt(inside.length) + 24));
+    const largest = Math.max(0, ...communities.map(([, circles]) => room(circles) + extent(circles.length, room(circles))));
+    this.homes = new Map();
+    this.circles = [];
+    communities.forEach(([group, circles], at) => {
+      const middle = placed(at, communities.length, largest, this.breadth);
+      circles.forEach((inside, index) => {
+        const { x, y } = placed(index, circles.length, room(circles), communities.length < 2 ? this.breadth : 1);
+        const place = `${group}/${inside[0].circle}`;
+        this.homes.set(place, { x: middle.x + x, y: middle.y + y });
+        for (const node of inside) node.place = place;
+        if (inside.length > 1 && inside[0].circle) this.circles.push(inside);
+      });
+    });
+  }
+
+  // Whether the canvas has got another shape; a hidden one keeps the shape it had.
+  turned() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    return width && height ? Math.max(0.75, Math.min(1.45, Math.sqrt(width / height))) : 1;
+    const breadth = width && height ? Math.max(0.75, Math.min(1.45, Math.sqrt(width / height))) : this.breadth;
+    const turned = Math.abs(breadth - this.breadth) > 0.1;
+    if (turned) this.breadth = breadth;
+    return turned;
+  }
+
+  // A canvas of another shape, such as a phone that is turned, is filled anew.
+  resized() {
+    this.wake(this.settle([...this.nodes.values()]) ? 0.5 : 0);
   }
 
   arrive(nodes) {
@@ -139,7 +167,7 @@ export class Graph {
   }
 
   colour(node) {
-    return this.colourOf(node.group);
+    return takesPart(node.peer) ? this.colourOf(node.group) : UNKNOWN;
   }
 
   colourOf(group) {
@@ -178,7 +206,7 @@ export class Graph {
     pen.translate(width / 2 + view.x, height / 2 + view.y);
     pen.scale(view.scale, view.scale);
     const colour = (node) => this.colour(node);
-    drawGraph(pen, { nodes: [...this.nodes.values()], links: this.links, circles: this.circles, time: this.time, selected: this.selected, scale: view.scale, dark: this.dark, colour });
+    drawGraph(pen, { nodes: [...this.nodes.values()], links: this.links, circles: this.circles, time: this.time, selected: this.selected, scale: view.scale, dark: this.dark, colour, edges: [-width / 2 - view.x, width / 2 - view.x].map((x) => x / view.scale) });
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();
   }
@@ -274,14 +302,33 @@ export class Graph {
   }
 }
 
-const apart = (one, other) => Boolean(one.circle && other.circle && one.place !== other.place);
+const apart = (one, other) => Boolean(one.circle && other.circle && one.circle !== other.circle);
 
-function onRing(at, count, reach, breadth) {
-  const angle = (2 * Math.PI * at) / Math.max(1, count) - Math.PI / 2;
+function gathered(items, key) {
+  const found = new Map();
+  for (const item of items) found.set(key(item), [...(found.get(key(item)) ?? []), item]);
+  return [...found].sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+// A colour of its own for each of the largest groups, which it keeps as long as it is there. The rest have none.
+function colours(names, before) {
+  const sizes = gathered(names, (name) => name).map(([name, members]) => [name, members.length]);
+  const named = sizes.length > 1 ? sizes.filter(([name]) => name) : sizes;
+  const largest = named.sort(([, a], [, b]) => b - a).slice(0, COLOURS.length).map(([name]) => name);
+  const kept = new Map([...before].filter(([name]) => largest.includes(name)));
+  const free = COLOURS.filter((colour) => ![...kept.values()].includes(colour));
+  return new Map(largest.map((name) => [name, kept.get(name) ?? free.shift()]));
+}
+
+function mostCommon(names) {
+  return gathered(names, (name) => name).reduce((most, one) => (one[1].length > most[1].length ? one : most))[0];
+}
+
+// The middle of one of several groups, each of which needs `room` around it: around a ring, or as the seeds of a sunflower.
+function placed(at, count, room, breadth) {
+  const [reach, angle] = count > RING ? [1.2 * room * Math.sqrt(at + 0.5), 2.4 * at] : [extent(count, room), (2 * Math.PI * at) / count - Math.PI / 2];
   return { x: breadth * reach * Math.cos(angle), y: (reach * Math.sin(angle)) / breadth };
 }
 
-const spread = (circles, room) => {
-  const widest = Math.max(...[...circles.values()].map((members) => room(members.length)));
-  return circles.size < 2 ? widest : widest * (1 + 1 / Math.sin(Math.PI / Math.max(3, circles.size)));
-};
+// How far from the middle the farthest of them stands.
+const extent = (count, room) => (count < 2 ? 0 : count > RING ? 1.2 * room * Math.sqrt(count) : room / Math.sin(Math.PI / Math.max(3, count)));

@@ -1,21 +1,14 @@
 // The jobs of this node: one table for each kind of work, and the tables that jobs report about themselves.
 import { by, clean, element, figure, flat, number, percent, whole } from "./format.js";
-import { reported } from "./glossary.js";
-import { Rows, TEXT } from "./tables.js";
+import { Rows, TEXT, reportedColumns } from "./tables.js";
 
-// Kinds with a tab of their own, and what they add to the table. Other kinds are shown by the figures they report.
-const KINDS = {
-  train: {
-    title: "Training",
-    tab: "learning",
-    columns: [
-      ["task", ({ task }) => clean(task, 40) || "–", TEXT],
-      ["round", ({ state }) => whole(state.round)],
-      ["loss", ({ state }) => number(state.loss)],
-      ["accuracy", ({ state }) => percent(state.accuracy)],
-    ],
-  },
-};
+// What jobs that train a model add to the table, besides the figures that any job may report.
+const TRAINING = [
+  ["task", ({ task }) => clean(task, 40) || "–", TEXT],
+  ["round", ({ state }) => whole(state.round)],
+  ["loss", ({ state }) => number(state.loss)],
+  ["accuracy", ({ state }) => percent(state.accuracy)],
+];
 const FIRST = [
   ["job", ({ name }) => clean(name, 40), TEXT],
   ["kind", ({ kind }) => clean(kind, 20), TEXT],
@@ -36,9 +29,10 @@ export class JobsView {
     const jobs = Object.entries(picture?.jobs ?? {}).map(([name, status]) => ({ ...flat(status), state: flat(status.state), id: name, name }));
     const wanted = new Map(); // by key: title, columns, rows
     for (const job of jobs) {
-      const { title, tab, columns } = KINDS[job.kind] ?? { title: clean(job.kind, 40), columns: this.reported(job) };
+      const columns = [...(job.train ? TRAINING : []), ...reportedColumns(job.state, (other) => other.state, this.store)];
+      const title = job.kind === "train" ? "Training" : `Jobs of kind ${clean(job.kind, 40)}`;
       const key = JSON.stringify([job.kind, columns.map(([label]) => label)]);
-      if (!wanted.has(key)) wanted.set(key, { title, columns: [...FIRST, ...columns, ...LAST], rows: [], tab });
+      if (!wanted.has(key)) wanted.set(key, { title, columns: [...FIRST, ...columns, ...LAST], rows: [], tab: job.train ? "learning" : "" });
       wanted.get(key).rows.push(job);
     }
     for (const job of jobs) for (const table of job.tables ?? []) this.want(wanted, job, table);
@@ -47,12 +41,6 @@ export class JobsView {
       if (!this.tables.has(key)) this.tables.set(key, this.make(table));
       this.tables.get(key).rows.show(table.rows, this.store.job);
     }
-  }
-
-  // A column for each figure that a job of this kind reports.
-  reported(job) {
-    const found = (other, name) => other.state.figures?.find((one) => one.name === name);
-    return (job.state.figures ?? []).map((one) => [reported(one), (other) => figure(found(other, one.name)?.value, one.unit, this.store.latest)]);
   }
 
   // A table that a job reports about itself.

@@ -1,8 +1,8 @@
 // How a train job goes: figures, this node compared with the swarm, and each round.
 import { Chart } from "./chart.js";
 import { Curves, spread, withGaps } from "./curves.js";
-import { by, clean, number, percent, smallShare, whole, write } from "./format.js";
-import { label } from "./glossary.js";
+import { by, clean, figure, number, percent, smallShare, whole, write } from "./format.js";
+import { label, reported } from "./glossary.js";
 import { Asked } from "./store.js";
 import { definitions } from "./tables.js";
 
@@ -11,7 +11,7 @@ export class LearningView {
     this.store = store;
     this.rounds = [];
     this.job = undefined; // whose rounds these are
-    this.asked = new Asked(() => `api/rounds?job=${encodeURIComponent(store.job ?? "")}`, 2, (rounds) => {
+    this.asked = new Asked(() => store.address("api/rounds"), 2, (rounds) => {
       this.rounds = rounds;
       this.perRound();
     });
@@ -20,10 +20,10 @@ export class LearningView {
     this.charts = {
       distance: chart("distance", [["median", "--accent"], ["farthest", "--amber", "dashed"], ["nearest", "--good", "dotted"]], { axis: "distance, log scale", log: true, band: [2, 3] }),
       update: chart("update", [[label("update_norm"), "--accent"]], { axis: "%, log scale", log: true, unit: "%", rounds: true }),
-      values: chart("values", [[label("merge.values"), "--accent"]], { axis: "weights", rounds: true }),
-      entries: chart("entries", [[label("merge.entries"), "--good"]], { axis: "entries", rounds: true }),
+      values: chart("values", [[label("merge.values"), "--accent"]], { axis: "weights", counts: true, rounds: true }),
+      entries: chart("entries", [[label("merge.entries"), "--good"]], { axis: "entries", counts: true, rounds: true }),
       bytes: chart("bytes", [[label("traffic.sent_bytes"), "--accent"], [label("traffic.received_bytes"), "--good"]], { axis: "kB a round", unit: "kB", rounds: true }),
-      steps: chart("steps", [[label("steps"), "--accent"]], { axis: "steps", rounds: true }),
+      steps: chart("steps", [[label("steps"), "--accent"]], { axis: "steps", counts: true, rounds: true }),
     };
   }
 
@@ -43,7 +43,7 @@ export class LearningView {
     by("charts").hidden = !trains;
     by("no-learning").hidden = trains;
     by("figures").hidden = !trains;
-    if (!trains) return;
+    if (!trains) return write(by("no-learning"), status ? `The job ${clean(this.store.job, 40)} trains no model. Its figures are on the tab Jobs.` : "This node trains nothing. It only keeps in touch with its peers.");
     this.figures(status, status.state);
     this.overTime();
     this.perRound();
@@ -57,15 +57,19 @@ export class LearningView {
       ["round", whole(state.round)],
       ["accuracy", percent(state.accuracy)],
       ["test_loss", number(status.test_loss)],
+      ...(state.figures ?? []).map((one) => [reported(one), figure(one.value, one.unit, this.store.latest)]),
       ["loss", number(state.loss)],
       ["update_norm", smallShare(state.update_norm)],
-      ["test_samples", few ? `${whole(status.test_samples)} of ${whole(status.test_available)}` : whole(status.test_samples)],
-      ["samples", whole(status.samples), "samples trained on"],
+      ["test_samples", few ? `${whole(status.test_samples)} of ${whole(status.test_available)}` : whole(status.test_samples || null)],
+      ["samples", whole(status.samples || null), "samples trained on"],
       ["parameters", whole(status.parameters)],
       ["steps_per_second", state.steps_per_second == null ? "–" : `${whole(state.steps_per_second)} steps/s`],
       ["entries", whole(status.entries)],
       ["merged", clean(status.merged, 60) || "–"],
     ]);
+    const written = (status.tables ?? []).flatMap((table) => [table.title, ...table.rows.map((row) => row.join(" "))]);
+    by("written").hidden = !written.length;
+    write(by("written"), written.map((line) => clean(line, 200)).join("\n"));
     const { hash_checks: checks, hash_mismatches: differed } = status;
     const result = differed ? `${whole(differed)} times they differed` : "bit-equal every time";
     write(by("agreement"), checks ? `${whole(checks)} times so far partners with equal entries compared their weights: ${result}.` : "");

@@ -1,5 +1,5 @@
 // Whose updates are in this node's weights: each author's share of what was added, in all and layer by layer.
-import { by, clean, clock, element, nameOf, percent, write } from "./format.js";
+import { by, clean, clock, element, mark, nameOf, percent, write } from "./format.js";
 import { term } from "./glossary.js";
 import { COLOURS } from "./graph.js";
 import { Asked } from "./store.js";
@@ -10,7 +10,7 @@ const OTHERS = "\u0000others";
 export class LineageView {
   constructor(store) {
     this.store = store;
-    this.asked = new Asked(() => `api/lineage?job=${encodeURIComponent(store.job ?? "")}`, 10, (found) => this.draw(found));
+    this.asked = new Asked(() => store.address("api/lineage"), 10, (found) => this.draw(found));
   }
 
   open() {
@@ -47,9 +47,7 @@ export class LineageView {
   }
 
   key(row, at) {
-    const mark = element("i", "", { class: "dot" });
-    mark.style.background = colourOf(row, at);
-    return element("span", "", {}, mark, `${this.name(row)} ${percent(row.mean, 0)}`);
+    return element("span", "", {}, mark(colourOf(row, at)), `${this.name(row)} ${percent(row.mean, 0)}`);
   }
 
   table(layers, rows) {

@@ -34,7 +34,7 @@ function show() {
   document.title = `${name} · p2pnode`;
   write(by("name"), name);
   const several = Object.keys(picture.jobs).length > 1;
-  by("tab-jobs").hidden = !several && Object.values(picture.jobs).every((one) => one.kind === "train");
+  by("tab-jobs").hidden = !several && Object.values(picture.jobs).every((one) => one.train && !one.tables?.length);
   const job = several ? ` · job ${clean(store.job, 24)}` : "";
   const runName = picture.run_name ? clean(picture.run_name, 40) : `run ${clean(short(picture.run), 12)}`;
   write(by("run"), picture.run ? `${runName}${job} · ${inRun(picture)}` : "");

@@ -2,7 +2,7 @@
 import qrcode from "qrcode-generator";
 import { Chart } from "./chart.js";
 import { withGaps } from "./curves.js";
-import { ago, by, bytes, called, clean, clock, drawn, element, fixed, flat, pausedBecause, percent, plural, whole, write } from "./format.js";
+import { ago, barLine, by, bytes, called, clean, clock, drawn, element, fixed, flat, pausedBecause, percent, plural, whole, write } from "./format.js";
 import { label, term } from "./glossary.js";
 import { Steering } from "./steer.js";
 import { Asked } from "./store.js";
@@ -17,7 +17,7 @@ export class NodeView {
     this.steering = new Steering();
     this.traffic = new Chart(by("chart-traffic"), [[label("traffic.sent_bytes"), "--accent"], [label("traffic.received_bytes"), "--good"]], { axis: "kB/s", unit: "kB/s", height: 160 });
     this.share = null; // of the weights, by this node
-    this.lineage = new Asked(() => `api/lineage?job=${encodeURIComponent(store.job ?? "")}`, 20, ({ shares }) => this.own(shares));
+    this.lineage = new Asked(() => store.address("api/lineage"), 20, ({ shares }) => this.own(shares));
     by("copy").addEventListener("click", () => this.copy());
   }
 
@@ -55,8 +55,9 @@ export class NodeView {
     const { traffic } = picture;
     const jobs = Object.values(picture.jobs).map(flat);
     const sum = (value) => (jobs.length ? whole(jobs.reduce((total, job) => total + (value(job) ?? 0), 0)) : "–");
-    write(by("doing"), doing(picture));
-    write(by("doing-reason"), clean(picture.reason, 200));
+    const [title, ...reasons] = doing(picture);
+    write(by("doing"), title);
+    write(by("doing-reason"), [...reasons, clean(picture.reason, 200)].filter(Boolean).join(" · "));
     write(by("id"), picture.me);
     definitions(by("facts"), [
       ["nodes", whole(picture.peers.filter((peer) => peer.present && !peer.me && peer.role === "node").length)],
@@ -115,7 +116,7 @@ export class NodeView {
       ["memory_bytes", machine.memory_bytes / Math.max(1, all), `${bytes(machine.memory_bytes)}, ${bytes(machine.memory_free_bytes)} free`],
     ];
     if (machine.battery != null) meters.push(["battery", machine.battery, percent(machine.battery, 0) + (machine.on_battery ? ", not charging" : "")]);
-    by("machine").replaceChildren(...meters.map(([name, share, text]) => meter(name, share, text)));
+    by("machine").replaceChildren(...meters.map(([name, share, text]) => barLine(term("span", name), share, text, share > 0.9 ? "bar high" : "bar")));
   }
 
   events(picture) {
@@ -140,7 +141,7 @@ export class NodeView {
   invite(command) {
     if (this.invited === command) return;
     this.invited = command;
-    by("invite").textContent = command || "The run is private: the terminal shows the command with its key.";
+    by("invite").textContent = command || "It is shown in the terminal only: that of a private run contains its key.";
     by("copy").hidden = !command;
   }
 
@@ -165,28 +166,26 @@ export class NodeView {
   }
 }
 
+// What the node does, and why where it does less than it could.
 function doing({ condition, jobs, paused }) {
-  if (paused) return pausedBecause(paused);
-  if (condition === "leaving") return "Leaving the run";
-  const running = Object.values(jobs).filter((job) => job.condition === "running");
-  if (!running.length) return condition === "searching" ? "Looking for its run" : "In touch with its peers; it trains nothing";
-  const training = ({ task, samples, slowed }, state) => {
-    if (slowed) return `Slowed down at round ${whole(state.round)} of ${clean(task, 40)}; ${clean(slowed, 200)}`;
-    return `Training ${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${whole(samples)} samples at ${whole(state.steps_per_second)} steps a second`;
-  };
-  return running.map((job) => (job.train ? training(job.train, flat(job.state)) : `Doing a job of kind ${clean(job.kind, 40)}`)).join("; ");
+  if (paused) return [pausedBecause(paused)];
+  if (condition === "leaving") return ["Leaving the run"];
+  const running = Object.entries(jobs).filter(([, job]) => job.condition === "running");
+  if (!running.length) return [condition === "searching" ? "Looking for its run" : "In touch with its peers; it trains nothing"];
+  const titles = running.map(([name, job]) => (job.train ? training(job.train, flat(job.state)) : `working on ${clean(name, 40)} (${clean(job.kind, 40)})`));
+  const reasons = running.map(([, job]) => clean(job.train?.slowed, 300));
+  return [titles.join("; ").replace(/^./u, (letter) => letter.toUpperCase()), ...reasons];
+}
+
+function training({ task, samples, slowed }, state) {
+  if (slowed) return `slowed down at round ${whole(state.round)} of ${clean(task, 40)}`;
+  return `training ${clean(task, 40)}, round ${whole((state.round ?? 0) + 1)}: ${samples ? `${whole(samples)} samples at ` : ""}${whole(state.steps_per_second)} steps a second`;
 }
 
 function fill(list, items, otherwise) {
   const made = items.length ? items : [element("li", otherwise, { class: "dim" })];
   if (made.map((item) => item.textContent).join() === [...list.children].map((item) => item.textContent).join()) return;
   list.replaceChildren(...made);
-}
-
-function meter(name, share, text) {
-  const bar = element("i", "", { class: share > 0.9 ? "bar high" : "bar" });
-  bar.style.width = `${100 * Math.max(0, Math.min(1, share))}%`;
-  return element("li", "", {}, term("span", name), element("b", "", {}, bar), element("em", text));
 }
 
 // The counter begins anew with each start of the node.
@@ -211,8 +210,8 @@ function qr(words) {
   const code = qrcode(0, "L");
   code.addData(words);
   code.make();
-  const count = code.getModuleCount();
+  const [count, quiet] = [code.getModuleCount(), 4]; // modules that stay white around it, without which cameras miss it
   let path = "";
   for (let y = 0; y < count; y++) for (let x = 0; x < count; x++) if (code.isDark(y, x)) path += `M${x} ${y}h1v1h-1z`;
-  return drawn("svg", { viewBox: `0 0 ${count} ${count}` }, drawn("path", { d: path }));
+  return drawn("svg", { viewBox: `${-quiet} ${-quiet} ${count + 2 * quiet} ${count + 2 * quiet}` }, drawn("path", { d: path }));
 }

@@ -58,6 +58,11 @@ export class Store extends EventTarget {
     return inJob(peer, this.job);
   }
 
+  // The address of something that is asked about that job.
+  address(path, more = {}) {
+    return `${path}?${new URLSearchParams({ job: this.job ?? "", ...more })}`;
+  }
+
   choose(job) {
     this.chosen = job;
     this.tell();

@@ -1,21 +1,28 @@
 // The swarm: graph, legend, card of the selected peer, time, curves, and a table of peers.
-import { ago, by, bytes, called, clean, element, figure, fixed, number, percent, short, smallShare, whole, write } from "./format.js";
+import { ago, by, bytes, called, clean, element, figure, fixed, mark, number, percent, plural, short, smallShare, whole, write } from "./format.js";
 import { Curves } from "./curves.js";
 import { reported, term } from "./glossary.js";
 import { Asked } from "./store.js";
-import { Rows, TEXT } from "./tables.js";
-import { Graph, communityName, groupName, groupOf, similarityColour } from "./graph.js";
+import { Rows, TEXT, reportedColumns } from "./tables.js";
+import { UNKNOWN } from "./draw.js";
+import { Graph, circleName, communityName, groupName, groupOf, similarityColour } from "./graph.js";
 
 const PLAY_EVERY = 100; // milliseconds a picture
+const named = (circle, picture, job) => (circle ? circleName(circle, picture, job) : "");
 
-const columns = (store) => [
-  ["peer", (peer) => `${called(peer)}${peer.me ? " (this node)" : peer.role === "node" ? "" : ` (${clean(peer.role, 12)})`}`, TEXT],
-  ["community", (peer) => (peer.community ? communityName(peer.community, store.shown) : "–"), TEXT],
-  ["circle", (peer) => clean(store.state(peer).circle?.slice(0, 16), 16) || "–", TEXT],
+// What jobs that train a model say of themselves.
+const training = (store) => [
   ["round", (peer) => whole(store.state(peer).round)],
   ["loss", (peer) => number(store.state(peer).loss)],
   ["accuracy", (peer) => percent(store.state(peer).accuracy)],
   ["update_norm", (peer) => smallShare(store.state(peer).update_norm)],
+];
+
+const columns = (store, own) => [
+  ["peer", (peer) => `${called(peer)}${peer.me ? " (this node)" : peer.role === "node" ? "" : ` (${clean(peer.role, 12)})`}`, TEXT],
+  ["community", (peer) => (peer.community ? communityName(peer.community, store.shown) : "–"), TEXT],
+  ["circle", (peer) => named(store.state(peer).circle, store.shown, store.job) || "–", TEXT],
+  ...own,
   ["similarity", (peer) => (peer.me ? "–" : fixed(peer.similarity))],
   ["latency_ms", (peer) => (peer.latency_ms == null ? "–" : `${Math.round(peer.latency_ms)} ms`)],
   ["heard_seconds_ago", (peer) => (peer.me ? "–" : ago(peer.heard_seconds_ago))],
@@ -26,13 +33,9 @@ export class SwarmView {
   constructor(store) {
     this.store = store;
     this.graph = new Graph(by("graph"), () => this.show());
-    this.rows = new Rows(by("peers"), columns(store), (id) => {
-      this.graph.select(id);
-      by("graph").scrollIntoView({ block: "nearest" });
-    });
     this.curves = new Curves(by("swarm-accuracy"), by("swarm-loss"), { height: 150 });
     this.playing = null;
-    this.asked = new Asked(() => `api/similarity?job=${encodeURIComponent(store.job ?? "")}`, 10, (found) => this.compare(found));
+    this.asked = new Asked(() => store.address("api/similarity"), 10, (found) => this.compare(found));
     this.listen();
   }
 
@@ -106,16 +109,16 @@ export class SwarmView {
     const [groups, dark] = [this.graph.groups, this.graph.dark];
     const rings = new Set(picture.peers.map((peer) => this.store.state(peer).circle).filter(Boolean)).size;
     const facts = {
-      groups: groups.filter(Boolean).map((group) => [group, groupName(group, picture)]), ungrouped: groups.length > 1 && picture.peers.some((peer) => peer.role === "node" && !groupOf(peer, this.store.job)), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
+      groups: groups.filter((group) => group && this.graph.palette.has(group)).map((group) => [this.graph.colourOf(group), groupName(group, picture, this.store.job)]), others: groups.filter((group) => group && !this.graph.palette.has(group)).length, ungrouped: groups.length > 1 && picture.peers.some((peer) => peer.role === "node" && !groupOf(peer, this.store.job)), rings, dark, edges: picture.exchanges.length > 0, bridges: this.graph.links.some((link) => link.bridge),
       similarity: this.graph.links.some((link) => link.similarity != null), silent: picture.peers.some((peer) => !peer.present), looking: picture.peers.some((peer) => peer.role === "observer"),
     };
     const key = JSON.stringify(facts);
     if (key === this.legendKey) return;
     this.legendKey = key;
-    const parts = facts.groups.slice(0, 8).map(([group, name]) => swatch(this.graph.colourOf(group), name, "dot", "community"));
-    if (facts.groups.length > 8) parts.push(element("span", `and ${facts.groups.length - 8} more`));
-    if (facts.ungrouped) parts.push(swatch(this.graph.colourOf(""), "community not known", "dot", "community"));
-    if (facts.looking) parts.push(swatch(this.graph.colourOf(""), "observer: only looks", "small", "observer"));
+    const parts = facts.groups.map(([colour, name]) => swatch(colour, name, "dot", "community"));
+    const grey = [facts.others && plural(facts.others, "smaller one"), facts.ungrouped && "community not known"].filter(Boolean).join(", ");
+    if (grey) parts.push(swatch(UNKNOWN, grey, "dot", "community"));
+    if (facts.looking) parts.push(swatch(UNKNOWN, "observer: only looks", "small", "observer"));
     if (facts.rings) parts.push(swatch("", "circle: shares one delta set", "ring", "circle"));
     if (facts.edges) parts.push(swatch(similarityColour(null, dark), "exchange; wider: more bytes", "line", "exchange"));
     if (facts.bridges) parts.push(swatch("", "bridge between circles", "dashes", "bridge"));
@@ -125,6 +128,17 @@ export class SwarmView {
   }
 
   table(picture) {
+    const { status } = this.store;
+    const own = [...(status && !status.train ? [] : training(this.store)), ...reportedColumns(status?.state, (peer) => this.store.state(peer), this.store)];
+    const key = JSON.stringify(own.map(([label]) => label));
+    if (key !== this.tableKey) {
+      this.tableKey = key;
+      this.rows = new Rows(by("peers"), columns(this.store, own), (id) => {
+        this.graph.select(id);
+        by("graph").scrollIntoView({ block: "nearest" });
+      });
+    }
+    by("swarm-charts").hidden = Boolean(status && !status.train);
     const order = (a, b) => Number(Boolean(b.me)) - Number(Boolean(a.me)) || Number(b.present) - Number(a.present) || a.name.localeCompare(b.name);
     this.rows.show([...picture.peers].sort(order), this.graph.selected, (row, peer) => row.classList.toggle("gone", !peer.present));
   }
@@ -135,13 +149,13 @@ export class SwarmView {
     card.hidden = !peer;
     if (!peer) return;
     const list = element("dl");
-    for (const [name, value, words] of facts(peer, this.store.state(peer), picture)) if (value) list.append(term("dt", name, words), element("dd", value));
+    for (const [name, value, words] of facts(peer, this.store.state(peer), picture, this.store.job)) if (value) list.append(term("dt", name, words), element("dd", value));
     if (card.textContent === called(peer) + list.textContent) return;
     card.replaceChildren(element("h2", called(peer)), list);
   }
 }
 
-function facts(peer, state, picture) {
+function facts(peer, state, picture, job) {
   const edges = picture.exchanges.filter((one) => one.one === peer.id || one.other === peer.id);
   const ours = edges.find((one) => one.one === picture.me || one.other === picture.me);
   const known = (value, format) => (value == null ? "" : format(value));
@@ -150,7 +164,7 @@ function facts(peer, state, picture) {
     ["role", clean(peer.role, 16)],
     ["condition", peer.me ? picture.condition : peer.present ? "present" : "does not answer"],
     ["community", peer.community ? communityName(peer.community, picture) : ""],
-    ["circle", clean(state.circle, 24)],
+    ["circle", named(state.circle, picture, job)],
     ["round", known(state.round, whole)],
     ["loss", known(state.loss, number)],
     ["accuracy", known(state.accuracy, percent)],
@@ -170,13 +184,10 @@ function facts(peer, state, picture) {
 }
 
 function swatch(colour, text, kind = "dot", word = "") {
-  const mark = element("i", "", { class: kind });
-  if (colour) mark.style.background = colour;
-  return word ? term("span", word, "", {}, mark, text) : element("span", "", {}, mark, text);
+  return word ? term("span", word, "", {}, mark(colour, kind), text) : element("span", "", {}, mark(colour, kind), text);
 }
 
 function similarityScale(dark) {
-  const mark = element("i", "", { class: "scale" });
-  mark.style.background = `linear-gradient(90deg, ${similarityColour(0, dark)}, ${similarityColour(1, dark)})`;
-  return term("span", "similarity", "", {}, "models differ ", mark, " are similar");
+  const scale = mark(`linear-gradient(90deg, ${similarityColour(0, dark)}, ${similarityColour(1, dark)})`, "scale");
+  return term("span", "similarity", "", {}, "models differ ", scale, " are similar");
 }

@@ -1,6 +1,6 @@
 // Lists and tables of figures: their labels and explanations come from the glossary.
-import { element, write } from "./format.js";
-import { term } from "./glossary.js";
+import { element, figure, write } from "./format.js";
+import { reported, term } from "./glossary.js";
 
 // Pairs of a figure's name and its value; a third item is another label.
 export function definitions(list, pairs) {
@@ -14,10 +14,18 @@ export function definitions(list, pairs) {
 
 export const TEXT = "text"; // a column of words, which stands left
 
+// A column for each figure in the state of a job of any kind; `stateOf` finds the state of a row.
+export const reportedColumns = (state, stateOf, store) =>
+  (state?.figures ?? []).map((one) => {
+    const column = [reported(one), (row) => figure(stateOf(row).figures?.find((other) => other.name === one.name)?.value, one.unit, store.latest)];
+    return typeof one.value === "string" ? [...column, TEXT] : column;
+  });
+
 // A table whose rows stay the same elements while their texts change. A column is [name, value, TEXT?].
 export class Rows {
   constructor(table, columns, choose = null) {
     this.body = table.tBodies[0];
+    this.body.replaceChildren();
     this.columns = columns;
     this.choose = choose;
     this.rows = new Map();

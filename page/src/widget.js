@@ -1,7 +1,7 @@
 // The peer graph in a notebook: the graph of the page, fed by a Python view. Python owns the pictures; the slider asks
 // for one by its index, −1 for the latest, and Python sends it.
-import { ago, bytes, clean, element, inJob, inRun, number, percent, whole } from "./format.js";
-import { COLOURS, Graph, communityName, groupName, groupOf } from "./graph.js";
+import { ago, bytes, clean, element, inJob, inRun, mark, number, percent, whole } from "./format.js";
+import { Graph, circleName, communityName, groupName } from "./graph.js";
 
 const STYLE = `
 .p2pnode { font: 13px system-ui, sans-serif; border: 1px solid #8884; border-radius: 8px; padding: 8px; position: relative; }
@@ -34,7 +34,7 @@ function render({ model, el }) {
   function show() {
     const picture = model.get("picture");
     if (!picture?.peers) return;
-    showLegend(legend, picture);
+    showLegend(legend, picture, graph);
     showCard(card, picture, graph.selected, model.get("labels"));
     time.show(picture);
   }
@@ -84,16 +84,10 @@ function timeLine(model) {
   return { row, show };
 }
 
-function showLegend(legend, picture) {
-  const groups = [...new Set(picture.peers.map((peer) => groupOf(peer)))].filter(Boolean).sort();
+function showLegend(legend, picture, graph) {
   const parts = [element("b", inRun(picture))];
-  for (const [at, name] of groups.entries()) {
-    if (!name || parts.length > 10) continue;
-    const part = document.createElement("span");
-    const mark = document.createElement("i");
-    mark.style.background = COLOURS[at % COLOURS.length];
-    part.append(mark, groupName(name, picture));
-    parts.push(part);
+  for (const group of [...graph.palette.keys()].filter(Boolean)) {
+    parts.push(element("span", "", {}, mark(graph.colourOf(group)), groupName(group, picture)));
   }
   if (picture.condition !== "connected") parts.push(element("em", clean(picture.reason || picture.condition, 120)));
   legend.replaceChildren(...parts);
@@ -108,7 +102,7 @@ function showCard(card, picture, selected, labels) {
   const pairs = [
     ["peer", clean(peer.name, 40) || "(no name)"],
     ["community", peer.community ? communityName(peer.community, picture) : ""],
-    ["circle", clean(state.circle ?? "", 24)],
+    ["circle", state.circle ? circleName(state.circle, picture) : ""],
     ["round", state.round == null ? "" : whole(state.round)],
     ["loss", state.loss == null ? "" : number(state.loss)],
     ["accuracy", state.accuracy == null ? "" : percent(state.accuracy)],

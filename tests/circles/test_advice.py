@@ -127,7 +127,9 @@ def test_newcomers_go_where_the_aim_wants_them() -> None:
 
 
 @pytest.mark.parametrize("aim", ["own", "shared"])
-def test_a_newcomer_without_a_fingerprint_goes_where_the_fewest_are_by_lot_among_equals_and_says_so(aim: Aim) -> None:
+def test_a_newcomer_without_a_fingerprint_goes_where_the_fewest_are_at_random_among_equals_and_says_so(
+    aim: Aim,
+) -> None:
     circles = {peer(number): f"{number % 4}" for number in range(27)}  # 7 in each but the last, 6 there
     found = advise(Declared(PeerId("unknown"), circles), TREE, aim, 0, random.Random(1))
     assert (found.what, found.circle, found.reason) == ("enter", "3", "6 members, the fewest of all")

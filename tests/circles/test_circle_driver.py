@@ -110,8 +110,8 @@ class Member:
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         return await self.learning.routes.stream(peer, open_envelope(request).body)
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.services.reputation.fault(peer, why, 0.0)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self.services.reputation.fault(peer, reason, 0.0)
 
 
 class Swarm:

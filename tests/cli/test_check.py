@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset, IterableDataset
 
 from p2pnode.cli import app, run
 from p2pnode.cli.check import check_task
@@ -57,7 +58,7 @@ def test_a_good_task_is_fit_and_its_costs_are_told():
     findings, facts = check_task(Good())
     assert {found.verdict for found in findings} == {"ok"}
     assert [found.check for found in findings] == [
-        "model", "init", "data", "probe", "loss", "learning", "cost", "delta", "evaluate",
+        "model", "init", "data", "memory", "probe", "loss", "learning", "cost", "delta", "evaluate",
     ]  # fmt: skip
     assert facts["parameters"] == 58 and facts["samples"] == 200
     seconds, size = facts["seconds_per_step"], facts["delta_bytes"]
@@ -254,7 +255,7 @@ class TestCommand:
             (["digits", "--task-option", "hidden"], "--task-option: 'hidden' is not KEY=VALUE"),
             (["digits", "--task-option", "hiden=3"], "did you mean 'hidden'?"),
             (["digits", "--data", "/tmp"], "carries its own data"),
-            (["text"], "--data FILE"),
+            (["gpt"], "--data FILE"),
         ],
     )
     def test_a_slip_is_one_line_and_exit_code_two(self, arguments, said, capsys):
@@ -267,3 +268,69 @@ class TestCommand:
         script += "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'hivemind')))"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0 and "TASK" in done.stdout
+
+
+class TestWhereDataAre:
+    """Each kind of data is named, with what it means; what is wrong with a row is told with its number and place."""
+
+    class Rows(Dataset):
+        def __init__(self, bad=None, targets=True):
+            self.samples, self.bad = Good().data(), bad
+            if targets:
+                self.targets = self.samples["y"].tolist()
+
+        def __len__(self):
+            return len(self.samples["y"])
+
+        def __getitem__(self, row):
+            if row == 100 and self.bad is not None:
+                return self.bad(row)
+            return self.samples["x"][row], int(self.samples["y"][row])
+
+    class Stream(IterableDataset):
+        def __init__(self, random):
+            self.random = random
+
+        def __iter__(self):
+            for _ in range(100):
+                x = torch.randn(4) if self.random else torch.ones(4)
+                yield x, int(x[0] > 0)
+
+    def memory(self, task):
+        findings, facts = check_task(task)
+        return next(found.text for found in findings if found.check == "memory"), facts
+
+    def test_in_memory(self):
+        words, facts = self.memory(Good())
+        assert words == "in memory, 9.6 kB; shards may travel with --share-data"
+        assert facts["data"] == "memory" and facts["data_memory_bytes"] == 9600
+
+    def test_read_by_index(self):
+        words, facts = self.memory(faulty(data=lambda task: self.Rows()))
+        assert words.startswith("read by index, ") and "4.8 kB in all" in words
+        assert words.endswith("shards may travel with --share-data")
+        assert facts["data"] == "index" and facts["seconds_per_row"]
+        words, _ = self.memory(faulty(data=lambda task: self.Rows(targets=False)))
+        assert words.endswith("no labels (`targets`), so no splits by label")
+
+    def test_a_stream(self):
+        task = faulty(data=lambda task: self.Stream(random=True))
+        words, facts = self.memory(task)
+        assert words.startswith("a stream: each node reads it by its own seed; no shards") and facts["samples"] is None
+        assert not problems(task) and not warnings(task)
+
+    def test_a_stream_that_gives_everybody_the_same(self):
+        task = faulty(data=lambda task: self.Stream(random=False), probe=lambda task: Good().probe())
+        assert "every node reads the same samples" in warnings(task)["stream"]
+
+    @pytest.mark.parametrize(
+        ("bad", "said"),
+        [
+            (lambda row: 1 / 0, "row 100 raised ZeroDivisionError: division by zero"),
+            (lambda row: (torch.zeros(5), 1), "row 100 has x of shape (5,), and the first one (4,)"),
+            (lambda row: (torch.full((4,), torch.nan), 1), "row 100 has values in x that are not finite"),
+        ],
+    )
+    def test_a_bad_row_is_named(self, bad, said):
+        words = problems(faulty(data=lambda task: self.Rows(bad)))["data"]
+        assert said in words and "test_check.py:" in words

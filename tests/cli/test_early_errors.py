@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,32 +13,11 @@ from p2pnode.node.joining import found_run, save_run
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import JobEntry
+from tests.cli.forked import SCRIPT, STARTED, started
 
-STARTED = 77
-# The real command line. In place of the daemon there is a mark: whoever gets there has passed all checks.
-SCRIPT = f"""
-import os, sys
-from p2pnode.network.libp2p.hivemind import HivemindNetwork
-
-async def start(self, server):
-    print("the network starts", flush=True)
-    os._exit({STARTED})
-
-HivemindNetwork.start = start
-from p2pnode.cli import main
-sys.argv[0] = "p2pnode"
-main()
-"""
 NOBODY = Identity(b"\x09" * 32).peer_id
 JOIN = ("--bootstrap", f"/ip4/127.0.0.1/tcp/9/p2p/{NOBODY}", "--run", "abcdefghijklmnopqrstuvwxyz")
 OWN = Path(__file__).parents[2] / "examples" / "own_task.py"
-
-
-def started(data_dir: Path, *arguments: str, script: str = SCRIPT) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")}
-    mine = {"P2PNODE_DATA_DIR": str(data_dir), "P2PNODE_LISTEN": "/ip4/127.0.0.1/tcp/0", "OMP_NUM_THREADS": "1"}
-    argv = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(argv, env={**clean, **mine}, capture_output=True, text=True, timeout=600, check=False)
 
 
 def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
@@ -51,7 +28,6 @@ def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("way", [(), ("--found", *JOIN[:2]), JOIN], ids=["founding", "founding there", "joining"])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -64,15 +40,49 @@ def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
         (["--set", "density=7"], "not between"),
         (["--device", "mps"], "not available"),
         (["--task", "digits", "--task-option", "hiden=3"], "did you mean 'hidden'?"),
-        (["--task", "text", "--data", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--task", "gpt", "--data", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--job", "a=digits", "--job", "b=digist"], "did you mean 'digits'?"),
         (["--job", "a=digits,hiden=3"], "did you mean 'hidden'?"),
         (["--job", "a=digits,polcy=gossip"], "did you mean 'policy'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_slip_is_found_before_the_network_starts(tmp_path, way, arguments, said):
+def test_a_slip_is_found_before_the_network_starts(tmp_path, arguments, said):
+    assert said in complaint(started(tmp_path / "data", *arguments))
+    assert not (tmp_path / "data").exists(), "nothing came of this start, so nothing of it stays"
+
+
+@pytest.mark.parametrize("way", [("--found", *JOIN[:2]), JOIN], ids=["founding there", "joining"])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--task", "digist"], "did you mean 'digits'?"),
+        (["--set", "densty=0.1"], "did you mean 'density'?"),
+        (["--job", "a=digits,hiden=3"], "did you mean 'hidden'?"),
+    ],
+)
+def test_a_slip_is_found_on_every_way_into_a_run(tmp_path, way, arguments, said):
     assert said in complaint(started(tmp_path / "data", *way, *arguments))
+
+
+def test_a_signal_during_the_very_first_write_leaves_nothing(tmp_path):
+    kill = """
+import os, signal
+write = os.fsync
+def fsync(handle):
+    os.kill(os.getpid(), signal.SIGTERM)
+    write(handle)
+os.fsync = fsync
+"""
+    done = started(tmp_path / "data", script=kill + SCRIPT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_was_there_keeps_what_was_in_it(tmp_path):
+    (tmp_path / "config.toml").write_text('name = "ann"\n')
+    complaint(started(tmp_path, "--task", "digist"))
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +91,7 @@ def test_a_slip_is_found_before_the_network_starts(tmp_path, way, arguments, sai
         (["--job", "a=digits", "--only", "aa"], "did you mean 'a'?"),
         (["--split", "labels:11", "--part", "1/2"], "more labels than there are"),
         (["--split", "parts", "--part", "1/9999"], "cannot be dealt"),
-        (["--task", "text"], "--data FILE"),
+        (["--task", "gpt"], "--data FILE"),
         (["--device", "cdua"], "did you mean 'cuda'?"),
         (["--until", "round:5"], "did you mean 'rounds'?"),
         (["--split", "dirchlet:0.3", "--part", "1/2"], "did you mean 'dirichlet'?"),

@@ -10,14 +10,16 @@ import time
 
 import pytest
 
-from p2pnode.cli.ending import complain, run_loop
-from p2pnode.cli.start import listening_port
+from p2pnode.cli.ending import complain
+from p2pnode.node.event_loop import run_loop
+from p2pnode.node.process import listening_port
 
 PEER = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 
 SCRIPT = """
 import asyncio, signal, sys, threading, time
-from p2pnode.cli.ending import Ending, end_process, run_loop
+from p2pnode.cli.ending import Ending, end_process
+from p2pnode.node.event_loop import run_loop
 import p2pnode.cli.ending
 
 how, swept, limit, hangup = sys.argv[1:]
@@ -131,7 +133,7 @@ def test_what_fails_at_the_end_is_heard_and_does_not_change_the_outcome(caplog: 
 
 
 def test_a_task_that_will_not_end_is_said_and_left(caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
-    monkeypatch.setattr("p2pnode.cli.ending.TASKS_LIMIT", 0.01)
+    monkeypatch.setattr("p2pnode.node.event_loop.TASKS_LIMIT", 0.01)
 
     async def deaf() -> None:
         try:

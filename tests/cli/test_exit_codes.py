@@ -18,7 +18,8 @@ from p2pnode.cli.doctor import (
     finding_line,
 )
 from p2pnode.config.options import NetworkOptions, Options
-from tests.cli.test_early_errors import complaint, started
+from tests.cli.forked import started
+from tests.cli.test_early_errors import complaint
 
 BROKEN = {
     "raises.py": ("1 / 0", 1),
@@ -45,8 +46,8 @@ def test_the_table_in_the_documents_has_all_codes():
         (["digits", "--task-option", "hidden=many"], 2),
         (["digits", "--device", "mps"], 2),
         (["digits", "--data", "/tmp"], 2),
-        (["text"], 2),
-        (["text", "--data", "/nowhere"], 2),
+        (["gpt"], 2),
+        (["gpt", "--data", "/nowhere"], 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -89,8 +90,8 @@ def test_what_was_not_checked_is_not_ok():
     clock = _clock([])
     assert clock.verdict == "unchecked" and "not checked" not in clock.text
     assert finding_line(clock).startswith("unchecked clock")
-    told = _reachability(Options(network=NetworkOptions(announce=("/ip4/1.2.3.4/tcp/5",))), ())
+    announced = _reachability(Options(network=NetworkOptions(announce=("/ip4/1.2.3.4/tcp/5",))), ())
     public = _reachability(Options(), ("/ip4/8.8.8.8/tcp/5",))
-    assert (told.verdict, public.verdict) == ("unchecked", "unchecked")
+    assert (announced.verdict, public.verdict) == ("unchecked", "unchecked")
     without = _without_daemon("p2pd does not start", "try again")
     assert [finding.verdict for finding in without] == ["problem", "unchecked", "unchecked", "unchecked"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from p2pnode.circles.members import CurrentCircle
@@ -49,10 +50,16 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
         policy.move(there, there.weights(), 1)
     progress = CheckpointStore(storage, progress_folder(job_folder(run.access.run, "main")))
     trainer = {f"trainer/{name}": array for name, array in Trainer(model_host).state().items()}
-    progress.save({**policy.state(), **CurrentCircle().arrays(), **trainer, "rounds": np.array([1])})
+    progress.save(
+        {**policy.state(), **CurrentCircle("ab12" if split else "").arrays(), **trainer, "rounds": np.array([1])}
+    )
     progress.note(publish(policy, 2))
     data_dir.close()
     export_weights(Options(data_dir=tmp_path / "node"), str(tmp_path / "model.safetensors"), shared=True)
     written = load_file(tmp_path / "model.safetensors")
     flat = np.concatenate([written[name].reshape(-1) for name, _ in model_host.layout.parameters])
     assert np.array_equal(flat, policy.weights())
+    with safe_open(tmp_path / "model.safetensors", "numpy") as file:
+        about = file.metadata()
+    assert about["circle"] == ("ab12" if split else "") and about["round"] == "2"
+    assert (about["run"], about["job"], about["task"]) == (run.access.run, "main", "digits")

@@ -11,8 +11,9 @@ import pytest
 
 from p2pnode.cli import app, run
 from p2pnode.cli import lan as cli_lan
-from p2pnode.cli.lan import visible_nearby
 from p2pnode.discovery.lan import Advert
+from p2pnode.node import lan as node_lan
+from p2pnode.node.lan import visible_nearby
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
@@ -121,14 +122,14 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.says: Advert | None = None
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.listeners: list[Callable[[NodeEvent], None]] = []
 
     def advert(self) -> Advert | None:
         return self.says
 
     def say(self, kind: str, text: str) -> None:
-        self.told.append(f"{kind}: {text}")
+        self.reported.append(f"{kind}: {text}")
 
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self.listeners.append(listener)
@@ -155,9 +156,9 @@ class FakeAdvertiser:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     FakeAdvertiser.log, FakeAdvertiser.broken = [], False
-    monkeypatch.setattr(cli_lan, "Advertiser", FakeAdvertiser)
-    monkeypatch.setattr(cli_lan, "SOON", 0.001)
-    monkeypatch.setattr(cli_lan, "LATER", 0.001)
+    monkeypatch.setattr(node_lan, "Advertiser", FakeAdvertiser)
+    monkeypatch.setattr(node_lan, "SOON", 0.001)
+    monkeypatch.setattr(node_lan, "LATER", 0.001)
     return FakeAdvertiser.log
 
 
@@ -184,8 +185,8 @@ async def test_a_node_is_shown_once_it_has_something_to_say_and_says_goodbye_whe
         node.listeners[0](NodeEvent(0.0, "leaving", ""))
         await until(lambda: log[4:] == ["goodbye"])
     assert log[4:] == ["goodbye"]
-    assert len(node.told) == 1
-    assert "`python -m p2pnode join`" in node.told[0]
+    assert len(node.reported) == 1
+    assert "`python -m p2pnode join`" in node.reported[0]
 
 
 async def test_an_invisible_node_is_not_shown(log: list[str]) -> None:
@@ -193,7 +194,7 @@ async def test_an_invisible_node_is_not_shown(log: list[str]) -> None:
     node.says = advert(1)
     async with visible_nearby(node, False):
         await asyncio.sleep(0.05)
-    assert log == node.told == []
+    assert log == node.reported == []
 
 
 async def test_a_network_that_cannot_show_it_is_one_event_and_no_failure(log: list[str]) -> None:
@@ -203,7 +204,7 @@ async def test_a_network_that_cannot_show_it_is_one_event_and_no_failure(log: li
         for members in range(1, 5):
             node.says = advert(members)
             await asyncio.sleep(0.02)
-        await until(lambda: len(node.told) == 1)
-    assert "no such network" in node.told[0]
-    assert len(node.told) == 1
+        await until(lambda: len(node.reported) == 1)
+    assert "no such network" in node.reported[0]
+    assert len(node.reported) == 1
     assert log == []

@@ -20,16 +20,16 @@ SHORT = ("sim", "--peers", "3", "--rounds", "2", "--alone", "1")
 def test_json_recording_and_picture(capsys, tmp_path: Path) -> None:
     files = ("--record", str(tmp_path / "r"), "--plot", str(tmp_path / "p.png"), "--csv", str(tmp_path / "rounds.csv"))
     code = run(app, [*SHORT, "--json", "--set", "density=0.02", *files], "p2pnode")
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     lines = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
     assert code == 0
-    assert told["finished"] is True
-    assert [node["node"] for node in told["nodes"]] == ["n0", "n1", "n2"]
-    assert all(node["status"]["state"]["train"]["round"] >= 2 for node in told["nodes"])
+    assert printed["finished"] is True
+    assert [node["node"] for node in printed["nodes"]] == ["n0", "n1", "n2"]
+    assert all(node["status"]["state"]["train"]["round"] >= 2 for node in printed["nodes"])
     assert lines[0]["is"] == "plan"
     assert lines[0]["settings"] == {"density": 0.02}
     assert sum(line["is"] == "round" for line in lines) >= 6
-    assert lines[-1]["digest"] == told["digest"]
+    assert lines[-1]["digest"] == printed["digest"]
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     rounds = list(csv.DictReader((tmp_path / "rounds.csv").open()))
     assert {row["node"] for row in rounds} == {"n0", "n1", "n2"}
@@ -42,14 +42,14 @@ def test_policies_and_seeds_are_compared(capsys, tmp_path: Path) -> None:
     several = ("--policy", "deltaset,gossip", "--seed", "1, 2", "--alone", "0")
     assert run(app, [*SHORT, *several, "--json", *files], "p2pnode") == 0
     out, err = capsys.readouterr()
-    told = json.loads(out)
-    ran = [(row["policy"], row["seed"]) for row in told["simulations"]]
+    printed = json.loads(out)
+    ran = [(row["policy"], row["seed"]) for row in printed["simulations"]]
     assert ran == [("deltaset", 1), ("deltaset", 2), ("gossip", 1), ("gossip", 2)]
     assert err.splitlines() == [f"{policy}, seed {seed} ({at} of 4)" for at, (policy, seed) in enumerate(ran, 1)]
-    gossip = [row["accuracy"] for row in told["simulations"] if row["policy"] == "gossip"]
-    assert [row["policy"] for row in told["policies"]] == ["deltaset", "gossip"]
-    assert told["policies"][1]["accuracy_mean"] == pytest.approx(mean(gossip))
-    assert told["policies"][1]["accuracy_std"] == pytest.approx(stdev(gossip))
+    gossip = [row["accuracy"] for row in printed["simulations"] if row["policy"] == "gossip"]
+    assert [row["policy"] for row in printed["policies"]] == ["deltaset", "gossip"]
+    assert printed["policies"][1]["accuracy_mean"] == pytest.approx(mean(gossip))
+    assert printed["policies"][1]["accuracy_std"] == pytest.approx(stdev(gossip))
     rows = list(csv.DictReader((tmp_path / "table.csv").open()))
     assert [(row["policy"], row["seeds"]) for row in rows] == [("deltaset", "2"), ("gossip", "2")]
     assert float(rows[1]["accuracy_mean"]) == pytest.approx(mean(gossip))

@@ -130,7 +130,7 @@ def test_sections_are_never_longer_than_raw_and_a_few_bytes(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("indices", "values", "why"),
+    ("indices", "values", "reason"),
     [
         ([3, 3], [1, 1], "increase"),
         ([4, 3], [1, 1], "increase"),
@@ -140,6 +140,6 @@ def test_sections_are_never_longer_than_raw_and_a_few_bytes(raw: bytes) -> None:
         ([1], [-(1 << 31)], "value"),
     ],
 )
-def test_a_delta_is_well_formed_or_not_made(indices: list[int], values: list[int], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+def test_a_delta_is_well_formed_or_not_made(indices: list[int], values: list[int], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         SparseDelta(10, np.array(indices, np.uint32), np.array(values, np.int32))

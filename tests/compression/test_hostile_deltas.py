@@ -130,7 +130,7 @@ def two_of_five(form: int, indices: bytes, levels: bytes | None = None) -> Spars
 
 
 @pytest.mark.parametrize(
-    ("widths", "lows", "unary", "why"),
+    ("widths", "lows", "unary", "reason"),
     [
         ([0], b"", 0b101, ""),  # gaps 0 and 1: indices 0 and 2
         ([0], b"", 0b1, "1 gaps for 2 entries"),
@@ -142,19 +142,19 @@ def two_of_five(form: int, indices: bytes, levels: bytes | None = None) -> Spars
         ([0], b"", 0b11 << 7, "2 bytes of unary"),
     ],
 )
-def test_rice_coded_indices_are_read_without_trust(widths: list[int], lows: bytes, unary: int, why: str) -> None:
+def test_rice_coded_indices_are_read_without_trust(widths: list[int], lows: bytes, unary: int, reason: str) -> None:
     high = unary.to_bytes((unary.bit_length() + 7) // 8, "little")
     indices = part(bytes(widths)) + part(lows) + varint(len(high)) + part(high)
-    if not why:
+    if not reason:
         assert two_of_five(0, indices).indices.tolist() == [0, 2]
         assert two_of_five(0, indices).values.tolist() == [7, -7]
         return
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=reason):
         two_of_five(0, indices)
 
 
 @pytest.mark.parametrize(
-    ("gaps", "rest", "why"),
+    ("gaps", "rest", "reason"),
     [
         ([0, 1], b"", ""),
         ([1, 3], b"", "beyond"),
@@ -164,17 +164,17 @@ def test_rice_coded_indices_are_read_without_trust(widths: list[int], lows: byte
         ([0, 255], b"", "part|truncated"),
     ],
 )
-def test_indices_as_bytes_are_read_without_trust(gaps: list[int], rest: bytes, why: str) -> None:
+def test_indices_as_bytes_are_read_without_trust(gaps: list[int], rest: bytes, reason: str) -> None:
     """An index twice cannot be said: a gap is never below nothing."""
-    if not why:
+    if not reason:
         assert two_of_five(1, part(bytes(gaps)) + rest).indices.tolist() == [0, 2]
         return
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=reason):
         two_of_five(1, part(bytes(gaps)) + rest)
 
 
 @pytest.mark.parametrize(
-    ("levels", "why"),
+    ("levels", "reason"),
     [
         (b"\x08", "levels of 8 bits"),
         (b"\0\x21", "33 bits apart"),
@@ -185,9 +185,9 @@ def test_indices_as_bytes_are_read_without_trust(gaps: list[int], rest: bytes, w
         (b"\0\x03" + b"\x01\x07\0\x02", "damaged|declare"),
     ],
 )
-def test_levels_are_read_without_trust(levels: bytes, why: str) -> None:
+def test_levels_are_read_without_trust(levels: bytes, reason: str) -> None:
     """A scale that is infinite or no number cannot be said: levels are whole and bounded."""
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=reason):
         two_of_five(1, part(bytes([0, 1])), levels)
 
 

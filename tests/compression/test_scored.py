@@ -58,8 +58,8 @@ def test_curvature_that_mixes_weights_averages_out() -> None:
     for number in range(12):
         above, below = influence.points(np.zeros(SIZE, np.float32) + 1, number)
         influence.note((hessian @ (above - 1)).astype(np.float32), (hessian @ (below - 1)).astype(np.float32))
-        told = influence.at(EVERYWHERE, np.ones(SIZE, np.float32))
-        errors.append(float(np.abs(told - diagonal / diagonal.mean()).mean()))
+        estimate = influence.at(EVERYWHERE, np.ones(SIZE, np.float32))
+        errors.append(float(np.abs(estimate - diagonal / diagonal.mean()).mean()))
     assert errors[-1] < 0.75 * errors[0]
 
 
@@ -90,17 +90,17 @@ def test_the_average_follows_the_training() -> None:
     looked(influence, np.ones(SIZE, np.float32), centre, curvature, 3)
     looked(influence, np.ones(SIZE, np.float32), centre, curvature[::-1].copy(), 60)
     exact = np.abs(curvature[::-1] * (1 - centre))
-    told = influence.at(EVERYWHERE, np.zeros(SIZE, np.float32))
-    np.testing.assert_allclose(told, exact / exact.mean(), rtol=0.1, atol=0.03)
+    estimate = influence.at(EVERYWHERE, np.zeros(SIZE, np.float32))
+    np.testing.assert_allclose(estimate, exact / exact.mean(), rtol=0.1, atol=0.03)
 
 
 def test_gradients_of_the_training_count_between_looks() -> None:
     influence, slope = LossInfluence(SIZE, 1), np.linspace(-1, 3, SIZE).astype(np.float32)
     influence.follow(slope)
-    told = influence.at(EVERYWHERE, np.ones(SIZE, np.float32))
-    np.testing.assert_allclose(told, np.abs(slope) / np.abs(slope).mean(), rtol=1e-4)
+    estimate = influence.at(EVERYWHERE, np.ones(SIZE, np.float32))
+    np.testing.assert_allclose(estimate, np.abs(slope) / np.abs(slope).mean(), rtol=1e-4)
     influence.follow(np.full(SIZE, np.inf, np.float32))
-    assert np.array_equal(told, influence.at(EVERYWHERE, np.ones(SIZE, np.float32)))
+    assert np.array_equal(estimate, influence.at(EVERYWHERE, np.ones(SIZE, np.float32)))
 
 
 # ---- importance ----
@@ -151,14 +151,14 @@ def test_the_history_is_bounded_and_lessons_are_small() -> None:
 
 @given(st.integers(0, 20))
 def test_the_same_seed_learns_the_same(seed: int) -> None:
-    told = []
+    judgements = []
     for _ in range(2):
         rng, importance = np.random.default_rng(seed), LearnedImportance([SIZE], seed)
         for _ in range(4):
             importance.note(rng.normal(0, 1e-3, SIZE).astype(np.float32))
             judged = importance.at(EVERYWHERE, rng.integers(-999, 999, SIZE).astype(np.int32))
-        told.append(judged)
-    assert np.array_equal(told[0], told[1])
+        judgements.append(judged)
+    assert np.array_equal(judgements[0], judgements[1])
 
 
 # ---- layer scores ----
@@ -168,9 +168,9 @@ def test_the_same_seed_learns_the_same(seed: int) -> None:
 def test_layer_scores_are_a_byte_each_and_bounded(layers: list[int], seed: int) -> None:
     scores = LayerScores(layers)
     places = np.arange(sum(layers), dtype=np.uint32)
-    told = scores.encode(places, np.random.default_rng(seed).uniform(0, 1, len(places)).astype(np.float32))
-    assert 1 <= len(told) <= min(len(layers), MAX_LAYERS)
-    scores.hear(told)
+    encoded = scores.encode(places, np.random.default_rng(seed).uniform(0, 1, len(places)).astype(np.float32))
+    assert 1 <= len(encoded) <= min(len(layers), MAX_LAYERS)
+    scores.hear(encoded)
     assert scores.heard == 1
     assert np.isfinite(scores.at(places)).all()
 
@@ -183,10 +183,10 @@ def test_partners_scores_come_through_within_a_byte() -> None:
     np.testing.assert_allclose(scores.at(places), values, rtol=0.03)
 
 
-@pytest.mark.parametrize("told", [b"", b"\x00", bytes(41), bytes(300)])
-def test_scores_that_do_not_fit_change_nothing(told: bytes) -> None:
+@pytest.mark.parametrize("encoded", [b"", b"\x00", bytes(41), bytes(300)])
+def test_scores_that_do_not_fit_change_nothing(encoded: bytes) -> None:
     scores = LayerScores([10, 30])
-    scores.hear(told)
+    scores.hear(encoded)
     assert scores.heard == 0
     assert (scores.at(np.arange(40, dtype=np.uint32)) == 1).all()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.cli.load import load
 from p2pnode.config.resolve import (
     changed,
     from_environment,
@@ -17,6 +16,7 @@ from p2pnode.config.resolve import (
     unknown_variables,
 )
 from p2pnode.config.settings import SETTINGS
+from p2pnode.node.load import load
 from p2pnode.wire.addresses import EXAMPLE, parse_address
 from p2pnode.wire.errors import UsageError
 from p2pnode.wire.invite import Invite, encode_invite
@@ -76,7 +76,7 @@ def test_every_setting_can_come_from_every_source():
         "aim": "own", "until": "time:30m", "meet-only": "yes", "max-disk": "2GB", "dashboard": "8080",
         "max-upload": "500k", "max-download": "2M", "max-cpu": "50%", "pause-on-battery": "yes", "idle-only": "on",
         "schedule": "22:00-07:00", "tensorboard": "/curves",
-        "job": "small=digits,hidden=8", "only": "small,wide",
+        "job": "small=digits,hidden=8", "model": "wide=digits,hidden=8", "only": "small,wide",
         "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "quarantine": "off", "full-speed": "yes",
             "no-model-swaps": "yes",
     }  # fmt: skip

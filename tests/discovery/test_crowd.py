@@ -56,12 +56,12 @@ def test_neither_directory_nor_gossip_pushes_the_other_out_of_its_half(words: li
 
 def test_in_a_crowd_only_those_are_tried_at_once_that_peers_told_of() -> None:
     table = PeerTable(ME)
-    add(table, "told")
+    add(table, "named")
     add(table, "read", listed=True)
-    assert table.urgent() == ["read", "told"]
+    assert table.urgent() == ["named", "read"]
     table.crowd = True
-    assert table.urgent() == ["told"]
-    table.called(PeerId("told"))
+    assert table.urgent() == ["named"]
+    table.called(PeerId("named"))
     assert table.urgent() == []
     assert "read" in table.pick_to_ping(random.Random(1), 2), "but sooner or later"
 

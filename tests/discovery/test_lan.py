@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+import zeroconf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pnode.discovery import mdns
 from p2pnode.discovery.lan import (
     MAX_MEMBERS,
     MAX_TEXT_BYTES,
@@ -17,9 +19,12 @@ from p2pnode.discovery.lan import (
     runs_nearby,
     to_text,
 )
+from p2pnode.discovery.mdns import Advertiser
 from p2pnode.node.joining import found_run
+from p2pnode.wire.addresses import parse_address
+from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.ids import Identity
-from p2pnode.wire.invite import MAX_ADDRESSES_IN_INVITE, encode_invite
+from p2pnode.wire.invite import MAX_ADDRESSES_IN_INVITE, Invite, encode_invite
 from p2pnode.wire.messages import MAX_NAME_CHARS
 from p2pnode.wire.run import JobEntry, Manifest, RunAccess, read_manifest
 
@@ -135,3 +140,26 @@ def test_members_of_one_run_are_one_row_with_the_addresses_of_several() -> None:
 def test_runs_come_by_name_and_private_ones_last() -> None:
     hidden = Advert("0123456789abcdef")
     assert [run.name for run in runs_nearby([hidden, public("b"), public("a"), public("b")])] == ["a", "b", ""]
+
+
+def test_addresses_of_both_kinds_are_shown() -> None:
+    here = tuple(parse_address(f"/ip{kind}/tcp/4001/p2p/{ANN.peer_id}") for kind in ("4/192.168.1.5", "6/fd00::5"))
+    advertiser = object.__new__(Advertiser)  # without a network
+    advertiser._name = "p2pnode-test"
+    info = advertiser._info(Advert("key", invite=Invite(RunAccess.parse("abcdefghijklmnopqrstuvwxyz"), here)))
+    assert info.parsed_addresses() == ["192.168.1.5", "fd00::5"]
+
+
+@pytest.mark.parametrize("works", ["All", "V4Only", "V6Only", ""])
+def test_a_machine_with_one_kind_of_address_is_enough(works: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(ip_version: zeroconf.IPVersion) -> str:
+        if ip_version.name != works:
+            raise OSError(97, "Address family not supported by protocol")
+        return works
+
+    monkeypatch.setattr(zeroconf, "Zeroconf", opened)
+    if works:
+        assert mdns._open() == works  # type: ignore[comparison-overlap]
+    else:
+        with pytest.raises(LocalProblem, match="Address family not supported"):
+            mdns._open()

@@ -23,7 +23,7 @@ class Hearing(Answering):
         self.said: list[str] = []
         self.services.events.listen(lambda event: self.said.append(event.kind))
 
-    def told(self, teller: Identity, *records: SignedRecord) -> None:
+    def hears(self, teller: Identity, *records: SignedRecord) -> None:
         for record in records:
             self.services.registry.take_in(record, teller.peer_id)
 
@@ -31,9 +31,9 @@ class Hearing(Answering):
         self.ask(who.peer_id, Hello(PROTOCOL, announcement(who)), Welcome)
 
     def tells(self) -> set[str]:
-        told = self.ask(MALLORY.peer_id, GetPeers(PUBLIC.tag), Peers)
-        assert isinstance(told, Peers)
-        return {record.peer for record in told.announcements}
+        answer = self.ask(MALLORY.peer_id, GetPeers(PUBLIC.tag), Peers)
+        assert isinstance(answer, Peers)
+        return {record.peer for record in answer.announcements}
 
     def shown_here(self) -> set[str]:
         return {peer.id for peer in self.services.table if peer_state(peer, self.services, {}).present}
@@ -44,7 +44,7 @@ class Hearing(Answering):
 
 def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_calls() -> None:
     node = Hearing()
-    node.told(MALLORY, announcement(ALICE), announcement(BOB))
+    node.hears(MALLORY, announcement(ALICE), announcement(BOB))
     assert (node.said, node.tells(), node.shown_here()) == ([], set(), set())
     assert node.ask(ALICE.peer_id, Ping(), Pong) == Pong(1000.0, known=0, knows_you=True)
     node.greeted_by(BOB)
@@ -54,9 +54,9 @@ def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_ca
 
 def test_one_that_tells_of_made_up_peers_without_end_fills_no_table_and_no_log() -> None:
     node = Hearing()
-    node.told(MALLORY, *(announcement(ghost) for ghost in GHOSTS))
+    node.hears(MALLORY, *(announcement(ghost) for ghost in GHOSTS))
     assert len(node.services.table) == MAX_UNMET_PER_SOURCE
-    node.told(ALICE, announcement(BOB))
+    node.hears(ALICE, announcement(BOB))
     assert node.knows(BOB.peer_id), "what others tell is still taken"
     node.greeted_by(ALICE)
     assert (node.said, node.tells()) == (["peer joined"], {ALICE.peer_id})
@@ -65,7 +65,7 @@ def test_one_that_tells_of_made_up_peers_without_end_fills_no_table_and_no_log()
 def test_who_passes_on_a_forged_announcement_loses_standing_and_who_has_a_wrong_clock_does_not() -> None:
     node = Hearing()
     forged = replace(announcement(BOB), signature=bytes(64))
-    node.told(MALLORY, forged, forged)
-    node.told(ALICE, announcement(BOB, expiry=1000.0 + 86_400), announcement(BOB, expiry=10.0))
+    node.hears(MALLORY, forged, forged)
+    node.hears(ALICE, announcement(BOB, expiry=1000.0 + 86_400), announcement(BOB, expiry=10.0))
     assert [node.services.reputation.faults_of(who.peer_id) for who in (MALLORY, ALICE)] == [2, 0]
     assert not node.knows(BOB.peer_id)

@@ -1,4 +1,4 @@
-"""Standing: faults count and fade, calls are rationed, memory is bounded."""
+"""Reputation: faults count and fade, calls are rationed, memory is bounded."""
 
 from __future__ import annotations
 

@@ -148,11 +148,11 @@ def test_a_silent_peer_stays_silent_whatever_others_say_of_it(met: bool) -> None
 
 def test_one_peer_can_tell_of_so_many_that_were_not_met() -> None:
     table = table_with(ALICE, BOB)
-    told = [Identity(bytes([number]) * 32) for number in range(MAX_UNMET_PER_SOURCE)]
-    for ghost in told:
+    named = [Identity(bytes([number]) * 32) for number in range(MAX_UNMET_PER_SOURCE)]
+    for ghost in named:
         assert not table.source_is_full(BOB.peer_id)
         table.add(*announcement(ghost, 150.0), BOB.peer_id)
     assert table.source_is_full(BOB.peer_id)
     assert not table.source_is_full(ALICE.peer_id)
-    table.called(told[0].peer_id)
+    table.called(named[0].peer_id)
     assert not table.source_is_full(BOB.peer_id)

@@ -146,6 +146,14 @@ def test_it_needs_no_model_beside_it() -> None:
     assert [mean_of(known(status).jobs["level"]) for status in result.statuses] == [3.0] * 3
 
 
+def test_notebooks_show_what_it_reports_instead_of_training() -> None:
+    result = p2pnode.simulate(3, jobs={"level": {"kind": "mean", "value": 3.0}}, seconds=5, seed=1)
+    view = result.view()
+    assert repr(result).startswith("<SimResult: 3 nodes did level, seed 1: ")
+    assert "<th>mean so far</th>" in view._repr_html_() and "training loss" not in view._repr_html_()
+    assert [axes.get_ylabel() for axes in view.plot_history().axes] == ["mean so far", "calls made", "peers"]
+
+
 def test_a_wrong_value_is_refused_before_the_run_is_founded() -> None:
     with pytest.raises(UsageError, match="the job 'level': every: Expected `float` >= 0"):
         p2pnode.simulate(2, jobs={"level": {"kind": "mean", "every": 0.0}}, seconds=5)

@@ -78,12 +78,26 @@ class Counting(Job):
     def status(self): return JobStatus(state=JobState(figures=(Figure("count", self.count),)))
     async def execute(self, request): return ControlAnswer(said=f"{self.name} is at {self.count}")
 
+class Raising(Counting):
+    """Its author forgot something that only shows when it is asked."""
+
+    def __init__(self, plan, context):
+        super().__init__(plan, context)
+        self.to = 1000
+
+        def broken(*arguments): raise KeyError("figure")
+
+        if plan["raises"] != "unreplicated":
+            setattr(self, plan["raises"], broken)
+        else:
+            Raising.unreplicated = property(broken)
+
 class Plain(Job):
     async def run(self): return "nothing to do"
     def status(self): return JobStatus()
 
 async def found(options, services): return {"to": options.to}
-async def prepare(plan, options, context): return Counting(plan, context)
+async def prepare(plan, options, context): return (Raising if "raises" in plan else Counting)(plan, context)
 async def prepare_plain(plan, options, context): return Plain(context)
 
 KIND = JobKind(options_reader(CountOptions), found, prepare)
@@ -302,19 +316,68 @@ def test_a_kind_need_only_say_how_it_runs_and_goes() -> None:
 
 
 @pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize(
+    "method", ["status", "describe", "exchanges", "shard_rows", "pace", "announcement", "unreplicated"]
+)
+def test_a_package_that_raises_where_it_is_asked_ends_its_job_and_not_the_node(method: str) -> None:
+    async def main() -> None:
+        node = Running()
+        asks: dict[str, Callable[[], object]] = {
+            "status": node.runner.status,
+            "describe": lambda: node.runner.describe(()),
+            "exchanges": lambda: list(node.runner.exchanges()),
+            "shard_rows": node.runner.shard_rows,
+            "pace": node.runner.paces,
+            "announcement": node.runner.announcements,
+            "unreplicated": lambda: node.runner.unreplicated,
+        }
+        working = asyncio.create_task(node.run(bad={"to": 1, "raises": method}, good={"to": 5}))
+        await asyncio.sleep(1.5)
+        asks[method]()
+        assert await working == "good: counted to 5"
+        asks[method]()
+        assert node.said("job ended")[0].startswith("bad: the package of the job kind 'count' failed: KeyError")
+        status = node.runner.status()
+        assert (status["bad"].condition, status["good"].condition) == ("ended", "ended")
+        assert "KeyError: 'figure'" in status["bad"].reason
+
+    in_time(main)
+
+
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize("method", ["save", "hand_over", "execute"])
+def test_a_package_that_raises_where_it_is_told_to_do_something_costs_only_that(method: str) -> None:
+    async def main() -> None:
+        node = Running()
+        working = asyncio.create_task(node.run(bad={"to": 1, "raises": method}, good={"to": 5}))
+        await asyncio.sleep(1.5)
+        if method == "execute":
+            with pytest.raises(LocalProblem, match="'count' failed: KeyError"):
+                await node.runner.execute(ControlRequest("log", job="bad"))
+        else:
+            await (node.runner.save(1.0) if method == "save" else node.runner.hand_over())
+            assert any("KeyError: 'figure'" in event.text for event in node.events if event.warning)
+        good = node.runner.jobs["good"]
+        assert (good.saved, good.handed_over > 0) == (method == "save", method == "hand_over")  # type: ignore[attr-defined]
+        working.cancel()
+
+    in_time(main)
+
+
+@pytest.mark.usefixtures("counting")
 def test_orders_and_paces_go_by_job() -> None:
     async def main() -> None:
         node = Running()
         assert node.runner.announcements() is None, "the node does not know its run yet"
         working = asyncio.create_task(node.run(a={"to": 10}, b={"to": 10}))
         await asyncio.sleep(0)
-        assert node.runner.pace() is None or node.runner.pace() == (0, 2, 1.0)
+        assert set(node.runner.paces().values()) <= {None, (0, 1, 1.0)}
         await asyncio.sleep(3.5)
         assert (await node.runner.execute(ControlRequest("log"))).said == "a is at 3", "the first where none is named"
         assert (await node.runner.execute(ControlRequest("log", job="b"))).said == "b is at 3"
         with pytest.raises(UsageError, match="no job 'c'"):
             await node.runner.execute(ControlRequest("log", job="c"))
-        assert node.runner.pace() == (6, 2, 1.0)
+        assert node.runner.paces() == {"a": (3, 1, 1.0), "b": (3, 1, 1.0)}
         assert node.runner.unreplicated == 2
         await node.runner.save(1.0)
         await node.runner.hand_over()

@@ -63,6 +63,18 @@ def until(page: Page, expression: str) -> None:  # type: ignore[name-defined]  #
     wait_for(expression, lambda: page.evaluate(expression), LIMIT)
 
 
+def qr_content(page: Page, selector: str) -> str:  # type: ignore[name-defined]  # noqa: F821
+    """What a camera reads from the QR code in an element of the page."""
+    import io
+
+    import zxingcpp
+    from PIL import Image
+
+    found = zxingcpp.read_barcodes(Image.open(io.BytesIO(page.locator(selector).screenshot())))
+    assert len(found) == 1, "one code is there and can be read"
+    return str(found[0].text)
+
+
 def picture(page: Page, name: str, whole: bool = False) -> None:  # type: ignore[name-defined]  # noqa: F821
     """Keep a screenshot, to be looked at."""
     ARTEFACTS.mkdir(parents=True, exist_ok=True)

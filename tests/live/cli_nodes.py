@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shlex
@@ -16,8 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import psutil
 
+from p2pnode.node import control
+from p2pnode.wire.control import ControlRequest
+from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.invite import decode_invite
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -67,7 +70,8 @@ class NodeProcess:
         )
 
     def environment(self) -> dict[str, str]:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("P2PNODE_")}
+        foreign = ("COLUMNS", "LINES")  # of the terminal in which the tests run
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("P2PNODE_", *foreign))}
         path = f"{Path(sys.executable).parent}:{clean.get('PATH', '')}"
         mine = {"P2PNODE_DATA_DIR": str(self.data_dir), "P2PNODE_LISTEN": LOOPBACK, "TMPDIR": str(self.temporary)}
         learning = {} if self._learns else {"P2PNODE_MEET_ONLY": "1"}
@@ -92,7 +96,9 @@ class NodeProcess:
         return wait_for(f"{pattern!r} in the output of {self.data_dir.name}", look, seconds).group(0)
 
     def invite(self) -> str:
-        return self.says(r"^python -m p2pnode join \w+$")
+        """The command that others paste. That of a private run is in no log: it is asked for."""
+        said = self.says(r"^python -m p2pnode join \w+$|this run is private, and its invite")
+        return said if said.startswith("python") else str(self.status()["invite"])
 
     def address(self) -> str:
         """Where others can dial this node."""
@@ -106,12 +112,15 @@ class NodeProcess:
         )
 
     def status(self) -> dict[str, Any]:
-        return dict(json.loads(self.ask("status", "--json").stdout or "{}"))
+        """What `status --json` prints, without starting a process for it; nothing while the node does not answer."""
+        try:
+            return dict(msgspec.to_builtins(control.ask(self.data_dir, ControlRequest("status")).status))
+        except LocalProblem:
+            return {}
 
     def peers(self) -> dict[str, dict[str, Any]]:
         """Peers present, by name."""
-        answer = json.loads(self.ask("peers", "--json").stdout or '{"peers": []}')
-        return {row["name"]: row for row in answer["peers"] if row["present"]}
+        return {row["name"]: row for row in self.status().get("peers", ()) if row["present"]}
 
     def daemons(self) -> list[psutil.Process]:
         return [child for child in self.process.children(recursive=True) if child.name() == "p2pd"]
@@ -127,7 +136,7 @@ class NodeProcess:
 
     def left_behind(self) -> list[str]:
         """Sockets, temporary files and half-written files that a clean end does not leave."""
-        kept = {"identity.key", "lock", "port", "run.json", "runs", "book.json", "config.toml", "paused"}
+        kept = {"identity.key", "lock", "port", "run.json", "runs", "book.json", "config.toml", "paused", "name"}
         here = [path.name for path in self.data_dir.iterdir()] if self.data_dir.exists() else []
         return [name for name in here if name not in kept] + [str(path) for path in self.temporary.rglob("*")]
 

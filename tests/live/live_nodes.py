@@ -29,8 +29,8 @@ class EchoServer:
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         return self.content
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.faults.append((peer, why))
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self.faults.append((peer, reason))
 
 
 def network(directory: Path, seed: int, listen: str = "/ip4/127.0.0.1/tcp/0") -> HivemindNetwork:

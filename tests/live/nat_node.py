@@ -31,8 +31,8 @@ class Echo:
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         return Payload.of(bytes(min(int(request), MAX_BYTES)))
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        say({"misbehaved": peer, "why": why})
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        say({"misbehaved": peer, "reason": reason})
 
 
 def say(words: dict[str, Any]) -> None:

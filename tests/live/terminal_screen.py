@@ -44,6 +44,11 @@ class TerminalScreen:
             self._row = max(0, self._row - max(1, count))
         elif letter == "K" and count == 2:
             self._rows[self._row] = ""
+        elif letter == "J" and count == 2:
+            self._rows, self._wrapped = [""] * self._height, [False] * self._height
+        elif letter == "H":
+            assert numbers in ("", "1;1"), "only the upper left corner is known here"
+            self._row = self._column = 0
         elif letter == "K":
             self._rows[self._row] = self._rows[self._row][: self._column]
 

@@ -50,7 +50,8 @@ def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(process
     bob = process("bob", argv=[*pasted(ann.invite()), "--name", "bob"])
     for one, other in ((ann, "bob"), (bob, "ann"), (ann, "meeting"), (bob, "meeting"), (meeting, "ann")):
         wait_for(f"{one.data_dir.name} sees {other}", partial(sees, one, other), 60)
-    assert ann.status()["run"] == bob.status()["run"] != ""
+    run = ann.status()["run"]
+    wait_for("bob is in the run", lambda: bob.status()["run"] == run != "", 60)
     status = meeting.status()
     assert (status["role"], status["run"], status["invite"]) == ("bootstrap", "", "")
 

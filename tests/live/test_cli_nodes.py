@@ -66,7 +66,8 @@ def test_found_invite_join_look_leave(process):
     bob = process("bob", argv=[*pasted(ann.invite()), "--name", "bob"])  # exactly the command, and a name to look for
     wait_for("ann sees bob", lambda: "bob" in ann.peers(), 40)
     wait_for("bob sees ann", lambda: "ann" in bob.peers(), 40)
-    assert ann.status()["run"] == bob.status()["run"] != ""
+    assert json.loads(bob.ask("status", "--json").stdout).keys() == bob.status().keys()
+    wait_for("both are in the run", lambda: ann.status()["run"] == bob.status()["run"] != "", 60)
     wait_for("ann says connected", lambda: ann.status()["condition"] == "connected", 20)
     assert "bob" in ann.ask("peers").stdout
     assert stat.S_IMODE((ann.data_dir / "control.sock").stat().st_mode) == 0o600
@@ -149,16 +150,15 @@ def read_screen(screen: int) -> str:
 def test_a_private_run_needs_its_key(process):
     ann = process("ann", "--private")
     access = decode_invite(ann.invite()).access
-    without_run = process("bob", "--bootstrap", ann.address())
+    there = ("--bootstrap", ann.address())
+    without_run = process("bob", *there)
+    without_key = process("cas", *there, "--run", access.run, "--join-timeout", "6")
+    wrong = process("fay", *there, "--run", f"{access.run}.{'a' * 32}", "--join-timeout", "6")
     assert "private" in complaint(without_run, 2)
-    without_key = process("cas", "--bootstrap", ann.address(), "--run", access.run, "--join-timeout", "6")
     assert "--run lacks its key" in complaint(without_key, 2)
-    assert not (without_key.data_dir / "run.json").exists()
-    wrong = process("fay", "--bootstrap", ann.address(), "--run", f"{access.run}.{'a' * 32}", "--join-timeout", "6")
     assert "the key in --run is wrong" in complaint(wrong, 2)
-    with_key = process("dan", argv=pasted(ann.invite()))
-    with_key.says("joined run")
-    in_long = process("eve", "--bootstrap", ann.address(), "--run", str(access))
+    assert not (without_key.data_dir / "run.json").exists()
+    in_long = process("eve", *there, "--run", str(access))
     in_long.says("joined run")
 
 
@@ -248,8 +248,9 @@ def test_a_wrong_peer_id(process):
     ann = process("ann")
     address = ann.address()
     wrong = f"{address.partition('/p2p/')[0]}/p2p/{NOBODY}"
-    bob = process("bob", "--bootstrap", wrong)
-    assert "another peer answers there" in complaint(bob, 2)
+    bob = process("bob", "--bootstrap", wrong, "--join-timeout", "3")
+    problem = complaint(bob, 2)
+    assert "another peer answers there" in problem and "the address is stale" in problem
     assert not (bob.data_dir / "run.json").exists()
     cas = process("cas", "--bootstrap", wrong, "--bootstrap", address)  # any one that is right suffices
     cas.says("joined run")

@@ -60,7 +60,10 @@ def test_a_task_file_is_offered_asked_about_and_remembered(process: Opener, tmp_
     def read_on() -> str:
         nonlocal shown
         if select.select([screen], [], [], 0.5)[0]:
-            shown += os.read(screen, 1 << 16).decode(errors="replace")
+            try:
+                shown += os.read(screen, 1 << 16).decode(errors="replace")
+            except OSError:  # the other side has closed it
+                raise AssertionError(f"bob ended with {bob.ended(10)}: {shown}{bob.err}") from None
         return shown
 
     wait_for("the question", lambda: "[y/N]" in read_on(), LIMIT)

@@ -275,13 +275,15 @@ def test_a_wrong_key_file_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
+    before = {child.pid for child in psutil.Process().children()}  # of tests that ran in this process earlier
+
     async def body() -> set[int]:
         ours = network(tmp_path, 1)
         starting = asyncio.create_task(ours.start(EchoServer()))
         async with asyncio.timeout(60):
             while not (tmp_path / "1" / RECORD).exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
-        children = {child.pid for child in psutil.Process().children()}
+        children = {child.pid for child in psutil.Process().children()} - before
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await ours.close()

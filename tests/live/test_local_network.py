@@ -45,16 +45,18 @@ sys.stdin.read()
 # Answers every question in the network with bytes and records that no honest node sends.
 LIE = """
 import os, random, socket, sys
+from concurrent.futures import ThreadPoolExecutor
 from zeroconf import ServiceInfo, Zeroconf
 from p2pnode.discovery.lan import SERVICE
 texts = [b"", b"\\xff" * 9, b"\\xfa" + b"code=" + b"5" * 245, b"\\x0bname=\\x1b[31mx", b"\\x08private=", b"\\x01=",
          b"\\x10private=\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff", b"\\x13members=99999999999", b"\\x04code\\x06code=1"]
 zeroconf = Zeroconf()
-for number, text in enumerate(texts):
-    name = f"liar {os.getpid()} {number}.{SERVICE}"
-    host = f"liar-{os.getpid()}.local."
-    info = ServiceInfo(SERVICE, name, 1, properties=text, server=host, addresses=[b"\\1\\2\\3\\4"])
-    zeroconf.register_service(info)
+host = f"liar-{os.getpid()}.local."
+names = [f"liar {os.getpid()} {number}.{SERVICE}" for number in range(len(texts))]
+infos = [ServiceInfo(SERVICE, name, 1, properties=text, server=host, addresses=[b"\\1\\2\\3\\4"])
+         for name, text in zip(names, texts)]
+with ThreadPoolExecutor(len(infos)) as threads:  # each takes seconds, because it first asks whether its name is free
+    list(threads.map(zeroconf.register_service, infos))
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[1]))
 rng = random.Random(1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.live.browser import LIMIT, chromium, launched, opened, picture, until
+from tests.live.browser import LIMIT, chromium, launched, opened, picture, qr_content, until
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
@@ -19,13 +21,14 @@ def link(process: NodeProcess) -> str:
 
 def test_a_swarm_is_watched_scrubbed_and_steered(tmp_path: Path) -> None:
     chromium()
-    founder = NodeProcess(tmp_path, "founder", "--round-seconds", "0.5", "--dashboard", "0", learns=True)
+    founder = NodeProcess(tmp_path, "founder", "--round-seconds", "0.5", "--dashboard", "0.0.0.0:0", learns=True)
     try:
         with launched() as browser, opened(browser, link(founder), node_leaves=True) as page:
             assert "token" not in page.url
             who_joins_and_who_is_killed_shows(page, founder, tmp_path)
             time_goes_back(page)
             every_tab_knows_the_real_node(page)
+            a_phone_reads_and_cannot_steer(browser, page, founder)
             pausing_pauses(page, founder)
             began = page.evaluate("p2pnode.store.pictures[0].time")
             leaving_is_done_and_said(page, founder)
@@ -75,14 +78,14 @@ def time_goes_back(page) -> None:
     until(page, "document.getElementById('moment').textContent === 'now'")
 
 
-def shows_a_journey(page) -> bool:
-    """Choose one shard after the other: which of them were trained on, and are here, changes with the members."""
-    for number in range(page.evaluate("document.querySelectorAll('#shards tbody tr').length")):
-        page.evaluate("number => document.querySelectorAll('#shards tbody tr')[number]?.click()", number)
-        page.wait_for_timeout(300)
-        if "confidence" in (page.text_content("#journey") or ""):
-            return True
-    return False
+# Choose one shard after the other: which of them were trained on, and are here, changes with the members.
+SHOWS_A_JOURNEY = """(async () => {
+  for (const { id } of p2pnode.views.data.shards) {
+    await p2pnode.views.data.choose(id);
+    if (document.getElementById("journey").textContent.includes("confidence")) return true;
+  }
+  return false;
+})()"""
 
 
 def every_tab_knows_the_real_node(page) -> None:
@@ -92,12 +95,29 @@ def every_tab_knows_the_real_node(page) -> None:
     picture(page, "real-learning", whole=True)
     page.click("#tab-data")
     until(page, "p2pnode.views.data.dots.dots.length > 0")
-    wait_for("a shard that this node has trained on, and its journey", lambda: shows_a_journey(page), 60)
+    until(page, SHOWS_A_JOURNEY)  # of a shard that this node has trained on
     picture(page, "real-data", whole=True)
     page.click("#tab-node")
     until(page, "document.getElementById('doing').textContent.includes('digits')")
     assert "python -m p2pnode join " in page.text_content("#invite")
     picture(page, "real-node", whole=True)
+
+
+def a_phone_reads_and_cannot_steer(browser, page, founder: NodeProcess) -> None:
+    """A page on the network warns, and its QR code leads to the page without the token."""
+    address = founder.status()["page_in_network"]
+    if not address:
+        return  # this machine has no address in any network
+    founder.says(f"everybody in this network can read the page at {address}")
+    until(page, f"document.getElementById('warnings').textContent.includes('{address}')")
+    scanned = qr_content(page, "#qr")
+    assert scanned == address == page.text_content("#phone-link")
+    with opened(browser, scanned, width=390, dark=True) as phone:
+        phone.click("#tab-node")
+        until(phone, "document.getElementById('doing').textContent.includes('digits')")
+        assert not phone.is_visible("#steer")
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(Request(f"{scanned}api/pause", method="POST"))
 
 
 def pausing_pauses(page, founder: NodeProcess) -> None:

@@ -26,7 +26,7 @@ def nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
 
 def jobs_of(node: NodeProcess) -> dict[str, dict[str, Any]]:
     assert node.process.poll() is None, f"ended early: {node.out}{node.err}"
-    return dict(json.loads(node.ask("jobs", "--json").stdout or '{"jobs": {}}')["jobs"])
+    return dict(node.status().get("jobs", {}))
 
 
 def trains(node: NodeProcess, name: str, more_than: int = 1) -> bool:
@@ -47,7 +47,7 @@ def test_two_models_side_by_side_and_one_that_fails_does_not_end_the_other(
     for node in (ann, ben):
         for name in ("small", "wide"):
             wait_for(f"{name} at {node.data_dir.name}", lambda node=node, name=name: trains(node, name), LIMIT)  # type: ignore[misc]
-    listed = jobs_of(ben)
+    listed = json.loads(ben.ask("jobs", "--json").stdout)["jobs"]
     assert list(listed) == ["small", "wide"]
     assert {job["condition"] for job in listed.values()} == {"running"}
     assert listed["wide"]["train"]["parameters"] > listed["small"]["train"]["parameters"]
@@ -58,12 +58,17 @@ def test_two_models_side_by_side_and_one_that_fails_does_not_end_the_other(
 
     eve = NodeProcess(tmp_path, "eve", *invite, "--job", "wide=digits,policy=gossip", learns=True)
     nodes.append(eve)
+    one_only = NodeProcess(tmp_path, "cat", *invite, "--only", "wide", "--until", "rounds:3", learns=True)
+    nodes.append(one_only)
     ended = wait_for(
         "the end of one job", lambda: (job := jobs_of(eve).get("wide", {})).get("condition") == "ended" and job, LIMIT
     )
     assert "--policy gossip contradicts the run" in ended["reason"]
     wait_for("the other job to go on", lambda: trains(eve, "small"), LIMIT)
     assert "job ended" in eve.out or "wide: " in eve.out
+    assert one_only.ended(LIMIT) == 0, one_only.err
+    assert "3 rounds" in one_only.out
+    assert not list(one_only.data_dir.glob("runs/*/small/progress"))
 
     written = tmp_path / "wide.safetensors"
     done = ann.ask("export", str(written), "--job", "wide", seconds=60.0)
@@ -75,28 +80,6 @@ def test_two_models_side_by_side_and_one_that_fails_does_not_end_the_other(
     for node in (eve, ben, ann):
         node.signalled(signal.SIGTERM)
         assert node.process.returncode == 0, node.err
-
-
-def test_who_wants_one_job_only_does_that_one(tmp_path: Path, nodes: list[NodeProcess]) -> None:
-    ann = NodeProcess(
-        tmp_path,
-        "ann",
-        "--job",
-        "a=digits,hidden=8",
-        "--job",
-        "b=digits,hidden=8",
-        "--round-seconds",
-        "0.5",
-        learns=True,
-    )
-    nodes.append(ann)
-    ben = NodeProcess(tmp_path, "ben", *pasted(ann.invite())[3:], "--only", "b", "--until", "rounds:3", learns=True)
-    nodes.append(ben)
-    assert ben.ended(LIMIT) == 0, ben.err
-    assert "3 rounds" in ben.out
-    assert list(jobs_of(ann)) == ["a", "b"]
-    ann.signalled(signal.SIGTERM)
-    assert ann.process.returncode == 0, ann.err
 
 
 def test_a_job_that_a_new_run_does_not_have_is_refused_before_anything_is_saved(

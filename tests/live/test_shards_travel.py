@@ -7,8 +7,12 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from p2pnode.node.control import ask
+from p2pnode.wire.control import ControlRequest
+from p2pnode.wire.errors import LocalProblem
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
@@ -27,18 +31,21 @@ def nodes(tmp_path) -> Iterator[list[NodeProcess]]:
             node.stop()
 
 
-def shards(node: NodeProcess, *words: str) -> list[dict[str, Any]]:
-    asked = node.ask("shards", *words, "--json")
-    return json.loads(asked.stdout)["shards"] if asked.returncode == 0 else []
+def shards(node: NodeProcess, shard: str = "") -> list[dict[str, Any]]:
+    """What `shards --json` prints, without starting a process for it; nothing while the node does not answer."""
+    try:
+        return list(msgspec.to_builtins(ask(node.data_dir, ControlRequest("shards", shard=shard)).shards))
+    except LocalProblem:
+        return []
 
 
 def travelled(node: NodeProcess) -> dict[str, Any] | None:
     """A shard of the other node that was trained on at both; one that has just come back has no confidence yet."""
     for row in shards(node):
         if row["received"] and row["visits"] > 1 and row["confidence"] is not None:
-            (found,) = shards(node, row["id"][:8])
-            if len({visit["model"] for visit in found["journey"]}) == 2 and found["confidence"] is not None:
-                return found
+            for found in shards(node, row["id"]):  # none, if it has just gone
+                if len({visit["model"] for visit in found["journey"]}) == 2 and found["confidence"] is not None:
+                    return found
     return None
 
 
@@ -50,6 +57,7 @@ def test_a_shard_travels_and_its_journey_shows(nodes):
     assert times == sorted(times)
     here = bob if travelled(bob) else ann
     assert "confidence" in here.ask("shards").stdout
+    assert json.loads(here.ask("shards", "--json").stdout)["shards"][0].keys() == found.keys()
     assert "held by" in here.ask("shards", found["id"][:8]).stdout
     check_leaving(*((ann, bob) if here is bob else (bob, ann)))
     nothing = here.ask("shards", "zz")

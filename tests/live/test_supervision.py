@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from p2pnode.network.base import Health, MemorySink, StreamLimits
+from p2pnode.network.libp2p.daemon import Daemon
 from p2pnode.network.libp2p.hivemind import HivemindNetwork
 from p2pnode.wire.errors import NetworkDown, P2pnodeError
 from tests.live.live_nodes import EchoServer, address_of, daemon_pid, network, started, until
@@ -43,8 +44,8 @@ def test_a_lost_daemon_is_noticed_and_replaced(tmp_path: Path, blow: signal.Sign
         async with started((ours, EchoServer()), (other, slow)):
             await ours.contact(await address_of(other), 10)
             before = await address_of(ours)
-            told: list[Health] = []
-            ours.on_change(told.append)
+            changes: list[Health] = []
+            ours.on_change(changes.append)
             calling = asyncio.create_task(ours.call(other.peer, b"", 100))
             await asyncio.sleep(0.5)
 
@@ -55,9 +56,11 @@ def test_a_lost_daemon_is_noticed_and_replaced(tmp_path: Path, blow: signal.Sign
                     await calling
             await until(lambda: ours.health.state == "up", REPLACED_WITHIN)
 
-            states = [health.state for health in told]  # on a busy machine a new daemon may be late and replaced again
+            states = [
+                health.state for health in changes
+            ]  # on a busy machine a new daemon may be late and replaced again
             assert states[0] == "down" and states[-1] == "up"
-            assert told[0].reason
+            assert changes[0].reason
             assert ours.health.generation >= 2
             assert not psutil.pid_exists(first)
             assert await address_of(ours) == before
@@ -137,3 +140,29 @@ def test_nothing_noisy_is_said_when_daemons_die(tmp_path: Path, caplog: pytest.L
         gc.collect()
     noise = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
     assert noise == []
+
+
+def test_a_daemon_killed_while_it_starts_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once before it is ready, once after it was ready and before we are connected to it."""
+    killed: list[int] = []
+    come_up = Daemon._come_up
+
+    async def killed_early(self: Daemon) -> None:
+        if len(killed) == 1:
+            await come_up(self)
+        if len(killed) < 2:
+            killed.append(self.pid)
+            os.kill(self.pid, signal.SIGKILL)
+        if len(killed) != 2 or killed[1] != self.pid:
+            await come_up(self)
+
+    monkeypatch.setattr(Daemon, "_come_up", killed_early)
+
+    async def body() -> None:
+        ours = network(tmp_path, 1)
+        async with started((ours, EchoServer())):
+            assert ours.health == Health("up", 1)
+            assert daemon_pid(ours) not in killed
+
+    uvloop.run(body())
+    assert len(killed) == 2

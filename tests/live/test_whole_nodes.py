@@ -180,15 +180,6 @@ async def test_a_private_run_lets_nobody_in_without_its_key(swarm: Swarm) -> Non
     assert guesser.manifest == b""
 
 
-async def test_a_wrong_peer_id_in_the_address_ends_with_one_line(swarm: Swarm) -> None:
-    founder = await swarm.start("founder")
-    other = await swarm.start("other")
-    wrong = parse_address(address_of(founder).transport + f"/p2p/{other.peer_id}")
-    lost = swarm.begin("lost", bootstrap=(wrong,))
-    with pytest.raises(UsageError, match="ask for the address again"):
-        await swarm.fate(lost)
-
-
 async def test_daemons_killed_again_and_again_at_any_moment_leave_the_nodes_whole(swarm: Swarm) -> None:
     rng = random.Random(11)
     alice = await swarm.start("alice")

@@ -20,6 +20,7 @@ VARIANTS: dict[str, tuple[str, dict[str, float]]] = {
     **{name: (name, {}) for name in POLICIES if name != "diloco"},
     "diloco": ("diloco", {"steps": 10}),
     "deltaset, dense": ("deltaset", {"density": 0.1, "bits": 8}),
+    "deltaset, signs": ("deltaset", {"signs": 1}),
     "average, 16 bits": ("average", {"bits": 16}),
     "average, 8 bits": ("average", {"bits": 8}),
     "average, 4 bits": ("average", {"bits": 4}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.frontier import SCHEMES, labels_of, run_scheme
+from benchmarks.frontier import SCHEMES, run_scheme
 from benchmarks.virtualpeers import Plan
 from p2pnode.config.split import parse_split
 from p2pnode.shards.split import split_rows
@@ -13,9 +13,8 @@ from p2pnode.training.host import ModelHost
 
 
 def run(name: str, seed: int = 1) -> list[dict[str, float | int | str | None]]:
-    task = load_task("digits")
-    model_host = ModelHost(task, seed=0)
-    parts = split_rows(labels_of(task, model_host), model_host.samples, 4, parse_split("dirichlet:0.3"), seed)
+    model_host = ModelHost(load_task("digits"), seed=0)
+    parts = split_rows(model_host.labels, model_host.samples, 4, parse_split("dirichlet:0.3"), seed)
     return run_scheme(SCHEMES[name], model_host, parts, Plan(60, seed=seed), model_host.genesis)
 
 

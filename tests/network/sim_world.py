@@ -40,8 +40,8 @@ class Echo:
             raise PeerRefused("unknown", "not here")
         return self.offers
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.faults.append(why)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self.faults.append(reason)
 
 
 class World:

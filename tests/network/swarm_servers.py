@@ -46,8 +46,8 @@ class TestServer:
             raise found
         return found
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.faults.append((peer, why))
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self.faults.append((peer, reason))
 
 
 class RecordServer(TestServer):

@@ -351,10 +351,10 @@ async def test_records_are_published_and_read_between_three_nodes(swarm: Backend
 async def test_health_is_told(swarm: Backend) -> None:
     node = await swarm.node(1, TestServer())
     assert node.health == Health("up", 1)
-    told: list[Health] = []
-    node.on_change(told.append)
+    changes: list[Health] = []
+    node.on_change(changes.append)
     await node.close()
-    assert [health.state for health in told] == ["closed"]
+    assert [health.state for health in changes] == ["closed"]
 
 
 @on_swarm

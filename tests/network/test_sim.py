@@ -76,7 +76,7 @@ def test_a_peer_nobody_told_of_is_unreachable_until_its_address_is_learnt() -> N
             await world.ask(0, 1)
         world.networks[0].learn(world.peer(1), (world.address(1).text,))
         assert await world.ask(0, 1) == b"echo hi"
-        assert await world.ask(1, 0) == b"echo hi"  # the call made them acquainted
+        assert await world.ask(1, 0) == b"echo hi"  # the call made them known to each other
 
     run_virtual(main())
 
@@ -288,6 +288,12 @@ class RestartLog:
 
     def restart(self, index: int) -> None:
         self.calls.append((now(), "restart", index))
+
+    def begin(self, fault: Fault) -> None:
+        self.calls.append((now(), f"begin {fault.kind}", fault.peers[0]))
+
+    def end(self, fault: Fault) -> None:
+        self.calls.append((now(), f"end {fault.kind}", fault.peers[0]))
 
 
 def test_the_runner_of_the_nodes_is_told_of_crash_and_restart() -> None:

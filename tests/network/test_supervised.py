@@ -10,7 +10,7 @@ import pytest
 
 from p2pnode.network.base import Health, MemorySink, StreamLimits
 from p2pnode.network.libp2p.frames import FrameReader, FrameWriter
-from p2pnode.network.libp2p.supervised import SupervisedNetwork
+from p2pnode.network.libp2p.supervised import START_TRIES, SupervisedNetwork
 from p2pnode.network.sim.virtual_time import run_virtual
 from p2pnode.wire.addresses import Address
 from p2pnode.wire.errors import LocalProblem, NetworkDown, PeerTimeout, PeerUnreachable
@@ -166,8 +166,8 @@ def test_one_late_answer_is_not_a_death() -> None:
 
 def test_reopening_backs_off_and_never_gives_up() -> None:
     async def body(network: SupervisedNetwork, links: Links) -> None:
-        told: list[Health] = []
-        network.on_change(told.append)
+        changes: list[Health] = []
+        network.on_change(changes.append)
         links.failures = [LocalProblem(f"reason {number}") for number in range(9)] + [ZeroDivisionError()]
         links.made[0].dead.set()
         await asyncio.sleep(2)
@@ -181,19 +181,19 @@ def test_reopening_backs_off_and_never_gives_up() -> None:
             round(later - earlier, 3) for earlier, later in zip(links.attempts[1:], links.attempts[2:], strict=False)
         ]
         assert pauses == [0.5, 1, 2, 4, 8, 10, 10, 10, 10, 10]
-        assert [health.state for health in told] == ["down"] * 11 + ["up"]
+        assert [health.state for health in changes] == ["down"] * 11 + ["up"]
 
     supervised(body)
 
 
 def test_a_listener_that_fails_harms_nobody() -> None:
     async def body(network: SupervisedNetwork, links: Links) -> None:
-        told: list[str] = []
+        changes: list[str] = []
         network.on_change(lambda health: 1 / 0)  # type: ignore[arg-type, return-value]
-        network.on_change(lambda health: told.append(health.state))
+        network.on_change(lambda health: changes.append(health.state))
         links.made[0].dead.set()
         await asyncio.sleep(1)
-        assert told == ["down", "up"]
+        assert changes == ["down", "up"]
 
     supervised(body)
 
@@ -279,3 +279,35 @@ def test_a_bug_is_not_taken_for_a_dead_daemon() -> None:
             await network.addresses()
 
     supervised(body)
+
+
+def test_a_daemon_that_is_lost_while_it_starts_is_replaced() -> None:
+    async def body() -> None:
+        links = Links()
+        links.failures = [NetworkDown("p2pd was ended by signal 9 at its start")] * (START_TRIES - 1)
+        network = SupervisedNetwork(US, links.open)
+        await network.start(TestServer())
+        assert network.health == Health("up", 1)
+        await network.close()
+
+    run_virtual(body())
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries", "said"),
+    [
+        (NetworkDown("p2pd came up and was lost again"), START_TRIES, "something here ends it"),
+        (LocalProblem("port 1 is in use"), 1, "port 1 is in use"),
+    ],
+)
+def test_what_stays_wrong_at_the_start_gets_one_line(failure: Exception, tries: int, said: str) -> None:
+    async def body() -> None:
+        links = Links()
+        links.failures = [failure] * 100
+        network = SupervisedNetwork(US, links.open)
+        with pytest.raises(LocalProblem, match=said) as raised:
+            await network.start(TestServer())
+        assert not isinstance(raised.value, NetworkDown)
+        assert len(links.attempts) == tries
+
+    run_virtual(body())

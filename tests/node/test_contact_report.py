@@ -12,7 +12,7 @@ import pytest
 from p2pnode.config.options import Options, RunOptions
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.contact_report import ContactReport, in_words, report_contact
+from p2pnode.node.contact_report import BY_INVITE, ContactReport, in_words, report_contact
 from p2pnode.node.node import Node
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
@@ -56,9 +56,9 @@ def private(run: RunId) -> Welcome:
         (PeerMisbehaved("another peer answers there: X, not Y"), PUBLIC, "another peer answers there", True),
         (PeerRefused("protocol", "you speak protocol 3, this node 4"), PUBLIC, "update the older of the two", True),
         (PeerRefused("busy", "too many calls"), PUBLIC, "refuses (busy: too many calls)", False),
-        (welcome(run=OTHER), PUBLIC, f"is in another run ({OTHER}): the invite is stale", True),
+        (welcome(run=OTHER), PUBLIC, f"is in another run ({OTHER}): the address is stale or of another run", True),
         (welcome(run=RUN), PUBLIC, "does not describe it yet", False),
-        (welcome(run=RUN), PRIVATE, "is not private; leave out the dot and the key", True),
+        (welcome(run=RUN), PRIVATE, "is not private and --run has a key; leave out", True),
         (private(RUN), PUBLIC, "is private and --run lacks its key", True),
         (private(RUN), PRIVATE, "is private and the key in --run is wrong", True),
         (private(OTHER), PRIVATE, "is in another run, which is private", True),
@@ -72,6 +72,25 @@ def test_each_outcome_has_its_own_words(outcome, access, words, final):
     report = report_contact(AT_ANN, outcome, access, BOB.peer_id)
     assert words in report.text
     assert report.final == final
+
+
+@pytest.mark.parametrize(
+    ("outcome", "access", "words"),
+    [
+        (PeerMisbehaved("another peer answers there: X, not Y"), PUBLIC, "the invite is stale"),
+        (welcome(run=OTHER), PUBLIC, "is in another run"),
+        (welcome(run=OTHER), PUBLIC, "the invite is stale"),
+        (welcome(run=RUN), PRIVATE, "the invite has a key"),
+        (private(RUN), PUBLIC, "the invite has no key"),
+        (private(RUN), PRIVATE, "the key in the invite is wrong"),
+        (private(OTHER), PRIVATE, "the invite is stale"),
+        (PeerTimeout("contact: nothing within 8 s"), PUBLIC, "does not run or cannot be reached from here, or the inv"),
+    ],
+)  # fmt: skip
+def test_who_pasted_a_code_is_told_of_the_invite_and_not_of_flags(outcome, access, words):
+    reports = [report_contact(AT_ANN, outcome, access, BOB.peer_id, BY_INVITE)]
+    assert words in in_words(reports, BY_INVITE)
+    assert "--" not in in_words(reports, BY_INVITE)
 
 
 def test_of_many_addresses_the_first_are_named():

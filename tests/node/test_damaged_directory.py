@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from p2pnode.cli.load import load
 from p2pnode.config.split import parse_split
 from p2pnode.node.control import POINTER, ControlServer, socket_path
 from p2pnode.node.joining import last_run, load_manifest, repair_saved
+from p2pnode.node.load import load
 from p2pnode.runtime.limiter import PAUSED_FILE
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.simulate.scenario import identity_of
 from p2pnode.storage.checked import SET_ASIDE
-from p2pnode.storage.datadir import IDENTITY_FILE, PORT_FILE, open_data_dir
+from p2pnode.storage.datadir import IDENTITY_FILE, NAME_FILE, PORT_FILE, open_data_dir
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.errors import Damaged, LocalProblem, UsageError
 from p2pnode.wire.run import RunAccess
@@ -105,7 +105,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def main() -> None:
         simulation = Simulation(PLAN)
-        simulation._disks = [DiskStorage(root / str(index)) for index in range(PLAN.peers)]  # type: ignore[misc]
+        simulation.disks = [DiskStorage(root / str(index)) for index in range(PLAN.peers)]  # type: ignore[misc]
         await simulation.start()
         assert simulation.watch is not None
         await simulation.learn(simulation.watch, PLAN.seconds)
@@ -144,9 +144,9 @@ def start(directory: Path) -> Start:
     async def main() -> None:
         simulation = Simulation(PLAN)
         disk = DiskStorage(directory)
-        simulation._disks[NODE], simulation.starts[NODE] = disk, 1  # type: ignore[call-overload]
+        simulation.disks[NODE], simulation.starts[NODE] = disk, 1  # type: ignore[call-overload]
         try:
-            repair_saved(disk, replaced=False)  # as cli/start.py does
+            repair_saved(disk, replaced=False)  # as node/place.py does
         except Damaged as problem:
             found.problem = str(problem)
             return
@@ -275,6 +275,19 @@ def test_a_damaged_port_is_said_and_another_is_taken(damage: Damage, tmp_path: P
     assert data_dir.port() is None and "invites with its old address may not work" in data_dir.storage.warnings[0]
     data_dir.remember_port(40124)
     assert data_dir.port() == 40124
+    data_dir.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_name_is_said_and_given_again(damage: Damage, tmp_path: Path) -> None:
+    data_dir = open_data_dir(tmp_path)
+    assert data_dir.name() is None
+    data_dir.remember_name("ann")
+    assert data_dir.name() == "ann"
+    damage(tmp_path / NAME_FILE)
+    assert data_dir.name() is None and "goes by the name of its identity" in data_dir.storage.warnings[0]
+    data_dir.remember_name("bob")
+    assert data_dir.name() == "bob"
     data_dir.close()
 
 

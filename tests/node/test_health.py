@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from p2pnode.discovery.services import make_services
+from p2pnode.jobs.contract import JobPace
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.health import LATELY, PREPARED, PROBE_EVERY, PROBE_FILE, STALLED, HealthMonitor
+from p2pnode.node.health import LATELY, PREPARED, PROBE_AGAIN, PROBE_EVERY, PROBE_FILE, STALLED, HealthMonitor
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.storage.files import MemoryStorage
 from p2pnode.wire.errors import LocalProblem
@@ -31,7 +32,7 @@ class Disk(MemoryStorage):
 
 
 class Patient:
-    """A wellbeing with what it looks at. To be made inside a running loop."""
+    """A health check with what it looks at. To be made inside a running loop."""
 
     def __init__(self) -> None:
         self.clock, self.disk = HandClock(), Disk()
@@ -42,7 +43,7 @@ class Patient:
 
     async def after(self, seconds: float, steps: int | None, samples: int = 10, speed: float = 5.0) -> tuple[str, ...]:
         self.clock.now += seconds
-        await self.health_monitor.look(steps, samples, speed)
+        await self.health_monitor.look({"main": None if steps is None else JobPace(steps, samples, speed)})
         return self.health_monitor.reasons()
 
 
@@ -74,6 +75,20 @@ def test_steps_that_stop_are_noticed_and_steps_again_are_health() -> None:
     looked(test)
 
 
+def test_a_job_that_is_stuck_is_not_hidden_by_another_that_goes_on() -> None:
+    async def test(patient: Patient) -> None:
+        look, reasons = patient.health_monitor.look, patient.health_monitor.reasons
+        patient.health_monitor.expect_progress()
+        await look({"small": JobPace(1, 10, 5.0), "large": JobPace(1, 10, 5.0)})
+        patient.clock.now += STALLED + 10
+        await look({"small": JobPace(900, 10, 5.0), "large": JobPace(1, 10, 5.0)})
+        assert reasons() == (f"large: no local step for {STALLED + 10:.0f} s",)
+        await look({"small": JobPace(901, 10, 5.0)})
+        assert reasons() == (), "it has ended, which its own event says"
+
+    looked(test)
+
+
 @pytest.mark.parametrize("idle", ["paused", "without samples"])
 def test_who_rests_on_purpose_is_well_and_has_time_to_begin_again(idle: str) -> None:
     async def test(patient: Patient) -> None:
@@ -92,14 +107,26 @@ def test_who_rests_on_purpose_is_well_and_has_time_to_begin_again(idle: str) -> 
 
 def test_a_disk_that_takes_nothing_is_found_out_and_forgotten_when_it_does_again() -> None:
     async def test(patient: Patient) -> None:
+        assert await patient.after(1, None) == ()
         patient.disk.full = True
-        (why,) = await patient.after(PROBE_EVERY, None)
-        assert why == "the disk takes no writes: No space left on device"
+        (reason,) = await patient.after(PROBE_EVERY, None)
+        assert reason == "the disk takes no writes: No space left on device"
+        for _ in range(300):
+            assert len(await patient.after(1, None)) == 1, "as long as it is full"
         patient.disk.full = False
+        await patient.after(PROBE_AGAIN, None)
         assert await patient.after(LATELY, None) == ()
         assert patient.disk.read(PROBE_FILE) is None
         patient.services.events.say("disk", "progress was not saved", warning=True)
         assert await patient.after(1, None) == ("the disk takes no writes: progress was not saved",)
+
+    looked(test)
+
+
+def test_a_node_that_starts_on_a_full_disk_is_not_well_at_its_first_second() -> None:
+    async def test(patient: Patient) -> None:
+        patient.disk.full = True
+        assert len(await patient.after(0, None)) == 1
 
     looked(test)
 

@@ -117,8 +117,8 @@ def test_a_greeting_makes_the_peer_known_to_others() -> None:
     welcome = node.ask(ALICE.peer_id, Hello(PROTOCOL, announcement=announcement(ALICE)), Welcome)
     assert isinstance(welcome, Welcome)
     assert welcome.run == PUBLIC.run
-    told = node.ask(MALLORY.peer_id, GetPeers(PUBLIC.tag), Peers)
-    assert told == Peers((announcement(ALICE),))
+    answer = node.ask(MALLORY.peer_id, GetPeers(PUBLIC.tag), Peers)
+    assert answer == Peers((announcement(ALICE),))
 
 
 def test_nobody_introduces_a_forged_or_foreign_announcement_as_its_own() -> None:

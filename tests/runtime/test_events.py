@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from p2pnode.runtime.events import KINDS, SHOWN, Kind
+from p2pnode.runtime.events import KINDS, SHOWN, Events, Kind
+from p2pnode.runtime.seams import SystemClock
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = (ROOT / "docs" / "events.md").read_text()
@@ -49,3 +50,13 @@ def test_each_kind_has_its_line_in_the_docs(kind: str, help: str) -> None:
 def test_the_docs_list_nothing_else() -> None:
     rows = [line for line in DOCS.splitlines() if line.startswith("| `")]
     assert len(rows) == len(KINDS) + len(SHOWN)
+
+
+def test_warnings_stay_to_be_seen_when_newer_events_came() -> None:
+    events = Events(SystemClock())
+    events.say("clock", "off", warning=True)
+    for number in range(300):
+        events.say("progress", str(number))
+    assert [event.text for event in events.latest(2)] == ["off", "298", "299"]
+    events.say("disk", "full", warning=True)
+    assert [event.text for event in events.latest(2)] == ["off", "299", "full"], "each once"

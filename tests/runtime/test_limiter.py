@@ -41,7 +41,7 @@ class FakeHost:
 
 
 class LimitedNode:
-    """A restraint with what it is made of. To be made inside a running loop."""
+    """A limiter with what it is made of. To be made inside a running loop."""
 
     def __init__(
         self, settings: LimitOptions = NO_LIMITS, host: FakeHost | None = None, storage: MemoryStorage | None = None
@@ -89,7 +89,7 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "host", "why"),
+    ("settings", "host", "reason"),
     [
         (LimitOptions(pause_on_battery=True), FakeHost(load=ON_BATTERY), "on battery"),
         (LimitOptions(idle_only=True), FakeHost(load=BUSY), "the machine is in use"),
@@ -97,15 +97,15 @@ def test_a_full_disk_costs_the_memory_of_a_pause_not_the_pause() -> None:
         (NO_LIMITS, FakeHost(load=ON_BATTERY, at=600), ""),
     ],
 )
-def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: FakeHost, why: str) -> None:
+def test_each_rule_makes_it_rest_and_work_again(settings: LimitOptions, host: FakeHost, reason: str) -> None:
     async def main() -> None:
         house = LimitedNode(settings, host)
         keeping = asyncio.create_task(house.limiter.run())
-        await until(lambda: house.limiter.resting == why and house.limiter.machine is not None)
+        await until(lambda: house.limiter.resting == reason and house.limiter.machine is not None)
         host.load, host.at = QUIET, 60
         await until(lambda: house.limiter.resting == "")
         keeping.cancel()
-        assert [event.kind for event in house.events] == (["paused", "working"] if why else [])
+        assert [event.kind for event in house.events] == (["paused", "working"] if reason else [])
 
     run_virtual(main())
 

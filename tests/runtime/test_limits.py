@@ -63,7 +63,7 @@ def test_without_rules_only_the_user_makes_it_rest(now: MachineSituation) -> Non
 
 
 @pytest.mark.parametrize(
-    ("now", "why"),
+    ("now", "reason"),
     [
         (MachineSituation(minute=60), ""),
         (MachineSituation(minute=600), "outside 22:00-07:00"),
@@ -72,9 +72,9 @@ def test_without_rules_only_the_user_makes_it_rest(now: MachineSituation) -> Non
         (MachineSituation(minute=600, paused=True, on_battery=True), "paused by you"),
     ],
 )
-def test_each_rule_says_why(now: MachineSituation, why: str) -> None:
+def test_each_rule_says_why(now: MachineSituation, reason: str) -> None:
     rules = LimitOptions(pause_on_battery=True, idle_only=True, schedule="22:00-07:00")
-    assert resting(now, rules) == why
+    assert resting(now, rules) == reason
 
 
 def looked(loads: list[float], cores: int = 2, use: Use | None = None) -> list[bool]:

@@ -113,7 +113,7 @@ class Liar:
     async def payload(self, peer: PeerId, request: bytes) -> Payload:
         return Payload.of(self._rng.randbytes(1000))
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
         pass
 
 
@@ -149,5 +149,5 @@ class Teller(Useless):
     async def _pester(self, address: Address, tag: str) -> None:
         await self.network.contact(address, 2.0)
         for some in (self._ghosts[:8], self._ghosts[8:]):
-            told = tuple(self._word(ghost, tag) for ghost in some)
-            await self.network.call(address.peer, seal(SwapNeighbours(told), tag, "main"), 2.0)
+            claims = tuple(self._word(ghost, tag) for ghost in some)
+            await self.network.call(address.peer, seal(SwapNeighbours(claims), tag, "main"), 2.0)

@@ -44,5 +44,11 @@ class Base(Founded):
     _base = 5
 
 
+class Later(Founded):
+    """Differs only where weights have grown: with the weights of the manifest's sketch it computes the same."""
+
+    _activation = type("Clipped", (nn.Hardtanh,), {"__init__": lambda self: nn.Hardtanh.__init__(self, 0.0, 3.0)})
+
+
 class Loss(Founded):
     _smoothing = 0.3

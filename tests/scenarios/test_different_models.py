@@ -48,6 +48,7 @@ def test_models_are_not_compared_on_different_inputs() -> None:
         ("Activation", "an activation or another part of forward() differs"),
         ("Base", "frozen parameter '1.weight' has other values"),
         ("Loss", "loss() or losses() differs"),
+        ("Later", "at equal weights, its outputs on the run's probe are others"),  # found by asking the founder
     ],
 )
 def test_the_joiner_stops_and_the_others_go_on(odd: str, words: str) -> None:

@@ -26,9 +26,9 @@ def test_what_models_learn_on_visits_comes_home_and_no_sample_does() -> None:
     result = play(PLAN)
     assert max(still.accuracies()) < 0.55, "each knows its own five of ten labels"
     assert mean_test_loss(result) < 0.8 * mean_test_loss(still)
-    told = [status.jobs["main"].training for status in result.statuses if status is not None and status.jobs]
-    assert all(each.swaps_hosted for each in told) and sum(each.swaps for each in told) >= 3
-    assert all(each.swap_bytes > 0 and each.data_sent_bytes == 0 for each in told)
+    jobs = [status.jobs["main"].training for status in result.statuses if status is not None and status.jobs]
+    assert all(each.swaps_hosted for each in jobs) and sum(each.swaps for each in jobs) >= 3
+    assert all(each.swap_bytes > 0 and each.data_sent_bytes == 0 for each in jobs)
     texts = [event.text for status in result.statuses if status for event in status.events if event.kind == "swap"]
     assert texts and all("the data are private: models travel" in text for text in texts)
 
@@ -36,9 +36,9 @@ def test_what_models_learn_on_visits_comes_home_and_no_sample_does() -> None:
 def test_a_host_that_dies_in_the_middle_costs_its_visitors_nothing_else() -> None:
     crashes = tuple(Fault(when, "crash", (1,), seconds=1.0) for when in (13.0, 17.0, 21.0, 25.0))
     result = play(replace(PLAN, faults=crashes))
-    told = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
-    assert len(told) == 3 and all(known(each.state.training.round) >= TRAINING.rounds for each in told)
-    assert told[0].training.swaps_hosted and told[2].training.swaps_hosted
+    jobs = [status.jobs["main"] for status in result.statuses if status is not None and status.jobs]
+    assert len(jobs) == 3 and all(known(each.state.training.round) >= TRAINING.rounds for each in jobs)
+    assert jobs[0].training.swaps_hosted and jobs[2].training.swaps_hosted
     assert all(status.peers and not any(row.faults for row in status.peers) for status in result.statuses if status)
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from p2pnode.runtime.seams import Seams, inline
 from p2pnode.shards.handoff.certificate import claim
 from p2pnode.shards.handoff.state import NOTHING, Record
-from p2pnode.shards.store import ShardFiles
+from p2pnode.shards.samples import encode_samples, sample_layout
+from p2pnode.shards.shard import columns_id
+from p2pnode.shards.store import ShardFiles, ShardStore
 from p2pnode.shards.visits import VisitHistory, with_visit
 from p2pnode.storage.files import DiskStorage, MemoryStorage, Storage
 from p2pnode.wire.ids import Identity
@@ -45,3 +52,23 @@ def test_what_is_damaged_counts_as_not_there(storage: Storage) -> None:
     storage.write(f"runs/x/shards/{SHARD}.record", b"\xc1")
     storage.write(f"runs/x/shards/{SHARD}.visits", b"\xc1")
     assert files.record(SHARD) == NOTHING and files.history(SHARD) == VisitHistory(SHARD)
+
+
+def test_own_samples_that_cannot_be_made_any_more_are_not_here() -> None:
+    """A data set may lose rows while the node runs: then a shard of it is not given, and nothing else happens."""
+    columns = {"x": np.arange(6, dtype=np.uint8).reshape(3, 2)}
+    content, shard, there = encode_samples(columns), columns_id(columns), [True]
+
+    def make() -> bytes:
+        if not there[0]:
+            raise ValueError("row 3 cannot be read: train.bin was cut off")
+        return content
+
+    storage = MemoryStorage()
+    seams = Seams(SimpleNamespace(time=lambda: 0.0, monotonic=lambda: 0.0), random.Random(1), storage, inline)
+    store = ShardStore(ME, seams, ShardFiles(storage, "runs/x/shards"), sample_layout(columns))
+    store.add_own(shard, make)
+    asyncio.run(store.load())
+    assert store.content(shard) == content
+    there[0] = False
+    assert store.content(shard) is None

@@ -85,6 +85,7 @@ def shipping(answers: dict[PeerId, NeedsAre], shards: list[str] | None = None) -
         seams=SimpleNamespace(clock=clock, rng=random.Random(1)),
         clock=SimpleNamespace(now=lambda: 100.0),
         events=SimpleNamespace(say=lambda *texts, **more: None),
+        table=SimpleNamespace(name_of=lambda peer: f"the {peer}"),
     )
     calls = SimpleNamespace(ask=ask)
     similarity = SimpleNamespace(similarity_to=lambda peer: None)
@@ -114,7 +115,7 @@ def test_without_room_here_it_moves() -> None:
     one = shipping({FOX: needs(), OWL: needs()})
     one.held.room = Room(10, 0)
     shipment = once(one)
-    assert shipment is not None and shipment.move and shipment.reason.startswith("move to ")
+    assert shipment is not None and shipment.move and shipment.reason.startswith("move to the owl: ")
     assert (one.copies, one.moves) == (0, 1)
 
 

@@ -120,7 +120,7 @@ def test_axes_are_orthogonal_or_zero_for_any_probe(inputs: np.ndarray, seed: int
 
 
 @pytest.mark.parametrize(
-    ("layers", "why"),
+    ("layers", "reason"),
     [
         ([np.zeros((INPUTS, 4))], "all zero"),
         ([np.full((INPUTS, 4), 3.7)], "the same for all"),
@@ -133,8 +133,8 @@ def test_axes_are_orthogonal_or_zero_for_any_probe(inputs: np.ndarray, seed: int
         ([np.eye(INPUTS)] * (MAX_LAYERS + 1), "layers"),
     ],
 )
-def test_activations_that_say_nothing_are_refused(layers: list[np.ndarray], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+def test_activations_that_say_nothing_are_refused(layers: list[np.ndarray], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         PROJECTION.fingerprint(layers)
 
 

@@ -36,9 +36,9 @@ def test_within_and_similar_are_alike_across_and_dissimilar_are_not() -> None:
         names = np.array(draw_circles(how, rows, 8, random.Random(1)))
         return float(alike[names[:, None] == names[None]].mean())
 
-    by_lot = inside("random")
-    assert min(inside("within"), inside("similar")) > by_lot + 0.05
-    assert max(inside("across"), inside("dissimilar")) < by_lot
+    at_random = inside("random")
+    assert min(inside("within"), inside("similar")) > at_random + 0.05
+    assert max(inside("across"), inside("dissimilar")) < at_random
 
 
 @pytest.fixture(scope="module")

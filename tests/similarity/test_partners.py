@@ -95,9 +95,9 @@ def test_lower_joins_meet_more_often() -> None:
         view[member] = as_row(1 + side + 0.2 * rng.normal(size=256))
     tree = grow(view)
     met: Counter[int] = Counter()
-    lots, home = random.Random(3), Home(ME, CIRCLE, 1.0)
+    choices, home = random.Random(3), Home(ME, CIRCLE, 1.0)
     for _ in range(2000):
-        for choice in choose_partners(everybody(), tree.cut(0.3), 100, lots, home, PartnerSettings(explore=0)):
+        for choice in choose_partners(everybody(), tree.cut(0.3), 100, choices, home, PartnerSettings(explore=0)):
             met[int(choice.peer[-5:]) % 3] += 1
     assert known(tree.height(ME, peer(1))) < 0.8 * known(tree.height(ME, peer(2)))
     assert met[1] > 1.2 * met[2] > 0
@@ -120,13 +120,13 @@ def shares_of_the_honest(liars: int, honest: int, circle: frozenset[PeerId], rou
     view |= {peer(100 + n): as_row(rng.normal(size=256)) for n in range(honest)}
     met: dict[PeerId, int] = {}
     halves = [0, 0]
-    lots, settings_, communities = random.Random(8), PartnerSettings(similarity=5.0), grow(view).cut(0.2)
+    choices, settings_, communities = random.Random(8), PartnerSettings(similarity=5.0), grow(view).cut(0.2)
     for now in range(rounds):
         table = [
             Candidate(each, met.get(each), *((0.2, 1e4, 3, 0.1) if each >= peer(100) else (0.0, 1e9, 0, 1.0)))
             for each in view
         ]
-        for choice in choose_partners(table, communities, now, lots, Home(ME, circle, 0.0), settings_):
+        for choice in choose_partners(table, communities, now, choices, Home(ME, circle, 0.0), settings_):
             met[choice.peer] = now
             halves[2 * now // rounds] += choice.peer >= peer(100)
     return [2 * half / rounds for half in halves]
@@ -141,11 +141,12 @@ def test_fifty_lying_fingerprints_do_not_keep_a_node_for_ever() -> None:
 
 @given(tables, st.frozensets(st.integers(0, 40).map(peer)), st.integers(0, 1000), all_settings)
 def test_nobody_able_is_out_of_reach(table, circle, now, how) -> None:
-    """When the lot decides, it decides among all alike, whatever is said of them."""
+    """What is explored is drawn from all with equal chances, whatever is said of them."""
     able = sorted(each.peer for each in table if each.peer != ME and not each.stale and not each.banned)
-    lots = replace(how, explore=1.0, partners=1)
+    exploring = replace(how, explore=1.0, partners=1)
     for place, each in enumerate(able):
-        chosen = choose_partners(table, COMMUNITIES, now, Loaded(place, len(able)), Home(ME, circle - {ME}, 0.0), lots)
+        home = Home(ME, circle - {ME}, 0.0)
+        chosen = choose_partners(table, COMMUNITIES, now, Loaded(place, len(able)), home, exploring)
         assert [choice.peer for choice in chosen] == [each]
 
 

@@ -124,9 +124,9 @@ def swarm(communities: int = COMMUNITIES, **more) -> list[Node]:
 
 
 def test_similar_peers_are_heard_of_from_others() -> None:
-    nodes, lots = swarm(), random.Random(3)
+    nodes, rng = swarm(), random.Random(3)
     for node in nodes:
-        node.knows(*lots.sample(nodes, 3))
+        node.knows(*rng.sample(nodes, 3))
     for _ in range(10):
         for node in nodes:
             node.swap()
@@ -137,8 +137,8 @@ def test_similar_peers_are_heard_of_from_others() -> None:
 
 def test_what_peers_tell_does_not_get_into_the_random_sample() -> None:
     nodes = swarm(communities=6)
-    me, read, told = nodes[0], nodes[1:13], nodes[13:]
-    me.knows(*told)
+    me, read, named = nodes[0], nodes[1:13], nodes[13:]
+    me.knows(*named)
     me.reads_of(*read)
     me.similarity._look_around(known(me.similarity._neighbours))
     assert me.view() == {me.peer, *(node.peer for node in read)}
@@ -159,8 +159,8 @@ def test_only_good_and_comparable_announcements_count() -> None:
     forged = SignedRecord(forged.key, forged.peer, forged.expiry + 1, forged.value, forged.signature)
     foreign.fingerprint = bytes([1, 2, 7, 7]) + foreign.fingerprint[HEADER_BYTES:]
     short.fingerprint = short.fingerprint[:-1]
-    told = [forged, foreign.record(), gone.record(left=True), short.record(), stale.record(expiry=900.0)]
-    answer = me.similarity.answer(gone.peer, SwapNeighbours(tuple(told), floor=0.0))
+    records = [forged, foreign.record(), gone.record(left=True), short.record(), stale.record(expiry=900.0)]
+    answer = me.similarity.answer(gone.peer, SwapNeighbours(tuple(records), floor=0.0))
     assert answer.announcements == ()
     assert me.view() == {me.peer}
 
@@ -170,8 +170,8 @@ def test_who_wants_nothing_is_told_nothing_and_who_knows_nobody_is_told() -> Non
     me.knows(other, third)
     me.swap()
     assert me.similarity.answer(other.peer, SwapNeighbours(())).announcements == ()
-    told = me.similarity.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
-    assert [record.peer for record in told] == [third.peer]
+    announcements = me.similarity.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
+    assert [record.peer for record in announcements] == [third.peer]
 
 
 def test_a_peer_that_does_not_answer_is_not_asked_for_ever() -> None:
@@ -238,8 +238,8 @@ def test_who_has_left_since_is_not_told_of() -> None:
     me.knows(other, third, gone)
     me.swap()
     me.knows(gone, left=True, expiry=1301.0)
-    told = me.similarity.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
-    assert [record.peer for record in told] == [third.peer]
+    announcements = me.similarity.answer(other.peer, SwapNeighbours((), floor=0.0)).announcements
+    assert [record.peer for record in announcements] == [third.peer]
 
 
 def test_fingerprints_just_like_ours_do_not_push_all_others_out_of_the_view() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from p2pnode.discovery.book import MAX_ENTRIES, PeerBook
+from p2pnode.config.options import Options
+from p2pnode.discovery.book import ADDRESSES_PER_PEER, MAX_ENTRIES, PeerBook
+from p2pnode.node.place import open_place
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.storage.files import DiskStorage, MemoryStorage, Part, Storage, write_whole
 from p2pnode.wire.errors import LocalProblem
@@ -139,6 +142,36 @@ def test_the_port_is_remembered(tmp_path: Path) -> None:
     assert data_dir.port() is None
 
 
+def test_a_first_start_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    for path in (tmp_path / "new", tmp_path):
+        data_dir = open_data_dir(path)
+        data_dir.identity()
+        data_dir.discard()
+        data_dir.close()
+    assert tmp_path.exists() and not list(tmp_path.iterdir())
+
+
+def test_a_data_directory_that_was_in_use_is_not_discarded(tmp_path: Path) -> None:
+    data_dir = open_data_dir(tmp_path)
+    peer = data_dir.identity().peer_id
+    data_dir.close()
+    data_dir = open_data_dir(tmp_path)
+    data_dir.discard()
+    assert data_dir.identity().peer_id == peer
+    data_dir.close()
+
+
+def test_a_node_goes_by_the_name_of_its_last_start(tmp_path: Path) -> None:
+    options = Options(data_dir=tmp_path / "node")
+    data_dir = open_data_dir(options.data_dir)
+    data_dir.remember_name("ann")
+    data_dir.close()
+    for given, name in ((None, "ann"), ("bob", "bob")):
+        found, data_dir = open_place(replace(options, name=given), None)
+        assert found.name == name
+        data_dir.close()
+
+
 def test_the_book_remembers_the_latest_met_first(storage: Storage) -> None:
     book = PeerBook(storage, "book")
     book.met("old", (f"/ip4/1.1.1.1/tcp/1/p2p/{PEER}", "nonsense"), 1.0)
@@ -196,3 +229,25 @@ def test_a_long_book_and_a_full_disk_are_not_written_at_every_turn() -> None:
     assert written.read("book") == before
     long.save(131.0)
     assert written.read("book") != before
+
+
+def test_earlier_addresses_stay_in_the_book_behind_those_of_now(storage: Storage) -> None:
+    book = PeerBook(storage, "book")
+    for port in range(1, 12):
+        book.met("mover", (f"/ip4/1.1.1.1/tcp/{port}/p2p/{PEER}",), float(port))
+    book.met("stayer", (f"/ip4/2.2.2.2/tcp/2/p2p/{PEER}",), 1.0)
+    found = [address.transport for address in book.addresses()]
+    assert found[:3] == ["/ip4/1.1.1.1/tcp/11", "/ip4/2.2.2.2/tcp/2", "/ip4/1.1.1.1/tcp/10"]
+    assert len(found) == ADDRESSES_PER_PEER + 1
+
+
+def test_what_is_appended_is_for_the_owner_alone(tmp_path: Path) -> None:
+    storage = DiskStorage(tmp_path)
+    before = os.umask(0)
+    try:
+        storage.append("folder/journal", b"a")
+        storage.append("folder/journal", b"b")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "folder/journal").stat().st_mode & 0o777 == 0o600
+    assert storage.read("folder/journal") == b"ab"

@@ -12,9 +12,9 @@ from torch import nn
 
 from p2pnode.tasks.digits import Digits
 from p2pnode.tasks.find import installed_task, load_task
+from p2pnode.tasks.gpt import Gpt
 from p2pnode.tasks.names import BUILT_IN
 from p2pnode.tasks.task import Task, length, option_defaults, rows
-from p2pnode.tasks.text import Text
 from p2pnode.wire.errors import TaskProblem, UsageError
 
 TASK = """
@@ -58,7 +58,7 @@ class TestOptions:
         assert Classes(width=3, scale=2.5).options == {"scale": 2.5}
 
     def test_where_the_data_are_is_the_nodes_own_business(self):
-        assert load_task("text", {"width": 64}, "/somewhere").options == {"width": 64}
+        assert load_task("gpt", {"width": 64}, "/somewhere").options == {"width": 64}
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -158,9 +158,9 @@ class TestFinding:
         assert isinstance(installed_task("fancy"), Digits)
 
     def test_options_and_source_reach_the_task(self):
-        digits, text = load_task("digits", {"hidden": "16"}), load_task("text", source="book.txt")
+        digits, text = load_task("digits", {"hidden": "16"}), load_task("gpt", source="book.txt")
         assert isinstance(digits, Digits) and digits.hidden == 16
-        assert isinstance(text, Text) and text.source == "book.txt"
+        assert isinstance(text, Gpt) and text.source == "book.txt"
 
     @pytest.mark.parametrize(
         ("spec", "said"),
@@ -217,4 +217,4 @@ class TestForeignNames:
     @pytest.mark.parametrize("load", [load_task, installed_task])
     def test_a_run_cannot_choose_what_this_node_reads(self, load):
         with pytest.raises(UsageError, match="source is not an option of a run; use --data"):
-            load("text", {"source": "/etc"})
+            load("gpt", {"source": "/etc"})

@@ -11,8 +11,8 @@ from torch import nn
 
 from p2pnode.similarity.fingerprint import comparable, read_fingerprint, similarity
 from p2pnode.tasks.digits import Digits
+from p2pnode.tasks.gpt import Gpt
 from p2pnode.tasks.task import Task, rows
-from p2pnode.tasks.text import Text
 from p2pnode.training.fingerprinter import SHARE_OF_TIME, Fingerprinter, activations
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
@@ -67,11 +67,11 @@ def test_a_model_without_hidden_layers_shows_its_answers() -> None:
 
 def test_named_layers_count_in_their_order(tmp_path) -> None:
     (tmp_path / "text").write_bytes(b"all the words of a small book " * 300)
-    task = Text(source=str(tmp_path / "text"), width=8, heads=2, layers=2, context=16, test_windows=4)
+    task = Gpt(source=str(tmp_path / "text"), width=8, heads=2, layers=2, context=16, test_windows=4)
     model_host = ModelHost(task)
     assert [layer.shape for layer in activations(model_host, task.probe())] == [(128, 15 * 8)]
-    task.fingerprint_layers = ("blocks.0", "blocks.1.widen")
-    assert [layer.shape for layer in activations(model_host, task.probe())] == [(128, 15 * 8), (128, 15 * 32)]
+    task.fingerprint_layers = ("blocks.0", "blocks.1")
+    assert [layer.shape for layer in activations(model_host, task.probe())] == [(128, 15 * 8), (128, 15 * 8)]
     assert not comparable(taken(task), taken(Digits()))
     task.fingerprint_layers = ("block.0",)
     with pytest.raises(TaskProblem, match=r"block\.0"):

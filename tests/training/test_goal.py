@@ -7,12 +7,14 @@ import pytest
 from p2pnode.config.until import Until
 from p2pnode.training.progress import CALM_ROUNDS, Monitor, Reached, reached
 
-NOW = Reached(rounds=10, seconds=60.0, accuracy=0.9, update_norm=0.001, calm_rounds=CALM_ROUNDS)
+NOW = Reached(rounds=10, seconds=60.0, accuracy=0.9, update_norm=0.001, calm_rounds=CALM_ROUNDS, steps=500)
 
 
 @pytest.mark.parametrize(
     ("until", "is_so"),
     [
+        (Until("steps", 500), True),
+        (Until("steps", 501), False),
         (Until("rounds", 10), True),
         (Until("rounds", 11), False),
         (Until("time", 60), True),

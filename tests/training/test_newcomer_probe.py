@@ -22,7 +22,7 @@ from p2pnode.training.trainer import Trainer
 from p2pnode.wire.ids import Identity
 
 HOST = ModelHost(Digits(hidden=16), "cpu", seed=1)
-LABELS = HOST.data["y"].numpy()
+LABELS = HOST.task.data()["y"].numpy()
 TAKER = Fingerprinter(HOST, 1)
 
 

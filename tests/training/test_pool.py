@@ -99,7 +99,7 @@ class TestSamples:
         places = torch.from_numpy(np.concatenate([one.pool.places_of("a"), [0]]))
         batch = one.pool.batch(places)
         assert np.array_equal(batch["x"][:50].numpy(), strange["x"]) and np.array_equal(batch["y"][:50], strange["y"])
-        assert torch.equal(batch["x"][50], one.model_host.data["x"][0])
+        assert torch.equal(batch["x"][50], one.model_host.task.data()["x"][0])
 
     def test_a_dropped_shard_is_no_longer_trained_on(self):
         one = trainer()

@@ -37,7 +37,7 @@ def follow(one: Slowdown, rounds: int, norm: float = CALM, loss: float = 1e-3, p
     woken = []
     for _ in range(rounds):
         woken += [one.note_round(loss, norm, norm, passes), one.note_test(results())]
-    return [why for why in woken if why]
+    return [reason for reason in woken if reason]
 
 
 def slowed(first_loss: float = 2.3) -> Slowdown:
@@ -112,7 +112,7 @@ class TestResting:
 
 class TestWaking:
     @pytest.mark.parametrize(
-        ("loss", "norm", "why"),
+        ("loss", "norm", "reason"),
         [
             (1e-3, 2 * NOTABLE, "the shared weights changed by 0.8%"),
             (0.5, CALM, "the training loss rose to 0.5"),
@@ -120,11 +120,11 @@ class TestWaking:
             (2e-3, CALM, ""),
         ],
     )
-    def test_by_losses_and_work_of_others(self, loss: float, norm: float, why: str) -> None:
+    def test_by_losses_and_work_of_others(self, loss: float, norm: float, reason: str) -> None:
         one = slowed()
         one.rest(2.0)
-        assert one.note_round(loss, norm, CALM, 1.0) == why
-        assert (one.reason == "") == bool(why) and (one.rest(2.0) == 0) == bool(why)
+        assert one.note_round(loss, norm, CALM, 1.0) == reason
+        assert (one.reason == "") == bool(reason) and (one.rest(2.0) == 0) == bool(reason)
 
     def test_by_better_results(self) -> None:
         one = slowed()
@@ -135,7 +135,7 @@ class TestWaking:
         assert one.rests == 0
 
     @pytest.mark.parametrize(
-        ("now", "why"),
+        ("now", "reason"),
         [
             (HERE, ""),
             (replace(HERE, members=frozenset({PeerId("a")})), ""),  # who left taught all it knew
@@ -145,11 +145,11 @@ class TestWaking:
             (replace(HERE, limits=LimitOptions(max_cpu=0.5)), "its limits changed"),
         ],
     )
-    def test_by_members_data_and_limits(self, now: Surroundings, why: str) -> None:
-        assert change_of(HERE, now) == why
+    def test_by_members_data_and_limits(self, now: Surroundings, reason: str) -> None:
+        assert change_of(HERE, now) == reason
         one = slowed()
-        assert one.wake(change_of(HERE, now)) == why
-        assert bool(one.reason) != bool(why)
+        assert one.wake(change_of(HERE, now)) == reason
+        assert bool(one.reason) != bool(reason)
 
     def test_a_node_at_full_speed_has_nothing_to_wake_from(self) -> None:
         assert Slowdown().wake("a member came") == ""

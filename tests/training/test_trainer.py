@@ -227,7 +227,7 @@ class TestSharing:
     def test_statistics_of_batchnorm_are_each_trainers_own(self):
         model_host = ModelHost(Small(kind="batchnorm"))
         low, high = (
-            Trainer(model_host, np.flatnonzero((model_host.data["y"].numpy() < 5) == own)) for own in (True, False)
+            Trainer(model_host, np.flatnonzero((np.asarray(model_host.labels) < 5) == own)) for own in (True, False)
         )
         a, b = trained(low, model_host.genesis, 5), trained(high, model_host.genesis, 5)
         assert not all(

@@ -77,7 +77,7 @@ def test_metrics_and_tensorboard_use_the_definitions() -> None:
 
 def test_tables_in_the_terminal_are_headed_by_labels() -> None:
     labels = {found.label for found in FIGURES.values()} | {"peer", "id"}
-    peers = (row("fox", community="fox", similarity=0.5, reason="by lot"),)
+    peers = (row("fox", community="fox", similarity=0.5, reason="at random"),)
     assert {column.header for column in peers_table(peers, None).columns} <= labels
     plain = {"shard", "model", "job", "from", "after the merge", "how it goes"}  # no figures
     tables = (reports.log_table((MERGE,), {}), reports.shards_table((), {}), reports.jobs_table({}))

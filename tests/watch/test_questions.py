@@ -15,6 +15,7 @@ from p2pnode.jobs.offers import FileOffer
 from p2pnode.watch import questions as module
 from p2pnode.watch.questions import Questions, question
 from p2pnode.watch.terminal.live import TerminalView
+from tests.live.terminal_screen import TerminalScreen
 from tests.watch.test_terminal import status, text_of
 
 OFFER = FileOffer("run of ann", "mine", "mine.py", 1234, "ab" * 32, "/data/mine.py")
@@ -106,3 +107,6 @@ def test_the_live_view_makes_room_for_the_question() -> None:
 
     asyncio.run(look())
     assert "Run it? answered" in text_of(console)
+    screen = TerminalScreen(80, 24)
+    screen.feed(text_of(console).replace("\n", "\r\n"))
+    assert any(line.startswith("Run it? answered") for line in screen.lines()), "the next picture did not wipe it out"

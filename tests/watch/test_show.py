@@ -6,11 +6,15 @@ import asyncio
 import io
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from p2pnode.config.options import OutputOptions
-from p2pnode.watch.show import shown, view_kind
+from p2pnode.storage.checked import read_or_set_aside
+from p2pnode.storage.files import MemoryStorage
+from p2pnode.watch.history import history_file, unpack_history
+from p2pnode.watch.show import page_shown, shown, view_kind
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.status import NodeEvent, NodeStatus, Traffic
 
@@ -27,9 +31,10 @@ class Stream(io.StringIO):
 class FakeNode:
     """A node that has an invite and says what it is told to."""
 
-    def __init__(self, role: str = "node") -> None:
+    def __init__(self, role: str = "node", private: bool = False) -> None:
         self.say: Callable[[NodeEvent], None] = lambda event: None
         self.role = role
+        self.private = private
 
     def on_event(self, listener: Callable[[NodeEvent], None]) -> None:
         self.say = listener
@@ -43,7 +48,7 @@ class FakeNode:
 
     def status(self) -> NodeStatus:
         return NodeStatus(
-            id="me", name="otter", run="r", role=self.role, condition="alone", reason="", private=False,
+            id="me", name="otter", run="r", role=self.role, condition="alone", reason="", private=self.private,
             uptime_seconds=1.0,
             clock_offset_seconds=0.0, addresses=("/ip4/1.2.3.4/tcp/5",), invite="python -m p2pnode --run r",
             daemon_starts=1, traffic=Traffic(), peers=(), events=(),
@@ -118,3 +123,24 @@ async def test_the_live_view_is_drawn_and_says_goodbye():
     assert "otter" in stream.getvalue()
     assert "something odd" in stream.getvalue()
     assert "left after 1 s" in stream.getvalue()
+
+
+async def test_the_history_is_kept_without_a_page_too():
+    storage = MemoryStorage()
+    node: Any = FakeNode()
+    async with asyncio.timeout(60):
+        while storage.read(history_file("r")) is None:  # what was kept is read in a thread before it is written
+            async with page_shown(node, None, storage):
+                await asyncio.sleep(0.05)
+    kept = read_or_set_aside(storage, history_file("r"), unpack_history, "")
+    assert kept is not None and kept.pictures[-1].peers[0].name == "otter"
+
+
+@pytest.mark.parametrize(
+    ("log_format", "terminal", "shows"), [("json", True, False), ("plain", False, False), ("plain", True, True)]
+)
+async def test_the_key_of_a_private_run_goes_to_a_terminal_and_into_no_log(log_format, terminal, shows):
+    stream, node = Stream(terminal), FakeNode(private=True)
+    async with shown(node, OutputOptions(log_format), stream):
+        await until_shown(stream, "--run r" if shows else "python -m p2pnode status")
+    assert ("--run r" in stream.getvalue()) == shows

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
+import math
 from typing import Any
 
 import pytest
@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
+from rich.live import Live
 
 from p2pnode.cli.reports import status_lines
 from p2pnode.watch.terminal.lines import json_line, line_writer, plain_line
 from p2pnode.watch.terminal.live import COLOURS, TerminalCurves, TerminalView, farewell, render
-from p2pnode.watch.text import ago, clean, community_names, duration, size, sparkline
+from p2pnode.watch.text import ago, clean, duration, group_names, size, sparkline
 from p2pnode.wire.status import (
     ExchangeRow,
     Figure,
@@ -32,6 +33,7 @@ from p2pnode.wire.status import (
     TrainState,
     TrainStatus,
 )
+from tests.live.terminal_screen import TerminalScreen
 
 ID = "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA"
 INVITE = f"python -m p2pnode join {'5' * 120}"
@@ -140,9 +142,27 @@ def test_a_community_has_the_name_of_its_first_member_and_says_whether_it_is_our
     fox, owl, hare = (replace(row(name, community="fox's id"), id=f"{name}'s id") for name in ("fox", "owl", "hare"))
     hare = replace(hare, community=ID)
     ours = {"main": replace(TRAINING, community=ID)}
-    assert community_names(status(peers=(fox, owl, hare), jobs=ours)) == {
+    assert group_names(status(peers=(fox, owl, hare), jobs=ours)) == {
         "fox's id": "of fox", ID: "of quiet-otter-07 (yours)",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["", "share", "bytes", "s", "°C"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+def test_a_figure_that_is_no_number_breaks_no_view(value: float | None, unit: str):
+    odd = JobStatus("odd", state=JobState(figures=(Figure("odd", value, unit=unit),)))
+    assert "odd –" in drawn(status(jobs={"odd": odd}), width=160)
+
+
+def test_a_circle_that_formed_by_itself_is_called_after_its_first_member():
+    grown, other = "8afdf127df92709f27b3b62d9071b35d8c0466bf", "11ea22c72ba80980b1d1cc8bd5c8a9c7d1b9f0aa"
+    fox, owl = (replace(row(name, {"circle": grown}), id=f"{name}'s id") for name in ("fox", "owl"))
+    hare = replace(row("hare", {"circle": other}), id="1")
+    ours = {"main": replace(TRAINING, state=replace(TRAINING.state, circle=grown))}
+    shown = status(peers=(owl, fox, hare, row("newt", {"circle": "genesis"})), jobs=ours)
+    called = group_names(shown)
+    assert (called[grown], called[other], called["genesis"]) == ("of quiet-otter-07 (yours)", "of hare", "genesis")
+    assert "of hare" in drawn(shown, width=200)
 
 
 def test_a_node_that_has_slowed_down_says_why():
@@ -173,7 +193,7 @@ def test_circles_are_shown_once_there_are_several():
     assert "circle" not in drawn(status(jobs=training()), width=160)
     other = row("owl", {"circle": "ab12cd34" * 5})
     text = drawn(status(jobs=training(circle="98fe76dc" * 5), peers=(row(), other)), width=180)
-    words = ("circle 98fe76dc", "ab12cd34", "genesis")
+    words = ("circle 98fe76dc", "of owl", "genesis")
     assert [word for word in words if word not in text] == []
 
 
@@ -321,21 +341,66 @@ def test_a_reader_that_went_away_does_not_stop_the_node():
     write(NodeEvent(0.0, "a", "b"))
 
 
-def test_the_invite_is_printed_once_on_a_line_of_its_own():
-    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, no_color=True)
-    view = TerminalView(lambda: status(), console)
+class Screens:
+    """A live view on a screen of some size, whose node's status a test sets."""
 
-    async def look_for_a_moment() -> None:
-        showing = asyncio.create_task(view.run())
-        async with asyncio.timeout(60):
-            while INVITE not in text_of(console):  # noqa: ASYNC110 (a console sends no event)
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)  # some more pictures
-        showing.cancel()
-        await asyncio.gather(showing, return_exceptions=True)
+    def __init__(self, width: int, height: int, **shown: Any) -> None:
+        self.console = Console(
+            file=io.StringIO(), force_terminal=True, width=width, height=height, no_color=True, legacy_windows=False
+        )
+        self.status = status(**shown)
+        self.view = TerminalView(lambda: self.status, self.console)
+        self.screen = TerminalScreen(width, height)
+        self._live = Live(console=self.console, auto_refresh=False, vertical_overflow="crop")
+        self._live.start()
 
-    asyncio.run(look_for_a_moment())
-    assert text_of(console).count(INVITE + "\n") == 1
+    def draw(self, **changes: Any) -> list[str]:
+        """The lines on the screen after some more pictures."""
+        self.status = replace(self.status, **changes)
+        for _ in range(3):
+            self.view.draw(self._live)
+        self.screen.feed(text_of(self.console).replace("\n", "\r\n"))  # as a terminal driver does
+        self.console.file = io.StringIO()
+        return self.screen.lines()
+
+
+CROWD = {
+    "peers": tuple(row(f"fox {number}") for number in range(30)),
+    "events": tuple(NodeEvent(float(number), "joined", f"event {number}") for number in range(50)),
+    "page": "http://127.0.0.1:8080/?token=123456",
+    "unwell": ("no local step for 200 s",),
+    "machine": MACHINE, "exchanges": EXCHANGES, "shards": SHARDS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20), (120, 50)])
+def test_the_invite_stays_on_the_screen_whole_and_once(width: int, height: int) -> None:
+    screens = Screens(width, height, invite="")
+    assert INVITE not in screens.draw()
+    for changes in ({"invite": INVITE}, {"jobs": training()}, CROWD):
+        assert screens.draw(**changes).count(INVITE) == 1
+    for number in range(30):
+        screens.view.log(NodeEvent(100.0 + number, "log", f"a library complains {number}", warning=True))
+        assert screens.draw().count(INVITE) == 1
+    assert "a library complains 29" in "\n".join(screens.draw())
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20)])
+def test_a_new_invite_takes_the_place_of_the_old_one(width: int, height: int) -> None:
+    screens, newer = Screens(width, height), INVITE.replace("5", "6")
+    assert screens.draw(**CROWD).count(INVITE) == 1
+    lines = screens.draw(invite=newer)
+    assert lines.count(newer) == 1 and INVITE not in lines
+    assert sum("quiet-otter-07" in line for line in lines) == 1, "one picture"
+
+
+def test_the_invite_is_printed_once() -> None:
+    screens = Screens(80, 24)
+    written = ""
+    for _ in range(5):
+        screens.view.draw(screens._live)
+        written = text_of(screens.console)
+    assert written.count(INVITE) == written.count(INVITE + "\n") == 1
 
 
 def test_no_color_is_honoured(monkeypatch):

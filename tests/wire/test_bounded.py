@@ -9,9 +9,11 @@ from p2pnode.wire.bounded import keep_newest
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers())), st.integers(1, 5))
-def test_the_keys_told_of_last_stay_in_that_order_with_their_last_value(told: list[tuple[int, int]], most: int) -> None:
+def test_the_keys_told_of_last_stay_in_that_order_with_their_last_value(
+    items: list[tuple[int, int]], most: int
+) -> None:
     kept: dict[int, int] = {}
-    for key, value in told:
+    for key, value in items:
         keep_newest(kept, key, value, most)
-    latest = list(dict.fromkeys(key for key, _ in reversed(told)))[:most]
-    assert list(kept.items()) == [(key, dict(told)[key]) for key in reversed(latest)]
+    latest = list(dict.fromkeys(key for key, _ in reversed(items)))[:most]
+    assert list(kept.items()) == [(key, dict(items)[key]) for key in reversed(latest)]

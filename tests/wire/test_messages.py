@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pnode.jobs.loop.messages import GetSteps, StepsAre
 from p2pnode.shards.messages import GetNeeds, NeedsAre
 from p2pnode.wire.envelope import open_envelope, seal, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
@@ -55,6 +56,7 @@ REQUESTS: list[Message] = [
     GetJobFile("main"),
     JobFileIs(b"class Mine(Task): ..."),
     GetNeeds(),
+    GetSteps(),
 ]
 ANSWERS: list[Message] = [
     Pong(1.0),
@@ -64,6 +66,7 @@ ANSWERS: list[Message] = [
     Peers((RECORD,)),
     ManifestIs(b"m"),
     NeedsAre(1000, (3, 0, 5), b"12345678", b""),
+    StepsAre(5),
 ]
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pnode.wire.types import Decoder, decoded
+import p2pnode
+from p2pnode.jobs.train.plan import Digest
+from p2pnode.wire.status import FigureName
+from p2pnode.wire.types import Decoder, JobName, ShardText, decoded
 
 WORDS = msgspec.msgpack.Decoder(dict[str, int])
 JSON_WORDS = msgspec.json.Decoder(dict[str, int])
@@ -51,3 +57,19 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for decoder in (WORDS, JSON_WORDS, NESTED):
         with suppress(ValueError):
             decoded(decoder, data, "word")
+
+
+@pytest.mark.parametrize(
+    ("kind", "right"),
+    [(JobName, "main"), (ShardText, "ab" * 16), (FigureName, "mean"), (Digest, "ab" * 32)],
+)
+def test_a_line_break_after_the_end_is_no_part_of_a_pattern(kind: Any, right: str) -> None:
+    """In Python's patterns `$` also matches before a line break at the end."""
+    assert msgspec.convert(right, kind) == right
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(f"{right}\n", kind)
+
+
+def test_patterns_of_messages_end_with_the_text() -> None:
+    sources = Path(p2pnode.__file__).parent.rglob("*.py")
+    assert not [path for path in sources if re.search(r'pattern=r?"[^"]*\$"', path.read_text())]

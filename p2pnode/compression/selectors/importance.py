@@ -31,7 +31,7 @@ _FINE, _FAR = 16, 127  # the history's grid: sixteenths of the layer's typical p
 
 
 @dataclass(frozen=True)
-class Net:
+class LayerNetwork:
     """A layer's network: tanh features, HIDDEN tanh units, one sigmoid. It is frozen; learning makes another."""
 
     first: Floats  # (features + 1, HIDDEN), the bias last
@@ -113,7 +113,7 @@ class LearnedImportance:
             for _ in range(PASSES):
                 down = net.slopes(lesson.features, lesson.targets)
                 first, second = MOMENTUM * first - RATE * down[0], MOMENTUM * second - RATE * down[1]
-                net = Net(net.first + first, net.second + second)
+                net = LayerNetwork(net.first + first, net.second + second)
             nets[lesson.layer], self._momenta[lesson.layer] = net, (first, second)
         self._nets = nets
         self.lessons += len(lessons)
@@ -153,7 +153,7 @@ class LearnedImportance:
                 yield layer, slice(start, end)
 
 
-def _fresh(rng: np.random.Generator) -> Net:
+def _fresh(rng: np.random.Generator) -> LayerNetwork:
     """A network that returns ½ for everything until it has learned."""
     first = rng.normal(0.0, 0.5, (HISTORY + 2, HIDDEN)).astype(np.float32)
-    return Net(first, np.zeros(HIDDEN + 1, np.float32))
+    return LayerNetwork(first, np.zeros(HIDDEN + 1, np.float32))

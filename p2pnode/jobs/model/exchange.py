@@ -47,6 +47,7 @@ class PartnerExchange:
         partner_record: PartnerRecord,
     ) -> None:
         self.link = LinkRate()
+        self.taken = 0  # how often a partner's answer or push was taken in
         self._services = services
         self._calls = calls
         self._policy = policy
@@ -64,6 +65,7 @@ class PartnerExchange:
             if self._circle.name != circle:
                 return  # this node has changed circles since: the answer is not for its new set
             push = self._policy.take(partner, body)
+            self.taken += 1
             if push:
                 await self._ask(partner, push, push=True)
             self._partner_record.note(partner, succeeded=True)
@@ -118,6 +120,7 @@ class PartnerExchange:
         try:
             if request.push:
                 self._policy.take(peer, request.body)
+                self.taken += 1
                 return Exchanged()
             return Exchanged(self._policy.answer(peer, request.body))
         except ValueError as fault:

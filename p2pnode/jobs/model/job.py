@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from ...circles.members import CurrentCircle, Members
 from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Until
+from ...merging.capabilities import SharesEntries
 from ...merging.deltaset.entry import EntryFacts
 from ...merging.messages import Exchange
 from ...merging.policy import MergeResult, Policy, RoundFacts
@@ -37,6 +39,8 @@ from .checkpoints import Checkpoints, Resumable, progress_folder
 from .exchange import ExchangeLoop, PartnerExchange
 
 WARN_EVERY: Seconds = 30.0
+MOST_UNCONFIRMED = 3  # rounds; then this node's log is given up for a new one
+SPREAD = 8  # of the numbers for new logs
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class ModelJob(Job):
         self._services = services
         self._sharing = sharing
         self._warned: dict[str, Seconds] = {}
+        self._unconfirmed = 0  # rounds whose progress was kept back, until partners confirm this node's log
         self._current_circle = CurrentCircle(sharing.circle)
         self._make_exchange()
         store = CheckpointStore(services.seams.storage, progress_folder(context.folder), sharing.max_disk)
@@ -130,6 +135,7 @@ class ModelJob(Job):
 
     async def share_while(self, work: Coroutine[Any, Any, str], *beside: Coroutine[Any, Any, None]) -> str:
         """Exchange with partners until `work` ends; returns what it returns. The `beside` run as long."""
+        self.exchange_loop.wake()  # partners confirm this node's log
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in (self.exchange_loop.run(), *beside)]
             if self.circle_driver is not None:
@@ -174,15 +180,46 @@ class ModelJob(Job):
 
     async def end_round(self, begun: Floats, weights: Floats, facts: RoundFacts) -> MergeResult:
         """Publish what local steps from `begun` to `weights` brought, and merge what partners sent meanwhile."""
-        seams = self._services.seams
-        # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
-        self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
-        bridge = await self.bridging.draft()
-        self.train_progress.bridges += bridge is not None and self._publish(bridge)
+        seams, entries = self._services.seams, self.policy.can.entries
+        if entries is not None and not await self._may_publish(entries, facts.peers):
+            await seams.compute(lambda: entries.keep(begun, weights))
+        else:
+            # By itself: a simulation computes steps at their beginning, and this must know what came in meanwhile.
+            self._publish(await seams.compute(lambda: self.policy.record(begun, weights, facts)))
+            bridge = await self.bridging.draft()
+            self.train_progress.bridges += bridge is not None and self._publish(bridge)
         merged = await seams.compute(self.policy.merge)
         self.train_progress.note(facts.loss, merged, seams.clock.time(), facts.steps)
         self.exchange_loop.wake()
         return merged
+
+    async def _may_publish(self, entries: SharesEntries, peers: int) -> bool:
+        """Whether this node's log may go on. Where partners do not confirm it for some rounds, a new one begins."""
+        if entries.log_confirmed(peers):
+            return True
+        self._unconfirmed += 1
+        if self._unconfirmed <= MOST_UNCONFIRMED:
+            self.exchange_loop.wake()
+            return False
+        seams, number = self._services.seams, 0
+        with contextlib.suppress(LocalProblem):  # then the number after the last one used is taken
+            number = await seams.compute(self._checkpoints.begin_log)
+        # Not simply the next number: a disk that was set back in time may have used that already.
+        entries.begin_log(number + seams.rng.randrange(1, SPREAD), lost_entries=True)
+        self._services.events.say("state", "no partner confirmed what this node published; going on with a new log")
+        await self.save()
+        return True
+
+    def work_of_others(self) -> object:
+        """A value that changes whenever a partner's work arrives."""
+        entries = self.policy.can.entries
+        return self.partner_exchange.taken if entries is None else entries.digest()
+
+    async def merge_between_rounds(self) -> float:
+        """Merge what partners sent, while no round is under way; returns the norm of the change of the weights."""
+        merged = await self._services.seams.compute(self.policy.merge)
+        self.train_progress.note_between(merged)
+        return merged.update_norm
 
     def _publish(self, draft: object) -> bool:
         """Publish and write the journal without waiting in between, so that a crash cannot make this node forget it.

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-
-import numpy as np
-from blake3 import blake3
+from collections.abc import Iterator
 
 from ...compression.weights import to_units
 from ...config.options import DEFAULT_AIM, DEFAULT_POLICY, DEFAULT_ROUND_SECONDS, DEFAULT_TASK, TrainOptions
 from ...merging.deltaset.set import weights_hash
-from ...merging.policy import MakePolicy
-from ...merging.registry import check_settings, known_policies, policy_named
 from ...runtime.seams import Shared, make_at_once
-from ...similarity.partners import RANGES, partner_settings, without_partner_settings
 from ...similarity.sketch import distance, shared_weights
+from ...tasks.data import hash_columns
 from ...tasks.errors import task_errors
 from ...tasks.find import installed_task, load_task
-from ...tasks.task import Option, Samples, Task, as_option, option_defaults
+from ...tasks.task import Option, Task, as_option, option_defaults
 from ...training.function_sketch import fixed_parts, fixed_sketches, function_sketch, group_of
 from ...training.host import ModelHost
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.types import Sketch
+from ..model.policies import check_policy
 from .plan import ModelSketch, TrainPlan
 
 
@@ -66,33 +62,9 @@ def make_plan(model_host: ModelHost, options: TrainOptions, seed: int) -> TrainP
         settings=dict(options.settings),
         round_seconds=options.round_seconds or DEFAULT_ROUND_SECONDS,
         max_steps=options.max_steps,
+        steps=int(options.until.amount) if options.until is not None and options.until.what == "steps" else 0,
         aim=options.aim or DEFAULT_AIM,
     )
-
-
-def check_policy(policy: str | None, settings: Mapping[str, float]) -> None:
-    """UsageError when the policy is not known here, or not with these settings.
-
-    None is a policy that is not known yet: one of those that are here must have such settings.
-    """
-    if policy is not None:
-        known_policy(policy)
-    problems = []
-    for name in known_policies() if policy is None else (policy,):
-        try:
-            partner_settings(settings)
-            check_settings(name, without_partner_settings(settings), besides=RANGES)
-            return
-        except ValueError as error:
-            problems.append(error)
-    raise UsageError(f"--set: {problems[0]}")
-
-
-def known_policy(name: str) -> MakePolicy:
-    try:
-        return policy_named(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_once) -> ModelHost:
@@ -261,21 +233,13 @@ def inputs_hash(model_host: ModelHost) -> str:
             labels = model_host.task.labels(probe)
     except LocalProblem:
         return ""  # which comparing fingerprints reports
-    return _hash({name: column for name, column in probe.items() if column is not labels})
+    return hash_columns({name: column for name, column in probe.items() if column is not labels})
 
 
 def probe_hash(model_host: ModelHost) -> str:
-    return _hash(model_host.task.probe())
+    return hash_columns(model_host.task.probe())
 
 
 def data_hash(model_host: ModelHost) -> str:
     """The hash by which nodes see whether they have the same data."""
-    return _hash(model_host.data)
-
-
-def _hash(samples: Samples) -> str:
-    digest = blake3()
-    for name, column in sorted(samples.items()):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(column.numpy()).tobytes())
-    return digest.hexdigest()
+    return model_host.data.hash()

@@ -1,4 +1,4 @@
-"""Control commands for a training job: export, log, blame, revert, shards."""
+"""Control commands for a training job: export, generate, log, blame, revert, shards."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ...discovery.services import Services
 from ...merging.capabilities import TracesAuthors
 from ...tasks.task import Evaluation
 from ...wire.control import ControlAnswer, ControlRequest
-from ...wire.errors import UsageError, near
+from ...wire.errors import UsageError
 from ...wire.ids import short
+from ..model.authors import find_author
 from .export import export
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
     """Carry out a command and return what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
         return ControlAnswer(merges=tuple(job.train_progress.merges))
+    if request.do == "generate":
+        return await job.generations.answer(request)
     if request.do == "export":
         source = job.export_source()
         work = partial(export, Path(request.file), job.trainer, job.policy, request.shared, source)
@@ -39,18 +42,6 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
     await job.save()
     services.events.say("reverted", summary)
     return ControlAnswer(said=summary)
-
-
-def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
-    """The author with this id, end of an id, or name. UsageError when there is none, or several."""
-    found = [peer for peer in authors if name and (peer.endswith(name) or names.get(peer) == name)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(sorted(names.get(peer) or short(peer) for peer in authors)) or "nobody yet"
-    kind = "several authors are" if found else "no author of entries is"
-    raise UsageError(
-        f"{kind} called {name[:60]!r}{near(name, names.values())}; entries are known of {known}; give the peer id"
-    )
 
 
 def revert(job: TrainJob, authors: TracesAuthors, peer: str) -> str:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from ... import __version__
 from ...compression.weights import Floats
 from ...merging.policy import Policy
 from ...storage.files import write_whole
 from ...storage.state_file import check_target, pack_state
 from ...tasks.task import Evaluation
-from ...training.evaluation import spread
 from ...training.trainer import Trainer
 from .plan import TrainPlan
 
@@ -38,11 +39,16 @@ def export(file: Path, trainer: Trainer, policy: Policy, shared: bool, source: E
     It has what the node evaluates and shows: the average over the last rounds; or, if `shared`, the weights that all
     members of the circle have bit by bit.
     """
+    return write_model(file, trainer, chosen_weights(policy, shared), "shared" if shared else "average", source)
+
+
+def write_model(file: Path, trainer: Trainer, weights: Floats, what: str, source: ExportSource) -> str:
+    """Heavy. The same for any weights of the trainer's model; `what` they are goes to the metadata."""
     check_target(file)
     host = trainer.model_host
-    with trainer.fitted(chosen_weights(policy, shared)):
-        state, evaluation = host.state_dict(), host.evaluate(spread(host.test, EVALUATED))
-    data = pack_state(file.suffix, state, facts(source, evaluation, "shared" if shared else "average"))
+    with trainer.fitted(weights):
+        state, evaluation = host.state_dict(), host.evaluate(host.test.spread(EVALUATED))
+    data = pack_state(file.suffix, state, {**host.task.export_facts(), **facts(source, evaluation, what)})
     write_whole(file, data, mode=FILE_MODE, remedy="name another file")
     result = f"loss {evaluation.loss:.4f}" if evaluation.accuracy is None else f"accuracy {evaluation.accuracy:.1%}"
     return (
@@ -65,6 +71,7 @@ def facts(source: ExportSource, evaluation: Evaluation, weights: str) -> dict[st
         "job": source.job,
         "task": source.plan.task,
         "task_version": source.plan.version,
+        "task_options": msgspec.json.encode(source.plan.options).decode(),
         "round": str(source.rounds),
         "circle": source.circle,
         "weights": weights,

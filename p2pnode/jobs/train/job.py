@@ -14,22 +14,23 @@ import numpy as np
 
 from ...compression.weights import Floats
 from ...merging.policy import Policy, RoundFacts
+from ...merging.schedule import planned_rate
 from ...runtime.routes import Handler, Routes
 from ...shards.driver import ShardDriver
 from ...shards.messages import GetNeeds, GetShard, SyncShards
 from ...shards.samples import sample_layout
 from ...shards.shipping import ShardShipping
-from ...tasks.task import Evaluation, length
-from ...training.evaluation import PeriodicEvaluation
+from ...tasks.task import Evaluation
+from ...training.evaluation import PeriodicEvaluation, PeriodicSample
 from ...training.fingerprinter import Fingerprinter
-from ...training.host import ModelHost
+from ...training.host import ModelHost, NoSamples
 from ...training.newcomer_probe import NewcomerProbe
 from ...training.progress import reached
 from ...training.rounds import local_steps, mean_steps, shortened
-from ...training.slowdown import Slowdown, Surroundings, change_of
+from ...training.slowdown import Slowdown, Surroundings, change_of, delayed_by_rests, notable_change
 from ...training.trainer import Trainer, TrainResult
 from ...wire.control import ControlAnswer, ControlRequest
-from ...wire.errors import Diverged, LocalProblem, TaskProblem
+from ...wire.errors import Diverged, LocalProblem, TaskProblem, UsageError
 from ...wire.ids import PeerId
 from ...wire.messages import Message
 from ...wire.status import JobStatus, PeerState, ShardRow
@@ -38,6 +39,7 @@ from ..contract import JobContext, JobPace
 from ..model.job import ModelJob
 from .commands import execute
 from .export import ExportSource
+from .generations import Generations
 from .messages import GetProbe, GetWeights, SwapModels, SwapResult
 from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
@@ -48,6 +50,7 @@ from .status import describe_peers, train_status
 from .steps import RoundSteps
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
+SAMPLE_EVERY: Seconds = 120.0  # or less often
 WARN_EVERY: Seconds = 30.0
 SHORTEST_ROUND: Seconds = 0.1  # from publishing to publishing
 FIRST_STEPS = 5.0  # mean local steps of a round while the speed is not known
@@ -85,6 +88,8 @@ class TrainJob(ModelJob):
         self.slowdown = Slowdown()
         self._rested_in: Surroundings | None = None  # when it last rested; None at full speed
         self._rest_seconds: Seconds = 0.0  # of the rest that goes on now
+        self._unreadable = 0  # samples, when that was last told
+        self._blind = False  # none of the test samples can be read
         self._heads_merged: dict[PeerId, int] = {}
         self.model_check = ModelCheck(
             services,
@@ -96,9 +101,13 @@ class TrainJob(ModelJob):
             setup.model_confirmed,
             setup.same_probe,
         )
+        if services.seams.threaded:
+            self.trainer.pool.read_ahead()
         self._make_data()
         now = services.seams.clock.monotonic()
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
+        self._sampling = PeriodicSample(self.trainer, SAMPLE_EVERY, now)
+        self.generations = Generations(services.seams, self.trainer, policy.readout)
         self._round_steps = RoundSteps(
             services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
         )
@@ -107,7 +116,7 @@ class TrainJob(ModelJob):
     def _make_data(self) -> None:
         """The shards this node trains on, how they travel, and how models travel to data that does not."""
         services, calls, options = self._services, self.context.calls, self._setup.options
-        layout = sample_layout({name: column.numpy() for name, column in self.model_host.data.items()})
+        layout = sample_layout({name: column.numpy() for name, column in self.model_host.data.empty.items()})
         room = None if options.max_disk is None else options.max_disk // 2
         self.shard_driver = ShardDriver(services, calls, layout, self.members.in_run, room)
         self.work = ShardTraining(services, self.shard_driver, self.trainer, self._setup)
@@ -141,11 +150,11 @@ class TrainJob(ModelJob):
 
     async def _keep_training(self) -> str:
         """Train round after round; returns the reason when the user's goal is reached."""
-        clock, until = self._services.seams.clock, self._setup.options.until
-        while True:
+        clock = self._services.seams.clock
+        while not (why := self._goal_reached()):
             await self._services.limiter.free()
             begun = clock.monotonic()
-            await self.work.take_in(self.policy.start, self.train_progress.rounds)
+            await self.work.take_in(self.policy.weights, self.train_progress.rounds)
             await self._services.seams.compute(self._choose_rows)
             if self.trainer.samples:
                 await self._round_or_rollback()
@@ -155,10 +164,14 @@ class TrainJob(ModelJob):
                 shortest = SHORTEST_ROUND
             else:
                 shortest = self._setup.plan.round_seconds  # others hold all shards; one falls to us when they leave
-            why = "" if until is None else reached(until, self.train_progress.reached(clock.monotonic()))
-            if why:
-                return why
-            await asyncio.sleep(max(0.0, begun + shortest - clock.monotonic()))
+            if not self._goal_reached():
+                await asyncio.sleep(max(0.0, begun + shortest - clock.monotonic()))
+        return why
+
+    def _goal_reached(self) -> str:
+        """Why the user's goal is reached; "" while it is not, or where there is none."""
+        until, now = self._setup.until, self._services.seams.clock.monotonic()
+        return "" if until is None else reached(until, self.train_progress.reached(now, self._run_steps()))
 
     async def _round_or_rollback(self) -> None:
         """Train one round. If it diverges, keep the weights as they were and lower the learning rate."""
@@ -192,7 +205,8 @@ class TrainJob(ModelJob):
         peers = len(self.members.active()) + 1
         pace = self.policy.pace(peers)
         steps = local_steps(shortened(mean, pace.steps), seams.rng, plan.max_steps)
-        begun, result = await self._round_steps.train(steps, pace.rate * self._rate, pace.at)
+        rate = pace.rate * self._rate * planned_rate(self._run_steps(), plan.steps)
+        begun, result = await self._round_steps.train(steps, rate, pace.at)
         await self._take_fingerprint(result.weights)
         budget = self.partner_exchange.link.budget(self._setup.plan.round_seconds, peers)
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
@@ -200,8 +214,17 @@ class TrainJob(ModelJob):
         await self.end_round(begun, weights, facts)
         self._note_convergence(result)
         await self.work.end_round(self.train_progress.rounds, self._new_contributors())
+        self._report_unreadable()
         self.shipping.after_round(self.train_progress.rounds)
         self.model_swap.after_round(self.train_progress.rounds)
+
+    def _report_unreadable(self) -> None:
+        """Tell when rows of the data could not be read, and again when there are twice as many."""
+        problems = self.trainer.pool.problems
+        if len(problems) > 2 * self._unreadable:
+            self._unreadable, last = len(problems), next(reversed(problems.values()))
+            count = "one sample" if len(problems) == 1 else f"{len(problems):,} samples"
+            self._warn("data", f"{count} of data() cannot be used and are left out; the last: {last}")
 
     def _new_contributors(self) -> list[PeerId]:
         """Other peers whose work came into the merged weights in the latest round."""
@@ -213,10 +236,16 @@ class TrainJob(ModelJob):
 
     # ---- slowing down ----
 
+    def _run_steps(self) -> int:
+        """Local steps that members of the run have done on average: by the shared log, else this node's own."""
+        if self.policy.can.entries is None:
+            return self.trainer.steps_done
+        return self.policy.pace(len(self.members.active()) + 1).at
+
     def _note_convergence(self, result: TrainResult) -> None:
-        """Slow down if the run has converged, unless the user said when to stop or wants full speed."""
+        """Slow down if the run has converged, unless the user wants full speed or a goal that rests would delay."""
         options, progress = self._setup.options, self.train_progress
-        if options.full_speed or options.until is not None or progress.monitor.norm is None:
+        if options.full_speed or delayed_by_rests(self._setup.until) or progress.monitor.norm is None:
             return
         passes = result.samples / max(1, self.trainer.samples)
         before = self.slowdown.reason
@@ -230,16 +259,25 @@ class TrainJob(ModelJob):
             self._services.events.say("working", f"at full speed again: {why}")
 
     async def _rest(self, round_seconds: Seconds) -> None:
-        """Rest after a round for as long as a converged run allows, or until something changes."""
+        """Rest after a round for as long as a converged run allows, or until something changes.
+
+        What others send meanwhile is merged at once; it ends the rests only if it changes the weights notably, since
+        otherwise nodes that rest would wake each other with the little they publish.
+        """
         clock = self._services.seams.clock
         self._rest_seconds = self.slowdown.rest(round_seconds)
         if not self._rest_seconds:
             self._rested_in = None
             return
         end, before = clock.monotonic() + self._rest_seconds, self._rested_in or self._surroundings()
-        while self.slowdown.reason and (left := end - clock.monotonic()) > 0:
+        known = self.work_of_others()
+        while self.slowdown.reason and not self._goal_reached() and (left := end - clock.monotonic()) > 0:
             now = self._surroundings()
-            self._tell_awake(self.slowdown.wake(change_of(before, now)))
+            why = change_of(before, now)
+            if not why and known != self.work_of_others():
+                known = self.work_of_others()
+                why = notable_change(await self.merge_between_rounds())
+            self._tell_awake(self.slowdown.wake(why))
             self._rested_in = before = replace(now, members=before.members | now.members)
             await asyncio.sleep(min(left, REST_LOOK) if self.slowdown.reason else 0)
         self._rest_seconds = 0.0
@@ -273,17 +311,45 @@ class TrainJob(ModelJob):
         self.trainer.use(self.work.rows(self.members.active()))
 
     async def _now_and_then(self) -> None:
+        if self._evaluating.due(self._services.seams.clock.monotonic()):
+            await self._evaluate_some()
+        await self._let_speak()
+        await self.save_if_due()
+
+    async def _evaluate_some(self) -> None:
+        """Evaluate the read-out on some test samples, and tell how good it is. Training goes on without them."""
+        clock, look = self._services.seams.clock, self._evaluating.evaluate
+        begun = clock.monotonic()
+        try:
+            found = await self._services.seams.compute(lambda: look(self.policy.readout()))
+        except NoSamples as problem:
+            if not self._blind:
+                self._warn("data", f"{problem} (test_data()); training goes on, and nobody knows how good the model is")
+            self._blind = True
+            self._evaluating.done(begun, clock.monotonic())
+            return
+        self.train_progress.evaluation, self._blind = found, False
+        self._evaluating.done(begun, clock.monotonic())
+        self._tell_awake(self.slowdown.note_test(found))
+        line = self.train_progress.line(begun, len(self.model_host.test), self.model_host.task.figures(found))
+        if line:
+            self._services.events.say("progress", line)
+
+    async def _let_speak(self) -> None:
+        """Take a text of the model, if it is a language model and it is time for one."""
         clock = self._services.seams.clock
         begun = clock.monotonic()
-        if self._evaluating.due(begun):
-            look = self._evaluating.evaluate
-            self.train_progress.evaluation = await self._services.seams.compute(lambda: look(self.policy.readout()))
-            self._evaluating.done(begun, clock.monotonic())
-            self._tell_awake(self.slowdown.note_test(self.train_progress.evaluation))
-            line = self.train_progress.line(begun, length(self.model_host.test))
-            if line:
-                self._services.events.say("progress", line)
-        await self.save_if_due()
+        if not self._sampling.due(begun):
+            return
+        try:
+            text = await self._services.seams.compute(lambda: self._sampling.take(self.policy.readout()))
+        except UsageError as problem:
+            text = ""
+            self._warn("sample", f"no text of the model: {problem}")
+        self._sampling.done(begun, clock.monotonic())
+        self.train_progress.sample = text
+        if text:
+            self._services.events.say("sample", f"the model writes: {' '.join(text.split())}")
 
     def evaluate(self) -> Evaluation:
         """Heavy. Evaluate the read-out on all of the task's test data."""
@@ -291,7 +357,7 @@ class TrainJob(ModelJob):
 
     def evaluate_alone(self, seed: int) -> Evaluation:
         """Heavy. Train a model as many steps on this node's own samples alone, and evaluate it."""
-        rows = np.arange(self.model_host.samples) if self._setup.rows is None else self._setup.rows
+        rows = self.model_host.rows if self._setup.rows is None else self._setup.rows
         trainer = Trainer(self.model_host, rows, seed)
         return trainer.evaluate(trainer.steps(self.model_host.genesis, self.trainer.steps_done).weights)
 

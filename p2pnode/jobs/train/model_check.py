@@ -1,7 +1,8 @@
 """Compares what models compute at equal weights: this node asks partners what theirs makes of the run's probe.
 
-The manifest's sketch (binding.py) tells most differences before a node trains. This tells the rest: functions that
-differ only at weights that were trained, and runs whose founder could not make a sketch.
+The manifest's sketch (binding.py) tells most differences before a node trains, with any policy. This tells the rest:
+functions that differ only at weights that were trained, and runs whose founder could not make a sketch. It needs a
+policy that shares entries, because only there do members pass through equal weights.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from .messages import GetProbe, ProbeIs
 
 ASKED_AT_ONCE = 3
 ANSWERED_AT_ONCE = 4
-CHECK_EVERY: Seconds = 10.0  # while nobody has agreed yet
+CHECK_EVERY: Seconds = 10.0  # while nobody has agreed yet; after that more and more seldom, since weights change
+MOST_SELDOM: Seconds = 3600.0
 FIRST_TRIES = 5
 FIRST_PAUSE: Seconds = 1.0
 ASK_TIMEOUT: Seconds = 10.0
@@ -46,17 +48,17 @@ def difference(theirs: FunctionSketch, mine: FunctionSketch) -> str:
 def judge(differing: Mapping[PeerId, FunctionSketch], founder: PeerId, confirmed: bool) -> Verdict:
     """What follows when partners have other results than this node, at the same position, and none has the same.
 
-    Nobody can stop a node whose model agrees with the manifest (`confirmed`), and one partner alone can stop nobody
-    unless it founded the run: it takes two partners that agree with each other.
+    The run's model is the founder's, so the founder's results stop any other node. Other partners may lie: they cannot
+    stop a node whose model agrees with the manifest (`confirmed`), and for others it takes two that agree.
     """
-    if confirmed:
-        return "unknown"
+    if founder in differing:
+        return "different"
     agree = any(not difference(one, other) for one, other in combinations(differing.values(), 2))
-    return "different" if agree or founder in differing else "unknown"
+    return "different" if agree and not confirmed else "unknown"
 
 
 class ModelCheck:
-    """Asks until one partner has the same results, and answers partners that ask."""
+    """Asks partners for their results, again and again as the weights change, and answers partners that ask."""
 
     def __init__(
         self,
@@ -69,7 +71,6 @@ class ModelCheck:
         confirmed: bool,
         same_probe: bool = True,
     ) -> None:
-        self.same = False  # a partner's model computes the same
         self._services = services
         self._calls = calls
         self._policy = policy
@@ -94,12 +95,13 @@ class ModelCheck:
             await asyncio.sleep(FIRST_PAUSE)
 
     async def run(self) -> None:
-        """Ask again until a partner agrees. UsageError when this node's model is not the run's."""
-        while not self.same and self._policy.can.entries is not None:
-            await asyncio.sleep(CHECK_EVERY)
+        """Ask partners from time to time. UsageError when this node's model is not the run's."""
+        pause = CHECK_EVERY
+        while self._policy.can.entries is not None:
+            await asyncio.sleep(pause)
             await self._services.limiter.free()
-            if self._partners():
-                await self._ask_some()
+            settled = bool(self._partners()) and await self._ask_some()
+            pause = min(2 * pause, MOST_SELDOM) if settled else CHECK_EVERY
 
     async def _ask_some(self) -> bool:
         """Ask up to three partners for their results at this node's position; returns whether that is settled."""
@@ -110,18 +112,18 @@ class ModelCheck:
         if mine is None:
             return False
         if not any(mine):
-            self.same = True  # nothing of this model can be compared
-            return True
+            return True  # nothing of this model can be compared
         differing: dict[PeerId, FunctionSketch] = {}
         for partner in partners:
             theirs = await self._ask(partner, place)
             if theirs is None or not any(theirs):
                 continue
             if not difference(theirs, mine):
-                self.same = True
                 return True
             differing[partner] = theirs
             self._report(partner, difference(theirs, mine))
+            if partner == self._founder:
+                break
         if judge(differing, self._founder, self._confirmed) == "different":
             how = difference(next(iter(differing.values())), mine)
             who = " and ".join(short(partner) for partner in differing)

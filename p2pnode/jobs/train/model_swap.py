@@ -26,7 +26,7 @@ from ...network.base import MemorySink, Payload, StreamLimits
 from ...runtime.calls import JobCalls
 from ...shards.shard import SHARD_SAMPLES
 from ...similarity.driver import PeerSimilarity
-from ...training.evaluation import spread
+from ...training.host import NoSamples
 from ...training.trainer import Trainer
 from ...wire.errors import Diverged, LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused, TaskProblem
 from ...wire.ids import PeerId, short
@@ -128,7 +128,7 @@ class ModelSwap:
         self._next_round = self._round + EVERY_ROUNDS
         size = self._trainer.model_host.layout.size
         swap = choose_swap(accepted.shard_bytes, BYTES * size, 2 * swap_entries(size), accepted.private)
-        self._services.events.say("swap", f"with {short(peer)}: {swap.reason}")
+        self._services.events.say("swap", f"with {self._services.table.name_of(peer)}: {swap.reason}")
         if not swap.model_travels:
             self._host, self._not_before[peer] = None, self._round + ASK_AGAIN
             return False
@@ -179,8 +179,11 @@ class ModelSwap:
     def _kept(self, weights: Floats, delta: SparseDelta) -> Floats:
         """Heavy. The weights with a result, if the test loss does not rise: nobody vouches for the other node."""
         together = with_result(weights, delta)
-        some = spread(self._trainer.model_host.test, JUDGED_BY)
-        before, after = (self._trainer.evaluate(each, some).loss for each in (weights, together))
+        some = self._trainer.model_host.test.spread(JUDGED_BY)
+        try:
+            before, after = (self._trainer.evaluate(each, some).loss for each in (weights, together))
+        except NoSamples:
+            return weights  # it cannot be tried
         kept = after <= before
         self.made += kept
         return together if kept else weights

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from blake3 import blake3
-from numpy.typing import NDArray
 
 from ...config.options import TrainOptions
+from ...config.until import Until
+from ...shards.rows import Rows
 from ...similarity.partners import partner_settings
 from ...wire.status import MAIN_JOB
 from ..contract import JobContext
@@ -22,7 +22,7 @@ class TrainSetup:
 
     plan: TrainPlan
     options: TrainOptions = TrainOptions()  # noqa: RUF009  (frozen)
-    rows: NDArray[np.int64] | None = None  # of the data; None: this node's part of what every node has
+    rows: Rows | None = None  # of the data; None: this node's part of what every node has
     model_confirmed: bool = True  # the model here computes what the manifest says
     same_probe: bool = True  # the probe here has the run's inputs
 
@@ -36,7 +36,12 @@ class TrainSetup:
         """How the job's model is shared."""
         plan, own = self.plan, self.options
         partners = partner_settings(plan.settings)
-        return SharingSetup(self.genesis, plan.aim, partners, plan.round_seconds, own.circle, own.max_disk, own.until)
+        return SharingSetup(self.genesis, plan.aim, partners, plan.round_seconds, own.circle, own.max_disk, self.until)
+
+    @property
+    def until(self) -> Until | None:
+        """When this node leaves: as its user wants, or at the end of a run with a planned length."""
+        return self.options.until or (Until("steps", self.plan.steps) if self.plan.steps else None)
 
     @property
     def stays_home(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ...config.until import MOST_STEPS
 from ...wire.errors import UsageError
 from ...wire.messages import MAX_JOB_FILE_BYTES
 from ...wire.run import MAX_PAIRS, Aim, JobEntry, Manifest
@@ -15,7 +16,7 @@ KIND_NAME = "train"
 MAX_PARAMETERS = 10_000_000_000
 
 ShortText = Annotated[str, msgspec.Meta(max_length=120)]
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 TaskOptions = Annotated[dict[ShortText, bool | int | float | ShortText], msgspec.Meta(max_length=MAX_PAIRS)]
 Settings = Annotated[dict[ShortText, float], msgspec.Meta(max_length=MAX_PAIRS)]
 
@@ -45,7 +46,7 @@ class ModelSketch(msgspec.Struct, frozen=True):
 
     fixed_count: Annotated[int, msgspec.Meta(ge=0)] = 0  # frozen parameters and buffers
     fixed: Annotated[tuple[Sketch, ...], msgspec.Meta(max_length=64)] = ()
-    inputs: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the probe without its labels
+    inputs: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""  # hash of the probe without its labels
     outputs: Sketch = ()  # on the probe, with weights that every machine can make
     losses: Sketch = ()
 
@@ -61,12 +62,13 @@ class TrainPlan(msgspec.Struct, frozen=True):
     genesis: Digest  # hash of the weights that the seed gives
     probe: Digest
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-    data: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""  # hash of the founder's
+    data: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""  # hash of the founder's
     model: ModelSketch = ModelSketch()
     policy: ShortText = "deltaset"
     settings: Settings = msgspec.field(default_factory=dict)
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
     max_steps: Annotated[int, msgspec.Meta(gt=0, le=100_000)] = 200  # local steps of one round
+    steps: Annotated[int, msgspec.Meta(ge=0, le=MOST_STEPS)] = 0  # the run's planned length; 0: it has no end
     aim: Aim = "shared"
     source: TaskSource | None = None
     package: PlanPackage | None = None

@@ -6,8 +6,6 @@ import asyncio
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from ...circles.founding import circle_lineage
 from ...compression.selector import Background, run_now
@@ -17,7 +15,8 @@ from ...config.split import Split, SplitPart
 from ...discovery.services import Services
 from ...merging.policy import Policy, PolicySetup
 from ...runtime.events import Events
-from ...shards.split import split_rows
+from ...shards.rows import Rows
+from ...shards.split import check_stream_split, part_rows
 from ...similarity.partners import partner_settings, without_partner_settings
 from ...storage.files import Storage
 from ...training.background import BackgroundWorker
@@ -29,14 +28,13 @@ from ...wire.ids import Identity
 from ...wire.status import MAIN_JOB
 from ...wire.types import Seconds
 from ..contract import JobContext, JobKind, JobSettings
+from ..model.policies import check_policy, known_policy
 from .binding import (
     check_model,
     check_plan,
-    check_policy,
     data_hash,
     follow_plan,
     has_genesis,
-    known_policy,
     make_plan,
     open_model_host,
     open_task,
@@ -165,6 +163,7 @@ def fresh_policy(
         seed=plan.seed,
         layers=model_host.layout.layer_sizes,
         background=background,
+        planned_steps=plan.steps,
     )
     try:
         partner_settings(plan.settings)
@@ -210,20 +209,23 @@ async def catch_up(job: TrainJob, genesis: bool, events: Events) -> bool:
         await asyncio.sleep(ASK_PAUSE)
 
 
-def own_rows(model_host: ModelHost, options: TrainOptions, plan: TrainPlan, founded: bool) -> NDArray[np.int64] | None:
+def own_rows(model_host: ModelHost, options: TrainOptions, plan: TrainPlan, founded: bool) -> Rows | None:
     """The rows this node trains on: those an experiment assigns, or all of the user's own data.
 
     None where all members have the same data and each takes a part.
     """
+    if model_host.data.is_stream:
+        if options.share_data:
+            raise UsageError("--share-data: a stream has no shards that could travel; leave it out")
+        check_stream_split(options.split)
+        return model_host.rows
     if options.split is not None and options.part is not None:
         return fixed_rows(model_host, options.split, options.part)
     if options.data is None or (not founded and data_hash(model_host) == plan.data):
         return None
-    return np.arange(model_host.samples)
+    return model_host.rows
 
 
-def fixed_rows(model_host: ModelHost, split: Split, part: SplitPart) -> NDArray[np.int64]:
+def fixed_rows(model_host: ModelHost, split: Split, part: SplitPart) -> Rows:
     """The rows of one part of the data, as an experiment assigns them."""
-    labels = model_host.task.labels(model_host.data)
-    classes = None if labels is None else labels.numpy()
-    return split_rows(classes, model_host.samples, part.count, split, part.seed)[part.index]
+    return part_rows(model_host.labels, model_host.samples, split, part)

@@ -12,9 +12,10 @@ from ...compression.weights import Floats
 from ...discovery.services import Services
 from ...shards.driver import ShardDriver
 from ...shards.route import ShardView
+from ...shards.rows import LISTED, Rows, RowSet, listed
 from ...shards.sample_states import QUARANTINED, Shares, reason
 from ...shards.samples import MAX_SHARD_BYTES, encode_samples
-from ...shards.shard import SHARD_SAMPLES, SampleNumbers, Shard, cut_shards, indices_of
+from ...shards.shard import SHARD_SAMPLES, SampleNumbers, Shard, columns_id, cut_rows, cut_shards, indices_of, place_id
 from ...shards.split import claimed
 from ...shards.visits import VisitHistory, latest_by_model, with_visit
 from ...training.trainer import Trainer
@@ -24,6 +25,9 @@ from .options import TrainSetup
 
 VISIT_ROUNDS = 8  # of training on a shard make one visit
 VISITS_AT_ONCE = 4  # reported after one round
+LARGE_SHARDS = 1024  # into which data of more than LISTED rows are dealt
+OFFERED_SAMPLES = 20_000  # that --share-data offers of data that must be read for it,
+OFFERED_BYTES = 256 << 20  # and no more than this: they are read when the node starts
 MIN_SEEN = 0.8  # share of a shard's samples that a visit must have trained on
 
 
@@ -53,43 +57,89 @@ class ShardTraining:
 
     # ---- which rows ----
 
-    def rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
+    def rows(self, circle: Iterable[str]) -> Rows:
         """The rows of this node's own samples. Heavy. `circle` names the peers that data of all nodes is dealt to."""
-        if self._setup.options.share_data:  # what it brought and has not moved away
-            return indices_of([shard for id, shard in self._own.items() if id in self._here])
-        return self._dealt_rows(circle) if self._setup.rows is None else self._setup.rows
+        if not self._setup.options.share_data:
+            return self._dealt_rows(circle) if self._setup.rows is None else self._setup.rows
+        rows = self._own_rows
+        if isinstance(rows, RowSet):
+            return rows  # what moved away is a small part of it
+        moved = [shard for id, shard in self._own.items() if id not in self._here]
+        return np.setdiff1d(rows, indices_of(moved))
+
+    @property
+    def _own_rows(self) -> Rows:
+        return self._trainer.model_host.rows if self._setup.rows is None else self._setup.rows
 
     def _bring(self) -> None:
-        """Cut this node's own data into shards that may travel; UsageError when it cannot travel. Heavy."""
-        model_host, pool = self._trainer.model_host, self._trainer.pool
-        rows = np.arange(model_host.samples) if self._setup.rows is None else self._setup.rows
-        columns = {name: column.numpy()[rows] for name, column in model_host.data.items()}
-        size = max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // pool.sample_bytes))
-        for shard in cut_shards(columns, self._seed, size):
-            self._own[shard.id] = Shard(shard.id, rows[shard.indices])
-        try:
-            self._encoded(next(iter(self._own.values())))
-        except ValueError as problem:
-            raise UsageError(f"--share-data: {problem}; leave it out, and models come to the data") from None
-        for mine in self._own.values():
-            self._shard_driver.add_own(mine.id, lambda mine=mine: self._encoded(mine))  # type: ignore[misc]
+        """Cut this node's own data into shards that may travel; UsageError when it cannot travel. Heavy.
 
-    def _encoded(self, shard: Shard) -> bytes:
+        Of data that must be read for it only a part is offered; this node trains on all of them.
+        """
         data = self._trainer.model_host.data
-        return encode_samples({name: column.numpy()[shard.indices] for name, column in data.items()})
+        size = max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // self._sample_bytes))
+        for piece in self._offered(self._own_rows, size):
+            found, kept = data.read(torch.from_numpy(piece))
+            good = piece if kept is None else piece[kept.numpy()]  # of the others the job tells
+            if not len(good):
+                continue
+            columns = {name: column.numpy() for name, column in found.items()}
+            try:
+                if not self._own:
+                    encode_samples(columns)  # what is wrong with the columns shows in the first shard
+            except ValueError as problem:
+                raise UsageError(f"--share-data: {problem}; leave it out, and models come to the data") from None
+            shard = Shard(columns_id(columns), good)
+            self._own[shard.id] = shard
+            self._shard_driver.add_own(shard.id, lambda good=good: encode_samples(self._columns(good)))  # type: ignore[misc]
+
+    def _offered(self, rows: Rows, size: int) -> list[SampleNumbers]:
+        """The rows of each shard that is offered to others."""
+        if self._trainer.model_host.data.in_memory:
+            some = listed(rows)
+            return [some[piece] for piece in cut_rows(len(some), self._seed, size)]
+        most = max(1, min(OFFERED_SAMPLES, OFFERED_BYTES // self._sample_bytes) // size)
+        some = rows.working_set(self._seed, 0) if isinstance(rows, RowSet) else rows
+        return [some[piece] for piece in cut_rows(len(some), self._seed, size)[:most]]
+
+    def _columns(self, rows: SampleNumbers) -> dict[str, NDArray[np.generic]]:
+        """Rows of the data; BadData when one cannot be read."""
+        found = self._trainer.model_host.data.rows(torch.from_numpy(rows))
+        return {name: column.numpy() for name, column in found.items()}
+
+    @property
+    def _sample_bytes(self) -> int:
+        return max(1, self._trainer.pool.sample_bytes)
 
     @property
     def _seed(self) -> int:
         return int(self._trainer.model_host.layout.hash[:8], 16)
 
-    def _dealt_rows(self, circle: Iterable[str]) -> NDArray[np.int64]:
+    def _dealt_rows(self, circle: Iterable[str]) -> Rows:
         """This node's share of the data that every node has, by rendezvous hashing among those present. Heavy."""
-        model_host, me = self._trainer.model_host, self._services.identity.peer_id
+        me, count = self._services.identity.peer_id, self._trainer.model_host.samples
+        if self._trainer.model_host.data.is_stream:
+            return self._trainer.model_host.rows
         if not self._all_dealt:
-            columns = {name: column.numpy() for name, column in model_host.data.items()}
-            self._all_dealt = cut_shards(columns, self._seed)
+            self._all_dealt = self._deal()
         self.dealt = claimed(self._all_dealt, [me, *circle], me)
-        return indices_of(self.dealt)
+        pieces = [shard.indices for shard in self.dealt if isinstance(shard.indices, RowSet)]
+        if not pieces:
+            return indices_of(self.dealt)
+        return RowSet(0, count, LARGE_SHARDS, np.sort(np.concatenate([piece.chosen for piece in pieces])))
+
+    def _deal(self) -> list[Shard]:
+        """The data set in shards, named by their content where every row is looked at anyway. Heavy."""
+        data = self._trainer.model_host.data
+        if data.small:
+            columns = next(data.pieces(len(data)))
+            return cut_shards({name: column.numpy() for name, column in columns.items()}, self._seed)
+        whole = f"{data.hash()} {self._seed}"
+        if len(data) <= LISTED:
+            pieces: list[Rows] = [*cut_rows(len(data), self._seed)]
+        else:
+            pieces = [RowSet(0, len(data), LARGE_SHARDS, np.array([number])) for number in range(LARGE_SHARDS)]
+        return [Shard(place_id(whole, number), piece) for number, piece in enumerate(pieces)]
 
     # ---- arrivals ----
 
@@ -234,8 +284,8 @@ class ShardTraining:
         """What training knows about a shard, to choose where it goes."""
         with self._trainer.pool.lock:
             places = self.places(shard)
-            scores, counts = self._trainer.pool.scores, self.counts(places)
-            confidence, quarantined = scores.confidence.mean(places), scores.states.quarantined[places]
+            confidence, counts = self._trainer.pool.scores.confidence.mean(places), self.counts(places)
+            quarantined = self._trainer.pool.states_used(places) == QUARANTINED
         visits, size = latest_by_model(self._shard_driver.history(shard)), self._shard_driver.row(shard).size_bytes
         share = float(quarantined.mean()) if len(quarantined) else 0.0
         return ShardView(shard, size, confidence, counts, visits, share)

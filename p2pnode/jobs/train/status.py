@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ...merging.deltaset.agreement import Agreement
-from ...tasks.task import length
 from ...wire.ids import PeerId
-from ...wire.status import JobState, JobStatus, PeerState, TrainState, TrainStatus
+from ...wire.status import JobState, JobStatus, JobTable, PeerState, TrainState, TrainStatus
 
 if TYPE_CHECKING:
     from .job import TrainJob
+
+LINE_LENGTH = 90  # characters of a sample's line
 
 
 def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
     """The whole status of a job at this node."""
     progress, evaluation, policy = job.train_progress, job.train_progress.evaluation, job.policy
-    correction = None if policy.can.corrections is None else policy.can.corrections.correction
     agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
     train = TrainState(
         round=progress.rounds,
@@ -36,7 +37,7 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
         samples=job.trainer.samples,
         test_loss=None if evaluation is None else evaluation.loss,
         test_samples=0 if evaluation is None else evaluation.samples,
-        test_available=length(job.model_host.test),
+        test_available=len(job.model_host.test),
         shards_in_all=job.work.shards_in_all,
         exchanges=progress.exchanges,
         entries=progress.entries,
@@ -46,8 +47,7 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
         problems=progress.problems,
         hash_checks=agreement.checks,
         hash_mismatches=agreement.mismatches,
-        kept=0 if correction is None else correction.kept,
-        restarted=0 if correction is None else correction.restarted,
+        let_in=0 if policy.can.corrections is None else policy.can.corrections.times_let_in,
         copied=job.shipping.copies,
         moved=job.shipping.moves,
         data_sent_bytes=job.shipping.sent_bytes,
@@ -56,12 +56,20 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
         swaps_hosted=job.model_swap.hosted,
         swap_bytes=job.model_swap.bytes,
     )
+    figures = () if evaluation is None else job.model_host.task.figures(evaluation)
     return JobStatus(
-        state=JobState(circle, job.trainer.speed, train=train),
+        state=JobState(circle, job.trainer.speed, figures, train=train),
         steps=job.trainer.steps_done,
         community=job.similarity.communities.of.get(me, ""),
+        tables=sample_table(progress.sample),
         train=details,
     )
+
+
+def sample_table(text: str) -> tuple[JobTable, ...]:
+    """The latest text of a language model in lines; nothing where there is none."""
+    lines = [part for line in text.splitlines() for part in wrap(line, LINE_LENGTH)]
+    return (JobTable("the model writes", (("", ""),), tuple((line,) for line in lines)),) if lines else ()
 
 
 def describe_peers(job: TrainJob, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:

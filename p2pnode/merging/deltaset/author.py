@@ -1,9 +1,9 @@
-"""One author of a delta set: the residual, what a round adds to it, and the entries that this node signs."""
+"""One author of a delta set: the residual, how much of it is trained on, and the entries that this node signs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any
 
@@ -13,21 +13,25 @@ import numpy.typing as npt
 
 from ...compression.codec import encode_delta
 from ...compression.delta import SparseDelta
-from ...compression.residual import record, take_levels
+from ...compression.residual import Cut, record, take_levels
 from ...compression.selector import Budget, Selector
-from ...compression.weights import Floats, Units, norm_squared
+from ...compression.signs import MOST as SIGNS_MOST
+from ...compression.signs import encode_signs, take_signs
+from ...compression.weights import UNIT, Floats, Units, from_units, norm_squared
 from ...storage.checkpoints import Arrays
 from ...wire.ids import Identity
 from ..policy import RoundFacts, relative_change
 from .bridges import BridgeDraft
-from .entry import Chain, Entry, EntryFacts, Mark, sign_entry
+from .entry import Chain, Entry, EntryFacts, Mark, SetRules, sign_entry
 from .heads import head_mark
 from .options import DeltaSetOptions
+from .retention import Retention
 from .set import DeltaSet
-from .steering import Steering
+from .steering import Steering, values_at
 
 MIN_ENTRIES = 256  # coordinates; a message with fewer consists mostly of its envelope
 BYTES_EACH = 1.5  # of a coordinate, before the first one was sent
+SIGNS_STEP = 1.5  # γ of sign entries
 FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
 
 
@@ -43,44 +47,92 @@ class Draft:
     progress: float
     weight: tuple[int, float, float]  # G, γ, discount
 
+    def with_delta(self, delta: SparseDelta) -> Draft:
+        """The same with another delta."""
+        return replace(self, delta=delta, payload=encode_delta(delta))
+
 
 class Author:
     """This node's own log in a set, and the progress that it has not sent yet."""
 
-    def __init__(self, identity: Identity, options: DeltaSetOptions, size: int, selector: Selector) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        options: DeltaSetOptions,
+        size: int,
+        selector: Selector,
+        layers: tuple[int, ...] = (),
+    ) -> None:
         self.identity = identity
         self.options = options
         self.selector = selector
+        self._layers = layers or (size,)
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
         self.rounds = 0
         self.values = 0  # coordinates in the latest entry
         self._bytes_each = BYTES_EACH  # of a single coordinate, smoothed
         self.steering = Steering(size)
+        self.retention = Retention(len(self.steering.places))
+
+    def kept(self, where: slice | npt.NDArray[np.int64]) -> Floats:
+        """The part of the residual that is in the weights this node trains, κ·e, at some coordinates."""
+        share = self.options.kappa or self.retention.kappa
+        return self.residual[where] * np.float32(share * UNIT)
+
+    def heard(self, delta: SparseDelta, weight: float) -> None:
+        """An entry of another author came in, of this weight."""
+        self.retention.heard(values_at(self.steering.places, delta), weight)
 
     def draft(
-        self, deltas: DeltaSet, begun: Floats, after: Floats, facts: RoundFacts, trained: Mark, now: Mark
+        self,
+        deltas: DeltaSet,
+        begun: Floats,
+        after: Floats,
+        facts: RoundFacts,
+        marks: tuple[Mark, Mark],
+        heard: tuple[Floats, float],
     ) -> Draft:
-        """Heavy. The entry for a round from `begun` to `after`; the set was at `trained` before it and is at `now`."""
-        options, rules = self.options, deltas.rules
+        """Heavy. The entry for a round from `begun` to `after`.
+
+        `marks` say where the set was before the round and where it is now; `heard` is what others sent since the last
+        entry (retention.py).
+        """
+        options, rules, (trained, now) = self.options, deltas.rules, marks
         progress = after - begun
         group = max(1, facts.peers)
-        self.steering.measure(begun, progress, group)
+        shared = begun[self.steering.places] - self.kept(self.steering.places)
+        self.steering.measure(shared, progress[self.steering.places], group)
         residual = record(self.residual, progress, options.beta or self.steering.beta)
-        gamma = options.gamma or self.steering.gamma
+        self.retention.measure(from_units(residual[self.steering.places]), *heard)
+        signs = self._sends_signs(rules.size, facts.byte_budget)
+        gamma = options.gamma or (min(SIGNS_STEP, (group + 1) / 2) if signs else self.steering.step(group))
         discount = discount_for(now.entries - trained.entries, group)
-        budget = self._budget(group, rules.size, rules.max_entries, facts.byte_budget)
-        taken = take_levels(residual, self.selector.select(residual, progress, budget, facts.loss), options.bits)
+        taken = self._cut(residual, progress, group, rules, facts) if not signs else take_signs(residual, self._layers)
         delta = taken.delta(gamma / group * discount)
         norm = max(1, isqrt(norm_squared(delta.values)))
         if norm >= rules.max_norm_units:  # the manifest's bound: what exceeds it is lost
             discount *= 0.99 * rules.max_norm_units / norm
             delta = taken.delta(gamma / group * discount)
         taken.leave(residual)
-        payload = encode_delta(delta)
-        self.selector.sent(len(delta), len(payload))
+        payload = encode_signs(delta, self._layers) if signs else encode_delta(delta)
+        if not signs:
+            self.selector.sent(len(delta), len(payload))
         weight = (group, gamma, discount)
         return Draft(delta, payload, residual, trained, facts, relative_change(begun, after), weight)
+
+    def _sends_signs(self, size: int, byte_budget: int | None) -> bool:
+        """Whether the next entry has the sign of every coordinate: if the run wants that, and the link carries it."""
+        return bool(self.options.signs) and size <= SIGNS_MOST and (byte_budget is None or size // 8 <= byte_budget)
+
+    def _cut(self, residual: Units, progress: Floats, group: int, rules: SetRules, facts: RoundFacts) -> Cut:
+        """The coordinates of the residual that the selector chooses, as levels."""
+        budget = self._budget(group, rules.size, rules.max_entries, facts.byte_budget)
+        return take_levels(residual, self.selector.select(residual, progress, budget, facts.loss), self.options.bits)
+
+    def keep(self, begun: Floats, after: Floats) -> None:
+        """Heavy. Add a round's progress to the residual, of which nothing is published now."""
+        self.residual = record(self.residual, after - begun, self.options.beta or self.steering.beta)
 
     def _budget(self, group: int, size: int, maximum: int, byte_budget: int | None) -> Budget:
         """What the next entry may carry: the density's share within the bytes; the maximum while this node is alone."""
@@ -143,7 +195,7 @@ class Author:
         self.steering.published(draft.delta)
         self.values = len(draft.delta)
         self.rounds += 1
-        if len(draft.delta) and self.selector.single:
+        if len(draft.delta) and self.selector.single and not draft.delta.dense:
             self._bytes_each += (len(draft.payload) / len(draft.delta) - self._bytes_each) / 4
 
     def move(self, incarnation: int) -> None:
@@ -154,7 +206,7 @@ class Author:
     def state(self) -> Arrays:
         """All that `restore` needs."""
         numbers = np.array([self.incarnation, self.rounds], np.int64)
-        return {"residual": self.residual, "numbers": numbers, **self.steering.state()}
+        return {"residual": self.residual, "numbers": numbers, **self.steering.state(), **self.retention.state()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from `state`; ValueError when it is of another model."""
@@ -162,6 +214,7 @@ class Author:
         if residual.shape != self.residual.shape:
             raise ValueError("the state is of another model")
         self.steering.restore(state)
+        self.retention.restore(state)
         self.residual = residual.astype(np.int32)
         self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import msgspec
@@ -106,6 +106,10 @@ class BridgeDraft:
     delta: SparseDelta
     pause: int = 0
     kind: int = BRIDGE
+
+    def with_delta(self, delta: SparseDelta) -> BridgeDraft:
+        """The same with another delta."""
+        return replace(self, delta=delta)
 
     def is_known(self, log: EntrySet) -> bool:
         """Whether some author has already published it."""

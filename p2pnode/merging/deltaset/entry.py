@@ -18,6 +18,7 @@ from blake3 import blake3
 from ...compression.codec import decode_delta
 from ...compression.delta import SparseDelta
 from ...compression.selector import MAX_HINT_BYTES
+from ...compression.signs import decode_signs, is_signs
 from ...compression.weights import Units, norm_squared
 from ...wire.ids import Identity, signed_by
 from ...wire.types import HASH_BYTES, Count, Hash, HashOrNothing, PeerText, Signature, decoded
@@ -221,6 +222,8 @@ def max_payload_bytes(entry: Entry, rules: SetRules) -> int:
 
 def delta_of(entry: Entry, rules: SetRules) -> SparseDelta:
     """What an entry adds to the weights; ValueError when the payload is not a delta of this model."""
+    if is_signs(entry.payload):
+        return _decode_signs(entry.payload, rules.size)
     max_entries = rules.size if entry.kind == UNION else rules.max_entries
     decode = _decode_small if max_entries <= _SMALL else _decode_large
     return decode(entry.payload, rules.size, max_entries)
@@ -230,6 +233,7 @@ def delta_of(entry: Entry, rules: SetRules) -> SparseDelta:
 _SMALL = 1 << 19
 _decode_small = lru_cache(maxsize=32)(decode_delta)
 _decode_large = lru_cache(maxsize=2)(decode_delta)
+_decode_signs = lru_cache(maxsize=2)(decode_signs)
 
 
 def _content(entry: Entry) -> bytes:

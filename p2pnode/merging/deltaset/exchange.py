@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Annotated
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ...wire.bounded import keep_newest
+from ...wire.ids import PeerId
 from ...wire.types import decoded
 from .checksum import Checksum
 from .entry import Chain, EntryClaim, ForkProof, decode_entry, encode_entry, read_claim
@@ -19,6 +21,7 @@ from .set import DeltaSet
 MAX_BODY_BYTES = 700_000
 MAX_PROOFS = 16
 MAX_CLAIMS = 4096
+MAX_UNDERWAY = 64  # partners
 
 
 class EntryBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -67,15 +70,40 @@ def agreed(deltas: DeltaSet) -> EntryBatch:
     return EntryBatch(deltas.log.digest(), checksum=checksum_bytes(deltas))
 
 
-def push(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch | None:
-    """The entries that a partner at `theirs` lacks; None when it lacks nothing."""
-    lacks = _all_that_fits(deltas, theirs)
+class Underway:
+    """Entries that were sent to partners whose heads do not show them yet: these are not sent a second time at once.
+
+    Two nodes often ask each other at the same time, and both would answer with the same entries. A partner that still
+    lacks them when it asks again gets them: a message may have been lost.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[PeerId, dict[Chain, int]] = {}
+
+    def take(self, partner: PeerId, heads: Mapping[Chain, int]) -> set[Chain]:
+        """Chains whose newest entry is under way to the partner, to be left out this once."""
+        sent = self._sent.pop(partner, {})
+        return {chain for chain, seq in sent.items() if heads.get(chain) == seq}
+
+    def note(self, partner: PeerId, batch: EntryBatch | None) -> None:
+        """This batch is sent to the partner now."""
+        if batch is not None and batch.entries:
+            entries = [decode_entry(data) for data in batch.entries]
+            keep_newest(self._sent, partner, {entry.chain: entry.seq for entry in entries}, MAX_UNDERWAY)
+
+
+def push(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chain] = ()) -> EntryBatch | None:
+    """The entries that a partner at `theirs` lacks, except those `underway`; None when there is none."""
+    lacks = _all_that_fits(deltas, theirs, underway)
     return msgspec.structs.replace(lacks, heads=b"", behind=False, claims=()) if lacks.entries else None
 
 
-def reply(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch:
-    """This node's position and the entries they lack; no entries for a newcomer whom a snapshot serves better."""
-    batch = _all_that_fits(deltas, theirs)
+def reply(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chain] = ()) -> EntryBatch:
+    """This node's position and the entries they lack, except those `underway`.
+
+    A newcomer whom a snapshot serves better gets no entries.
+    """
+    batch = _all_that_fits(deltas, theirs, underway)
     if not theirs and (batch.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
         return msgspec.structs.replace(batch, entries=(), behind=True)
     return batch
@@ -86,12 +114,12 @@ def _entry_bytes(deltas: DeltaSet) -> int:
     return sum(len(entry.payload) for entry in deltas.log)
 
 
-def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch:
+def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chain]) -> EntryBatch:
     """The entries they lack, up to the size of a message; the rest comes next time."""
     log, heads, size = deltas.log, deltas.heads, 0
     behind = not log.can_serve(theirs)
     entries: list[bytes] = []
-    for span in missing(theirs, heads):
+    for span in (span for span in missing(theirs, heads) if span.chain not in underway):
         for entry in log.entries(span):
             data = encode_entry(entry)
             size += len(data)

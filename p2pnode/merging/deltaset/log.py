@@ -42,6 +42,9 @@ class Waiting:
         self._most, self._most_bytes = most, most_bytes
         self._count = self._bytes = 0
 
+    def __len__(self) -> int:
+        return self._count
+
     def get(self, chain: Chain, seq: int) -> Entry | None:
         return self._entries.get(chain, {}).get(seq)
 
@@ -164,6 +167,11 @@ class EntrySet:
     def proofs(self) -> dict[Chain, ForkProof]:
         """The proofs behind the exclusions, to be passed on."""
         return dict(self._proofs)
+
+    @property
+    def waiting(self) -> int:
+        """How many early entries are kept."""
+        return len(self._waiting)
 
     def digest(self) -> bytes:
         """16 bytes that two nodes compare first: equal digests mean the same entries and exclusions, forks and all."""

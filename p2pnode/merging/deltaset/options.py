@@ -18,13 +18,14 @@ RANGES = {
     "interval": (0.0, 1e6),
     "norm_ratio": (1e-6, 1e6),
     "bridge": (0.0, 20.0),
-    "tau": (0.0, 1e6),
+    "kappa": (0.0, 1.0),
+    "signs": (0.0, 1.0),
 }
 
 
 @dataclass(frozen=True)
 class DeltaSetOptions:
-    """What a run's plan may set. Where 0 means automatic, steering.py or pace.py finds the value while training."""
+    """What a run's plan may set. Where 0 means automatic, steering.py, retention.py or pace.py finds the value."""
 
     density: float = 0.0  # share of the coordinates that an entry carries; 0: automatic
     gamma: float = 0.0  # of the outer step γ/G; 0: automatic
@@ -33,7 +34,8 @@ class DeltaSetOptions:
     interval: float = 0.0  # maximum of the mean local steps of a round; 0: automatic, by the steps done so far
     norm_ratio: float = 0.5  # the largest norm of an entry, relative to the genesis
     bridge: float = 1.0  # factor on the annealed rate of bridges (similarity/annealing.py); 0: no bridges
-    tau: float = 0.0  # medians within which steps done while entries came in are kept; 0: entries wait for the round
+    kappa: float = 0.0  # share of the own residual in the weights that are trained; 0: automatic (retention.py)
+    signs: float = 0.0  # above 0: entries have the sign of every coordinate (compression/signs.py)
     bits: int = 2  # of a value
     selector: Mapping[str, float] = field(default_factory=dict)  # settings that choose the selector; none: magnitude
 

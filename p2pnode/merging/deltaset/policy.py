@@ -2,8 +2,8 @@
 
 Each round the node's progress goes into a residual e ← β·e + (x − s); its k largest entries, quantised and weighted
 by γ/G, become an entry of the node's own log. Partners compare heads and pass on what is missing, whoever wrote it.
-Training never waits: the next round starts from whatever A is by then, and progress that was not sent lives on in e
-alone (docs/architecture.md).
+Training never waits: the next round starts at A + κ·e, with whatever A is by then and a part of the progress that was
+not sent yet; entries that arrive meanwhile are let in between its steps (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -19,33 +19,47 @@ from blake3 import blake3
 
 from ...compression.selector import Selector, SelectorSetup
 from ...compression.selectors.registry import make_selector
-from ...compression.weights import Floats, WeightLayout, blocks, from_units
+from ...compression.weights import MAX_UNITS, UNIT, Floats, WeightLayout, blocks, from_units
 from ...storage.checkpoints import Arrays
 from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId
 from ..capabilities import Capabilities
 from ..policy import MergeResult, Pace, Policy, PolicySetup, RoundFacts
-from ..readout import move_readout
+from ..readout import move_readout, share_of_latest
+from ..schedule import planned_rate
 from ..snapshots.outline import Snapshot
 from .agreement import Agreement, Behind
 from .attribution import ExcludedAuthors, shares
 from .author import Author, Draft
 from .bridges import BridgeDraft, Bridges
-from .correction import Correction
+from .correction import let_in
 from .entry import UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
-from .exchange import SNAPSHOT_BYTES, EntryBatch, agreed, changes, decode_deltas, encode_deltas, push, question, reply
+from .exchange import (
+    SNAPSHOT_BYTES,
+    EntryBatch,
+    Underway,
+    agreed,
+    changes,
+    decode_deltas,
+    encode_deltas,
+    push,
+    question,
+    reply,
+)
 from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
 from .log import Change, droppable
 from .options import DeltaSetOptions, read_options
+from .own_log import OwnLog
 from .pace import pace_for
-from .set import DeltaSet, in_range
+from .set import DeltaSet, within_range
 from .snapshots import SnapshotReader, adopted, first_free_incarnation, units_of
 from .state import set_arrays, set_from
 
 DROP_EVERY = 16  # merges
 LOOK_EVERY = 32  # merges after which A in memory is checked against its entries
 MAX_PARTNERS = 64
+FAR_OUT = np.float32(0.75 * MAX_UNITS * UNIT)  # a weight where training starts, at most: 48
 MOST_KEPT = 1024  # entries of a chain, also of our own while no partner has them
 
 
@@ -59,21 +73,25 @@ class DeltaSetPolicy(Policy):
         lineage = bytes.fromhex(origin.lineage)
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
         self.set = DeltaSet(rules, origin.genesis)
-        self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin))
+        self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin), origin.layers)
         self.agreement = Agreement()
+        self._own_log = OwnLog()
         self._behind = Behind()
         self._readout = self.set.weights()
         self._came_in = 0
         self._left_out = ExcludedAuthors()
         self._latest: dict[str, EntryFacts] = {}  # what each author reported of its latest round
         self._merges = 0
+        self._planned_steps = origin.planned_steps
         self._partners_heads: dict[PeerId, dict[Chain, int]] = {}
+        self._underway = Underway()
+        self._earlier_heads: tuple[dict[Chain, int], dict[Chain, int]] = ({}, {})  # at our last two entries
         self._trained = head_mark(self.set.heads)
         self._lock = threading.Lock()  # light and heavy methods run in two threads
         self._past = SnapshotReader(lambda: self.set, self._lock)
         self.bridges = Bridges(lambda: self.set, self._lock, options.bridge)
-        self.correction = Correction(options.tau)
-        self.can = Capabilities(self, self, self, self if options.tau else None, self.author.selector)
+        self.times_let_in = 0
+        self.can = Capabilities(self, self, self, self, self.author.selector)
 
     # ---- the round ----
 
@@ -81,9 +99,17 @@ class DeltaSetPolicy(Policy):
         with self._lock:
             self._trained = head_mark(self.set.heads)
         weights = np.empty_like(self._readout)
-        for block, values in self._weights_in_blocks():
+        for block, values in self._start_in_blocks():
             weights[block] = values
         return weights
+
+    def _start_in_blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """A + κ·e, where this node trains from. κ and e change only when a round is recorded and published.
+
+        Weights near the edge of the grid, where somebody may have pushed them, are clamped: nobody could train there.
+        """
+        for block, weights in self._weights_in_blocks():
+            yield block, np.clip(weights + self.author.kept(block), -FAR_OUT, FAR_OUT)
 
     def _weights_in_blocks(self) -> Iterator[tuple[slice, Floats]]:
         """A, block by block, so that the lock is never held for long; later blocks contain what arrives meanwhile."""
@@ -95,7 +121,7 @@ class DeltaSetPolicy(Policy):
     def pace(self, members: int) -> Pace:
         """What the run's settings say, or what suits a circle of this size."""
         options, steps = self.author.options, self.set.steps
-        found = pace_for(steps / max(1, members), members)
+        found = pace_for(steps / max(1, members), members, self.author.steering.even, self._planned_steps)
         authors = len({chain.peer for chain in self.set.heads})  # who left has done a part of the steps too
         return Pace(options.interval or found.steps, options.rate or found.rate, steps // max(1, members, authors))
 
@@ -104,7 +130,8 @@ class DeltaSetPolicy(Policy):
             mark = head_mark(self.set.heads)
         if mark == self._trained:
             return False
-        self.correction.correct(begun, now, self.author.residual, self._weights_in_blocks)
+        let_in(begun, now, self._start_in_blocks())
+        self.times_let_in += 1
         self._trained = mark
         return True
 
@@ -118,17 +145,21 @@ class DeltaSetPolicy(Policy):
 
     def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> Draft:
         with self._lock:
-            now = head_mark(self.set.heads)
-        return self.author.draft(self.set, begun, after, facts, self._trained, now)
+            now, heard = head_mark(self.set.heads), self.author.retention.take()
+        return self.author.draft(self.set, begun, after, facts, (self._trained, now), heard)
 
     def publish(self, draft: object) -> bytes:
         assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
-            if not in_range(self.set.units, draft.delta):
-                return b""  # the weights have reached the bound of the grid
+            allowed = within_range(self.set.units, draft.delta)
+            if allowed is not draft.delta:  # some weights have reached the bound of the grid
+                if not len(allowed):
+                    return b""
+                draft = draft.with_delta(allowed)
             if isinstance(draft, BridgeDraft):
                 known = draft.is_known(self.set.log)
                 return b"" if known else self._add_own(self.author.sign_bridge(draft, self.set))
+            self._earlier_heads = (self._earlier_heads[1], dict(self.set.heads))
             journal = self._add_own(self.author.sign(draft, self.set))
             self.author.published(draft)
             return journal
@@ -147,8 +178,11 @@ class DeltaSetPolicy(Policy):
                 self._drop_old()
         if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
             self._look()
-        moved = move_readout(self._readout, self._weights_in_blocks())
-        summary = f"{came_in} entries of others" if came_in else "nothing new"
+        authors = len({chain.peer for chain in self.set.heads})
+        rate = planned_rate(self.set.steps // max(1, authors), self._planned_steps)
+        share = share_of_latest(self.author.rounds, rate)
+        moved = move_readout(self._readout, self._weights_in_blocks(), share)
+        summary = f"{came_in} {'entry' if came_in == 1 else 'entries'} of others" if came_in else "nothing new"
         return MergeResult(summary, came_in, moved, self.author.values)
 
     def _drop_old(self) -> None:
@@ -162,9 +196,11 @@ class DeltaSetPolicy(Policy):
     def _follow(self, change: Change) -> Change:
         self._left_out.follow(change, self.set)
         self._latest.update({entry.peer: entry.facts for entry in change.added if entry.kind == UPDATE})
-        for entry in change.added:
-            if entry.hint and entry.peer != self.author.identity.peer_id:
+        for entry in (entry for entry in change.added if entry.peer != self.author.identity.peer_id):
+            if entry.hint:
                 self.author.selector.hear(entry.hint)
+            if entry.kind == UPDATE:
+                self.author.heard(delta_of(entry, self.set.rules), entry.gamma / entry.group * entry.discount)
         return change
 
     # ---- exchange ----
@@ -179,10 +215,14 @@ class DeltaSetPolicy(Policy):
             if asked.digest == self.set.log.digest():
                 self._compare(partner, asked)
                 self._note_heads(partner, self.set.heads)
+                self._own_log.heard(partner, self._own_chain, self.set.heads)
                 return encode_deltas(agreed(self.set))
             theirs = decode_heads(asked.heads)
             self._note_heads(partner, theirs)
-            return encode_deltas(reply(self.set, theirs))
+            self._own_log.heard(partner, self._own_chain, theirs)
+            batch = reply(self.set, theirs, self._underway.take(partner, self.set.heads))
+            self._underway.note(partner, batch)
+            return encode_deltas(batch)
 
     def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
         keep_newest(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
@@ -194,11 +234,20 @@ class DeltaSetPolicy(Policy):
                 self._came_in += len(self._follow(change).added)
             self._compare(partner, received)
             if not received.heads:
+                if received.digest == self.set.log.digest():
+                    self._own_log.heard(partner, self._own_chain, self.set.heads)
                 return b""
             theirs = decode_heads(received.heads)
+            self._own_log.heard(partner, self._own_chain, theirs)
             self._behind.note(received.behind, theirs, self.set.heads)
-            lacks = push(self.set, theirs)
+            lacks = push(self.set, theirs, self._underway.take(partner, self.set.heads) | self._fresh(theirs))
+            self._underway.note(partner, lacks)
         return b"" if lacks is None else encode_deltas(lacks)
+
+    def _fresh(self, theirs: Mapping[Chain, int]) -> set[Chain]:
+        """Logs of others of which a partner lacks only what came here within a round: their authors pass it on now."""
+        me, known = self.author.identity.peer_id, self._earlier_heads[0]
+        return {chain for chain in self.set.heads if chain.peer != me and theirs.get(chain, 0) >= known.get(chain, 0)}
 
     def _compare(self, partner: PeerId, received: EntryBatch) -> None:
         theirs = received.checksum_of(self.set.log.digest())
@@ -231,6 +280,18 @@ class DeltaSetPolicy(Policy):
 
     def begin_log(self, incarnation: int, lost_entries: bool) -> None:
         self.author.incarnation = max(incarnation, self.author.incarnation + lost_entries)
+        self._own_log.begun_anew()
+
+    @property
+    def _own_chain(self) -> Chain:
+        return Chain(self.author.identity.peer_id, self.author.incarnation)
+
+    def log_confirmed(self, peers: int) -> bool:
+        with self._lock:
+            return self._own_log.confirmed(self.set.heads.get(self._own_chain, 0), peers)
+
+    def keep(self, begun: Floats, after: Floats) -> None:
+        self.author.keep(begun, after)
 
     # ---- whose work it is ----
 
@@ -288,6 +349,7 @@ class DeltaSetPolicy(Policy):
     def move(self, deltas: DeltaSet, weights: Floats, incarnation: int) -> None:
         with self._lock:
             self.author.move(max(incarnation, first_free_incarnation(deltas, self.author.identity.peer_id)))
+            self._own_log.begun_anew()
             self._left_out.move(deltas)
             self.set = deltas
             self._partners_heads.clear()
@@ -317,6 +379,7 @@ class DeltaSetPolicy(Policy):
                     for entry in (entry for entry in change.added if entry.kind == UPDATE):
                         self.author.rounds += 1
                         self.author.residual[delta_of(entry, self.set.rules).indices] = 0  # it was sent since
+                self._own_log.resumed(self._own_chain, self.set.heads)
         except (KeyError, IndexError, msgspec.DecodeError) as error:
             raise ValueError(f"the saved state is incomplete: {error}") from None
 

@@ -105,11 +105,16 @@ def unapply(units: Units, delta: SparseDelta) -> None:
         np.subtract.at(units, delta.indices, delta.values)
 
 
-def in_range(units: Units, delta: SparseDelta) -> bool:
-    """Whether a publisher may publish `delta` on top of A: every weight it touches stays within ±MAX_UNITS."""
+def within_range(units: Units, delta: SparseDelta) -> SparseDelta:
+    """The part of `delta` that a publisher may publish on top of A.
+
+    What would leave ±MAX_UNITS, or go on further outside, is left out. A weight that somebody has pushed outside may be
+    brought back.
+    """
     _fits(units, delta)
-    after = units[delta.indices].astype(np.int64) + delta.values
-    return not len(after) or bool(np.abs(after).max() <= MAX_UNITS)
+    before = units[delta.indices].astype(np.int64)
+    fine = np.abs(before + delta.values) <= np.maximum(MAX_UNITS, np.abs(before))
+    return delta if fine.all() else SparseDelta(delta.size, delta.indices[fine], delta.values[fine])
 
 
 def weights_hash(units: Units) -> bytes:

@@ -18,7 +18,14 @@ largest early, when weights change most (Fashion-MNIST, one run each, same bytes
 little first 85.1 %). AdamW on text stays at MANY; SGD goes down to FEW.
 The remaining slope also says how quickly the residual becomes outdated: local steps that start from weights that lag
 make the same progress again, so unsent progress need not be kept as long (β 0.95 against 0.98, one run each: text 0.02
-nats better, Fashion-MNIST 0.3 pp worse). Everything is measured on a sample of the coordinates.
+nats better, Fashion-MNIST 0.3 pp worse).
+
+*Where progress is spread evenly* over the coordinates, all this is different. AdamW and Muon change all coordinates by
+about as much, (mean |p|)² / mean p² = 0.57 to 0.85; SGD changes few of them much, 0.16 to 0.29. An entry then carries a
+small part of a round whatever is chosen, own progress says little about others' entries (their cosine falls below 0.05,
+and the measures above end at the fewest coordinates: text, 500 steps, 0.5 nats too much), and unsent progress is soon
+outdated. So entries keep the density `EVEN_SHARE`, the step is `MOST` (less among one or two) and β is `EVEN_BETA`.
+Everything is measured on a sample of the coordinates.
 """
 
 from __future__ import annotations
@@ -36,14 +43,17 @@ from ...storage.checkpoints import Arrays
 
 LEFT = 0.5  # of the slope, after the others' step
 REACH = 1.5  # of the weights in a round, relative to own progress
-MOST = 3.0  # γ
+MOST = 2.0  # γ
 BEGIN, MANY = 0.1, 0.15  # of the coordinates, in a round, from all others together
 FEW = 0.0040  # of the coordinates, in an entry
 SHORT, LONG = 0.95, 0.99  # β, where much of the slope is left and where little is
+EVEN = 0.4  # (mean |p|)² / mean p² of progress that counts as spread evenly
+EVEN_SHARE, EVEN_BETA = 0.12, 0.9
 SAMPLE = 1 << 15  # coordinates looked at
 _DECAY = 0.8  # weight of earlier rounds, per round
 _STEP_GAIN = 0.2  # of ln γ, per round
 _RISE, _FALL = 0.1, 0.3  # of ln share, per round: bytes are saved sooner than spent
+_PEAK = 0.9  # share of the largest own progress that a round keeps, as the measure of reach
 _FAINT = 0.005  # below this cosine the others' step and own progress are unrelated
 
 
@@ -55,29 +65,51 @@ class Steering:
         self.share = BEGIN
         self.left, self._reach = 1.0, REACH
         self._before = self._after = 0.0
+        self._stride = 0.0  # own progress of a round: its largest norm, which fades slowly
         rng = np.random.Generator(np.random.PCG64(size))
-        self._places = np.arange(size) if size <= SAMPLE else np.unique(rng.integers(0, size, SAMPLE))
+        self.places = np.arange(size) if size <= SAMPLE else np.unique(rng.integers(0, size, SAMPLE))
         self._begun = self._progress = self._own = np.zeros(0, np.float32)
+        self._evenness = 0.0
+
+    @property
+    def even(self) -> bool:
+        """Whether progress is spread evenly over the coordinates."""
+        return self._evenness > EVEN
+
+    def step(self, group: int) -> float:
+        """γ of this author's next entry in a circle of `group`; a node alone adds what it learned, and no more."""
+        return min(MOST, (group + 1) / 2) if self.even else self.gamma
 
     def density(self, group: int) -> float:
         """The share of the coordinates an entry carries: all others' together are `share`."""
-        return self.share / max(1, group - 1)
+        return (EVEN_SHARE if self.even else self.share) / max(1, group - 1)
 
     @property
     def beta(self) -> float:
         """What is left of the residual after a round."""
+        if self.even:
+            return EVEN_BETA
         return LONG - (LONG - SHORT) * min(1.0, max(0.0, 2.0 * self.left - 0.5))
 
-    def measure(self, begun: Floats, progress: Floats, group: int) -> None:
-        """A round in a circle of `group` went from `begun` by `progress`: what did the steps since the last one do?"""
-        here, made = begun[self._places], progress[self._places]
+    def measure(self, here: Floats, made: Floats, group: int) -> None:
+        """A round in a circle of `group` went by `made` from the shared weights `here`, both at `places`.
+
+        What did the steps of others since the last round do?
+        """
+        self._note_evenness(made)
         if len(self._own) and self._judge(here - self._begun, made):
             self._follow(min(BEGIN, FEW * max(1, group - 1)))
         self._begun, self._progress, self._own = here, made, self._own[:0]
 
+    def _note_evenness(self, made: Floats) -> None:
+        square = float(made @ made) / max(1, len(made))
+        if 0.0 < square < math.inf:
+            found = float(np.abs(made).mean()) ** 2 / square
+            self._evenness = _smooth(self._evenness, found) if self._evenness else found
+
     def published(self, delta: SparseDelta) -> None:
         """Our entry of this round moves the weights by `delta`."""
-        self._own = _at(self._places, delta)
+        self._own = values_at(self.places, delta)
 
     def jumped(self) -> None:
         """The weights are others than entries made of them: nothing can be told from this round's change."""
@@ -90,7 +122,8 @@ class Steering:
             return False  # nothing came in, or nothing was learned
         self._after = _smooth(self._after, float(others @ made) / size)
         self._before = _smooth(self._before, float(others @ self._progress) / size)
-        self._reach = _smooth(self._reach, _norm(moved) / _norm(made))
+        self._stride = max(_norm(made), _PEAK * self._stride + (1 - _PEAK) * _norm(made))
+        self._reach = _smooth(self._reach, _norm(moved) / self._stride)
         if self._before > _FAINT:
             self.left = min(1.0, max(-1.0, self._after / self._before))
         return True
@@ -102,18 +135,21 @@ class Steering:
         self.share = min(MANY, max(least, self.share * math.exp((_RISE if gain > 0 else _FALL) * gain)))
 
     def state(self) -> Arrays:
-        numbers = np.array([self.gamma, self.share, self.left, self._reach, self._before, self._after])
+        numbers = np.array(
+            [self.gamma, self.share, self.left, self._reach, self._before, self._after, self._stride, self._evenness]
+        )
         own = self._own if len(self._own) else np.full_like(self._begun, np.nan)
         return {"steering": numbers, "steered": np.stack([self._begun, self._progress, own])}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from `state`; ValueError when it is damaged."""
         numbers, sampled = state["steering"], state["steered"]
-        if numbers.shape != (6,) or sampled.shape not in ((3, 0), (3, len(self._places))):
+        if numbers.shape != (8,) or sampled.shape not in ((3, 0), (3, len(self.places))):
             raise ValueError("the saved steering is of another model")
         if not (np.isfinite(numbers).all() and 1.0 <= numbers[0] <= MOST and 0.0 < numbers[1] <= MANY):
             raise ValueError("the saved steering is out of range")
-        self.gamma, self.share, self.left, self._reach, self._before, self._after = map(float, numbers)
+        self.gamma, self.share, self.left, self._reach, self._before, self._after = map(float, numbers[:6])
+        self._stride, self._evenness = map(float, numbers[6:])
         self._begun, self._progress, own = sampled.astype(np.float32)
         self._own = own if np.isfinite(own).all() else own[:0]
 
@@ -126,7 +162,7 @@ def _smooth(old: float, new: float) -> float:
     return _DECAY * old + (1 - _DECAY) * new
 
 
-def _at(places: npt.NDArray[np.int64], delta: SparseDelta) -> Floats:
+def values_at(places: npt.NDArray[np.int64], delta: SparseDelta) -> Floats:
     """A delta's values at some places, zero where it has none."""
     found = np.zeros(len(places), np.float32)
     if len(delta.indices):

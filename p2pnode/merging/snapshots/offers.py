@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...network.base import Payload
 from ...runtime.seams import Seams
 from ...wire.bounded import keep_newest
 from ...wire.errors import PeerMisbehaved, PeerRefused
 from ...wire.types import Seconds
-from ..policy import Policy
 from .messages import GetChunks, GetKept, SnapshotRequest
 from .outline import Outline, Snapshot, encode_outline, outline_of
 
@@ -18,6 +18,14 @@ FRESH: Seconds = 5.0  # within which newcomers get the same snapshot, so that me
 UNUSED: Seconds = 60.0  # after which an offer is dropped
 LEAST_OFFERS, MOST_OFFERS = 2, 32  # at a time; each is as large as the model
 MOST_BYTES = 64 << 20
+
+
+class MakesSnapshots(Protocol):
+    """What snapshots are made by: a merge policy, or whatever else keeps weights that newcomers need."""
+
+    snapshots_in_background: bool
+
+    def snapshot(self, at: bytes = b"") -> Snapshot | None: ...
 
 
 @dataclass
@@ -32,7 +40,7 @@ class _Offer:
 class Offers:
     """Serves snapshots. Raises PeerRefused when there is none, PeerMisbehaved for a malformed request."""
 
-    def __init__(self, policy: Policy, seams: Seams) -> None:
+    def __init__(self, policy: MakesSnapshots, seams: Seams) -> None:
         self._policy = policy
         self._seams = seams
         self._compute = seams.background if policy.snapshots_in_background else seams.compute
@@ -47,6 +55,10 @@ class Offers:
         async with self._making:
             offer = self._ready(request.at) or await self._make(request.at)
         return Payload.of(encode_outline(offer.outline))
+
+    def has(self, name: bytes) -> bool:
+        """Whether a snapshot of this name is offered now."""
+        return name in self._offers
 
     def forget_old(self) -> None:
         """Drop offers that nobody has used for a while."""

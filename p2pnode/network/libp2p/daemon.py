@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...wire.addresses import Reachability, host_and_port
-from ...wire.errors import LocalProblem
+from ...wire.errors import LocalProblem, NetworkDown
 from ...wire.types import Seconds
 from .orphans import forget_daemon, record_daemon, socket_directory
 
@@ -161,6 +161,8 @@ class Daemon:
     async def start(cls, options: DaemonOptions) -> Daemon:
         """Start a daemon and wait until it is ready; LocalProblem with the reason when that fails.
 
+        NetworkDown when a signal ended it: another one may do better.
+
         Call it from the thread of the event loop: the signal at the parent's death is bound to the starting thread.
         """
         binary = _checked(options.binary or find_p2pd())
@@ -189,6 +191,9 @@ class Daemon:
             return
         if not self._reading.done():
             raise LocalProblem(f"p2pd did not come up within {START_LIMIT:.0f} s; is this machine overloaded?")
+        code = await self._process.wait()
+        if code < 0:
+            raise NetworkDown(f"p2pd was ended by signal {-code} at its start")
         last = self._output[-1] if self._output else "it said nothing"
         raise LocalProblem(f"p2pd ended at its start ({last}); if this stays, {_REINSTALL}")
 
@@ -214,6 +219,11 @@ class Daemon:
         """Wait until the process has ended; returns how."""
         code = await self._process.wait()
         return f"p2pd was ended by signal {-code}" if code < 0 else f"p2pd ended with code {code}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is known to have ended."""
+        return self._process.returncode is not None
 
     def kill(self) -> None:
         """Kill the process, even if it is suspended."""

@@ -22,7 +22,7 @@ from ..base import Server
 from .daemon import DaemonOptions, uses_relays
 from .link import HivemindLink
 from .orphans import sweep_orphan
-from .ports import PortLease
+from .ports import PortLease, with_port
 from .relays import choose_relays
 from .routing import clean_answer, may_ask
 from .supervised import SupervisedNetwork
@@ -34,6 +34,7 @@ PORT_WAIT: Seconds = 2.0  # until the port of a daemon that has just ended is fr
 class HivemindOptions:
     """Options of the network. `data_dir` has the daemon's record; `key_file` is the identity in p2pd's format.
 
+    Where `listen` says port 0, `last_port` is taken if it is free: peers that lost us look for us there.
     `bootstrap` peers relay for this node if others cannot dial it; with `relay_service` it relays for others.
     """
 
@@ -42,6 +43,7 @@ class HivemindOptions:
     listen: tuple[str, ...] = ("/ip4/127.0.0.1/tcp/0",)
     announce: tuple[str, ...] = ()
     bootstrap: tuple[str, ...] = ()
+    last_port: int | None = None
     no_listen: bool = False
     reachability: Reachability = "auto"
     relay_service: bool = False
@@ -59,7 +61,7 @@ class HivemindNetwork(SupervisedNetwork):
         options = self._options
         if self._lease is None:
             await asyncio.to_thread(sweep_orphan, options.data_dir)
-            self._lease = await _lease_ports(() if options.no_listen else options.listen)
+            self._lease = await _lease(() if options.no_listen else options.listen, options.last_port)
         daemon = DaemonOptions(
             key_file=options.key_file,
             directory=options.data_dir,
@@ -90,6 +92,15 @@ class HivemindNetwork(SupervisedNetwork):
         if self._lease is not None:
             self._lease.release()
             self._lease = None
+
+
+async def _lease(listen: tuple[str, ...], last_port: int | None) -> PortLease:
+    """Reserve ports: instead of 0 that of last time, or any where something else uses it."""
+    same_as_before = tuple(with_port(text, last_port) for text in listen) if last_port else listen
+    if same_as_before != listen:
+        with contextlib.suppress(LocalProblem):
+            return await _lease_ports(same_as_before)
+    return await _lease_ports(listen)
 
 
 async def _lease_ports(listen: tuple[str, ...]) -> PortLease:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ...wire.addresses import useful
 from ...wire.bounded import keep_newest
-from ...wire.errors import LocalProblem, PeerError, PeerMisbehaved, PeerRefused, PeerUnreachable
+from ...wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
 from ...wire.types import Seconds
@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 
 MAX_REASONS = 256
+BACKOFF = "dial backoff"  # what p2pd says while it waits before it dials an address again
 
 
 class HivemindLink:
@@ -48,12 +49,13 @@ class HivemindLink:
         self._p2p: Any = None
         self._routing: DhtRouting | None = None
         self._unreachable: dict[PeerId, str] = {}  # why peers could not be reached, the latest last
+        self._another_there: dict[PeerId, str] = {}  # who answered instead of a peer, when it was last dialled
 
     @classmethod
     async def open(
         cls, peer: PeerId, options: DaemonOptions, server: Server, load_library: Callable[[], SimpleNamespace]
     ) -> HivemindLink:
-        """Start a daemon and everything on it; LocalProblem when that fails."""
+        """Start a daemon and everything on it; LocalProblem when that fails, NetworkDown when the daemon was lost."""
         importing = asyncio.create_task(asyncio.to_thread(load_library))
         try:
             daemon = await Daemon.start(options)
@@ -61,7 +63,8 @@ class HivemindLink:
             importing.cancel()
             raise
         try:
-            link = cls(peer, await importing, daemon, server)
+            library = await importing
+            link = cls(peer, library, daemon, server)
         except BaseException:
             await daemon.stop()
             raise
@@ -70,7 +73,16 @@ class HivemindLink:
                 await link._connect_daemon()
         except TimeoutError:
             await link.close()
-            raise LocalProblem(f"p2pd came up, but did not answer within {OPEN_LIMIT:.0f} s") from None
+            raise NetworkDown(f"p2pd came up, but did not answer within {OPEN_LIMIT:.0f} s") from None
+        except (OSError, EOFError, library.P2PDaemonError) as error:
+            await link.close()
+            raise NetworkDown(f"p2pd came up and was lost again ({type(error).__name__})") from None
+        except Exception as error:  # hivemind's tasks fail in many ways when the daemon dies under them
+            lost = daemon.ended
+            await link.close()
+            if lost and not isinstance(error, LocalProblem):
+                raise NetworkDown(f"p2pd came up and ended again ({type(error).__name__})") from None
+            raise
         except BaseException:
             await link.close()
             raise
@@ -122,7 +134,17 @@ class HivemindLink:
             addresses = [Multiaddr(text) for text in transports]
         except Exception as error:  # py-multiaddr raises many kinds
             raise PeerUnreachable(f"this is not an address: {error}") from None
-        await self._asked(peer, self._p2p._client.connect(self._id(peer), addresses))
+        before = self._another_there.pop(peer, "")
+        try:
+            await self._asked(peer, self._p2p._client.connect(self._id(peer), addresses))
+        except PeerMisbehaved as error:
+            keep_newest(self._another_there, peer, str(error), MAX_REASONS)
+            raise
+        except PeerUnreachable as error:
+            if before and BACKOFF in str(error):  # it was not dialled: what was found before still holds
+                keep_newest(self._another_there, peer, before, MAX_REASONS)
+                raise PeerMisbehaved(before) from None
+            raise
 
     async def join_routing(self, peer: PeerId) -> None:
         """Enter each other's routing table, and look for more peers."""
@@ -180,7 +202,7 @@ class HivemindLink:
         """Our error for an error text of p2pd. While p2pd waits before it dials again, why the last dial failed."""
         error = _translated(peer, text)
         if isinstance(error, PeerUnreachable):
-            if str(error).endswith("dial backoff") and peer in self._unreachable:
+            if str(error).endswith(BACKOFF) and peer in self._unreachable:
                 return PeerUnreachable(self._unreachable[peer])
             keep_newest(self._unreachable, peer, str(error), MAX_REASONS)
         return error

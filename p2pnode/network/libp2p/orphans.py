@@ -67,9 +67,12 @@ def _remove_if_ownerless(directory: Path) -> None:
 
 
 def record_daemon(directory: Path, pid: int, sockets: Path) -> None:
-    """Record a daemon that this process has just started."""
+    """Record a daemon that this process has just started. Without room on the disk it runs unrecorded."""
     record = DaemonRecord(pid, _started(pid) or 0.0, os.getpid(), _started(os.getpid()) or 0.0, str(sockets))
-    write_record(directory, record)
+    try:
+        write_record(directory, record)
+    except LocalProblem as problem:
+        logger.warning("if this node is killed, its p2pd (process %d) may outlive it: %s", pid, problem)
 
 
 def write_record(directory: Path, record: DaemonRecord) -> None:
@@ -80,6 +83,12 @@ def forget_daemon(directory: Path, pid: int) -> None:
     """Delete the record, unless it is already that of another daemon."""
     record = read_record(directory)
     if record is None or record.pid == pid:
+        _delete_record(directory)
+
+
+def _delete_record(directory: Path) -> None:
+    """A record that cannot be deleted names a process that is gone: the next start does without it."""
+    with contextlib.suppress(OSError):
         (directory / RECORD).unlink(missing_ok=True)
 
 
@@ -97,7 +106,7 @@ def sweep_orphan(directory: Path) -> bool:
     sockets = Path(record.sockets)
     if sockets.name.startswith(_SOCKETS_PREFIX) and not sockets.is_symlink():
         shutil.rmtree(sockets, ignore_errors=True)
-    (directory / RECORD).unlink(missing_ok=True)
+    _delete_record(directory)
     return ended
 
 

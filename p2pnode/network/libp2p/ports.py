@@ -15,6 +15,16 @@ from ...wire.addresses import host_and_port
 from ...wire.errors import LocalProblem
 
 
+def with_port(text: str, port: int) -> str:
+    """The address with this port instead of port 0; any other address as it is."""
+    place = host_and_port(text)
+    if place is None or place[1]:
+        return text
+    parts = text.split("/")
+    parts[4] = str(port)
+    return "/".join(parts)
+
+
 class PortLease:
     """The addresses to listen on, with a free port instead of port 0, and the sockets that hold the ports."""
 

@@ -34,6 +34,7 @@ CHECK_LIMIT: Seconds = 3.0
 FAILURES_TO_DEATH = 2  # so a hung daemon is noticed after 2 + 3 + 3 seconds
 LAG_ALLOWED: Seconds = 0.5  # a check that ends later than this was delayed by our own loop, and proves nothing
 FIRST_REOPEN_PAUSE: Seconds = 0.5
+START_TRIES = 5  # daemons that may be lost while they start; then something here is wrong
 LONGEST_REOPEN_PAUSE: Seconds = 10.0
 DIAL_LIMIT: Seconds = 5.0
 CLOSE_LIMIT: Seconds = 2.5
@@ -125,9 +126,23 @@ class SupervisedNetwork:
         if self._supervisor is not None or self._health.state == "closed":
             raise RuntimeError("a network starts once")
         self._server = server
-        self._link = await self._open_link(server)
+        self._link = await self._open_first(server)
         self._change("up", generation=1)
         self._supervisor = asyncio.create_task(self._supervise(self._link), name="network supervisor")
+
+    async def _open_first(self, server: Server) -> Link:
+        """The first link. A daemon that is lost while it starts is replaced, like any later one, but not for ever."""
+        pause = FIRST_REOPEN_PAUSE
+        for tries in range(1, START_TRIES + 1):
+            try:
+                return await self._open_link(server)
+            except NetworkDown as problem:
+                if tries == START_TRIES:
+                    raise LocalProblem(f"{problem}; that happened {tries} times, so something here ends it") from None
+                logger.warning("the network did not start: %s; trying again", problem)
+            await asyncio.sleep(pause)
+            pause *= 2
+        raise AssertionError("the last try returns or raises")
 
     async def close(self) -> None:
         """Close everything within 3 s, in whatever state it is."""

@@ -10,7 +10,15 @@ from typing import Literal
 
 from ...wire.types import Seconds
 
-FaultKind = Literal["partition", "split", "cut", "slow", "loss", "daemon", "crash"]
+FaultKind = Literal[
+    "partition", "split", "cut", "slow", "loss", "daemon", "crash",
+    "step", "operation", "power", "rollback", "rot", "full", "slow disk", "freeze", "clock",
+]  # fmt: skip
+NETWORK_FAULTS: tuple[FaultKind, ...] = ("partition", "split", "cut", "slow", "loss", "daemon", "crash")
+PROCESS_FAULTS: tuple[FaultKind, ...] = (
+    "step", "operation", "power", "rollback", "rot", "full", "slow disk", "freeze", "clock",
+)  # fmt: skip
+DAMAGING: tuple[FaultKind, ...] = ("rollback", "rot")  # what was durable is gone: no promise holds if all disks do that
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,18 @@ class Fault:
         loss       every call message from or to `peers` (empty: everybody) is lost with probability `amount`
         daemon     the daemons of `peers` die and are replaced after `seconds`
         crash      `peers` vanish, and start again after `seconds`
+
+    Of processes, their disks and clocks:
+
+        step       `peers` vanish at their `amount`-th step (between two awaits) from now, and start again
+        operation  `peers` vanish before their `amount`-th write, rename or deletion from now; an append is torn
+        power      `peers` vanish; renames and deletions that were not synced yet may be undone
+        rollback   `peers` vanish; their disks return to what they were `amount` seconds before
+        rot        `peers` vanish; one bit in one of their files flips (`amount` between 0 and 1 says which)
+        full       the disks of `peers` have no room: writes fail, appends are torn
+        slow disk  every write holds its process up for `amount` seconds
+        freeze     `peers` do nothing, as after SIGSTOP; the machine and its daemon go on
+        clock      the clocks of `peers` are wrong by another `amount` seconds
     """
 
     time: Seconds
@@ -95,18 +115,39 @@ def churn_faults(
     ]
 
 
-def draw_faults(rng: random.Random, peers: int, seconds: Seconds, count: int) -> list[Fault]:
-    """`count` faults of all kinds at random times; every one of them is over by `seconds`."""
-    return sorted((_draw(rng, peers, seconds) for _ in range(count)), key=lambda fault: fault.time)
+def draw_faults(
+    rng: random.Random,
+    peers: int,
+    seconds: Seconds,
+    count: int,
+    kinds: Sequence[FaultKind] = NETWORK_FAULTS,
+    victim: int = 0,
+) -> list[Fault]:
+    """`count` faults of these kinds at random times; every one of them is over by `seconds`.
+
+    Only the disk of `victim` is damaged: a swarm whose disks all lose what they had written can promise nothing.
+    """
+    return sorted((_draw(rng, peers, seconds, kinds, victim) for _ in range(count)), key=lambda fault: fault.time)
 
 
-def _draw(rng: random.Random, peers: int, seconds: Seconds) -> Fault:
-    kinds: tuple[FaultKind, ...] = ("partition", "split", "cut", "slow", "loss", "daemon", "crash")
+def _draw(
+    rng: random.Random, peers: int, seconds: Seconds, kinds: Sequence[FaultKind] = NETWORK_FAULTS, victim: int = 0
+) -> Fault:
     kind = rng.choice(kinds)
     time = rng.random() * seconds * 0.8
     lasts = min(rng.expovariate(1 / 20), seconds - time)
     some = tuple(sorted(rng.sample(range(peers), rng.randint(1, max(1, peers // 2)))))
     amounts = {"slow": rng.uniform(2, 50), "loss": rng.uniform(0.05, 0.5)}
+    if kind in PROCESS_FAULTS:
+        amounts |= {
+            "step": float(rng.randint(1, 400)),
+            "operation": float(rng.randint(1, 16)),
+            "rollback": rng.uniform(1.0, 90.0),
+            "rot": rng.random(),
+            "slow disk": rng.uniform(0.01, 1.0),
+            "clock": rng.choice((-1, 1)) * 10 ** rng.uniform(0, 7),
+        }
+        some = (victim,) if kind in DAMAGING else some
     return Fault(time, kind, some, seconds=lasts, amount=amounts.get(kind, 0.0))
 
 

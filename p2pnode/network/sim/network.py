@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from math import ceil, log2
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ class SimNetwork:
         self._learnt: dict[PeerId, tuple[str, ...]] = {}
         self._incoming: Incoming | None = None
         self._waiting: dict[asyncio.Future[Any], None] = {}  # operations of this node
+        self._context = copy_context()  # that of the process which the network belongs to
         self._serving: dict[asyncio.Task[None], Arrive] = {}  # calls and streams it answers, and how to reset them
 
     @property
@@ -56,6 +58,8 @@ class SimNetwork:
         await asyncio.sleep(START_SECONDS)
         if self._health.state == "starting":
             self.come_up()
+        while self._health.state == "down":  # noqa: ASYNC110  (a daemon that dies while it starts is replaced)
+            await asyncio.sleep(START_SECONDS)
 
     def come_up(self) -> None:
         """Start serving. The DHT of a new daemon is empty, so the node knows nobody."""
@@ -177,7 +181,7 @@ class SimNetwork:
 
     def serve(self, work: Coroutine[Any, Any, None], reset: Arrive) -> None:
         """Run `work` for a peer; `reset` tells the peer if this network stops before the work is done."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
         self._serving[task] = reset
         task.add_done_callback(self._served)
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from ...wire.ids import PeerId
 from ...wire.types import Seconds
-from .faults import ActiveFaults, Fault
+from .faults import PROCESS_FAULTS, ActiveFaults, Fault
 from .ring import RingRouting, ring_id
 from .trace import Trace
 
@@ -51,6 +52,14 @@ class Runner(Protocol):
 
     def restart(self, index: int) -> None:
         """Start the process again from its disk, on a new SimNetwork."""
+        ...
+
+    def begin(self, fault: Fault) -> None:
+        """Let a fault of a process, its machine's disk or clock (faults.PROCESS_FAULTS) happen."""
+        ...
+
+    def end(self, fault: Fault) -> None:
+        """End such a fault."""
         ...
 
 
@@ -90,6 +99,7 @@ class SimSwarm:
         self.hosts: list[SimHost] = []
         self.streams: dict[Stream, None] = {}
         self._runner = runner
+        self._context = copy_context()  # of no process: what is under way travels on whatever becomes of its sender
         self._by_peer: dict[PeerId, SimHost] = {}
         self._by_transport: dict[str, SimHost] = {}
         self._by_ring: dict[int, SimHost] = {}
@@ -161,7 +171,7 @@ class SimSwarm:
             if links.reorder and rng.random() < links.reorder:
                 self.record("late", source, target)
                 due += rng.random() * LATE_FACTOR * links.latency
-            loop.call_at(due, self._deliver, source, target, size, arrive)
+            loop.call_at(due, self._deliver, source, target, size, arrive, context=self._context)
 
     def carry(
         self, source: SimHost, target: SimHost, kind: str, data: bytes, arrive: Arrive, after: Seconds = 0.0
@@ -173,7 +183,7 @@ class SimSwarm:
         due = max(after, self._due(now, source, target, size))
         while self.links.loss and self.rng.random() < self.links.loss:
             due += RETRANSMIT
-        asyncio.get_running_loop().call_at(due, self._deliver, source, target, size, arrive)
+        asyncio.get_running_loop().call_at(due, self._deliver, source, target, size, arrive, context=self._context)
         return due
 
     def latency(self, source: SimHost, target: SimHost) -> Seconds:
@@ -220,6 +230,9 @@ class SimSwarm:
             self._each(fault, self.crash)
         elif fault.kind == "daemon":
             self._each(fault, self.kill_daemon)
+        elif fault.kind in PROCESS_FAULTS:
+            if self._runner is not None:
+                self._runner.begin(fault)
         else:
             self.active.begin(fault)
             if fault.kind == "split":
@@ -233,6 +246,9 @@ class SimSwarm:
             self._each(fault, self.restart)
         elif fault.kind == "daemon":
             self._each(fault, self.revive_daemon)
+        elif fault.kind in PROCESS_FAULTS:
+            if self._runner is not None:
+                self._runner.end(fault)
         else:
             self.active.end(fault)
 
@@ -260,10 +276,10 @@ class SimSwarm:
             self._runner.restart(index)
 
     def kill_daemon(self, index: int) -> None:
-        """Take the network of a node down until `revive_daemon`; the node goes on."""
-        host = self.hosts[index]
-        if host.network is not None and host.up:
-            host.network.stop("down", "the daemon died")
+        """Take the network of a node down until `revive_daemon`; the node goes on, or goes on starting."""
+        network = self.hosts[index].network
+        if network is not None and network.health.state in ("starting", "up"):
+            network.stop("down", "the daemon died")
 
     def revive_daemon(self, index: int) -> None:
         network = self.hosts[index].network

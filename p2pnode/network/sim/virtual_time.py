@@ -2,6 +2,9 @@
 
 `asyncio.sleep`, `asyncio.timeout` and `loop.time()` work unchanged. There are no sockets and no threads, so the order
 of events depends on the program alone: timers due at the same time fire in the order in which they were set.
+
+What runs in a context where PROCESS is set belongs to a simulated process. Such a process can be frozen, as by SIGSTOP,
+and something can be done at its n-th step from now, so that it can be killed at any await.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ from asyncio.base_events import BaseEventLoop
 from asyncio.events import Handle, TimerHandle
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+PROCESS: ContextVar[int] = ContextVar("simulated process", default=-1)
 _MANY_CANCELLED = 1000  # cancelled timers are removed when there are more than this and they are the majority
 
 
@@ -56,6 +60,9 @@ class VirtualLoop(BaseEventLoop):
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timers_set = 0
         self._timers_cancelled = 0
+        self._held: dict[int, list[Handle]] = {}  # what frozen processes would do now
+        self._steps: dict[int, tuple[int, Callable[[], None]]] = {}  # steps left of a process, and what is done then
+        self._watched = False  # whether one of the two has something
 
     def time(self) -> float:
         return self._now
@@ -63,7 +70,7 @@ class VirtualLoop(BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> TimerHandle:
-        timer = _Timer(when, callback, args, self, context or copy_context())
+        timer = _Timer(when, callback, args, self, copy_context() if context is None else context)
         self._timers_set += 1
         heappush(self._timers, (when, self._timers_set, timer))
         return timer
@@ -80,6 +87,46 @@ class VirtualLoop(BaseEventLoop):
 
     def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> NoReturn:
         raise RuntimeError("no threads in virtual time: pass a `compute` that runs inline")
+
+    # ---- simulated processes ----
+
+    def freeze(self, process: int) -> None:
+        """Let a process do nothing until `thaw`; its timers fire then."""
+        self._held.setdefault(process, [])
+        self._watched = True
+
+    def thaw(self, process: int) -> None:
+        self._ready.extend(self._held.pop(process, []))
+        self._watched = bool(self._held or self._steps)
+
+    def at_step(self, process: int, count: int, do: Callable[[], None]) -> None:
+        """Call `do` before the process's `count`-th step from now: a callback, or a task between two awaits."""
+        self._steps[process] = (count, do)
+        self._watched = True
+
+    def forget_steps(self, process: int) -> None:
+        """Wait for no step of a process any more."""
+        self._steps.pop(process, None)
+        self._watched = bool(self._held or self._steps)
+
+    def forget_process(self, process: int) -> None:
+        """The process has ended: nothing holds it, and no step of it is waited for. What it would do runs out."""
+        self._steps.pop(process, None)
+        self.thaw(process)
+
+    def _keeps(self, handle: Handle) -> bool:
+        """Whether a step has to wait, because its process is frozen."""
+        process = handle._context.get(PROCESS, -1)  # type: ignore[attr-defined]
+        if process in self._held:
+            self._held[process].append(handle)
+            return True
+        if process in self._steps:
+            left, do = self._steps[process]
+            self._steps[process] = (left - 1, do)
+            if left <= 1:
+                del self._steps[process]
+                do()
+        return False
 
     def close(self) -> None:
         super().close()
@@ -101,8 +148,9 @@ class VirtualLoop(BaseEventLoop):
             self._jump()
         while ready and not self._stopping:
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if handle._cancelled or (self._watched and self._keeps(handle)):
+                continue
+            handle._run()
 
     def _jump(self) -> None:
         timers = self._timers

@@ -1,6 +1,7 @@
 """Pictures of a node, one a second, for any number of watchers. A slow watcher misses some and delays nobody.
 
-They are also kept on disk, within a bound, so that the page shows the run's past after the node was started again.
+They are also kept on disk, within a bound, so that the page shows the run's past after the node was started again. A
+node without a page keeps its past too, with fewer pictures, so that a page opened later shows the whole run.
 """
 
 from __future__ import annotations
@@ -20,18 +21,31 @@ from ...wire.control import ControlRequest
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.status import MergeRow
 from ..graph import PeerGraph, graph_of
-from ..history import KeptHistory, PictureHistory, history_file, joined_rounds, pack_history, unpack_history
+from ..history import (
+    SAVED_PICTURES,
+    SAVED_ROWS,
+    KeptHistory,
+    PictureHistory,
+    history_file,
+    joined_rounds,
+    pack_history,
+    unpack_history,
+)
 from ..show import Watched
 
 EVERY = 1.0  # seconds
 SAVE_EVERY = 60.0
+UNSEEN_EVERY = 10.0  # where no page is served
+UNSEEN_SAVE_EVERY = 600.0
 PAST_ROWS = 40_000  # peers and exchanges in all pictures of the past that a page loads: some megabytes
 
 
 class Feed:
     """Takes a picture of a node every second while `run` runs, once for all watchers; keeps them in `storage`."""
 
-    def __init__(self, node: Watched, storage: Storage | None = None) -> None:
+    def __init__(self, node: Watched, storage: Storage | None = None, seen: bool = True) -> None:
+        """`seen`: a page shows the pictures; otherwise they are only taken to be kept, and more seldom."""
+        self._every, self._save_every = (EVERY, SAVE_EVERY) if seen else (UNSEEN_EVERY, UNSEEN_SAVE_EVERY)
         self._node = node
         self._storage = storage
         self._run = ""  # whose history was read
@@ -39,7 +53,7 @@ class Feed:
         self._save_at = 0.0
         self._changed = asyncio.Condition()
         self._encode = msgspec.json.Encoder().encode
-        self.history = PictureHistory()
+        self.history = PictureHistory() if seen else PictureHistory(SAVED_PICTURES, SAVED_ROWS)
         self.latest: bytes = b""
         self.watchers = 0
 
@@ -61,7 +75,7 @@ class Feed:
             self.look()
             async with self._changed:
                 self._changed.notify_all()
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(self._every)
 
     # ---- on disk ----
 
@@ -79,7 +93,7 @@ class Feed:
             self._storage = None
             return
         self._put_before(found or KeptHistory())
-        self._run, self._save_at = run, time.monotonic() + SAVE_EVERY
+        self._run, self._save_at = run, time.monotonic() + self._save_every
 
     def _put_before(self, kept: KeptHistory) -> None:
         self.history.put_before(kept.pictures)
@@ -90,7 +104,7 @@ class Feed:
         """Write the history. A disk that cannot be written is no reason to stop."""
         if self._storage is None or not self._run:
             return
-        self._save_at = time.monotonic() + SAVE_EVERY
+        self._save_at = time.monotonic() + self._save_every
         rounds = {job: await self.rounds(job) for job in self._node.status().jobs}
         pictures, storage, name = self.history.all(), self._storage, history_file(self._run)
         try:

@@ -39,6 +39,9 @@ TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg":
 MAX_WATCHERS = 32
 AGAIN_AFTER_MS = 1000  # until a page that lost its stream opens it again
 MAX_BODY = 4096
+MAX_CONNECTIONS = 96  # at once; when there are more, those that ask for nothing are closed, the oldest first
+HEAD_SECONDS = 15.0  # for a whole request, and between two of a connection
+ANSWER_SECONDS = 60.0  # for the other side to take an answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -96,7 +99,8 @@ class Page:
         async with contextlib.aclosing(self.feed.pictures()) as pictures:
             with contextlib.suppress(ConnectionError):  # the page was closed
                 async for picture in pictures:
-                    await response.write(b"event: view\ndata: " + picture + b"\n\n")
+                    async with taken_in_time(request):
+                        await response.write(b"event: view\ndata: " + picture + b"\n\n")
         return response
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -155,6 +159,60 @@ def _guarded(place: Callable[[], tuple[KnownHosts, str]]) -> Callable[..., Await
     return guard
 
 
+@contextlib.asynccontextmanager
+async def taken_in_time(request: web.Request) -> AsyncIterator[asyncio.WriteTransport]:
+    """Close the connection when the other side does not take what the block writes. ConnectionError when it is gone."""
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        raise ConnectionResetError("the connection is closed")
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield transport
+    except TimeoutError:
+        transport.abort()
+        raise ConnectionResetError("the answer was not taken") from None
+
+
+class Connections:
+    """Bounds how many connections there are, and for how long the other side may take to read an answer."""
+
+    def __init__(self) -> None:
+        self._asking: set[object] = set()  # connections with a request that is being answered
+
+    @web.middleware
+    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._asking.add(request.protocol)
+        try:
+            response = await handler(request)
+            with contextlib.suppress(ConnectionError):  # then nobody is there to be told
+                async with taken_in_time(request) as transport:
+                    await response.prepare(request)
+                    await response.write_eof()
+                    while transport.get_write_buffer_size():  # noqa: ASYNC110 - a transport has no event for it
+                        await asyncio.sleep(0.05)
+            return response
+        finally:
+            self._asking.discard(request.protocol)
+
+    def accept(self, server: web.Server) -> asyncio.Protocol:
+        """The protocol of a new connection. Where there are too many, one that asks for nothing makes room."""
+        if len(open_now := server.connections) >= MAX_CONNECTIONS:
+            idle = (connection for connection in open_now if connection not in self._asking)
+            if (oldest := next(idle, None)) is None:
+                return _Busy()
+            oldest.force_close()
+        return server()
+
+
+class _Busy(asyncio.Protocol):
+    """Answers that there are too many connections."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        transport.close()
+
+
 def page_address(host: str, port: int, token: str, own: Callable[[], str]) -> PageAddress:
     """Where a page is that listens there. `own` returns this machine's address in its network."""
     bare = url_host(host)
@@ -190,19 +248,24 @@ async def served(node: Watched, host: str, port: int, storage: Storage | None = 
 
     The past that it shows is kept in `storage`; without one it begins with this start of the node.
     """
-    page, token = Page(node, storage), secrets.token_urlsafe(18)
+    page, token, connections = Page(node, storage), secrets.token_urlsafe(18), Connections()
     hosts = known_hosts(host, port)
-    app = web.Application(middlewares=[_guarded(lambda: (hosts, token))], client_max_size=MAX_BODY)
+    app = web.Application(
+        middlewares=[connections.answer, _guarded(lambda: (hosts, token))], client_max_size=MAX_BODY
+    )  # fmt: skip
     app.add_routes(page.routes())
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
+    runner = web.AppRunner(
+        app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True, keepalive_timeout=HEAD_SECONDS
+    )
     await runner.setup()
+    server = runner.server
+    assert server is not None
     try:
-        site = web.TCPSite(runner, host, port)
         try:
-            await site.start()
+            listening = await asyncio.get_running_loop().create_server(lambda: connections.accept(server), host, port)
         except OSError as error:
             raise LocalProblem(f"the page cannot be served on {host}:{port}: {error.strerror or error}") from None
-        bound = runner.addresses[0][1]
+        bound = listening.sockets[0].getsockname()[1]
         hosts = known_hosts(host, bound)
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(page.feed.run())
@@ -210,6 +273,7 @@ async def served(node: Watched, host: str, port: int, storage: Storage | None = 
                 yield page_address(host, bound, token, lambda: address_in_network(host))
             finally:
                 looking.cancel()
+                listening.close()
                 await page.feed.save()
     finally:
         await runner.cleanup()

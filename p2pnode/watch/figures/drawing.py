@@ -68,8 +68,8 @@ def canvas(bounds: tuple[float, float, float, float], title: str, words: str) ->
     return figure, axes
 
 
-def beside(figure: Drawing, handles: Sequence[Artist], scale: Normalize | None) -> None:
-    """The column beside a drawing: a legend at its top, a colour bar of similarities at its bottom."""
+def legend_column(figure: Drawing, handles: Sequence[Artist], scale: Normalize | None) -> None:
+    """Fill the column right of a drawing: a legend at its top, a colour bar of similarities at its bottom."""
     width, height = figure.get_size_inches()
     edge = (MARGIN + DRAWING + 0.15) / width
     if handles:

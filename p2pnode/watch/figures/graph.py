@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import isfinite
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,20 +14,20 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from ...wire.status import ExchangeRow
+from ...wire.status import ExchangeRow, PeerState
 from ..aggregate import aggregate
 from ..glossary import TRAINING
 from ..graph import COLOURS, OTHERS, PeerGraph, colours_of, groups_of, headline, names_of
 from ..layout import GraphLayout, lay_out
-from ..text import clean
+from ..text import circle_names, clean
 from .drawing import (
     FAINT,
     INK,
     NAMES_UP_TO,
     SMALL,
     Drawing,
-    beside,
     canvas,
+    legend_column,
     marks_of,
     plain_frame,
     scale_of,
@@ -38,6 +40,7 @@ NAMED_CIRCLES = 24
 LATELY = 30.0  # seconds
 OVER: dict[str, Any] = {**SMALL, "ha": "center", "va": "center", "bbox": {"fc": "white", "ec": "none", "pad": 1.0}}
 MAX_EDGES = 400
+MOST_MEASURES = 4  # of a kind of work that trains nothing
 
 
 def plot_graph(picture: PeerGraph) -> Figure:
@@ -56,16 +59,16 @@ def plot_graph(picture: PeerGraph) -> Figure:
     names = groups_of(picture.peers)
     colours = colours_of(names)
     of_peers = {peer: colours.get(group, OTHERS) for peer, group in names.items()}
-    _draw_discs(axes, layout, of_peers)
+    _draw_discs(axes, layout, of_peers, circle_names(picture.peers))
     _draw_edges(axes, layout, edges)
     _draw_peers(axes, picture, layout, of_peers)
     silent = any(not peer.present for peer in picture.peers)
     scale = scale_of(edge.similarity for edge in edges)
-    beside(figure, marks_of(names.values(), colours, silent), scale)
+    legend_column(figure, marks_of(names.values(), colours, silent), scale)
     return figure
 
 
-def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str]) -> None:
+def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str], names: Mapping[str, str]) -> None:
     for disc in layout.communities:
         colour = colours.get(disc.name, OTHERS)  # that of the member it is called after
         place = (disc.centre.real, disc.centre.imag)
@@ -75,7 +78,7 @@ def _draw_discs(axes: Axes, layout: GraphLayout, colours: Mapping[str, str]) -> 
         axes.add_patch(Circle(place, disc.radius, fill=False, edgecolor=FAINT, linestyle=(0, (3, 2)), zorder=0.5))
         if len(layout.circles) <= NAMED_CIRCLES:
             top = (place[0], place[1] + disc.radius)
-            axes.annotate(clean(disc.name, 9), top, (0, 0), textcoords="offset points", **OVER)
+            axes.annotate(clean(names[disc.name], 20), top, (0, 0), textcoords="offset points", **OVER)
 
 
 def _draw_edges(axes: Axes, layout: GraphLayout, edges: Sequence[ExchangeRow]) -> None:
@@ -126,24 +129,63 @@ def _name(axes: Axes, name: str, place: complex, outwards: complex, distance: fl
 # ---- over time ----
 
 
+class Measure(NamedTuple):
+    """A figure of all peers at all moments."""
+
+    label: str
+    values: list[list[float | None]]
+    log: bool = False
+
+
+def _measures(pictures: Sequence[PeerGraph]) -> list[Measure]:
+    """Accuracy and loss where models are trained; else the first numbers that the peers' kind of work reports."""
+
+    def collected(label: str, value: Callable[[PeerState], float | None], log: bool = False) -> Measure:
+        return Measure(label, [[value(peer) for peer in one.peers] for one in pictures], log)
+
+    def percent(peer: PeerState) -> float | None:
+        share = peer.training().accuracy
+        return None if share is None else 100 * share
+
+    accuracy = collected(f"{TRAINING['accuracy'].label} (%)", percent)
+    loss = collected(TRAINING["loss"].label, lambda peer: peer.training().loss, log=True)
+    trained = [one for one in (accuracy, loss) if any(value for row in one.values for value in row)]
+    figures = {
+        figure.name: figure
+        for one in pictures
+        for peer in one.peers
+        for figure in peer.job().figures
+        if isinstance(figure.value, int | float)
+    }
+    units = {name: f" ({clean(figure.unit, 20)})" if figure.unit else "" for name, figure in figures.items()}
+    reported = [
+        collected(f"{clean(figure.label or name)}{units[name]}", partial(_figure, name))
+        for name, figure in list(figures.items())[:MOST_MEASURES]
+    ]
+    return trained or reported or [accuracy, loss]
+
+
+def _figure(name: str, peer: PeerState) -> float | None:
+    found = next((figure.value for figure in peer.job().figures if figure.name == name), None)
+    return found if isinstance(found, int | float) and isfinite(found) else None
+
+
 def plot_history(pictures: Sequence[PeerGraph]) -> Figure:
-    """Accuracy and loss over time (the median, and where nine tenths of the peers lie); how many groups and peers."""
+    """How the peers get on over time (the median, and where nine tenths of them lie); how many groups and peers."""
     grouped = any(peer.community or peer.job().circle for one in pictures for peer in one.peers)
-    heights = (3.0, 3.0, *((1.6,) if grouped else ()), 1.2)
+    measures = _measures(pictures)
+    heights = (*(3.0 for _ in measures), *((1.6,) if grouped else ()), 1.2)
     figure = Drawing(figsize=(7.0, 1.0 + 0.62 * sum(heights)), layout="constrained")
-    panels = list(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))
+    panels = list(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0])
     begun, ended = (pictures[0].time, pictures[-1].time) if pictures else (0.0, 0.0)
     unit, words = time_unit(ended - begun)
     times = np.array([(one.time - begun) / unit for one in pictures])
-    shares = [[peer.training().accuracy for peer in one.peers] for one in pictures]
-    percents = [[None if share is None else 100 * share for share in row] for row in shares]
-    _spread(panels[0], times, percents, f"{TRAINING['accuracy'].label} (%)")
-    losses = [[peer.training().loss for peer in one.peers] for one in pictures]
-    _spread(panels[1], times, losses, TRAINING["loss"].label)
-    if any(loss for row in losses for loss in row):
-        panels[1].set_yscale("log")
+    for panel, measure in zip(panels, measures, strict=False):
+        _spread(panel, times, measure.values, measure.label)
+        if measure.log:
+            panel.set_yscale("log")
     if grouped:
-        _groups(panels[2], times, pictures)
+        _groups(panels[-2], times, pictures)
     there = [sum(peer.present and peer.role == "node" for peer in one.peers) for one in pictures]
     panels[-1].plot(times, there, color=COLOURS[2])
     panels[-1].set_ylim(bottom=0)

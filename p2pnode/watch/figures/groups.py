@@ -11,11 +11,11 @@ from matplotlib.patches import Circle, PathPatch, Wedge
 from matplotlib.path import Path
 
 from ...wire.ids import short
-from ..aggregate import REST, Aggregate, Group, Link, busiest
-from ..graph import OTHERS, PeerGraph, colours_of, groups_of, headline
+from ..aggregate import Aggregate, Group, GroupLink, busiest
+from ..graph import OTHERS, PeerGraph, colours_of, groups_of, headline, names_of
 from ..layout import Disc, ring_of
-from ..text import clean
-from .drawing import INK, SMALL, Colour, beside, canvas, marks_of, scale_of, shade
+from ..text import circle_names, clean
+from .drawing import INK, SMALL, Colour, canvas, legend_column, marks_of, scale_of, shade
 
 HOLE = 0.58  # of a mark's radius
 ROOM = 0.3  # for names, of the ring's radius
@@ -35,16 +35,24 @@ def plot_groups(picture: PeerGraph, swarm: Aggregate) -> Figure:
     colours = colours_of(names)
     scale = scale_of(link.similarity for link in links)
     most = max((link.size_bytes for link in links), default=0)
+    called = circle_names(picture.peers) if swarm.kind == "circles" else _community_names(picture)
     for link in links:
         _draw_link(axes, link, discs, shade(link.similarity, scale), link.size_bytes / max(1, most))
     for group in swarm.groups:
-        _draw_group(axes, group, discs[group.name], colours, swarm.kind)
+        _draw_group(axes, group, discs[group.name], colours, called.get(group.name, clean(group.name, 12)))
     silent = any(group.silent for group in swarm.groups)
-    beside(figure, marks_of(names.values(), colours, silent), scale)
+    legend_column(figure, marks_of(names.values(), colours, silent), scale)
     return figure
 
 
-def _draw_link(axes: Axes, link: Link, discs: Mapping[str, Disc], colour: Colour, share: float) -> None:
+def _community_names(picture: PeerGraph) -> dict[str, str]:
+    """Each community by the name of its first member."""
+    names = names_of(picture)
+    firsts = {peer.community for peer in picture.peers if peer.community}
+    return {first: f"of {names.get(first, short(first))}" for first in firsts}
+
+
+def _draw_link(axes: Axes, link: GroupLink, discs: Mapping[str, Disc], colour: Colour, share: float) -> None:
     """A curve inside the ring; `share` is its bytes beside those of the busiest link."""
     one, other = discs[link.one].centre, discs[link.other].centre
     bend = BEND * (one + other) / 2
@@ -54,7 +62,7 @@ def _draw_link(axes: Axes, link: Link, discs: Mapping[str, Disc], colour: Colour
     axes.add_patch(PathPatch(path, fill=False, edgecolor=ink, linewidth=0.4 + 3.0 * share, zorder=1 + share))
 
 
-def _draw_group(axes: Axes, group: Group, disc: Disc, colours: Mapping[str, str], kind: str) -> None:
+def _draw_group(axes: Axes, group: Group, disc: Disc, colours: Mapping[str, str], name: str) -> None:
     """A ring in the colours of the communities of its peers; the part that is silent is pale."""
     x, y = disc.centre.real, disc.centre.imag
     axes.add_patch(Circle((x, y), disc.radius * 1.06, facecolor="white", edgecolor="none", zorder=3))
@@ -76,5 +84,4 @@ def _draw_group(axes: Axes, group: Group, disc: Disc, colours: Mapping[str, str]
     spot = disc.centre + away * disc.radius * 1.25
     across = "left" if away.real > 0.06 else "right" if away.real < -0.06 else "center"
     up = "bottom" if away.imag > 0.9 else "top" if away.imag < -0.9 else "center"
-    name = short(group.name) if kind == "communities" and group.name != REST else clean(group.name, 10)
-    axes.text(spot.real, spot.imag, name, ha=across, va=up, zorder=5, **SMALL)
+    axes.text(spot.real, spot.imag, clean(name, 14), ha=across, va=up, zorder=5, **SMALL)

@@ -6,7 +6,7 @@ Text that peers can set is escaped, nothing is fetched from anywhere, and there 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...jobs.train.plan import first_plan
 from ...wire.ids import short
@@ -15,7 +15,7 @@ from ..aggregate import Aggregate, Group, aggregate, busiest
 from ..glossary import label
 from ..graph import OTHERS, PeerGraph, colours_of, groups_of, headline
 from ..layout import Disc, lay_out, ring_of
-from ..text import clean
+from ..text import circle_names, clean, figure_text
 
 SHOWN = 12  # rows of the table
 SIDE = 260  # of the drawing, in pixels
@@ -45,25 +45,55 @@ def _run_text(picture: PeerGraph) -> str:
 
 
 def _table(picture: PeerGraph) -> str:
-    columns = [f"<th>{label(name)}</th>" for name in ("community", "circle", "round", "loss", "accuracy")]
-    head = "".join(["<th>peer</th>", *columns, "<th>present</th>"])
+    figures = _figures(picture.peers)
+    labels = [*(label(name) for name in ("community", "circle")), *figures]
+    head = "".join(["<th>peer</th>", *(f"<th>{_text(words)}</th>" for words in labels), "<th>present</th>"])
     colours, groups = _colours(picture), groups_of(picture.peers)
     named = groups if any(peer.community for peer in picture.peers) else {}
-    rows = "".join(_row(peer, colours[peer.id], named.get(peer.id, "")) for peer in picture.peers[:SHOWN])
+    circles = circle_names(picture.peers)
+    rows = "".join(
+        _row(peer, colours[peer.id], named.get(peer.id, ""), circles.get(peer.job().circle, ""), figures)
+        for peer in picture.peers[:SHOWN]
+    )
     more = len(picture.peers) - SHOWN
-    rest = f"<tr><td colspan=7>… and {more} more: view.peers()</td></tr>" if more > 0 else ""
+    rest = f"<tr><td colspan={4 + len(figures)}>… and {more} more: view.peers()</td></tr>" if more > 0 else ""
     return f"<table><tr>{head}</tr>{rows}{rest}</table>"
 
 
-def _row(peer: PeerState, colour: str, group: str) -> str:
-    train = peer.training()
+def _figures(peers: Sequence[PeerState]) -> dict[str, Callable[[PeerState], str]]:
+    """The columns about the peers' work by label: of training, or of what their kind of work reports."""
+
+    def reported(name: str) -> Callable[[PeerState], str]:
+        def text(peer: PeerState) -> str:
+            found = next((figure for figure in peer.job().figures if figure.name == name), None)
+            return "" if found is None else figure_text(found.value, found.unit)
+
+        return text
+
+    figures = {figure.name: clean(figure.label or figure.name) for peer in peers for figure in peer.job().figures}
+    trains = not figures or any(peer.job().train is not None for peer in peers)
+    return (TRAINING if trains else {}) | {words: reported(name) for name, words in figures.items()}
+
+
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+TRAINING: dict[str, Callable[[PeerState], str]] = {
+    label("round"): lambda peer: _known(peer.training().round, "d"),
+    label("loss"): lambda peer: _known(peer.training().loss, ".4g"),
+    label("accuracy"): lambda peer: _known(peer.training().accuracy, ".1%"),
+}
+
+
+def _row(
+    peer: PeerState, colour: str, group: str, circle: str, figures: Mapping[str, Callable[[PeerState], str]]
+) -> str:
     dot = f'<span style="color:{colour}">●</span> '
     cells = (
         group.removeprefix("community "),
-        clean(peer.job().circle, 16),
-        "" if train.round is None else str(train.round),
-        "" if train.loss is None else f"{train.loss:.4g}",
-        "" if train.accuracy is None else f"{train.accuracy:.1%}",
+        circle,
+        *(text(peer) for text in figures.values()),
         "yes" if peer.present else "no",
     )
     name = clean(peer.name, 24) or short(peer.id)
@@ -108,9 +138,8 @@ def _mark(group: Group, disc: Disc, colours: Mapping[str, str]) -> str:
     x, y = disc.centre.real, -disc.centre.imag
     circle = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{disc.radius:.2f}" fill="{colour}"/>'
     style = f'font-size="{0.9 * disc.radius:.2f}" fill="white" text-anchor="middle" dominant-baseline="central"'
-    return (
-        f'<g>{circle}<text x="{x:.2f}" y="{y:.2f}" {style}>{group.peers}</text><title>{_text(group.name)}</title></g>'
-    )
+    number = f'<text x="{x:.2f}" y="{y:.2f}" {style}>{group.peers}</text>'
+    return f"<g>{circle}{number}<title>{_text(clean(group.name))}</title></g>"
 
 
 def _line(one: complex, other: complex, unit: float) -> str:

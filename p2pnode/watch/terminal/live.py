@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from statistics import fmean
 
+import msgspec
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.panel import Panel
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -21,8 +23,8 @@ from ..glossary import label
 from ..questions import Questions
 from ..text import (
     clean,
-    community_names,
     duration,
+    group_names,
     invitation,
     job_lines,
     job_phrases,
@@ -59,13 +61,13 @@ def render(status: NodeStatus, width: int, height: int, curves: str = "") -> Ren
     events = max(1, min(MIN_EVENTS, room - 2), min(MAX_EVENTS, room // 3))
     parts: list[RenderableType] = [
         _header(status),
-        peers_table(status.peers, width, max(2, room - events), community_names(status))
+        peers_table(status.peers, width, max(2, room - events), group_names(status))
         if status.peers
         else _nobody(status),
         *(_job_line(name, phrases) for name, phrases in job_lines(status.jobs)),
         *more,
         _traffic(status),
-        _events(status.events[-events:]),
+        _events(status.events[-events:], apart=room > 2),
     ]
     return Group(*parts)
 
@@ -77,7 +79,7 @@ def _header(status: NodeStatus) -> Panel:
     condition.append(f"● {status.condition}", style=COLOURS.get(status.condition, "white"))
     condition.append(f"  {reason(status)}", style="dim")
     facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim")
+    facts.add_column(style="dim", min_width=len("trouble"))
     facts.add_column(overflow="ellipsis", no_wrap=True)
     facts.add_row("state", condition)
     facts.add_row("run", _run(status))
@@ -129,8 +131,8 @@ def _traffic(status: NodeStatus) -> Text:
     return line
 
 
-def _events(events: tuple[NodeEvent, ...]) -> Text:
-    lines = Text("\n", no_wrap=True, overflow="ellipsis")
+def _events(events: tuple[NodeEvent, ...], apart: bool) -> Text:
+    lines = Text("\n" if apart else "", no_wrap=True, overflow="ellipsis")
     for event in events:
         clock = time.strftime("%H:%M:%S", time.localtime(event.time))
         lines.append(f"  {clock}  ", style="dim")
@@ -183,39 +185,72 @@ def _now(status: NodeStatus) -> tuple[int | None, float | None, float | None]:
 class TerminalView:
     """Draws a node's status until cancelled, and stops for its questions to the user.
 
-    The invite is printed once above it, on one line that can be copied.
+    The invite stands once above it, on one line that can be copied. The picture is as high as the screen allows with
+    the invite on it, and nothing else is printed above it: log records are shown among the events.
     """
 
     def __init__(self, status: Callable[[], NodeStatus], console: Console, questions: Questions | None = None) -> None:
         self._status = status
         self._console = console
         self._questions = questions
-        self._invite = ""
+        self._above: tuple[str, int, int] | None = None  # the invite on the screen, and the screen's size
+        self._log: deque[NodeEvent] = deque(maxlen=MAX_EVENTS)
         self._curves = TerminalCurves()
 
+    def log(self, event: NodeEvent) -> None:
+        """Show a log record among the node's events."""
+        self._log.append(event)
+
     async def run(self) -> None:
-        with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
-            try:
-                while True:
+        while True:
+            # A new one after each question: it must not wipe out as many lines as the last picture had.
+            with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
+                try:
+                    while self._questions is None or self._questions.pending is None:
+                        self.draw(live)
+                        await asyncio.sleep(1 / FRAMES_PER_SECOND)
+                finally:
                     self.draw(live)
-                    if self._questions is not None and self._questions.pending is not None:
-                        live.stop()
-                        await self._questions.put(self._console.file)
-                        live.start()
-                    await asyncio.sleep(1 / FRAMES_PER_SECOND)
-            finally:
-                self.draw(live)
+            await self._questions.put(self._console.file)
 
     def draw(self, live: Live) -> None:
-        status, width = self._status(), self._console.width
-        kind, text = invitation(status)
-        if text and text != self._invite:
-            self._invite = text
-            self._console.print(Text(HEADINGS[kind], style="dim"), Text(text), sep="\n", soft_wrap=True)
-        above = 1 + -(-len(self._invite) // width) if self._invite else 0  # lines that stay on the screen
+        status = self._status()
+        if self._log:
+            events = sorted((*status.events, *self._log), key=lambda event: event.time)
+            status = msgspec.structs.replace(status, events=tuple(events))
+        self._print_above(*invitation(status))
+        width, height = self._console.size
         self._curves.note(status)
-        picture = render(status, width, self._console.height - above, self._curves.bars(width))
-        live.update(picture, refresh=True)
+        height = max(1, height - self._lines_above(width))
+        picture = render(status, width, height, self._curves.bars(width))
+        live.update(Cropped(picture, height), refresh=True)
+
+    def _print_above(self, kind: str, text: str) -> None:
+        """Print the invite. A new one takes the place of the old one, on a screen that is cleared for it."""
+        now = (text, *self._console.size)
+        if not text or now == self._above:
+            return
+        if self._above is not None:
+            self._console.clear()
+        self._above = now
+        self._console.print(Text(HEADINGS[kind], style="dim"), Text(text), sep="\n", soft_wrap=True)
+
+    def _lines_above(self, width: int) -> int:
+        return 0 if self._above is None else 1 + -(-len(self._above[0]) // width)
+
+
+class Cropped:
+    """The first lines of a picture."""
+
+    def __init__(self, picture: RenderableType, height: int) -> None:
+        self._picture, self._height = picture, height
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._picture, options, pad=False)[: self._height]
+        for number, line in enumerate(lines):
+            if number:
+                yield Segment.line()
+            yield from line
 
 
 def farewell(status: NodeStatus) -> str:

@@ -37,16 +37,16 @@ NEEDED = 9  # the worth of columns that are never left out
 
 
 def peers_table(
-    peers: Sequence[PeerState], width: int | None, limit: int | None = None, communities: Mapping[str, str] = NO_NAMES
+    peers: Sequence[PeerState], width: int | None, limit: int | None = None, names: Mapping[str, str] = NO_NAMES
 ) -> Table:
     """Present peers first, with as many columns as fit into `width`; None: all columns, one line for each peer.
 
-    `communities` are the names of communities by id.
+    `names` are what communities and circles are called.
     With a `limit` there are at most so many lines: reasons are cut, and the last line counts the peers left out.
     """
     ranked = sorted(peers, key=lambda row: (not row.present, row.name, row.id))
     fitting = ranked if limit is None or len(ranked) <= limit else ranked[: max(0, limit - 1)]
-    known = _known(peers, communities)
+    known = _known(peers, names)
     columns = known if width is None else _fitting(known, fitting, width)
     table = Table(box=box.SIMPLE_HEAD, expand=width is not None, pad_edge=False, header_style="bold")
     one_line = width is None or limit is not None
@@ -67,12 +67,16 @@ def peers_table(
     return table
 
 
-def _known(peers: Sequence[PeerState], communities: Mapping[str, str]) -> list[TableColumn]:
+def _known(peers: Sequence[PeerState], names: Mapping[str, str]) -> list[TableColumn]:
     """The columns that have a value for some peer. Cells are Text, never strings: rich would read markup in them."""
     training = any(row.training().round is not None for row in peers)
 
     def community(row: PeerState) -> Text:
-        return Text(communities.get(row.community) or clean(short(row.community), 8), style="cyan")
+        return Text(names.get(row.community) or clean(short(row.community), 8), style="cyan")
+
+    def circle(row: PeerState) -> Text:
+        named = row.job().circle or GENESIS
+        return Text(names.get(named) or clean(named, 12))
 
     compared = any(row.similarity is not None or row.reason for row in peers)
     return [
@@ -86,7 +90,7 @@ def _known(peers: Sequence[PeerState], communities: Mapping[str, str]) -> list[T
             if training
             else []
         ),
-        *([TableColumn(label("circle"), _circle, 7)] if any(row.job().circle for row in peers) else []),
+        *([TableColumn(label("circle"), circle, 7)] if any(row.job().circle for row in peers) else []),
         *([TableColumn(label("community"), community, NEEDED)] if compared else []),
         *(
             [TableColumn(label("similarity"), lambda row: _number(row.similarity, ".3f"), NEEDED, True)]
@@ -126,10 +130,6 @@ def _name(row: PeerState) -> Text:
 
 def _number(value: float | None, form: str) -> Text:
     return Text("–" if value is None else f"{value:{form}}")
-
-
-def _circle(row: PeerState) -> Text:
-    return Text(clean(row.job().circle[:8] or GENESIS))
 
 
 def _latency(row: PeerState) -> str:

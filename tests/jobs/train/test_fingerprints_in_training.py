@@ -106,8 +106,8 @@ def test_a_model_that_shows_nothing_is_warned_of_and_learns_on_without_a_fingerp
         made.learning.fingerprinter = Fingerprinter(made.learning.model_host, 1)
         return made
 
-    made, why = learned(setup)
-    assert why == "6 rounds are done"
+    made, reason = learned(setup)
+    assert reason == "6 rounds are done"
     assert [event.warning for event in made.events if event.kind == "fingerprint"] == [True]
     assert made.said("fingerprint")[0].startswith("no fingerprint: activations")
     assert announced(made) == b""

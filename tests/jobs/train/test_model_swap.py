@@ -1,4 +1,4 @@
-"""Visits with peers that lie: what they say costs them standing at most, never the node."""
+"""Model swaps with peers that lie: it costs them reputation at most, and never harms the node."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_weights_go_only_to_who_was_promised_them() -> None:
         model_swap = made().model_swap
         with pytest.raises(PeerRefused, match="no swap was agreed on"):
             await model_swap.payload(OTHER.peer_id, FETCH)
-        told = model_swap.answer(OTHER.peer_id, ASK)
-        assert told.private and told.shard_bytes > 0
+        answer = model_swap.answer(OTHER.peer_id, ASK)
+        assert answer.private and answer.shard_bytes > 0
         assert (await model_swap.payload(OTHER.peer_id, FETCH)).size > 0
         with pytest.raises(PeerRefused, match="not now"):
             model_swap.answer(OTHER.peer_id, ASK)
@@ -47,11 +47,11 @@ def test_weights_go_only_to_who_was_promised_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("private", "visits", "why"), [(False, True, "no data of its own"), (True, False, "swaps no models")]
+    ("private", "visits", "reason"), [(False, True, "no data of its own"), (True, False, "swaps no models")]
 )
-def test_who_does_not_host_says_why(private: bool, visits: bool, why: str) -> None:
+def test_who_does_not_host_says_why(private: bool, visits: bool, reason: str) -> None:
     async def main() -> None:
-        with pytest.raises(PeerRefused, match=why):
+        with pytest.raises(PeerRefused, match=reason):
             made(private, visits).model_swap.answer(OTHER.peer_id, ASK)
 
     run_virtual(main())

@@ -10,15 +10,20 @@ import numpy as np
 import pytest
 import torch
 
+from p2pnode.config.options import Quarantine
+from p2pnode.jobs.train import shard_training
 from p2pnode.jobs.train.shard_rows import ShardRows
 from p2pnode.jobs.train.shard_training import VISIT_ROUNDS, ShardTraining
 from p2pnode.runtime.events import Events
 from p2pnode.runtime.seams import Seams, inline
+from p2pnode.shards import rows as rows_module
+from p2pnode.shards.rows import listed
 from p2pnode.shards.shard import columns_id
 from p2pnode.shards.visits import VisitHistory, check_history, length
 from p2pnode.storage.files import MemoryStorage
+from p2pnode.tasks.data import InMemory, rows
 from p2pnode.tasks.digits import Digits
-from p2pnode.tasks.task import rows
+from p2pnode.tasks.task import Task
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
@@ -26,6 +31,7 @@ from p2pnode.wire.ids import Identity
 from p2pnode.wire.status import ShardRow
 from tests.jobs.train.setups import train_setup
 from tests.known import known
+from tests.scenarios.rows_task import ByIndex
 
 ME = Identity(bytes(31) + b"\1")
 ROWS = np.arange(400, 700)
@@ -71,10 +77,10 @@ class MemoryShards:
         self.content.pop(shard, None)
 
 
-def work(**more) -> ShardTraining:
+def work(task: Task | None = None, **more) -> ShardTraining:
     seams = Seams(CLOCK, random.Random(1), MemoryStorage(), inline)
     services = SimpleNamespace(identity=ME, seams=seams, events=Events(CLOCK), clock=SimpleNamespace(now=CLOCK.time))
-    trainer = Trainer(ModelHost(Digits()), np.empty(0, np.int64))
+    trainer = Trainer(ModelHost(task or Digits()), np.empty(0, np.int64))
     return ShardTraining(services, MemoryShards(), trainer, train_setup(1.0, 100, **more))  # type: ignore[arg-type]
 
 
@@ -87,8 +93,8 @@ def columns(which: np.ndarray) -> dict[str, np.ndarray]:
     return {name: column.numpy() for name, column in rows(Digits().data(), torch.from_numpy(which)).items()}
 
 
-def brought() -> ShardTraining:
-    one = work(rows=ROWS, share_data=True)
+def brought(**options) -> ShardTraining:
+    one = work(rows=ROWS, share_data=True, **options)
     asyncio.run(one.start())
     one._trainer.use(one.rows([]))
     return one
@@ -105,7 +111,7 @@ def said(one: ShardTraining, kind: str) -> list[str]:
 def test_what_a_node_brings_is_cut_into_shards_and_trained_on() -> None:
     one = brought()
     assert len(one._own) == 3
-    assert sorted(one.rows([])) == ROWS.tolist()
+    assert sorted(listed(one.rows([]))) == ROWS.tolist()
     shard = next(iter(one._own))
     shards_of(one).go(shard)
     take_in(one)
@@ -114,9 +120,43 @@ def test_what_a_node_brings_is_cut_into_shards_and_trained_on() -> None:
 
 def test_data_that_cannot_travel_is_refused_in_one_line() -> None:
     one = work(rows=ROWS, share_data=True)
-    one._trainer.model_host.data = {**one._trainer.model_host.data, "x": torch.zeros(1437, 8, 8, dtype=torch.complex64)}
+    samples = {"x": torch.zeros(1437, 8, 8, dtype=torch.complex64), "y": torch.zeros(1437)}
+    one._trainer.model_host.data = InMemory(samples)
     with pytest.raises(UsageError, match=r"--share-data.*complex64"):
         asyncio.run(one.start())
+
+
+def test_rows_that_are_read_by_index_are_the_same_shards_and_bad_ones_are_left_out() -> None:
+    in_memory, by_index = brought(), brought(task=ByIndex())
+    assert by_index._own.keys() == in_memory._own.keys()
+    bad = brought(task=ByIndex(bad=100))
+    offered = np.concatenate([listed(shard.indices) for shard in bad._own.values()])
+    assert sorted(offered) == [row for row in ROWS.tolist() if row % 100]
+
+
+def test_of_many_rows_that_must_be_read_some_are_offered_and_all_are_trained_on(monkeypatch) -> None:
+    monkeypatch.setattr(shard_training, "OFFERED_SAMPLES", 200)
+    one = brought(task=ByIndex())
+    assert len(one._own) == 2 and len(one.rows([])) == 300
+    shards_of(one).go(next(iter(one._own)))
+    take_in(one)
+    assert len(one.rows([])) == 200
+
+
+def test_many_rows_are_dealt_without_reading_or_listing_them(monkeypatch) -> None:
+    monkeypatch.setattr(rows_module, "LISTED", 500)
+    monkeypatch.setattr(shard_training, "LISTED", 500)
+    monkeypatch.setattr(shard_training, "LARGE_SHARDS", 8)
+    task = ByIndex()
+    dealt = []
+    for me in ("a", "b"):
+        one = work(task=task)
+        one._services.identity = SimpleNamespace(peer_id=me)  # type: ignore[misc,assignment]
+        dealt.append(one.rows(["a", "b"]))
+        one._trainer.use(dealt[-1])
+        assert len(one._trainer.pool) == min(500, len(dealt[-1]))
+        assert sum(len(one._trainer.pool.places(shard.indices)) for shard in one.dealt) == len(one._trainer.pool)
+    assert sorted(np.concatenate([listed(rows) for rows in dealt]).tolist()) == list(range(1437))
 
 
 def test_what_comes_is_trained_on_and_looked_at_first() -> None:
@@ -168,6 +208,21 @@ def test_labels_of_data_that_stays_home_are_not_told_to_peers() -> None:
     shards_of(closed).arrive(columns(np.arange(100)))
     take_in(closed)
     assert known(closed.label_counts()).sum() == 100
+
+
+@pytest.mark.parametrize(("when", "share"), [("auto", 0.5), ("off", 0.0)])
+def test_shards_travel_by_the_states_that_are_used_and_shown(when: Quarantine, share: float) -> None:
+    """With --quarantine off a shard that models fail at is trained on, so it may travel too."""
+    one = brought(quarantine=when)
+    shard, pool = next(iter(one._own)), one._trainer.pool
+    shares = np.full(len(pool), 0.9, np.float32)
+    shares[one.places(shard)[::2]] = 0.01
+    for _ in range(16):
+        pool.note(np.arange(len(pool)), shares)
+        pool.end_round(["a", "b"])
+    assert one.view(shard).quarantined == share
+    row = ShardRows(one, one._shard_driver, pool, ME.peer_id, {}).all(0.0)[0]  # type: ignore[arg-type]
+    assert row.id == shard and row.states.get("quarantined", 0) == share * row.samples
 
 
 def test_rows_for_people() -> None:

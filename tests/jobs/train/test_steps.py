@@ -15,7 +15,7 @@ from torch import nn
 
 from p2pnode.circles.founding import circle_lineage
 from p2pnode.circles.messages import Bridge
-from p2pnode.compression.weights import Floats, to_units
+from p2pnode.compression.weights import Floats, from_units, to_units
 from p2pnode.config.until import Until
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.discovery.table import Peer
@@ -68,9 +68,9 @@ class Lines(Task):
 
 
 def policy_of(model_host: ModelHost, identity: Identity, circle: str = "", **settings: float) -> DeltaSetPolicy:
-    lineage, tuned = circle_lineage(GENESIS, circle).hex(), {"tau": 3.0, **settings}
+    lineage = circle_lineage(GENESIS, circle).hex()
     return DeltaSetPolicy(
-        PolicySetup(to_units(model_host.genesis), identity, lineage, "main", model_host.layout.hash, tuned, 1)
+        PolicySetup(to_units(model_host.genesis), identity, lineage, "main", model_host.layout.hash, settings, 1)
     )
 
 
@@ -121,32 +121,32 @@ def test_what_came_in_is_under_the_steps_of_the_round() -> None:
     assert np.array_equal(begun, partner.weights())
     assert not np.array_equal(begun, plain)
     assert np.allclose(after - begun, plain_after - plain, atol=0.05)
-    assert (policy.correction.kept, policy.correction.restarted) == (1, 0)
+    assert policy.times_let_in == 1
 
 
-def test_a_great_change_starts_the_round_again_and_keeps_its_steps_as_residual() -> None:
+def test_a_round_begins_with_a_part_of_what_others_do_not_have_yet() -> None:
+    """And entries that come in during such a round leave that part where it is."""
     model_host = ModelHost(Lines(), seed=1)
-    policy, partner = policy_of(model_host, ME, norm_ratio=1e6), policy_of(model_host, OTHER, norm_ratio=1e6)
-    small, great = news(model_host, partner, 0.01), news(model_host, partner, 40.0)
-    compute = Meddling(
-        [lambda: policy.take(OTHER.peer_id, small), lambda: None, lambda: policy.take(OTHER.peer_id, great)]
-    )
-    begun, _ = trained(policy, model_host, compute, rounds=2)
-    assert (policy.correction.kept, policy.correction.restarted) == (1, 1)
-    assert np.array_equal(begun, partner.weights())
-    assert policy.author.residual.any()
+    policy, partner = policy_of(model_host, ME, kappa=0.5), policy_of(model_host, OTHER)
+    begun = policy.start()
+    policy.publish(policy.record(begun, begun + np.float32(0.01), RoundFacts(3, 0.5, 24, 2)))
+    unsent = policy.author.residual.copy()
+    assert unsent.any()
+    assert np.allclose(policy.start(), policy.weights() + 0.5 * from_units(unsent))
+    push = news(model_host, partner, 0.01)
+    begun, _ = trained(policy, model_host, Meddling([lambda: policy.take(OTHER.peer_id, push)]))
+    assert policy.times_let_in == 1
+    assert np.allclose(begun, policy.weights() + 0.5 * from_units(unsent), atol=1e-6)
 
 
 def test_without_news_nothing_is_touched_and_slices_come_to_the_same() -> None:
     model_host = ModelHost(Lines(), seed=1)
-    whole, compute = policy_of(model_host, ME, tau=0.0), Meddling()
-    begun, after = trained(whole, model_host, compute)
-    assert compute.round_steps == [8]
+    whole = Trainer(model_host, seed=1).steps(model_host.genesis, 8)
     sliced = Meddling()
-    again = trained(policy_of(model_host, ME), model_host, sliced)
+    begun, after = trained(policy_of(model_host, ME), model_host, sliced)
     assert sliced.round_steps == [4, 4]
-    assert np.array_equal(begun, again[0])
-    assert np.allclose(after, again[1])
+    assert np.allclose(begun, model_host.genesis, atol=1e-7)
+    assert np.allclose(after, whole.weights, atol=1e-6)
 
 
 def test_corrections_that_cost_nothing_are_made_as_often_as_there_are_slices() -> None:
@@ -157,7 +157,7 @@ def test_corrections_that_cost_nothing_are_made_as_often_as_there_are_slices() -
     trained(policy, model_host, compute, rounds=2)
     assert compute.round_steps == [4, 4] + [2] * MOST
     # What comes after a round's last slice is for the next round.
-    assert policy.correction.kept + policy.correction.restarted == 4
+    assert policy.times_let_in == 4
 
 
 def test_corrections_that_cost_much_are_left_out() -> None:

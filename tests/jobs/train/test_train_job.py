@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from p2pnode.compression.weights import MAX_UNITS, to_units
+from p2pnode.compression.weights import MAX_UNITS, Floats, to_units
 from p2pnode.config.until import Until
 from p2pnode.discovery.services import Services, make_services
 from p2pnode.jobs.model.checkpoints import SAVE_EVERY, SAVE_RATE, save_pause
@@ -26,18 +28,20 @@ from p2pnode.merging.messages import Exchange
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.runtime.seams import Seams, inline
+from p2pnode.runtime.seams import Compute, Seams, inline
 from p2pnode.simulate import SimClock
 from p2pnode.storage.files import MemoryStorage, Part
 from p2pnode.tasks.task import Samples, Task
 from p2pnode.training.evaluation import FEW, SHARE, Cadence, PeriodicEvaluation
 from p2pnode.training.host import ModelHost
+from p2pnode.training.trainer import Trainer, TrainResult
 from p2pnode.wire.errors import LocalProblem, PeerMisbehaved, TaskProblem
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import KEY_BYTES, RunAccess
 from p2pnode.wire.status import NodeEvent
 from tests.jobs.train.setups import job_context, train_setup, with_options, with_plan
 
+T = TypeVar("T")
 ME, OTHER = Identity(b"\1" * 32), Identity(b"\2" * 32)
 RUN = RunAccess.parse("abcdefghijklmnopqrstuvwxyz")
 PRIVATE = replace(RUN, key=b"k" * KEY_BYTES)
@@ -104,10 +108,11 @@ class Setup:
         train_setup: TrainSetup = SETUP,
         storage: MemoryStorage | None = None,
         access: RunAccess = RUN,
+        compute: Compute = inline,
     ) -> None:
         self.storage = storage or MemoryStorage()
         self.services: Services = make_services(
-            ME, Seams(SimClock(0.0), random.Random(1), self.storage, inline), SimSwarm(1).network(ME.peer_id)
+            ME, Seams(SimClock(0.0), random.Random(1), self.storage, compute), SimSwarm(1).network(ME.peer_id)
         )
         self.events: list[NodeEvent] = []
         self.services.events.listen(self.events.append)
@@ -133,16 +138,16 @@ def learned(setup: Callable[[], Setup]) -> tuple[Setup, str]:
         if not await made.learning.resume():
             await made.learning.save()
         async with asyncio.timeout(600):
-            why = await made.learning.run()
-        return made, why
+            reason = await made.learning.run()
+        return made, reason
 
     return run_virtual(main())
 
 
 def test_it_learns_and_stops_at_its_goal() -> None:
-    setup, why = learned(Setup)
+    setup, reason = learned(Setup)
     status = setup.learning.status()
-    assert why == "6 rounds are done"
+    assert reason == "6 rounds are done"
     assert status.state.training.round == 6
     assert status.steps > 6
     assert status.state.training.accuracy is not None
@@ -158,14 +163,120 @@ def test_it_learns_and_stops_at_its_goal() -> None:
     ],
 )
 def test_other_goals(until: Until, words: str) -> None:
-    _, why = learned(lambda: Setup(train_setup=with_options(SETUP, until=until)))
-    assert why.startswith(words)
+    _, reason = learned(lambda: Setup(train_setup=with_options(SETUP, until=until)))
+    assert reason.startswith(words)
+
+
+def test_a_run_with_a_planned_length_ends_there_with_a_small_learning_rate() -> None:
+    """Also for a member that gave no goal itself: the length is part of the run's plan."""
+    rates: list[float] = []
+
+    class Rates(Trainer):
+        def steps(self, weights: Floats, count: int, at: int | None = None, rate: float = 1.0) -> TrainResult:
+            rates.append(rate)
+            return super().steps(weights, count, at, rate)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("p2pnode.jobs.train.job.Trainer", Rates)
+        setup, why = learned(lambda: Setup(train_setup=with_plan(with_options(SETUP, until=None), steps=40)))
+    assert why == f"{setup.learning.trainer.steps_done} steps of the run are done"
+    assert 40 <= setup.learning.trainer.steps_done < 48
+    assert rates[0] == 1.0
+    assert rates[-1] < 0.5
+    assert rates == sorted(rates, reverse=True)
+
+
+class Settled(Lines):
+    """Has converged from the start: training changes next to nothing."""
+
+    learning_rate = 1e-6
+
+
+async def slow(work: Callable[[], T], steps: int = 0) -> T:
+    """A machine on which training takes time."""
+    await asyncio.sleep(steps * 0.1)
+    return work()
+
+
+@contextlib.asynccontextmanager
+async def under_way(job: TrainJob) -> AsyncIterator[None]:
+    await job.resume()
+    task = asyncio.create_task(job.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+def settled(**options: object) -> Setup:
+    return Setup(Settled(), with_options(SETUP, **{"until": None, **options}), compute=slow)
+
+
+@pytest.mark.parametrize(
+    ("options", "rests"),
+    [
+        ({}, True),
+        ({"until": Until("accuracy", 1.0)}, True),  # which is never reached
+        ({"until": Until("time", 1e5)}, True),
+        ({"until": Until("rounds", 1_000_000)}, False),
+        ({"until": Until("converged", 1e-12)}, False),
+        ({"full_speed": True}, False),
+    ],
+)
+def test_a_converged_node_rests_unless_that_only_delays_what_its_user_wants(
+    options: dict[str, object], rests: bool
+) -> None:
+    async def main() -> None:
+        setup = settled(**options)
+        async with under_way(setup.learning):
+            await asyncio.sleep(90)
+            assert bool(setup.said("slowed")) == rests
+            before = setup.learning.trainer.steps_done
+            await asyncio.sleep(40)
+            busy = (setup.learning.trainer.steps_done - before) * 0.1 / 40
+            assert busy < 0.2 if rests else busy > 0.85
+
+    run_virtual(main())
+
+
+def test_a_rest_ends_with_the_time_of_the_user() -> None:
+    setup, why = learned(lambda: settled(until=Until("time", 200.0)))
+    assert why in ("200 s have passed", "201 s have passed") and setup.said("slowed")  # it looks every second
+
+
+def test_work_of_others_is_merged_in_a_rest_and_wakes_the_node_if_it_is_notable() -> None:
+    async def main() -> None:
+        setup = settled()
+        job, progress = setup.learning, setup.learning.train_progress
+        other = policy_of(job.model_host, OTHER)
+
+        async def rounds_after(scale: float) -> int:
+            """How many rounds follow in three seconds when a partner pushes a change of this size."""
+            before = progress.rounds
+            publish(other, job.model_host, scale)
+            push = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, other.set.log))))
+            job.partner_exchange.answer(OTHER.peer_id, Exchange(push, push=True))
+            await asyncio.sleep(3.0)
+            return progress.rounds - before
+
+        async with under_way(job):
+            await asyncio.sleep(200)
+            assert job.slowed
+            while job._rest_seconds:  # noqa: ASYNC110 (a rest sends no event)
+                await asyncio.sleep(0.05)
+            while job._rest_seconds < 6:  # noqa: ASYNC110 (the beginning of a rest that is long enough)
+                await asyncio.sleep(0.05)
+            assert await rounds_after(1e-5) == 0 and job.slowed
+            assert await rounds_after(0.5) > 0 and "the shared weights changed by" in setup.said("working")[-1]
+            assert progress.entries == 2, "what is merged in a rest counts with the round after it"
+
+    run_virtual(main())
 
 
 def test_a_loss_that_is_no_number_costs_the_round_and_is_said() -> None:
     Spoiled.calls = 0
-    setup, why = learned(lambda: Setup(Spoiled(), with_options(SETUP, until=Until("rounds", 30))))
-    assert why == "30 rounds are done"
+    setup, reason = learned(lambda: Setup(Spoiled(), with_options(SETUP, until=Until("rounds", 30))))
+    assert reason == "30 rounds are done"
     assert len(setup.said("diverged")) == 1  # said once, not at every batch
     assert "back to the last good weights" in setup.said("diverged")[0]
     assert setup.learning.status().training.problems >= 1
@@ -194,16 +305,16 @@ def test_a_task_whose_loss_is_never_finite_ends_after_some_tries_with_one_line()
 def test_a_task_that_can_be_trained_from_its_first_weights_is_not_given_up() -> None:
     """Weights of others may be what cannot be trained; the circle is left then, not the run."""
     Spoiled.calls = 0
-    setup, why = learned(lambda: Setup(type("Late", (Spoiled,), {"bad": range(1, 11)})()))
-    assert why == "6 rounds are done"
+    setup, reason = learned(lambda: Setup(type("Late", (Spoiled,), {"bad": range(1, 11)})()))
+    assert reason == "6 rounds are done"
     assert len(setup.said("diverged")) == 1
 
 
 def test_a_full_disk_costs_the_saving_only() -> None:
     disk = FullDisk()
     disk.full = True
-    setup, why = learned(lambda: Setup(storage=disk))
-    assert why == "6 rounds are done"
+    setup, reason = learned(lambda: Setup(storage=disk))
+    assert reason == "6 rounds are done"
     assert len(setup.said("disk")) == 1  # not at every round
     assert "No space left" in setup.said("disk")[0]
 
@@ -282,8 +393,8 @@ def test_large_states_are_saved_more_seldom() -> None:
 
 
 def test_max_disk_is_kept() -> None:
-    setup, why = learned(lambda: Setup(train_setup=with_options(SETUP, max_disk=100)))
-    assert why == "6 rounds are done"
+    setup, reason = learned(lambda: Setup(train_setup=with_options(SETUP, max_disk=100)))
+    assert reason == "6 rounds are done"
     assert "exceed --max-disk" in setup.said("disk")[0]
     assert not [name for name in setup.storage._files if "state" in name]
 
@@ -338,10 +449,10 @@ def test_a_fork_of_ones_own_is_survived() -> None:
     assert list(setup.policy.set.log)[-1].incarnation == 1
 
 
-def publish(policy: DeltaSetPolicy, model_host: ModelHost) -> Entry:
+def publish(policy: DeltaSetPolicy, model_host: ModelHost, scale: float = 0.1) -> Entry:
     """A round of a node that sees two members."""
     begun = policy.start()
-    after = begun + np.random.default_rng(policy.author.rounds).normal(0, 0.1, begun.shape).astype(np.float32)
+    after = begun + np.random.default_rng(policy.author.rounds).normal(0, scale, begun.shape).astype(np.float32)
     return decode_entry(policy.publish(policy.record(begun, after, RoundFacts(3, 0.5, 24, 2))))
 
 
@@ -393,8 +504,8 @@ def test_entries_with_a_gap_wait_and_a_fork_is_left_out() -> None:
         entries = [publish(one, model_host) for _ in range(3)]
         forked = publish(two, model_host)
 
-        def push(*told: Entry) -> None:
-            body = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, told))))
+        def push(*entries: Entry) -> None:
+            body = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, entries))))
             setup.learning.partner_exchange.answer(OTHER.peer_id, Exchange(body, push=True))
 
         push(entries[2], entries[0])

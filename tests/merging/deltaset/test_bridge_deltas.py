@@ -60,10 +60,10 @@ def test_a_bridge_goes_about_half_the_way_where_they_changed() -> None:
 
 def test_what_is_told_of_weights_is_near_them_and_within_the_grid() -> None:
     edge = np.array([MAX_UNITS, -MAX_UNITS, MAX_UNITS - 1, 0, 127, -129], np.int32)
-    told = sample(edge, np.arange(6, dtype=np.uint32)).values
-    assert (np.abs(told - edge) <= COARSE // 2).all()
-    assert not (told % COARSE).any()
-    assert np.abs(told).max() == MAX_UNITS
+    sampled = sample(edge, np.arange(6, dtype=np.uint32)).values
+    assert (np.abs(sampled - edge) <= COARSE // 2).all()
+    assert not (sampled % COARSE).any()
+    assert np.abs(sampled).max() == MAX_UNITS
 
 
 def test_a_union_moves_the_larger_circle_by_the_smaller_ones_share() -> None:

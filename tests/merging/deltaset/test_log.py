@@ -72,7 +72,7 @@ def test_proofs_convince_strangers_and_only_when_they_hold() -> None:
     assert log.add_proof(proof).verdict == "fork"
     assert log.exclusions == {name(0): 4}
     strange = chain(1, 1)[0]
-    for bad, why in [
+    for bad, reason in [
         (prove(CHAIN[3], CHAIN[3]), "contradict"),
         (prove(CHAIN[2], CHAIN[3]), "contradict"),
         (prove(CHAIN[1], CHAIN[3]), "contradict"),
@@ -81,7 +81,7 @@ def test_proofs_convince_strangers_and_only_when_they_hold() -> None:
         (prove(CHAIN[0], entry(0, None, 5, lineage=b"o" * 32)), "another lineage"),
         (ForkProof(msgspec.structs.replace(proof.first, content=b"no"), proof.second), "not a claim"),
     ]:
-        assert why in EntrySet(RULES).add_proof(bad).reason
+        assert reason in EntrySet(RULES).add_proof(bad).reason
 
 
 def test_the_earliest_fork_counts() -> None:
@@ -110,10 +110,10 @@ BENT: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("field", BENT)
 def test_entries_that_break_a_rule_are_refused_by_name(field: str) -> None:
-    value, why = BENT[field]
+    value, reason = BENT[field]
     change = EntrySet(RULES).add(entry(0, None, 1, **{field: value}))
     assert change.verdict == "refused"
-    assert why in change.reason
+    assert reason in change.reason
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -9,7 +9,7 @@ import pytest
 
 from p2pnode.compression.weights import to_units
 from p2pnode.merging.deltaset.author import MIN_ENTRIES
-from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, pace_for
+from p2pnode.merging.deltaset.pace import FEWEST_STEPS, MOST_RATE, MOST_SHORT_RATE, pace_for
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import Pace, Policy, PolicySetup, RoundFacts
 from p2pnode.merging.registry import policy_named
@@ -85,3 +85,11 @@ def test_settings_below_zero_are_refused(name: str) -> None:
     wrong: dict[str, Any] = {name: -1.0}
     with pytest.raises(ValueError, match=name):
         policy(**wrong)
+
+
+def test_a_short_run_with_a_planned_end_learns_faster_where_progress_is_spread_evenly() -> None:
+    assert pace_for(0, 4, even=True, planned=4000).rate == pytest.approx(2.0)
+    assert pace_for(0, 4, even=True, planned=500).rate == pytest.approx(MOST_SHORT_RATE, abs=0.03)
+    assert pace_for(0, 4, even=True).rate == pytest.approx(2.0)
+    assert pace_for(0, 4, planned=500).rate == pytest.approx(2.0)
+    assert pace_for(0, 1, even=True, planned=500).rate == 1.0

@@ -41,7 +41,7 @@ def learn(policy: DeltaSetPolicy, seed: int, rounds: int = 1) -> None:
         policy.publish(policy.record(begun, after, RoundFacts(5, 1.0, 160, 1)))
 
 
-def told(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes:
+def bridge_answer(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes:
     """What `other` answers when `one` asks."""
     question = one.bridges.ask(other.set.rules.lineage, pause)
     assert question
@@ -50,7 +50,7 @@ def told(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes:
 
 def bridged(one: DeltaSetPolicy, other: DeltaSetPolicy, pause: int = 1) -> bytes:
     """The entry that comes of it, as it goes to disk."""
-    draft = one.bridges.draft(other.set.rules.lineage, told(one, other, pause), pause)
+    draft = one.bridges.draft(other.set.rules.lineage, bridge_answer(one, other, pause), pause)
     assert draft is not None
     return one.publish(draft)
 
@@ -67,7 +67,7 @@ def test_a_bridge_halves_the_difference_where_the_others_changed_and_leaves_the_
     one, other = member(1, HERE), member(2, THERE)
     learn(one, 1, 3)
     learn(other, 2, 3)
-    where = places(told(one, other))
+    where = places(bridge_answer(one, other))
     before, residual, rounds = apart(one, other, where), one.author.residual.copy(), one.author.rounds
     entry = decode_entry(bridged(one, other))
     assert 0.4 < apart(one, other, where) / before < 0.6
@@ -91,7 +91,7 @@ def test_bridges_are_made_again_after_a_while_and_tell_what_changed_since() -> N
     one, other = member(1, HERE), member(2, THERE)
     learn(one, 1)
     learn(other, 2)
-    first = places(told(one, other))
+    first = places(bridge_answer(one, other))
     bridged(one, other)
     then = other.weights()
     assert not one.bridges.ask(THERE, 1)
@@ -99,7 +99,7 @@ def test_bridges_are_made_again_after_a_while_and_tell_what_changed_since() -> N
     learn(other, 4)
     change = np.abs(other.weights() - then)
     large = np.sort(change)[-len(first)]  # many are as large as each other: there are few levels
-    again = places(told(one, other))
+    again = places(bridge_answer(one, other))
     assert (change[again] >= large).all()
     assert (change[first] >= large).mean() < 0.5
 
@@ -108,14 +108,14 @@ def test_what_came_over_a_bridge_is_not_passed_on_as_news() -> None:
     one, other = member(1, HERE), member(2, THERE)
     learn(other, 2)
     bridged(one, other)
-    assert other.bridges.draft(HERE, told(other, one), 1) is None
+    assert other.bridges.draft(HERE, bridge_answer(other, one), 1) is None
 
 
 def test_two_at_once_count_once() -> None:
     """An answer that comes when a mate's bridge is already there is not published any more."""
     one, mate, other = member(1, HERE), member(3, HERE), member(2, THERE)
     learn(other, 2)
-    draft = one.bridges.draft(THERE, told(one, other, 2), 2)
+    draft = one.bridges.draft(THERE, bridge_answer(one, other, 2), 2)
     bridged(mate, other, 2)
     one.take(NOBODY, mate.answer(NOBODY, one.ask(NOBODY)))
     assert draft is not None
@@ -140,7 +140,7 @@ def test_only_the_lineage_that_is_meant_answers() -> None:
 
 def test_where_nothing_changed_there_is_nothing_to_say() -> None:
     one, other = member(1, HERE), member(2, THERE)
-    assert one.bridges.draft(THERE, told(one, other), 1) is None
+    assert one.bridges.draft(THERE, bridge_answer(one, other), 1) is None
 
 
 def test_a_bridge_stays_within_the_norm_an_entry_may_have() -> None:
@@ -154,7 +154,7 @@ def test_nonsense_is_refused_and_changes_nothing() -> None:
     one, other = member(1, HERE), member(2, THERE)
     learn(one, 1)
     learn(other, 2)
-    question, answer = one.bridges.ask(THERE, 1), told(one, other)
+    question, answer = one.bridges.ask(THERE, 1), bridge_answer(one, other)
     rng, refused = random.Random(5), 0
     before = one.set.hash(), other.set.hash()
     for number in range(600):

@@ -13,7 +13,7 @@ from p2pnode.compression.weights import MAX_UNITS, WeightLayout
 from p2pnode.merging.deltaset.attribution import added_by, attribute
 from p2pnode.merging.deltaset.entry import Entry
 from p2pnode.merging.deltaset.heads import Span, missing
-from p2pnode.merging.deltaset.set import DeltaSet, apply, in_range, unapply, weights_hash
+from p2pnode.merging.deltaset.set import DeltaSet, apply, unapply, weights_hash, within_range
 from tests.compression.dense import dense_delta
 from tests.merging.deltaset.chains import (
     AUTHORS,
@@ -117,9 +117,9 @@ def test_a_chain_that_skips_a_link_is_left_out_by_everybody() -> None:
     one, other = set_of([*start, bent]), set_of([bent, *reversed(start)])
     assert alike(one, other)
     assert one.log.exclusions == {name(1): 4}
-    told = set_of(start)
-    assert told.add_proof(one.log.proofs[name(1)]).verdict == "fork"
-    assert alike(told, one)
+    third = set_of(start)
+    assert third.add_proof(one.log.proofs[name(1)]).verdict == "fork"
+    assert alike(third, one)
 
 
 def test_after_a_fork_the_author_may_begin_a_new_incarnation() -> None:
@@ -151,12 +151,20 @@ def test_dense_deltas_add_like_sparse_ones() -> None:
     assert values.flags.writeable, "the caller's own array stays its own"
 
 
-def test_a_publisher_sees_when_a_weight_would_leave_the_grid() -> None:
+def test_a_publisher_leaves_out_what_would_leave_the_grid() -> None:
     units = np.array([MAX_UNITS - 5, 0], np.int32)
-    step = SparseDelta(2, np.array([0], np.uint32), np.array([5], np.int32))
-    assert in_range(units, step)
+    step = SparseDelta(2, np.array([0, 1], np.uint32), np.array([5, 7], np.int32))
+    assert within_range(units, step) is step
     apply(units, step)
-    assert not in_range(units, step)
+    assert within_range(units, step) == SparseDelta(2, np.array([1], np.uint32), np.array([7], np.int32))
+
+
+def test_a_weight_outside_the_grid_may_come_back() -> None:
+    units = np.array([MAX_UNITS + 100, -MAX_UNITS - 100], np.int32)
+    inwards = SparseDelta(2, np.array([0, 1], np.uint32), np.array([-5, 7], np.int32))
+    assert within_range(units, inwards) is inwards
+    outwards = SparseDelta(2, np.array([0, 1], np.uint32), np.array([5, -7], np.int32))
+    assert len(within_range(units, outwards)) == 0
 
 
 def test_the_hash_of_weights_sees_every_coordinate() -> None:

@@ -101,13 +101,13 @@ def test_outlines_are_equal_only_for_the_same_place_and_content() -> None:
 
 def test_a_wrong_outline_is_refused_by_name() -> None:
     replace = msgspec.structs.replace
-    for bad, why in [
+    for bad, reason in [
         (replace(OUTLINE, chunks=OUTLINE.chunks[:-1]), "number of chunks"),
         (replace(OUTLINE, size=OUTLINE.size + CHUNK_BYTES), "are possible"),
         (replace(OUTLINE, size=1), "number of chunks"),
         (Outline(b"", 0, b""), "malformed"),
     ]:
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises(ValueError, match=reason):
             decode_outline(encode_outline(bad), len(CONTENT))
     for span in (range(4, 6), range(3, 3), range(-1, 2)):
         with pytest.raises(ValueError, match="chunks"):

@@ -98,8 +98,8 @@ class Member:
         self.served.append(message)
         return self.bend(message, await self.snapshots.payload(peer, message))
 
-    def misbehaved(self, peer: PeerId, why: str) -> None:
-        self.services.reputation.fault(peer, why, 0.0)
+    def misbehaved(self, peer: PeerId, reason: str) -> None:
+        self.services.reputation.fault(peer, reason, 0.0)
 
 
 def in_order(rng: Any) -> None:
@@ -385,10 +385,10 @@ def test_own_later_entries_and_proofs_of_forks_are_kept() -> None:
         forked.policy.author.rounds = 77
         forked.publish(1)
         newcomer.publish(2)
-        told = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, forked.policy.set.log))))
-        first.policy.take(newcomer.peer, told)
+        batch = encode_deltas(EntryBatch(b"x" * 16, entries=tuple(map(encode_entry, forked.policy.set.log))))
+        first.policy.take(newcomer.peer, batch)
         newcomer.policy.take(first.peer, encode_deltas(known(push(first.policy.set, {}))))
-        newcomer.policy.take(first.peer, told)
+        newcomer.policy.take(first.peer, batch)
         proofs = newcomer.policy.set.log.proofs
         assert len(proofs) == 1
         assert await swarm.join(0)

@@ -9,15 +9,24 @@ from pathlib import Path
 import p2pnode.watch.dashboard as dashboard
 
 STATIC = Path(dashboard.__file__).parent / "static"
-SOURCES = Path(__file__).parents[3] / "page" / "src"
+PAGE = Path(__file__).parents[3] / "page"
 SERVED = ("index.html", "page.js", "figures.js", "page.css", "icon.svg")
 MOST_BYTES = 150_000
 
 
-def test_it_was_built_from_the_sources_as_they_are() -> None:
-    whole = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir(), key=lambda path: path.name))
-    built = (STATIC / "sources.sha256").read_text().strip()
-    assert hashlib.sha256(whole).hexdigest() == built, "the sources of the page changed: make page"
+def sha256(paths: list[Path]) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def test_it_was_built_from_the_sources_as_they_are_and_not_changed_since() -> None:
+    sources = [
+        PAGE / "build.mjs",
+        PAGE / "package-lock.json",
+        *sorted((PAGE / "src").iterdir(), key=lambda at: at.name),
+    ]
+    made = [STATIC / name for name in ("LICENCES.txt", "icon.svg", "index.html", "page.css", "page.js", "widget.js")]
+    lines = (STATIC / "bundle.sha256").read_text().splitlines()
+    assert lines == [f"{sha256(sources)} sources", f"{sha256(made)} bundle"], "the page changed: make page"
 
 
 def test_it_is_small_and_asks_nobody_else() -> None:

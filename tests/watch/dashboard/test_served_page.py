@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import socket
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
+import psutil
 import pytest
 
 from p2pnode.config.resolve import changed
-from p2pnode.watch.dashboard import feed
+from p2pnode.watch.dashboard import feed, server
 from p2pnode.watch.dashboard.server import MAX_WATCHERS, PageAddress, page_address, served
 from p2pnode.wire.control import ControlAnswer, ControlRequest
 from p2pnode.wire.errors import LocalProblem
 from p2pnode.wire.status import NO_LIMITS, NodeEvent, NodeStatus
 from tests.watch.test_terminal import TRAINING, row, status
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class FakeNode:
@@ -128,8 +132,8 @@ async def test_health_is_good_only_when_the_node_is_well(condition: str, code: i
     async with served(FakeNode(condition=condition), "127.0.0.1", 0) as place:
         found, text = await get(place, "health")
         assert found == code
-        told = json.loads(text)
-        assert told["well"] is (code == 200) and bool(told["reasons"]) is not told["well"]
+        health = json.loads(text)
+        assert health["well"] is (code == 200) and bool(health["reasons"]) is not health["well"]
 
 
 async def test_health_tells_all_that_is_wrong() -> None:
@@ -198,3 +202,83 @@ def test_the_past_is_thinned_evenly_and_ends_with_the_newest(monkeypatch: pytest
     looking = feed.Feed(FakeNode())  # two peers
     times = [looking.look().time for _ in range(25)]
     assert [one["time"] for one in json.loads(looking.past())] == times[::-1][::3][::-1]
+
+
+async def half_open(place: PageAddress, sent: bytes = b"GET / HTTP/1.1\r\nHost: ") -> Stream:
+    """A connection on which a request begins and does not end."""
+    port = int(place.address.rstrip("/").rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    return reader, writer
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if happened():
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_many_half_open_connections_neither_stay_nor_keep_anybody_out() -> None:
+    async with served(FakeNode(), "127.0.0.1", 0) as place, aiohttp.ClientSession() as session:
+        watching = await session.get(place.address + "api/live")
+        connections = []
+        for _ in range(2 * server.MAX_CONNECTIONS):
+            connections.append(await half_open(place))
+            await asyncio.sleep(0)
+        await until(lambda: sum(reader.at_eof() for reader, _ in connections) >= server.MAX_CONNECTIONS)
+        assert not connections[-1][0].at_eof(), "the oldest make room"
+        assert (await get(place, "api/view"))[0] == 200
+        assert await watching.content.readline(), "who is being answered stays"
+        watching.close()
+        for _, writer in connections:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: ", b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]
+)
+async def test_a_connection_that_asks_for_nothing_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    async with served(FakeNode(), "127.0.0.1", 0) as place:
+        reader, writer = await half_open(place, sent)
+        async with asyncio.timeout(60):
+            await reader.read()
+        writer.close()
+
+
+async def test_when_all_are_being_answered_the_next_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
+    async with served(FakeNode(), "127.0.0.1", 0) as place, aiohttp.ClientSession() as session:
+        watching = [await session.get(place.address + "api/live") for _ in range(3)]
+        assert (await get(place, "health"))[0] == 503
+        for stream in watching:
+            stream.close()
+
+
+def held_by_page(port: int) -> int:
+    """How many connections the page holds in this process."""
+    found = psutil.Process().net_connections("tcp4")
+    return sum(one.laddr.port == port and one.status == psutil.CONN_ESTABLISHED for one in found)
+
+
+async def large_pictures(_: feed.Feed) -> AsyncIterator[bytes]:
+    while True:
+        yield b" " * 30_000_000
+
+
+@pytest.mark.parametrize("path", ["past", "live"])
+async def test_an_answer_that_nobody_takes_ends(
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(feed.Feed, "past", lambda feed: b" " * 30_000_000)
+    monkeypatch.setattr(feed.Feed, "pictures", large_pictures)
+    async with served(FakeNode(), "127.0.0.1", 0) as place:
+        port = int(place.address.rstrip("/").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as stream:
+            stream.sendall(b"GET /api/%s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % (path.encode(), port))
+            await until(lambda: held_by_page(port) > 0)
+            await until(lambda: held_by_page(port) == 0)
+    assert caplog.text == ""

@@ -68,7 +68,7 @@ export const FIGURES = {
  "samples": [
   "samples trained on",
   "samples",
-  "Samples that this node trains on at present."
+  "Samples that this node trains on at present; of a stream those it has read."
  ],
  "parameters": [
   "parameters",
@@ -120,15 +120,10 @@ export const FIGURES = {
   "checks",
   "Hash checks in which the weights differed; there should be none."
  ],
- "kept": [
-  "steps kept",
-  "corrections",
-  "Entries of others let in during a round that kept its steps."
- ],
- "restarted": [
-  "rounds restarted",
-  "corrections",
-  "Entries of others let in during a round that began again because of them."
+ "let_in": [
+  "let in during rounds",
+  "times",
+  "How often entries of others were let in between the local steps of a round."
  ],
  "compute_share": [
   "share of compute",

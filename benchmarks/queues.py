@@ -1,0 +1,214 @@
+"""Several models trained by one swarm: how long until all reach their targets, with queues and without.
+
+    python -m benchmarks.queues --json [--quick] [--seeds 1,2]
+
+Simulated nodes of different speeds behind 20 Mbit/s links; a local step takes a node equally long for every model.
+`seconds_to_all` is virtual time until every model has reached its target accuracy, by priority. Baselines of the same
+run: `round_robin` (the models take turns, owners stay), `apart` (each model in a run of its own, with its share of the
+machines, by the default policy). `takeover_s` is the time from an owner's death until its queue is applied again.
+`items_lost`, `items_twice` and `fenced_counted` are counted after deaths and a split, and in `states` of the model
+checker.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from benchmarks.common import Figures, Report, Row, need_fashion_mnist, numbers, progress, run
+from p2pnode.config.options import JobOptions
+from p2pnode.jobs.queues.job import QueuesJob
+from p2pnode.network.sim import Fault, Links
+from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
+from p2pnode.simulate.compute import one_thread
+from tests.jobs.queues.lease_checker import Checker, Scope
+
+NODES, RATE, LATENCY, SPEEDS = 8, 2.5e6, 0.05, (1.0, 4.0)  # 20 Mbit/s
+FULL: dict[str, dict[str, Any]] = {
+    "small": {"task": "digits", "hidden": 16},
+    "wide": {"task": "digits", "hidden": 256},
+    "clothes": {"task": "fashion-mnist"},
+}
+TARGETS = {"small": 0.90, "wide": 0.94, "clothes": 0.80}
+QUICK = {name: FULL[name] for name in ("small", "wide")}
+LIMIT = 3600.0  # virtual seconds
+
+
+def scenario(
+    models: dict[str, dict[str, Any]], seed: int, nodes: int, faults: tuple[Fault, ...], **given: Any
+) -> Scenario:
+    job = JobOptions("zoo", "queues", {"models": models, **given})
+    training = SimTraining(replace(SIMULATED, task="digits"), rounds=10**6, speeds=SPEEDS, jobs=(job,))
+    links = Links(latency=LATENCY, rate=RATE)
+    return Scenario(nodes, seed=seed, seconds=LIMIT, links=links, faults=faults, sample_every=0.0, training=training)
+
+
+def jobs_of(simulation: Simulation) -> list[QueuesJob]:
+    found = (process.node.jobs.jobs.get("zoo") for _, process in sorted(simulation.processes.items()))
+    return [job for job in found if isinstance(job, QueuesJob)]
+
+
+def seconds_to_all(models: dict[str, dict[str, Any]], seed: int, nodes: int, **given: Any) -> tuple[float, Figures]:
+    """Virtual seconds until all models have reached their targets, and what it took."""
+
+    async def main() -> tuple[float, Figures]:
+        simulation = Simulation(scenario(models, seed, nodes, (), **given))
+        await simulation.start()
+        reached: dict[str, float] = {}
+        now = 0.0
+        while now < LIMIT and len(reached) < len(models):
+            assert simulation.watch is not None
+            await simulation.learn(simulation.watch, 5.0)
+            now += 5.0
+            for job in jobs_of(simulation):
+                for name, model in job.models.items():
+                    accuracy = None if model.evaluation is None else model.evaluation.accuracy
+                    if accuracy is not None and accuracy >= TARGETS[name]:
+                        reached.setdefault(name, now)
+        statuses = [process.node.status() for process in simulation.processes.values()]
+        sizes = {name: len(model.log.weights) for name, model in jobs_of(simulation)[0].models.items()}
+        items = sum(model.log.items for model in jobs_of(simulation)[0].models.values())
+        sent = sum(status.traffic.sent_bytes for status in statuses) / len(statuses)
+        dense = 4.0 * sum(sizes.values()) / len(sizes) * items * 2 / len(statuses)  # each item up and down, whole
+        idle = sum(status.compute_idle or 0.0 for status in statuses) / len(statuses)
+        await simulation.finish()
+        return (now if len(reached) == len(models) else float("inf")), {
+            "mb_per_node": sent / 1e6, "bytes_ratio_dense": dense / max(1.0, sent), "idle_share": idle,
+        }  # fmt: skip
+
+    with one_thread():
+        return run_sim(main())
+
+
+def seconds_apart(models: dict[str, dict[str, Any]], seed: int, nodes: int) -> float:
+    """Virtual seconds until the last of several separate runs has reached its target."""
+    shares = [nodes // len(models) + (place < nodes % len(models)) for place in range(len(models))]
+    return max(_alone(name, models[name], share, seed) for (name, share) in zip(models, shares, strict=True))
+
+
+def _alone(name: str, model: dict[str, Any], nodes: int, seed: int) -> float:
+    given = {"task": model["task"], "task_options": {key: value for key, value in model.items() if key != "task"}}
+    training = SimTraining(replace(SIMULATED, **given), rounds=10**6, speeds=SPEEDS)
+    plan = Scenario(nodes, seed, LIMIT, Links(latency=LATENCY, rate=RATE), sample_every=0.0, training=training)
+
+    async def main() -> float:
+        simulation = Simulation(plan)
+        await simulation.start()
+        now = 0.0
+        while now < LIMIT:
+            assert simulation.watch is not None
+            await simulation.learn(simulation.watch, 5.0)
+            now += 5.0
+            statuses = [process.node.status() for process in simulation.processes.values()]
+            accuracies = [status.jobs["main"].state.training.accuracy for status in statuses if "main" in status.jobs]
+            known = [accuracy for accuracy in accuracies if accuracy is not None]
+            if known and median(known) >= TARGETS[name]:
+                await simulation.finish()
+                return now
+        await simulation.finish()
+        return float("inf")
+
+    with one_thread():
+        return run_sim(main())
+
+
+def faults(models: dict[str, dict[str, Any]], seed: int) -> Figures:
+    """Deaths and a split: what was lost, counted twice or undecided, and how long a queue stood still."""
+    death, split = Fault(60.0, "crash", (0,), seconds=200.0), Fault(200.0, "split", (1, 2), seconds=90.0)
+
+    async def main() -> Figures:
+        simulation = Simulation(scenario(models, seed, 6, (death, split), reallocate=1000.0))
+        await simulation.start()
+        assert simulation.watch is not None
+        await simulation.learn(simulation.watch, 59.0)
+        before, stopped = _items(jobs_of(simulation)), 59.0
+        while stopped < 190.0:
+            await simulation.learn(simulation.watch, 1.0)
+            stopped += 1.0
+            if stopped > 61.0 and _new_owner_works(jobs_of(simulation)):
+                break
+        await simulation.learn(simulation.watch, 420.0 - stopped)
+        simulation.rest()
+        await simulation.learn(simulation.watch, 90.0)
+        jobs = jobs_of(simulation)
+        lost, twice, heads = 0, 0, []
+        for name in models:
+            for job in jobs:
+                log, outbox = job.models[name].log, job.models[name].outbox
+                lost += outbox.next_seq - 1 - log.applied.get(job.context.services.identity.peer_id, 0)
+                steps = [done.step.items for done in log._done]
+                items = [item for step in steps for item in step]
+                twice += len(items) - len(set(items))
+            heads.append(len({(job.models[name].log.head, job.models[name].log.weights.tobytes()) for job in jobs}))
+        await simulation.finish()
+        assert before > 0
+        return {"takeover_s": stopped - 60.0, "items_lost": lost, "items_twice": twice, "heads": max(heads)}
+
+    with one_thread():
+        return run_sim(main())
+
+
+def _items(jobs: Sequence[QueuesJob]) -> int:
+    return sum(model.log.items for model in jobs[0].models.values())
+
+
+def _new_owner_works(jobs: Sequence[QueuesJob]) -> bool:
+    """Whether every queue has a living owner that has made a step in its term."""
+    alive = {job.context.services.identity.peer_id for job in jobs}
+    follower = jobs[-1]
+    return all(
+        model.owner in alive and model.watch.lease is not None and model.log.term == model.watch.lease.term
+        for model in follower.models.values()
+    )
+
+
+def measure(arguments: argparse.Namespace) -> Report:
+    if not arguments.quick:
+        need_fashion_mnist()
+    models, seeds = (QUICK, arguments.seeds[:1]) if arguments.quick else (FULL, arguments.seeds)
+    nodes = 4 if arguments.quick else NODES
+    rows: list[Row] = []
+    for seed in seeds:
+        ours, cost = seconds_to_all(models, seed, nodes)
+        progress(f"seed {seed}: all at their targets after {ours} s, by priority")
+        turns, _ = seconds_to_all(models, seed, nodes, priority=False, fixed=True)
+        progress(f"seed {seed}: {turns} s in turns")
+        apart = seconds_apart(models, seed, nodes)
+        progress(f"seed {seed}: {apart} s apart")
+        rows.append({"seed": seed, "seconds_to_all": ours, "round_robin_s": turns, "apart_s": apart, **cost})
+    scope = Scope(2, 2, 4, 1, 5_000) if arguments.quick else Scope(3, 2, 5, 2, 1_000_000)
+    report = Checker(scope).run()
+    progress(f"model checker: {report.states} states")
+    found = faults(models, seeds[0])
+
+    def middle(name: str) -> float:
+        return median(float(row[name]) for row in rows)  # type: ignore[arg-type]
+
+    figures: Figures = {
+        "seconds_to_all": middle("seconds_to_all"),
+        "round_robin_s": middle("round_robin_s"),
+        "apart_s": middle("apart_s"),
+        "speedup_vs_round_robin": middle("round_robin_s") / middle("seconds_to_all"),
+        "speedup_vs_apart": middle("apart_s") / middle("seconds_to_all"),
+        "bytes_ratio_dense": middle("bytes_ratio_dense"),
+        "idle_share": middle("idle_share"),
+        **found,
+        "states": report.states,
+        "fenced_counted": report.fenced_counted,
+        "checker_items_twice": report.items_twice,
+        "checker_unequal": report.unequal,
+    }
+    return Report(figures, rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=numbers, default=[1, 2, 3], help="seeds of the simulations")
+    run("queues", measure, parser)
+
+
+if __name__ == "__main__":
+    main()

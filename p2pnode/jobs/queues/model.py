@@ -1,0 +1,192 @@
+"""One model of a queues job at this node: its queue's log and lease, and what this node trains for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...compression.codec import decode_delta, encode_delta
+from ...compression.delta import SparseDelta
+from ...compression.residual import make_delta, record
+from ...compression.weights import MAX_UNITS, Floats, Units, norm_squared, to_units
+from ...shards.rows import Rows
+from ...tasks.task import Evaluation
+from ...training.host import ModelHost
+from ...training.trainer import Trainer, TrainResult
+from ...wire.types import Seconds
+from ..leases.lease import Signer
+from ..leases.watch import LeaseTimes, LeaseWatch
+from .items import MAX_PAYLOAD, Inbox, Item, Outbox
+from .log import MAX_STEP_PAYLOAD, QueueLog
+from .messages import OwnerFacts
+from .plan import QueuesSettings
+from .priority import Plateau, QueueFacts
+
+BITS = 2  # of a value in an item
+LEAST = 256  # weights in an item
+DENSITY = 0.18  # of the items of all other producers of a model together
+BETA = 0.95  # of the residual that is kept at each item
+KEEP = 3.0  # times the lease that an applied item is kept, at least
+STALE: Seconds = 60.0  # what an owner said longer ago does not count
+MAX_NORM = 0.5  # of an item, relative to the norm of the weights
+
+
+class QueueModel:
+    """One model and its queue. Methods marked heavy run in the compute thread, all others on the event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        scope: str,
+        me: Signer,
+        host: ModelHost,
+        rows: Rows | None,
+        seed: int,
+        settings: QueuesSettings,
+        speed: float | None,
+        now: Seconds,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.log = QueueLog(scope, name, to_units(host.genesis))
+        self.watch = LeaseWatch(me, scope, name, LeaseTimes.lasting(settings.lease), now)
+        self.inbox = Inbox(settings.capacity)
+        self.outbox = Outbox(KEEP * settings.lease)
+        self.trainer = Trainer(host, rows, seed, declared_speed=speed)
+        self.evaluation: Evaluation | None = None  # by this node, while it owns the queue
+        self.loss: float | None = None  # of this node's latest item
+        self.room = True  # as the owner last said
+        self.sent: tuple[bytes, int, Seconds] = (b"", 0, now)  # lease, number and time of the latest item it was sent
+        self._facts: tuple[OwnerFacts, Seconds] | None = None
+        self._plateau = Plateau()
+        self._residual: Units = np.zeros(host.layout.size, np.int32)
+        self._settings = settings
+        self._me = me
+        self._arrivals: list[Seconds] = []
+        self._heads: dict[str, bytes] = {}  # the id of each member's last step
+
+    @property
+    def owner(self) -> str:
+        """Who owns the queue as far as this node knows; "" when nobody does."""
+        return "" if self.watch.lease is None else self.watch.lease.owner
+
+    @property
+    def done(self) -> int:
+        """The number of this node's latest applied item."""
+        return self.log.applied.get(self._me.peer_id, 0)
+
+    def settle(self, members: Collection[str], now: Seconds) -> None:
+        """The log or what members have of it has changed: forget the items that nothing can take back."""
+        self._heads = {peer: id for peer, id in self._heads.items() if peer in members}
+        everywhere = min(
+            (self.log.applied_at(self._heads.get(peer, b""), self._me.peer_id) for peer in members), default=None
+        )
+        self.outbox.settle(self.done, self.done if everywhere is None else everywhere, now)
+
+    def note_head(self, peer: str, id: bytes) -> None:
+        """How far a member's log goes, as it says."""
+        self._heads[peer] = id
+
+    # ---- producing ----
+
+    def density(self) -> float:
+        """The share of the weights that an item carries: together the producers send about as much, however many."""
+        others = self.log.producers() - 1
+        return self._settings.density or (1.0 if others <= 0 else min(1.0, DENSITY / others))
+
+    def train(self, begun: Floats, density: float) -> tuple[TrainResult, bytes]:
+        """Heavy. Local steps from `begun`, and the delta made of them as bytes. Diverged when the steps do."""
+        result = self.trainer.steps(begun, self._settings.steps)
+        residual = record(self._residual, result.weights - begun, BETA)
+        count = min(len(begun), max(LEAST, round(density * len(begun))))
+        while True:
+            delta, after = make_delta(residual, count, BITS, 1.0)
+            payload = encode_delta(delta)
+            if len(payload) <= MAX_PAYLOAD:
+                self._residual = after
+                return result, payload
+            count //= 2
+
+    # ---- owning ----
+
+    def arrived(self, count: int, now: Seconds) -> None:
+        """Some items came in."""
+        self._arrivals = [at for at in self._arrivals if now - at < STALE] + [now] * count
+
+    def combine(
+        self, taken: Sequence[tuple[str, Item]], weights: Units, applied: int, producers: int
+    ) -> tuple[SparseDelta, bytes]:
+        """Heavy. What these items change, as a delta and as bytes; `applied` items are in the `weights`.
+
+        Nodes that train at the same time find much the same, so an item counts 1 / `producers` times the gain; one that
+        was trained on old weights counts less, 1 / (1 + items applied since).
+        """
+        total: NDArray[np.float64] = np.zeros(len(weights))
+        for _, item in taken:
+            delta = _bounded(item, weights)
+            if delta is not None:
+                stale = max(0, applied - item.trained)
+                total[delta.indices] += min(1.0, self._settings.gain / max(1 + stale, producers)) * delta.values
+        delta = _on_grid(total, weights)
+        payload = encode_delta(delta)
+        while len(payload) > MAX_STEP_PAYLOAD:  # only the largest changes fit
+            kept = np.sort(np.argsort(-np.abs(delta.values), kind="stable")[: len(delta) // 2])
+            delta = SparseDelta(len(weights), delta.indices[kept], delta.values[kept])
+            payload = encode_delta(delta)
+        return delta, payload
+
+    def note_evaluation(self, found: Evaluation) -> None:
+        """How good the shared weights are on the task's test data."""
+        self.evaluation = found
+        if found.accuracy is not None:
+            self._plateau.note(found.accuracy, found.samples, self.passes())
+
+    def passes(self) -> float:
+        """Over the data, by all items that were applied."""
+        samples = self.log.items * self._settings.steps * self.host.task.batch_size
+        return samples / max(1, self.host.samples)
+
+    # ---- for the score ----
+
+    def own_facts(self, idle: float, now: Seconds) -> OwnerFacts:
+        """What this node says as the owner."""
+        accuracy = None if self.evaluation is None else self.evaluation.accuracy
+        rate = sum(now - at < STALE for at in self._arrivals) / STALE
+        return OwnerFacts(
+            len(self.inbox), min(1.0, max(0.0, idle)), self._plateau.passes(self.passes()), accuracy, rate
+        )
+
+    def note_facts(self, facts: OwnerFacts, now: Seconds) -> None:
+        self._facts = (facts, now)
+
+    def facts(self, idle: float, now: Seconds) -> OwnerFacts | None:
+        """What the owner says: this node itself, or what it last heard; None when that was long ago."""
+        if self.watch.mine:
+            return self.own_facts(idle, now)
+        return self._facts[0] if self._facts is not None and now - self._facts[1] < STALE else None
+
+    def score_facts(self, idle: float, now: Seconds) -> QueueFacts:
+        """What the queue's score follows from."""
+        found = self.facts(idle, now) or OwnerFacts(0, 0.0, 0.0)
+        return QueueFacts(len(self._residual), found.length, self._settings.capacity, found.passes, found.idle)
+
+
+def _bounded(item: Item, weights: Units) -> SparseDelta | None:
+    """The item's delta; None where it cannot be read, or is larger than any honest one."""
+    try:
+        delta = decode_delta(item.payload, len(weights), len(weights))
+    except ValueError:
+        return None
+    bound = max(1, int(MAX_NORM * isqrt(max(1, norm_squared(weights)))))
+    return delta if isqrt(norm_squared(delta.values)) <= bound else None
+
+
+def _on_grid(total: NDArray[np.float64], weights: Units) -> SparseDelta:
+    """A sum as a delta on the grid that keeps every weight within it."""
+    room = np.clip(np.rint(total), -MAX_UNITS - weights.astype(np.int64), MAX_UNITS - weights.astype(np.int64))
+    indices = np.flatnonzero(room).astype(np.uint32)
+    values = np.clip(room[indices], -MAX_UNITS, MAX_UNITS).astype(np.int32)
+    return SparseDelta(len(weights), indices, values)
