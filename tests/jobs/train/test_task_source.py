@@ -42,7 +42,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Joining:
-    """A node about to join: what it is asked, whom it asks, and what is left on its disk."""
+    """A node about to join: what it is asked, which peers it asks, and what is left on its disk."""
 
     def __init__(
         self, files: Mapping[PeerId, bytes] | None = None, answer: bool | None = None, storage: Any = None
