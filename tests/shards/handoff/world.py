@@ -9,11 +9,11 @@ from p2pnode.shards.handoff.certificate import Signer
 from p2pnode.shards.handoff.state import (
     ClaimShard,
     HandoffEvent,
+    HandoffStep,
     PutBytes,
     PutRecord,
     Record,
     ShardState,
-    Step,
     Write,
     restarted,
 )
@@ -21,7 +21,7 @@ from p2pnode.shards.handoff.step import step
 
 NODES = ("a", "b", "c")
 RUN, SHARD = "run", "0" * 32
-Stepper = Callable[[Signer, ShardState, HandoffEvent], Step]
+Stepper = Callable[[Signer, ShardState, HandoffEvent], HandoffStep]
 
 
 class Stamp:
