@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
+from ...wire.ids import Signer
 from .certificate import (
     MAX_TERM,
     Certificate,
-    Signer,
     certificate_id,
     claim,
     countersign,

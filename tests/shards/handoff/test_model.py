@@ -9,7 +9,7 @@ import pytest
 
 from p2pnode.shards.handoff import certificate as certificates
 from p2pnode.shards.handoff import step as stepping
-from p2pnode.shards.handoff.certificate import Certificate, Signer, certificate_id, countersign, is_offer
+from p2pnode.shards.handoff.certificate import Certificate, certificate_id, countersign, is_offer
 from p2pnode.shards.handoff.messages import Certified, Release
 from p2pnode.shards.handoff.state import (
     BytesArrived,
@@ -23,6 +23,7 @@ from p2pnode.shards.handoff.state import (
     ShardState,
 )
 from p2pnode.shards.handoff.step import step
+from p2pnode.wire.ids import Signer
 from tests.shards.handoff.modelcheck import Checker
 from tests.shards.handoff.world import DEFAULT_SCOPES, Scope, Violation, replicated, some_bytes
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p2pnode.shards.handoff.certificate import Signer
 from p2pnode.shards.handoff.state import (
     ClaimShard,
     HandoffEvent,
@@ -18,6 +17,7 @@ from p2pnode.shards.handoff.state import (
     restarted,
 )
 from p2pnode.shards.handoff.step import step
+from p2pnode.wire.ids import Signer
 
 NODES = ("a", "b", "c")
 RUN, SHARD = "run", "0" * 32
