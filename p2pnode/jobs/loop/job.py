@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from ...compression.weights import Floats
 from ...config.until import Until
-from ...merging.deltaset.agreement import Agreement
 from ...merging.policy import Policy, RoundFacts
 from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot, SnapshotRequest
 from ...network.base import Payload
@@ -36,12 +35,14 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import LocalProblem, NetworkDown, PeerError
 from ...wire.ids import PeerId
 from ...wire.messages import Message
-from ...wire.status import JobState, JobStatus, PeerState, TrainState, TrainStatus
+from ...wire.status import JobState, JobStatus
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
 from ..model.job import ModelJob, SharingSetup
-from .genesis import GenesisOffers
+from ..model.status import train_state, train_status
+from .genesis import GenesisOffers, first_weights
 from .handover import Handover, WeightsChange, WeightsCopy
+from .judge import LoopJudge
 from .messages import GetSteps, StepsAre
 from .plan import LoopPlan
 from .replica import take_fingerprint
@@ -105,9 +106,11 @@ class LoopJob(ModelJob):
             plan.round_seconds,
             max_disk=options.max_disk,
             until=options.until,
+            compared=False,
         )
         self.step_count = StepCount(options.source.handover)
-        super().__init__(context, policy, sharing, self.step_count)
+        judge = LoopJudge(options.source, lambda: first_weights(context, plan))
+        super().__init__(context, policy, sharing, self.step_count, judge)
         self.plan = plan
         self.source = options.source
         self._options = options
@@ -237,6 +240,7 @@ class LoopJob(ModelJob):
         worked = await self._worked()
         await self.end_round(self._begun, copy.weights, facts)
         self.train_progress.loss = loss
+        await self.change_circle()  # now, because the loop is handed the weights of the new circle below
         self._begun = np.empty(0, np.float32)
         self._begun, change = await seams.compute(lambda: self._merged(copy.weights))
         self._handover.hand_back(WeightsChange(change))
@@ -327,49 +331,14 @@ class LoopJob(ModelJob):
         return JobPace(self._handover.total, 0, self._speed)
 
     def status(self) -> JobStatus:
-        progress, policy, me = self.train_progress, self.policy, self._services.identity.peer_id
-        agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
-        evaluation = progress.evaluation
-        train = TrainState(
-            round=progress.rounds,
-            loss=progress.loss,
-            accuracy=None if evaluation is None else evaluation.accuracy,
-            update_norm=progress.update_norm if progress.monitor.norm is None else progress.monitor.norm,
-            head=self.heads().get(me),
-        )
-        details = TrainStatus(
-            task=self.plan.task,
-            aim=self.plan.aim,
-            parameters=self.plan.parameters,
-            test_loss=None if evaluation is None or not evaluation.loss else evaluation.loss,
-            exchanges=progress.exchanges,
-            entries=progress.entries,
-            bridges=progress.bridges,
-            merged=progress.merged,
-            problems=progress.problems,
-            hash_checks=agreement.checks,
-            hash_mismatches=agreement.mismatches,
-        )
+        me, shown = self._services.identity.peer_id, train_status(self)
+        plan, test_loss = self.plan, shown.test_loss or None  # 0: the user's function gives none
         return JobStatus(
-            state=JobState(self.members.circle.name, self._speed, train=train),
+            state=JobState(self.members.circle.name, self._speed, train=train_state(self, me)),
             steps=self.step_count.own(),
             community=self.similarity.communities.of.get(me, ""),
-            train=details,
+            train=replace(shown, task=plan.task, aim=plan.aim, parameters=plan.parameters, test_loss=test_loss),
         )
-
-    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
-        """The same peers with what this job knows of them."""
-        heads = self.heads()
-        return tuple(self._described(self.similarity.describe(peer), heads.get(PeerId(peer.id))) for peer in peers)
-
-    def _described(self, peer: PeerState, head: int | None) -> PeerState:
-        facts, state = self.reported_facts(PeerId(peer.id)), peer.job(self.name)
-        train = state.training
-        if facts is not None:
-            train = replace(train, round=facts.round, loss=facts.loss or None, update_norm=facts.update_norm)
-        if head is not None:
-            train = replace(train, head=head)
-        return replace(peer, jobs={**peer.jobs, self.name: replace(state, train=train)})
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user commands; LocalProblem or UsageError when that cannot be done."""

@@ -23,6 +23,7 @@ from ..contract import JobContext, JobKind, JobSettings
 from ..model.policies import check_policy, known_policy
 from .genesis import fetch_genesis, genesis_file, keep_genesis, own_genesis, saved_genesis
 from .job import LoopJob, LoopOptions
+from .judge import NoFingerprint
 from .plan import LoopPlan, difference, pack_rows, read_plan, rows_hash, unpack_rows, write_plan
 from .source import LoopSource
 
@@ -155,8 +156,14 @@ async def _find_start(job: LoopJob, services: Services, founded: bool) -> bool:
 
 
 async def _catch_up(job: LoopJob) -> bool:
-    """Catch up with a member: by its entries while they are few, else by its snapshot. Returns whether that worked."""
+    """Enter a circle, or catch up with a member: by its entries while they are few, else by its snapshot.
+
+    Returns whether that worked.
+    """
     for _ in range(ASKS):
+        if job.circle_driver is not None and await job.circle_driver.enter(NoFingerprint()):
+            await job.learn_steps(job.members.in_circle())
+            return True
         members = job.members.in_circle()
         if not members:
             return False
