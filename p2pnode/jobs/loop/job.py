@@ -35,7 +35,7 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import LocalProblem, NetworkDown, PeerError
 from ...wire.ids import PeerId
 from ...wire.messages import Message
-from ...wire.status import JobState, JobStatus
+from ...wire.status import JobState, JobStatus, ShardRow
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
 from ..model.job import ModelJob, SharingSetup
@@ -46,6 +46,7 @@ from .judge import LoopJudge
 from .messages import GetSteps, StepsAre
 from .plan import LoopPlan
 from .replica import take_fingerprint
+from .shards import LoopShards, shard_routes
 from .source import LoopSource
 
 SHORTEST_ROUND: Seconds = 0.1
@@ -57,6 +58,7 @@ LOOK_EVERY: Seconds = 0.5  # for the user's goal, while no round ends
 EVALUATE_EVERY = 2.5  # rounds
 ASKED = 5  # members that a newcomer asks for the lineage's steps
 PATIENCE: Seconds = 3.0
+HAND_OVER_LIMIT: Seconds = 1.0  # leaving takes less than five seconds in all
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,17 @@ class LoopJob(ModelJob):
             GetChunks: self._stream,
             GetKept: self._stream,
         }
-        self.routes = self.sharing_routes().plus(Routes({GetSteps: self._steps_are}, streams))
+        self.shards = self._make_shards(context)
+        own = Routes({GetSteps: self._steps_are}, streams)
+        self.routes = self.sharing_routes().plus(own).plus(shard_routes(self.shards))
+
+    def _make_shards(self, context: JobContext) -> LoopShards | None:
+        """What shares the loop's data; None where the user gave none, or the run's founder shares none."""
+        data = self.source.share
+        if data is None or not self.plan.samples:
+            return None
+        link, most = self.partner_exchange.link, self._options.max_disk
+        return LoopShards(context, self.plan, data, self.members, self.similarity, link, most)
 
     async def _stream(self, peer: PeerId, request: SnapshotRequest) -> Payload:
         if self._genesis.wants(request):
@@ -140,6 +152,12 @@ class LoopJob(ModelJob):
         return StepsAre(self.source.steps)
 
     # ---- life ----
+
+    async def resume(self) -> bool:
+        """Resume from disk. Returns False when nothing was saved; the node then begins a new log."""
+        if self.shards is not None:
+            await self.shards.start()
+        return await super().resume()
 
     async def run(self) -> str:
         """Share what the loop learns until it ends, or until the user's goal is reached: then returns the reason."""
@@ -152,7 +170,8 @@ class LoopJob(ModelJob):
         await self._prepare_probe()
         self._handover.listen(wake)
         try:
-            return await self.share_while(self._keep_sharing())
+            beside = () if self.shards is None else (self.shards.run(),)
+            return await self.share_while(self._keep_sharing(), *beside)
         finally:
             self._handover.listen(lambda: None)
 
@@ -308,6 +327,8 @@ class LoopJob(ModelJob):
         self._fingerprinting.done(begun, now, max(LEAST, (now - begun) / SHARE_OF_TIME))
 
     async def _now_and_then(self) -> None:
+        if self.shards is not None:
+            self.shards.shipping.after_round(self.train_progress.rounds)
         clock, evaluate, replica = self._services.seams.clock, self.source.evaluate, self.source.replica
         begun = clock.monotonic()
         if evaluate is not None and replica is not None and self._evaluating.due(begun):
@@ -326,6 +347,19 @@ class LoopJob(ModelJob):
 
     # ---- for peers and views ----
 
+    @property
+    def unreplicated(self) -> int:
+        """How many shards leaving would take out of the swarm, as far as is known."""
+        return 0 if self.shards is None else len(self.shards.driver.unreplicated)
+
+    async def hand_over(self, limit: Seconds) -> None:
+        """Before leaving, give shards that are only here to others, as far as the time for leaving allows."""
+        if self.shards is not None:
+            await self.shards.driver.hand_over_all(min(limit, HAND_OVER_LIMIT))
+
+    def shard_rows(self) -> tuple[ShardRow, ...]:
+        return () if self.shards is None else self.shards.rows()
+
     def pace(self) -> JobPace:
         """The user's loop may rest as long as it likes."""
         return JobPace(self._handover.total, 0, self._speed)
@@ -333,8 +367,19 @@ class LoopJob(ModelJob):
     def status(self) -> JobStatus:
         me, shown = self._services.identity.peer_id, train_status(self)
         plan, test_loss = self.plan, shown.test_loss or None  # 0: the user's function gives none
+        state, shards, data = train_state(self, me), self.shards, self.source.share
+        if shards is not None and data is not None:
+            state = replace(state, shards=len(shards.driver.ids()))
+            shown = replace(
+                shown,
+                samples=len(data),
+                copied=shards.shipping.copies,
+                moved=shards.shipping.moves,
+                data_sent_bytes=shards.shipping.sent_bytes,
+                data_received_bytes=shards.received_bytes,
+            )
         return JobStatus(
-            state=JobState(self.members.circle.name, self._speed, train=train_state(self, me)),
+            state=JobState(self.members.circle.name, self._speed, train=state),
             steps=self.step_count.own(),
             community=self.similarity.communities.of.get(me, ""),
             train=replace(shown, task=plan.task, aim=plan.aim, parameters=plan.parameters, test_loss=test_loss),
