@@ -48,6 +48,7 @@ Kind = Literal[
     "swap",
     "handing over",
     "queue",
+    "critic",
     "state",
     "data directory",
     "task",

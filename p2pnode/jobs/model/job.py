@@ -41,6 +41,8 @@ from .exchange import ExchangeLoop, PartnerExchange
 WARN_EVERY: Seconds = 30.0
 MOST_UNCONFIRMED = 3  # rounds; then this node's log is given up for a new one
 SPREAD = 8  # of the numbers for new logs
+CATCH_UP_TRIES = 3  # before a newcomer begins at the first weights
+CATCH_UP_PAUSE: Seconds = 1.0
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,20 @@ class ModelJob(Job):
         for text in warnings:
             self._services.events.say("state", text, warning=True)
         return resumed
+
+    async def catch_up(self) -> bool:
+        """Catch up with a member: by its entries while they are few, else by its snapshot. Returns whether it worked.
+
+        For a job that has made no progress yet. Members are asked a few times.
+        """
+        for _ in range(CATCH_UP_TRIES):
+            members = self.members.in_circle()
+            if not members:
+                return False
+            if await self.partner_exchange.catch_up_by_entries(members) or await self.snapshots.adopt_from(members):
+                return True
+            await asyncio.sleep(CATCH_UP_PAUSE)
+        return False
 
     async def save(self, limit: Seconds | None = None) -> None:
         """Write everything to disk. If that fails, training goes on and a warning is reported."""
