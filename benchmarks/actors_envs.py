@@ -26,6 +26,10 @@ class NumpyEnvs:
         self._state = np.zeros((count, size))
         self._age = np.zeros(count, np.int64)
         self._rng = np.random.default_rng(0)
+        self._rewards = np.zeros(count)
+        self._steps = 0  # of all environments together
+        self.episodes: list[tuple[int, float]] = []  # steps so far and return of each that ended
+        self.raises_after = 0  # steps; 0: never
 
     def reset(self, seed: int) -> Array:
         self._rng = np.random.default_rng(seed)
@@ -36,10 +40,16 @@ class NumpyEnvs:
     def step(self, actions: NDArray[np.float32]) -> EnvStep:
         self._state, rewards, terminated = self.move(self._state, actions[:, 0])
         self._age += 1
+        self._steps += self.count
+        self._rewards += rewards
+        if self.raises_after and self._steps > self.raises_after:
+            raise RuntimeError("the environment is broken")
         truncated = (self._age >= self.limit) & ~terminated
         finals = self.observe(self._state[truncated])
         done = np.flatnonzero(terminated | truncated)
         if len(done):
+            self.episodes += [(self._steps, float(reward)) for reward in self._rewards[done]]
+            self._rewards[done] = 0.0
             self._state[done] = self.begin(self._rng, len(done))
             self._age[done] = 0
         return EnvStep(self.observe(self._state), rewards, step_ends(terminated, truncated), finals)

@@ -17,12 +17,13 @@ import numpy as np
 
 from ...compression.weights import Floats
 from ...merging.policy import Policy, RoundFacts
-from ...runtime.routes import Routes
+from ...runtime.routes import Handler, Routes
 from ...similarity.partners import partner_settings
 from ...training.progress import Reached, reached
 from ...wire.bounded import keep_newest
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId, short
+from ...wire.messages import Message
 from ...wire.status import JobStatus
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
@@ -106,8 +107,9 @@ class ActorsJob(ModelJob):
         self._ticket = int(self._clock.time() * 100)
         self._given: set[PeerId] = set()  # members that are being given a rollout
         self._on_the_way = 0
+        self._answers = True  # whether the owner answered the latest rollout
         self._wanted_by = ""  # who should own the critic, as found the last time
-        answers = {
+        answers: dict[type[Message], Handler] = {
             Meet: self._answer_meet,
             Judge: self._answer_judge,
             ShareRollout: self._answer_share,
@@ -209,7 +211,8 @@ class ActorsJob(ModelJob):
 
     async def _follow(self, taught_weights: Floats) -> None:
         """Let in what others taught the critic, and publish now and then what this node taught it."""
-        now, compute, progress = self._clock.monotonic(), self._services.seams.compute, np.float32(0.0)
+        now, compute = self._clock.monotonic(), self._services.seams.compute
+        progress: Floats = np.zeros_like(self._begun)  # that is kept for the next entry
         if self._taught and now - self._published >= self.settings.publish:
             queue = self.settings.mode == "queue"  # only the owner teaches: its steps count whole
             peers = 1 if queue else len(self.members.active()) + 1
@@ -217,7 +220,7 @@ class ActorsJob(ModelJob):
             self._taught, self._published = 0, now
             await self.end_round(self._begun, taught_weights, facts)
         elif self.work_of_others() != self._seen:
-            progress = taught_weights - self._begun if self._taught else progress  # which is kept for the next entry
+            progress = taught_weights - self._begun if self._taught else progress
             await self.merge_between_rounds()
         else:
             return
@@ -263,9 +266,15 @@ class ActorsJob(ModelJob):
         request = Judge(self._ticket, write_experience(rollout, actions=False))
         answer: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         sending.create_task(self._send(request, rollout.rows, answer))
+        if not self._answers:  # the last one came late or not at all: nobody waits until the owner answers again
+            return None
         try:
             values = await asyncio.wait_for(asyncio.shield(answer), max(0.001, self.settings.wait * took))
-        except (TimeoutError, PeerRefused):
+        except (TimeoutError, asyncio.CancelledError):
+            if not answer.done() or answer.cancelled():
+                self._answers = False
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
             return None
         self.in_time += 1
         return values
@@ -292,6 +301,7 @@ class ActorsJob(ModelJob):
         except ValueError as problem:
             self._services.fault(owner, f"values: {problem}")
             return
+        self._answers = True
         if not answer.done():
             answer.set_result(values)
 

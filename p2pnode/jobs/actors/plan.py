@@ -19,7 +19,7 @@ class ActorsSettings(msgspec.Struct, frozen=True):
 
     features: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16  # numbers that the critic sees: observation and context
     width: Annotated[int, msgspec.Meta(ge=4, le=1024)] = 64  # of the critic's two hidden layers
-    mode: Mode = "replicas"
+    mode: Mode = "queue"
     share: bool = True  # rollouts go to members whose spaces agree, who learn from them too
     rollout: Annotated[int, msgspec.Meta(ge=64, le=4096)] = 512  # steps of all environments together
     gamma: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.99  # discount of later rewards
@@ -65,9 +65,9 @@ def read_options(settings: JobSettings) -> ActorsOptions:
     given = {key.replace("-", "_"): value for key, value in settings.given.items()}
     train = settings.node.train
     task, tasks = given.pop("task", None), given.pop("tasks", ())
-    if tasks and train.part is not None:  # a simulation deals them out
-        task = tasks[train.part.index % len(tasks)]
-    if task is None and settings.alone:
+    if tasks:  # a simulation deals them out; None is a node without one
+        task = tasks[(0 if train.part is None else train.part.index) % len(tasks)]
+    elif task is None and settings.alone:
         task = train.task
     prefer = given.pop("prefer_owner", False)
     fields = ActorsSettings.__struct_fields__

@@ -17,9 +17,8 @@ from ...storage.files import Storage
 from ...tasks.find import make_policy_task
 from ...training.background import BackgroundWorker
 from ...wire.errors import UsageError
-from ..contract import JobContext, JobKind
+from ..contract import JobContext, JobKind, own_seed
 from ..model.policies import known_policy
-from ..train.options import own_seed
 from .critic import Critic, critic_layout, first_weights
 from .job import ActorsJob
 from .learner import PolicyLearner
