@@ -39,9 +39,9 @@ from .messages import (
     Judge,
     Judged,
     LaptopFacts,
-    Meet,
+    LaptopMet,
+    MeetLaptop,
     MemberFacts,
-    Met,
     OfferCritic,
     RolloutShared,
     ShareRollout,
@@ -110,7 +110,7 @@ class ActorsJob(ModelJob):
         self._answers = True  # whether the owner answered the latest rollout
         self._wanted_by = ""  # who should own the critic, as found the last time
         answers: dict[type[Message], Handler] = {
-            Meet: self._answer_meet,
+            MeetLaptop: self._answer_meet,
             Judge: self._answer_judge,
             ShareRollout: self._answer_share,
             OfferCritic: self._answer_offer,
@@ -378,18 +378,18 @@ class ActorsJob(ModelJob):
 
     async def _meet_one(self, peer: PeerId) -> None:
         try:
-            self._hear(peer, (await self.context.calls.ask(peer, Meet(self._facts()), Met)).facts)
+            self._hear(peer, (await self.context.calls.ask(peer, MeetLaptop(self._facts()), LaptopMet)).facts)
         except (PeerError, NetworkDown):
             return
         except ValueError as problem:
             self._services.fault(peer, f"lease of the critic: {problem}")
 
-    def _answer_meet(self, peer: PeerId, request: Meet) -> Met:
+    def _answer_meet(self, peer: PeerId, request: MeetLaptop) -> LaptopMet:
         try:
             self._hear(peer, request.facts)
         except ValueError as problem:
             raise PeerMisbehaved(f"lease of the critic: {problem}") from None
-        return Met(self._facts())
+        return LaptopMet(self._facts())
 
     def _facts(self) -> MemberFacts:
         watch = self.keeper.watch

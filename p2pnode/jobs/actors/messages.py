@@ -56,13 +56,13 @@ class MemberFacts(msgspec.Struct, frozen=True, array_like=True):
     laptop: LaptopFacts | None = None  # None: it has no policy
 
 
-class Meet(Message, frozen=True, tag="meet actors"):
+class MeetLaptop(Message, frozen=True, tag="meet actors"):
     """Says what this node knows, and asks what the peer knows."""
 
     facts: MemberFacts
 
 
-class Met(Message, frozen=True, tag="met actors"):
+class LaptopMet(Message, frozen=True, tag="met actors"):
     facts: MemberFacts
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .advantage import Array
 
 SMOOTHING = 0.8  # of the logarithm of the two errors' ratio, per rollout
-WORSE = 0.10  # smoothed logarithm above which the shared critic is not used any more
+WORSE = 0.30  # smoothed logarithm above which the shared critic is not used any more
 AS_GOOD = 0.0  # and below which it is used again
 PATIENCE = 4  # rollouts before the first verdict
 _BOUND = 2.0  # one rollout cannot say more than this
