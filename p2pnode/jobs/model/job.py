@@ -46,7 +46,7 @@ SPREAD = 8  # of the numbers for new logs
 
 @dataclass(frozen=True)
 class SharingSetup:
-    """By what a model is shared: what the members agreed on, and what this node's user wants."""
+    """How a model is shared: what the members agreed on, and what this node's user wants."""
 
     genesis: bytes  # hash of the run's first weights, which names its lineage
     aim: Aim
