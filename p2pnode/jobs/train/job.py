@@ -390,7 +390,7 @@ class TrainJob(ModelJob):
         return len(self.shard_driver.unreplicated)
 
     async def hand_over(self, limit: Seconds) -> None:
-        """Before leaving, give shards that are only here to others."""
+        """Gives shards that are only here to others, before this node leaves."""
         await self.shard_driver.hand_over_all(limit)
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
