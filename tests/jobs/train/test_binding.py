@@ -55,6 +55,6 @@ def test_a_task_says_what_entries_suit_it(
     tmp_path: Path, said: dict[str, Any], algorithm: str, settings: dict[str, float]
 ) -> None:
     (tmp_path / "text.txt").write_text("all the words of a small book. " * 50)
-    small = {"width": 8, "heads": 2, "layers": 1, "context": 8, "algorithm": algorithm}
+    small: dict[str, int | str] = {"width": 8, "heads": 2, "layers": 1, "context": 8, "algorithm": algorithm}
     options = TrainOptions("gpt", task_options=small, data=tmp_path / "text.txt", device="cpu", **said)
     assert make_plan(open_model_host(options, 1), options, 1).settings == settings
