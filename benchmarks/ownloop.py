@@ -7,8 +7,8 @@ Cost, with one partner on this machine: `hook_p99_ms` of the optimizer's hook at
 (`copy_vs_fresh_memcpy`: into fresh memory too); `bytes_per_parameter` that stay besides the user's, with the policy
 deltaset, and `peak_bytes_per_parameter` at the worst moment of a round; `join_returns_s`; `overhead_share`, how much
 slower the loop is than the same loop without hooks, in turns in one process while a partner trains beside it; and
-`node_cpu_share`, the processor time of the node's threads and its daemon for each second of the loop's own: unlike the
-first, other programs do not change it.
+`node_cpu_share`, the processor time of the node's threads and its daemon for each second: what the loop can lose to
+them where all share one processor. Other programs change it little.
 Swarm: the loop of benchmarks/ownloop_peer.py on Fashion-MNIST with `p2pnode.join` and with hivemind.Optimizer, behind
 links of 20 Mbit/s and 50 ms: `…_lines_changed` against the loop alone, seconds until the mean accuracy reaches the
 target, and MB that a peer's interface sent until then. Needs root; without it these are "unknown". Learning rates are
@@ -124,13 +124,11 @@ def measured(quick: bool, root: Path) -> Figures:
     swarm.wait(120)
     turns, seconds = (4, 3.0) if quick else (12, 5.0)
     hooked.rate(2.0)
-    rates, own, others = [], 0.0, 0.0
+    rates = []
+    begun, node_cpu = time.perf_counter(), whole_cpu() - time.thread_time()
     for _ in range(turns):
-        loop_cpu, all_cpu = time.thread_time(), whole_cpu()
-        rate = hooked.rate(seconds)
-        took = time.thread_time() - loop_cpu
-        own, others = own + took, others + whole_cpu() - all_cpu - took
-        rates.append((rate, bare.rate(seconds)))
+        rates.append((hooked.rate(seconds), bare.rate(seconds)))
+    node_cpu, seconds = whole_cpu() - time.thread_time() - node_cpu, time.perf_counter() - begun
     status = swarm.status()
     assert status is not None
     rounds = status.jobs["main"].state.training.round or 0
@@ -139,7 +137,7 @@ def measured(quick: bool, root: Path) -> Figures:
         "hook_p99_ms": 1e3 * float(np.quantile(plain, 0.99)),
         "hook_median_ms": 1e3 * float(np.median(plain)),
         "overhead_share": 1.0 - median(one / other for one, other in rates),
-        "node_cpu_share": others / own,
+        "node_cpu_share": node_cpu / seconds,
         "steps_per_s": median(rate for rate, _ in rates),
         "bare_steps_per_s": median(rate for _, rate in rates),
         "rounds": rounds,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 LEAVE_LIMIT = 4.5  # seconds from leaving to the end of the thread,
 SHARE_LIMIT = 2.5  # of them for the last round
 JOIN_TIMEOUT = 60.0  # for finding the run of an invite, unless the user gives another
+_FOREVER = "without --join-timeout it keeps trying"  # a node of the command line does; a loop has JOIN_TIMEOUT
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)( [A-Z]+)?")
 _joined: weakref.WeakSet[Any] = weakref.WeakSet()  # models that take part in a run now
 
@@ -208,7 +209,7 @@ def in_python(text: str) -> str:
         argument = next((own for own, flag in _KEYS.items() if flag == key), key.replace("-", "_"))
         return f"{argument}=True" if SETTINGS[key].switch else f"{argument}={match[2] or ''}".replace("= ", "=")
 
-    return _FLAG.sub(written, text)
+    return _FLAG.sub(written, text.replace(_FOREVER, "join_timeout= gives it more time"))
 
 
 @dataclass(frozen=True)

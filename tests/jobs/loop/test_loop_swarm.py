@@ -136,6 +136,22 @@ def test_weights_that_are_not_finite_stay_here_and_training_goes_on_from_the_las
     assert bad.error is None
 
 
+def test_a_run_is_not_founded_with_weights_that_are_not_finite() -> None:
+    model = perceptron()
+    with torch.no_grad():
+        model[0].weight[0] = float("nan")  # type: ignore[index]
+    swarm = LoopSwarm([Loop(0, model=model)])
+
+    async def scenario(swarm: LoopSwarm) -> BaseException | None:
+        swarm.start(0)
+        await swarm.until(lambda: swarm.problem(0) is not None)
+        return swarm.problem(0)
+
+    problem = run_loops(swarm, scenario)
+    assert isinstance(problem, UsageError)
+    assert "the model cannot be shared" in str(problem) and "load or initialise it anew" in str(problem)
+
+
 def test_a_model_of_another_layout_is_told_which_parameter_differs() -> None:
     swarm = LoopSwarm([Loop(0), Loop(1, model=perceptron(1, hidden=25))])
 
