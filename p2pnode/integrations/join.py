@@ -245,6 +245,8 @@ class HookedLoop:
         if not isinstance(model, nn.Module):
             raise UsageError(f"p2pnode.join needs a torch model, not {type(model).__name__}")
         extras.check()
+        if extras.share is not None and ranks.several:
+            raise UsageError("share= works in loops of one process; under torchrun leave it out: ranks need equal data")
         several = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
         if not several:
             raise UsageError("p2pnode.join needs an optimizer, or a list of them")

@@ -89,8 +89,9 @@ def test_a_joiner_trains_at_the_rate_of_the_lineage() -> None:
     run_loops(swarm, scenario)
 
 
-def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps() -> None:
-    """The script runs again with a fresh model: what it had is there, and what was published stays."""
+@pytest.mark.parametrize("checkpoint", ["none", "newer"])
+def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps(checkpoint: str) -> None:
+    """The script runs again, whatever weights it loads itself: what the node had is there, and what it published."""
     swarm = two()
 
     async def scenario(swarm: LoopSwarm) -> None:
@@ -101,7 +102,11 @@ def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps() -> None:
         peer, rounds = swarm.node(1).peer_id, swarm.job(1).train_progress.rounds
         swarm.simulation.crash(1)
         swarm.loops[1].source.closing.set()
-        swarm.loops[1] = again = Loop(7, (1, 2))
+        own = perceptron(7)
+        if checkpoint == "newer":  # as if the script had trained alone since
+            own.load_state_dict({name: part + 0.5 for name, part in swarm.loops[1].model.state_dict().items()})
+        began = np.concatenate([part.detach().numpy().reshape(-1) for part in own.parameters()])
+        swarm.loops[1] = again = Loop(7, (1, 2), model=own)
         swarm.start(1)
         await swarm.until(again.source.arrived.is_set)
         assert swarm.node(1).peer_id == peer
@@ -109,7 +114,7 @@ def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps() -> None:
         assert swarm.job(1).train_progress.rounds >= rounds
         again.source.handover.settle()
         apart = np.linalg.norm(again.hooked.weights.read() - weights)
-        assert apart < 0.5 * np.linalg.norm(perceptron_weights(7) - weights)
+        assert apart < 0.5 * np.linalg.norm(began - weights)
         assert again.source.steps >= steps
 
     run_loops(swarm, scenario)
