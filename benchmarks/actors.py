@@ -193,7 +193,7 @@ def measure(arguments: argparse.Namespace) -> Report:
     quick = arguments.quick
     seeds = arguments.seeds or ([1] if quick else list(range(1, 11)))
     suites = arguments.suites or (["cartpole"] if quick else list(SUITES))
-    iterations = {"cartpole": 16 if quick else 40, "acrobot": 60, "mixed": 50}
+    iterations = {"cartpole": 12 if quick else 30, "acrobot": 40, "mixed": 40}
     report = Report(own_loop_ratio(4 if quick else 16))
     results: dict[tuple[str, str], list[tuple[float, float, Figures]]] = {}
     for suite in suites:
@@ -204,6 +204,9 @@ def measure(arguments: argparse.Namespace) -> Report:
                 area = mean(float(task.curve(steps).mean()) for task in tasks)  # of 500 at most, in all suites
                 target = mean(task.steps_to_target(steps) for task in tasks)
                 results.setdefault((suite, arm), []).append((area, target, took))
+                progress_row(
+                    {"suite": suite, "seed": seed, "arm": arm, "area": area, "steps_to_target": target, **took}
+                )
         for arm in [arm for _, arm in results if _ == suite]:
             report.rows.append(_row(suite, arm, results))
             progress_row(report.rows[-1])
