@@ -176,7 +176,7 @@ def own_loop_ratio(rollouts: int) -> Figures:
         for number in range(rollouts + 1):
             begun = time.process_time()
             rollout, _ = learner.collect()
-            learner.learn(rollout, critic.values(rollout.features), critic, [])
+            learner.learn(rollout, learner.judge(rollout), critic.values(rollout.features), critic, [])
             middle = time.process_time()
             next(baseline)
             if number:  # the first is for warming up
