@@ -107,7 +107,8 @@ def learn(suite: str, arm: str, seed: int, iterations: int) -> tuple[list[Varian
             await simulation.learn(simulation.watch, 2.0)
         sent = sum(process.node.status().traffic.sent_bytes for process in simulation.processes.values())
         asked, in_time = sum(job.asked for job in jobs), sum(job.in_time for job in jobs)
-        unused = [job for job in jobs if job.learner is not None and not job.learner.trust.shared]
+        pooled = [job.learner for job in jobs if job.learner is not None and job.settings.mode != "own"]
+        unused = [learner for learner in pooled if not learner.trust.shared]
         steps = sum(job.learner.steps for job in jobs if job.learner is not None)
         await simulation.finish()
         return {

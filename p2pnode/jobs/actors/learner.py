@@ -24,7 +24,7 @@ from .critic import Critic, first_weights
 from .envs import open_envs
 from .plan import ActorsPlan
 from .ppo import ActingPolicy, ActionSpace, Collector, EnvBatch, Episode, joined, others_batch, own_batch
-from .rollout import Rollout
+from .rollout import Rollout, steps_of_rollout
 from .task import PolicyTask
 from .trust import CriticTrust, prediction_error
 
@@ -67,7 +67,8 @@ class PolicyLearner:
             self._collector = Collector(self.envs, context, settings.features, settings.gamma, seed)
         weights = first_weights(settings.features, settings.width, plan.seed)
         self._own = Critic(settings.features, settings.width, weights, seed)
-        self._length = max(1, settings.rollout // self.envs.count)
+        numbers = settings.features + self.envs.actions.numbers  # of a step
+        self._length = steps_of_rollout(settings.rollout, self.envs.count, numbers)
 
     def _open_policy(self, seed: int) -> ActingPolicy:
         with torch.random.fork_rng(devices=[]), naming(self.name, "policy"):
