@@ -113,7 +113,7 @@ class Job(ABC):
         """Put progress on disk, within `limit` seconds; LocalProblem when that fails."""
 
     async def hand_over(self, limit: Seconds) -> None:  # noqa: B027  (or to hand over)
-        """Before leaving, give to others what is unreplicated."""
+        """Gives others what only this node has, before it leaves."""
 
     @property
     def unreplicated(self) -> int:
@@ -125,7 +125,7 @@ class Job(ABC):
         return JobAnnouncement(self.name)
 
     def pace(self) -> JobPace | None:
-        """By which the node notices that the job is stuck. None: it is not watched."""
+        """Returns how fast the job should make progress, for the health check; None: it is not watched."""
         return None
 
     def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:

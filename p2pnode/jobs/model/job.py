@@ -48,7 +48,7 @@ CATCH_UP_PAUSE: Seconds = 1.0
 
 @dataclass(frozen=True)
 class SharingSetup:
-    """By what a model is shared: what the members agreed on, and what this node's user wants."""
+    """How a model is shared: what the members agreed on, and what this node's user wants."""
 
     genesis: bytes  # hash of the run's first weights, which names its lineage
     aim: Aim
