@@ -74,9 +74,12 @@ def test_all_models_learn_and_all_nodes_have_equal_weights() -> None:
     checked(jobs)
     model = jobs[0].models["wide"]
     assert known(model.trainer.evaluate(from_units(model.log.weights)).accuracy) > 0.85
-    (table,) = jobs[0].status().tables
-    assert [row[0] for row in table.rows] == ["small", "wide"]
-    assert all(row[6] for row in table.rows), "each score is shown with its reason"
+    queues, scores, members = jobs[0].status().tables
+    assert [row[0] for row in queues.rows] == [row[0] for row in scores.rows] == ["small", "wide"]
+    for row in scores.rows:
+        assert "weights" in str(row[-1]) and "passes since it got better" in str(row[-1]), "each part has its reason"
+        assert abs(float(str(row[1])) - sum(float(str(part)) for part in row[2:6])) < 0.01
+    assert len(members.rows) == 4 and all(row[1] is not None for row in members.rows), "each node's idle share"
 
 
 def test_an_owner_that_dies_is_replaced_and_nothing_is_lost() -> None:

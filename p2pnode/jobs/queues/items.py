@@ -19,6 +19,7 @@ MAX_PAYLOAD = 512 << 10
 PER_PRODUCER = 8  # items of one producer that may wait at once
 MAX_BYTES = 64 << 20  # of a whole inbox
 MOST_KEPT = 1024  # items of one queue: in a split that lasts, the oldest are given up
+TRIES = 30.0  # pushes for nothing that a producer may make at once
 PENDING = 4  # items of this node that may be on their way in one queue, before it trains another model
 
 Finite = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]
@@ -90,6 +91,26 @@ class Inbox:
         self._waiting.clear()
         self._order.clear()
         self._bytes = 0
+
+
+class Patience:
+    """How much one producer may trouble the owner for nothing: TRIES pushes at once, and one more each second.
+
+    A push is for nothing when no item of it is new: it was sent before, comes too early, or finds no room.
+    """
+
+    def __init__(self, now: Seconds) -> None:
+        self._left = TRIES
+        self._at = now
+
+    def useless(self, now: Seconds) -> bool:
+        """Count a push for nothing. Returns whether it was one too many."""
+        self._left = min(TRIES, self._left + max(0.0, now - self._at)) - 1.0
+        self._at = now
+        if self._left < 0.0:
+            self._left = 0.0
+            return True
+        return False
 
 
 class Outbox:

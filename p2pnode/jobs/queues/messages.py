@@ -8,7 +8,8 @@ import msgspec
 
 from ...wire.messages import Message
 from ...wire.types import Count, Hash, JobName
-from ..leases.lease import Lease, Renewal
+from ..leases.lease import Lease, Renewal, Term
+from .changes import Change
 from .items import MAX_PAYLOAD, Item
 from .log import MAX_STEP_BYTES, Position
 from .plan import MAX_MODELS
@@ -59,16 +60,19 @@ class Sync(Message, frozen=True, tag="sync queues"):
     """Asks for what the peer knows of some queues, and says what this node knows."""
 
     queues: Views
+    change: Count = 0  # number of the founder's latest change that this node knows
 
 
 class SyncIs(Message, frozen=True, tag="queues are"):
     queues: Annotated[tuple[QueueNews, ...], msgspec.Meta(max_length=MAX_MODELS)]
+    change: Change | None = None  # where the asker knows none or an older one
 
 
 class Push(Message, frozen=True, tag="push items"):
     """Items for a queue whose owner the peer should be."""
 
     queue: JobName
+    term: Term  # of the lease by which the peer owns it
     items: Annotated[tuple[Item, ...], msgspec.Meta(min_length=1, max_length=MAX_PUSHED)]
 
 

@@ -13,7 +13,7 @@ from ...config.settings import read_jobs
 from ...wire.errors import UsageError, suggestion
 from ...wire.types import JobName
 from ..contract import JobSettings
-from ..train.plan import TrainPlan
+from ..train.plan import TrainPlan, write_plan
 from .priority import PriorityWeights
 
 MIN_MODELS, MAX_MODELS = 2, 16
@@ -65,6 +65,19 @@ def read_plan(plan: dict[str, Any]) -> QueuesPlan:
         raise UsageError(f"the run's plan for queues cannot be followed: {error}") from None
 
 
+def plan_of_model(model: PlannedModel) -> bytes:
+    """A model as the founder's change carries it."""
+    return msgspec.msgpack.encode({"name": model.name, "train": write_plan(model.train)})
+
+
+def read_model(data: bytes) -> PlannedModel:
+    """A model in a change; ValueError when this version cannot follow it."""
+    try:
+        return msgspec.msgpack.decode(data, type=PlannedModel)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"malformed model: {error}") from None
+
+
 def read_options(settings: JobSettings) -> QueuesOptions:
     """The options of a queues job; UsageError in one line when something in them is wrong."""
     given = dict(settings.given)
@@ -84,6 +97,12 @@ def read_options(settings: JobSettings) -> QueuesOptions:
         what, _, where = str(error).partition(" - at `$.")
         key = where.rstrip("`").rpartition(".")[2]
         raise UsageError(f"the job {settings.name!r}: {f'{key}: ' if key else ''}{what}") from None
+
+
+def read_added(written: str, node: TrainOptions) -> tuple[str, TrainOptions]:
+    """Name and options of a model written as NAME=TASK[,KEY=VALUE...]; UsageError in one line."""
+    (job,) = read_jobs([written])
+    return job.name, replace(node, **job.given)
 
 
 def _read_models(raw: object, settings: JobSettings) -> dict[str, TrainOptions]:
