@@ -4,6 +4,8 @@
     from p2pnode import Task                          # write a task of your own
     model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
+    result = p2pnode.simulate(8, job=p2pnode.Queues({"small": "digits", "wide": ("digits", {"hidden": 256})}))
+    p2pnode.run(p2pnode.Queues({...}))                # the same for real: founds a run and prints its invite
     comparison = p2pnode.compare([result, another])   # merge policies and seeds beside each other
     view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
 
@@ -18,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .integrations.join import join
+    from .integrations.run import run
+    from .jobs.queues.api import Queues
     from .simulate import compare, simulate
     from .storage.state_file import load
     from .tasks.optimizers import AdamW, Sgd
@@ -26,11 +30,25 @@ if TYPE_CHECKING:
     from .watch.swarm import Swarm
 
 __version__ = "0.1.0"
-__all__ = ["AdamW", "Sgd", "Swarm", "Task", "Tokens", "__version__", "compare", "join", "load", "simulate"]
+__all__ = [
+    "AdamW",
+    "Queues",
+    "Sgd",
+    "Swarm",
+    "Task",
+    "Tokens",
+    "__version__",
+    "compare",
+    "join",
+    "load",
+    "run",
+    "simulate",
+]
 
 # Imported when first used: torch alone takes a second, and `--help` should not wait for it.
 _HOMES = {
     "AdamW": "p2pnode.tasks.optimizers",
+    "Queues": "p2pnode.jobs.queues.api",
     "Sgd": "p2pnode.tasks.optimizers",
     "Swarm": "p2pnode.watch.swarm",
     "Task": "p2pnode.tasks.task",
@@ -38,6 +56,7 @@ _HOMES = {
     "compare": "p2pnode.simulate",
     "join": "p2pnode.integrations.join",
     "load": "p2pnode.storage.state_file",
+    "run": "p2pnode.integrations.run",
 }
 
 

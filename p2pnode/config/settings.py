@@ -11,7 +11,7 @@ from typing import Any
 from ..wire.errors import UsageError
 from ..wire.status import MAX_JOBS
 from ..wire.types import JOB_NAME
-from .options import TRAIN, JobOptions
+from .options import QUEUES, TRAIN, JobOptions
 from .readers import (
     AIMS,
     DEVICES,
@@ -84,10 +84,21 @@ def read_jobs(raw: object) -> tuple[JobOptions, ...]:
     return jobs
 
 
+def read_task(raw: object) -> str:
+    """The name of one task; UsageError where a model of queues was written instead."""
+    word = read_word(raw)
+    name, equals, _ = word.partition("=")
+    if equals and re.fullmatch(JOB_NAME, name):
+        raise UsageError(f"names one task; to train several models at once, write each as --model {word[:80]}")
+    return word
+
+
 def _job_pairs(text: str) -> dict[str, object]:
     first, _, rest = text.strip().partition(",")
     name, equals, task = first.partition("=")
     pairs = read_pairs(rest)
+    if first == QUEUES:  # a job of the kind that its name says
+        pairs.setdefault("kind", QUEUES)
     if bool(equals) != bool(task) or not (task or "kind" in pairs):
         raise UsageError(
             f"{text[:60]!r} is not NAME=TASK[,KEY=VALUE...]; for example wide=digits,hidden=256, "
@@ -142,7 +153,7 @@ SETTINGS: Mapping[str, Setting] = table(
         ),
         # training
         Setting(
-            "task", "train.task", read_word, "What to train: digits (the default), fashion-mnist, gpt, an installed "
+            "task", "train.task", read_task, "What to train: digits (the default), fashion-mnist, gpt, an installed "
             "task, package.module:Class or file.py[:Class].", "TASK",
         ),
         Setting(

@@ -74,12 +74,24 @@ def test_all_models_learn_and_all_nodes_have_equal_weights() -> None:
     checked(jobs)
     model = jobs[0].models["wide"]
     assert known(model.trainer.evaluate(from_units(model.log.weights)).accuracy) > 0.85
-    queues, scores, members = jobs[0].status().tables
-    assert [row[0] for row in queues.rows] == [row[0] for row in scores.rows] == ["small", "wide"]
-    for row in scores.rows:
-        assert "weights" in str(row[-1]) and "passes since it got better" in str(row[-1]), "each part has its reason"
-        assert abs(float(str(row[1])) - sum(float(str(part)) for part in row[2:6])) < 0.01
-    assert len(members.rows) == 4 and all(row[1] is not None for row in members.rows), "each node's idle share"
+
+
+def test_queues_described_in_python_show_scores_owners_and_members() -> None:
+    job = p2pnode.Queues({"small": ("digits", {"hidden": 8}), "wide": MODELS["wide"]}, weights={"idle": 0.25}, lease=12)
+    result = p2pnode.simulate(3, job=job, seconds=40, seed=3)
+    assert [row["queue"] for row in result.rows("queues")] == ["small", "wide"]
+    assert all(row["owner"] and row["applied"] > 0 for row in result.rows("queues"))
+    assert all(row["steps_a_second"] > 0 for row in result.rows("members")), (
+        "members say how fast and how idle they are"
+    )
+    assert len(result.rows("members")) == 3
+    for row in result.view().queues():
+        parts = sum(row[f"score_{part}"] for part in ("convergence", "complexity", "length", "idle"))
+        assert abs(row["score"] - parts) < 0.01 and row["score_idle"] <= 0.25
+        assert "weights" in row["because"] and "passes since it got better" in row["because"]
+    spans = result.view().ownership()
+    assert {row["queue"] for row in spans} == {"small", "wide"} and all(row["until"] >= row["since"] for row in spans)
+    assert result.view().plot_queues().axes
 
 
 def test_an_owner_that_dies_is_replaced_and_nothing_is_lost() -> None:

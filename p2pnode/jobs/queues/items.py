@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from typing import Annotated, Literal
 
 import msgspec
@@ -46,13 +47,18 @@ class Inbox:
         self.capacity = capacity
         self.arrived = 0
         self._waiting: dict[str, deque[Item]] = {}
-        self._order: deque[str] = deque()  # producers, by the arrival of their items
+        self._order: deque[tuple[str, Seconds]] = deque()  # producers and times of arrival, in that order
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def put(self, producer: PeerText, item: Item, applied: int) -> Received:
+    @property
+    def oldest(self) -> Seconds:
+        """When the item came that waits longest; infinity where none waits."""
+        return self._order[0][1] if self._order else inf
+
+    def put(self, producer: PeerText, item: Item, applied: int, now: Seconds = 0.0) -> Received:
         """Take an item in. `applied` is the number of the producer's latest item in the log.
 
         "known": it was taken or applied before. "early": the one before it is missing. "full": try again later.
@@ -67,7 +73,7 @@ class Inbox:
         if len(self) >= self.capacity or len(waiting) >= PER_PRODUCER or self._bytes + size > MAX_BYTES:
             return "full"
         self._waiting.setdefault(producer, deque()).append(item)
-        self._order.append(producer)
+        self._order.append((producer, now))
         self._bytes += size
         self.arrived += 1
         return "taken"
@@ -76,7 +82,7 @@ class Inbox:
         """Remove and return up to `count` items that the log accepts next, oldest first."""
         found: list[tuple[str, Item]] = []
         while self._order and len(found) < count:
-            producer = self._order.popleft()
+            producer, _ = self._order.popleft()
             item = self._waiting[producer].popleft()
             if not self._waiting[producer]:
                 del self._waiting[producer]

@@ -53,6 +53,7 @@ class QueueNews(msgspec.Struct, frozen=True, array_like=True):
     snapshot: bool = False  # the asker's places are not known here, and this node may be ahead
 
 
+State = Annotated[bytes, msgspec.Meta(max_length=32)]  # what the sender announces of itself (announcing.py)
 Views = Annotated[tuple[QueueView, ...], msgspec.Meta(max_length=MAX_MODELS)]
 
 
@@ -61,11 +62,13 @@ class Sync(Message, frozen=True, tag="sync queues"):
 
     queues: Views
     change: Count = 0  # number of the founder's latest change that this node knows
+    state: State = b""
 
 
 class SyncIs(Message, frozen=True, tag="queues are"):
     queues: Annotated[tuple[QueueNews, ...], msgspec.Meta(max_length=MAX_MODELS)]
     change: Change | None = None  # where the asker knows none or an older one
+    state: State = b""
 
 
 class Push(Message, frozen=True, tag="push items"):

@@ -73,13 +73,14 @@ class Owner:
             raise PeerRefused("not owner", "another node owns this queue")
         latest, before = model.log.applied.get(producer, 0), model.inbox.arrived
         for item in items:
-            received = model.inbox.put(producer, item, model.log.applied.get(producer, 0))
+            received = model.inbox.put(producer, item, model.log.applied.get(producer, 0), self._state.now)
             if received in ("full", "early"):
                 break
             latest = max(latest, item.seq)
         model.arrived(model.inbox.arrived - before, self._state.now)
         self._arrived.give()
-        return Pushed(latest, len(model.inbox) < model.inbox.capacity)
+        waiting = self._state.models.values() if self._state.settings.common else (model,)
+        return Pushed(latest, sum(len(each.inbox) for each in waiting) < model.inbox.capacity)
 
     # ---- applying ----
 
@@ -102,6 +103,8 @@ class Owner:
         }
         if not there:
             return None
+        if state.settings.common:
+            return min(there.values(), key=lambda model: model.inbox.oldest)
         equal = not state.settings.priority
         scores = {name: 0.0 if equal else state.score(model).total for name, model in there.items()}
         chosen = pick(scores, [name for name in self._waiting if name in there], self._picks)
@@ -113,7 +116,7 @@ class Owner:
     async def _apply_to(self, model: QueueModel) -> None:
         """One step of a queue's log, from the items that have waited longest."""
         state, log = self._state, model.log
-        taken = model.inbox.take(state.settings.batch, log.applied)
+        taken = model.inbox.take(1 if state.settings.common else state.settings.batch, log.applied)
         if not taken:
             return
         combine = partial(model.combine, taken, log.weights.copy(), log.items, log.producers())

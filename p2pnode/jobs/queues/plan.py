@@ -32,6 +32,7 @@ class QueuesSettings(msgspec.Struct, frozen=True):
     reallocate: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 30.0  # seconds between two looks at who owns what
     priority: bool = True  # False: the queues take turns, for comparison
     fixed: bool = False  # True: owners stay, for comparison
+    common: bool = False  # True: an owner has one queue for all its models, first come, first served; for comparison
 
 
 class PlannedModel(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...network.base import Clock
+from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId, short
 from ...wire.types import Seconds
 from ..contract import JobContext
@@ -12,11 +13,12 @@ from ..leases.lease import Lease, Renewal, lease_id
 from .allocation import NodeLoad
 from .announcing import Announced, announced, read_announced
 from .changes import Change, check_change, unchanged
-from .model import QueueModel
+from .model import STALE, QueueModel
 from .plan import MAX_MODELS, PlannedModel, QueuesPlan
 from .priority import PriorityWeights, Score, score
 from .saving import QueueFiles
 
+MAX_REPORTS = 2000  # members whose reports are remembered
 LONELY = 2.0  # times the lease that a node without the others waits before it goes on by itself
 SILENT = 1 / 3  # of a lease: who takes a queue from an owner that was heard later than that is suspected
 GRAB_FAULTS = 4  # that one such takeover counts as: five of them, and the member is ignored for a while
@@ -44,6 +46,7 @@ class QueuesState:
         self.files = QueueFiles(context.services.seams.storage, context.folder)
         self.me = context.services.identity
         self._preferred = preferred
+        self._reported: dict[str, tuple[bytes, Seconds]] = {}  # what members said of themselves, and when
         self._clock: Clock = context.services.seams.clock
         founded = context.founder == self.me.peer_id
         self._accompanied: Seconds | None = None if founded else self.now  # when it last knew of another member
@@ -73,9 +76,17 @@ class QueuesState:
     def distrusts(self, peer: str) -> bool:
         return self.services.reputation.ignored(peer, self.now)
 
+    def note_report(self, peer: PeerId, state: bytes) -> None:
+        """What a member says of itself. It announces the same in the DHT, but only every other minute."""
+        keep_newest(self._reported, peer, (state, self.now), MAX_REPORTS)
+
     def announced_by(self, peer: PeerId) -> Announced:
+        """What a member last said of itself."""
+        state, at = self._reported.get(peer, (b"", 0.0))
         found = self.services.table.get(peer)
-        return read_announced(b"" if found is None else found.announcement.job(self.context.name).state, self.names)
+        if found is not None and (not state or self.now - at > STALE):
+            state = found.announcement.job(self.context.name).state
+        return read_announced(state, self.names)
 
     def announcement(self) -> bytes:
         """What this node announces to everybody."""

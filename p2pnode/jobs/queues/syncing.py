@@ -63,9 +63,10 @@ class Syncer:
         state = self._state
         views = tuple(_view(model) for model in state.models.values() if model.name in queues)
         try:
-            answer = await state.context.calls.ask(peer, Sync(views, state.change.number), SyncIs)
+            answer = await state.context.calls.ask(peer, Sync(views, state.change.number, state.announcement()), SyncIs)
         except (PeerError, NetworkDown):
             return
+        state.note_report(peer, answer.state)
         try:
             if answer.change is not None and state.is_newer(answer.change):
                 await self._on_change(answer.change)
@@ -111,6 +112,7 @@ class Syncer:
     def answer(self, peer: PeerId, request: Sync) -> SyncIs:
         """What this node knows. Queues whose model it does not have are left out."""
         state, room, news = self._state, MAX_NEWS_BYTES, []
+        state.note_report(peer, request.state)
         for view in request.queues:
             model = state.models.get(view.queue)
             if model is None:
@@ -123,7 +125,8 @@ class Syncer:
             model.note_head(peer, view.positions[0].id if view.positions else b"")
             news.append(self._news(model, view, room))
             room -= sum(map(len, news[-1].steps))
-        return SyncIs(tuple(news), state.change if state.change.number > request.change else None)
+        change = state.change if state.change.number > request.change else None
+        return SyncIs(tuple(news), change, state.announcement())
 
     def check_name(self, queue: str) -> None:
         """PeerRefused for a queue that this job does not have, as far as this node knows."""
