@@ -6,7 +6,7 @@
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
     result = p2pnode.simulate(8, job=p2pnode.Queues({"small": "digits", "wide": ("digits", {"hidden": 256})}))
     p2pnode.run(p2pnode.Queues({...}))                # the same for real: founds a run and prints its invite
-    comparison = p2pnode.compare([result, another])   # merge policies and seeds beside each other
+    comparison = p2pnode.compare([result, another])   # compare merge policies and seeds
     view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
 
 Start reading in `p2pnode.node.node` (one process) and `p2pnode.jobs.train.job` (a round of training);
