@@ -100,7 +100,8 @@ KINDS: dict[Kind, str] = {
     "quarantined": "Samples get no weight here: models with work of other peers fail at them (`--quarantine`).",
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",
-    "queue": "A queue has another owner, or steps of a replaced owner were taken back.",
+    "queue": "A queue has another owner, steps of a replaced owner were taken back, "
+    "a model was added or is not trained here.",
     "state": "Saved progress was damaged or cannot be used.",
     "data directory": "The usual data directory is in use, so this node has another one.",
     "page open": "The page listens on the network; the link with which others can read it.",

@@ -76,6 +76,7 @@ def _member_rows(job: QueuesJob) -> list[Row]:
 def _figures(job: QueuesJob) -> list[Figure]:
     state = job.state
     owned = ", ".join(model.name for model in job.models.values() if model.watch.mine)
+    waiting = sum(len(model.outbox.unapplied(model.done)) for model in job.models.values())
     figures = [
         Figure(
             "idle", state.idle, "idle", "share",
@@ -83,6 +84,7 @@ def _figures(job: QueuesJob) -> list[Figure]:
         ),
         Figure("owns", owned[:100], "owns", help="Queues that this node owns."),
         Figure("items_trained", job.producer.trained, "items made", help="Items that it has trained.", total=True),
+        Figure("items_waiting", waiting, "items not applied yet", help="Items of this node that no owner applied yet."),
         Figure("steps_undone", job.undone, "steps taken back", help="Steps of replaced owners.", total=True),
         Figure("items_applied", job.owner.applied, "items applied", help="Items it applied as an owner.", total=True),
     ]  # fmt: skip
