@@ -94,7 +94,7 @@ def simulated(
 def one_owner(jobs: Sequence[QueuesJob]) -> None:
     """All nodes know the same owner of each queue."""
     for name in MODELS:
-        assert len({job.models[name].owner for job in jobs}) == 1, name
+        assert len({job.models[name].owner for job in jobs if name in job.models}) == 1, name
 
 
 def test_all_models_learn_and_all_nodes_have_equal_weights() -> None:
@@ -142,9 +142,11 @@ def test_an_owner_that_stood_still_longer_than_its_lease_follows_the_next_one() 
 
 def test_a_follower_that_stood_still_takes_nothing_over() -> None:
     """What it did not hear meanwhile is no silence of the owner."""
-    jobs = simulated((Fault(60.0, "freeze", (2,), seconds=40.0),), 130.0)
-    checked(jobs)
-    assert {known(job.models[name].watch.lease).term for job in jobs for name in MODELS} == {0}
+
+    async def look(jobs: list[QueuesJob]) -> None:
+        assert {known(job.models[name].watch.lease).term for job in jobs for name in MODELS} == {0}
+
+    checked(simulated((Fault(60.0, "freeze", (2,), seconds=40.0),), 130.0, act=look))
 
 
 def test_a_producer_that_dies_between_push_and_answer_counts_once() -> None:
@@ -218,12 +220,12 @@ def test_a_hostile_producer_is_refused_and_costs_itself_reputation() -> None:
         owner, term = lease.owner, lease.term
         good = model.outbox.add(0, 8, 64, 0.5, b"")  # a number that follows
         seq = good.seq
-        payload = known(next(iter(model.log._done)).step.payload)
 
         def push(payload: bytes, term: int = term, loss: float = 0.5) -> Push:
             return Push("small", term, (Item(seq, 0, 8, 64, loss, payload),))
 
         size = len(model.log.weights)
+        payload = encode_delta(SparseDelta(size, np.array([1], np.uint32), np.array([3], np.int32)))
         huge = SparseDelta(size, np.arange(size, dtype=np.uint32), np.full(size, 1 << 24, np.int32))
         assert await refusal(hostile, owner, push(b"nonsense")) == "malformed"
         assert await refusal(hostile, owner, push(encode_delta(huge))) == "malformed"
@@ -234,7 +236,9 @@ def test_a_hostile_producer_is_refused_and_costs_itself_reputation() -> None:
         assert before == 4
         old = Push("small", term, (Item(1, 0, 8, 64, 0.5, payload),))  # applied long ago
         codes = [await refusal(hostile, owner, old) for _ in range(50)]
-        assert codes[:20] == [""] * 20 and codes[-1] == "malformed", "repeating is what retries do, flooding is not"
+        assert codes[:20] == [""] * 20 and codes[-1] in ("malformed", "ignored"), (
+            "repeating is what retries do, flooding is not"
+        )
         assert max(faults_of(jobs, hostile)) > before
 
     jobs = simulated((), 40.0, act=act, more=20.0)
@@ -244,45 +248,38 @@ def test_a_hostile_producer_is_refused_and_costs_itself_reputation() -> None:
         assert honest[0].models[name].log.items > 0
 
 
-def test_a_member_that_claims_leases_again_and_again_is_bounded() -> None:
+def test_a_member_that_claims_leases_again_and_again_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
 
     async def act(jobs: list[QueuesJob]) -> None:
         nonlocal taken
         hostile, watcher = jobs[3], jobs[1]
-        id = hostile.context.services.identity.peer_id
-        for _ in range(40):
-            watch = hostile.models["small"].watch
+        id, watch = hostile.context.services.identity.peer_id, hostile.models["small"].watch
+        monkeypatch.setattr(watch, "renew", lambda now: None)  # it claims the queue and does nothing with it
+        for _ in range(60):
+            before = watcher.models["small"].owner
             if not watch.mine:
                 watch.take(hostile.state.now)
-            before = watcher.models["small"].owner
             await asyncio.sleep(3.0)
             taken += before != id and watcher.models["small"].owner == id
 
-    jobs = simulated_honest(act)
-    assert 2 <= taken <= 10, f"{taken} of 40 claims had an effect"
-    id = jobs[3].context.services.identity.peer_id
-    assert all(job.models["small"].owner != id for job in jobs[:3]), "an honest member owns it in the end"
-    for name in MODELS:
-        assert len({(job.models[name].log.head, job.models[name].owner) for job in jobs[:3]}) == 1
-
-
-def simulated_honest(act: Act) -> list[QueuesJob]:
-    """As `simulated`, without comparing the member that is ignored by all others."""
-
-    async def main() -> list[QueuesJob]:
+    async def main() -> None:
         simulation = Simulation(PLAN)
         await simulation.start()
         await simulation.learn(known(simulation.watch), 30.0)
         await act(jobs_of(simulation))
         simulation.rest()
         await simulation.learn(known(simulation.watch), 30.0)
-        jobs = jobs_of(simulation)
+        *honest, hostile = jobs_of(simulation)
+        assert 2 <= taken <= 7, f"{taken} claims had an effect"
+        owners = {job.models["small"].owner for job in honest}
+        assert len(owners) == 1 and hostile.context.services.identity.peer_id not in owners, "an honest one owns it"
+        for name in MODELS:
+            assert len({job.models[name].log.head for job in honest}) == 1
         await simulation.finish()
-        return jobs
 
     with one_thread():
-        return run_sim(main())
+        run_sim(main())
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ class QueuesSettings(msgspec.Struct, frozen=True):
     weights: PriorityWeights = PriorityWeights()
     capacity: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64  # items in a queue
     steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8  # local steps of an item; 1 is a plain gradient step
+    turn: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0  # seconds that a node trains one model at a time
     batch: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8  # items that are applied at once
     density: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # share of the weights in an item; 0: by producers
     gain: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0  # on what the producers of a moment agree on

@@ -96,8 +96,9 @@ def pick(scores: Mapping[str, float], waited: Sequence[str], number: int) -> str
 class Turns:
     """Turns in proportion to needs that change: of those there, the one that has had least for its need is next."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._had = dict.fromkeys(names, 0.0)  # turns, each divided by the need at that time
+    def __init__(self, had: Mapping[str, float]) -> None:
+        """`had`: where each begins."""
+        self._had = dict(had)  # turns, each divided by the need at that time
         self._level = 0.0  # at which whoever is new begins
 
     def next(self, needs: Mapping[str, float]) -> str:

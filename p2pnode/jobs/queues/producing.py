@@ -35,7 +35,10 @@ class Producer:
         self._owner = owner
         self._syncer = syncer
         self._full_speed = full_speed
-        self._turns = Turns(list(state.models))
+        rng = state.services.seams.rng
+        self._turns = Turns({name: rng.random() for name in state.models})  # so that nodes spread over the models
+        self._chosen = ""  # the model of this turn
+        self._turn_ends: Seconds = 0.0
         self._made = Signal()
         self._rests = 0
 
@@ -83,13 +86,16 @@ class Producer:
         return True
 
     def choose(self) -> QueueModel | None:
-        """The model that this node trains next: each gets turns in proportion to its need."""
+        """The model that this node trains next: each gets turns of some seconds, in proportion to its need."""
         state = self._state
         wanted = {model.name: model for model in state.models.values() if self._wants_items(model)}
         if not wanted:
             return None
-        equal = not state.settings.priority
-        return wanted[self._turns.next({name: 1.0 if equal else state.need(model) for name, model in wanted.items()})]
+        if self._chosen not in wanted or state.now >= self._turn_ends:
+            equal = not state.settings.priority
+            self._chosen = self._turns.next({name: 1.0 if equal else state.need(one) for name, one in wanted.items()})
+            self._turn_ends = state.now + state.settings.turn
+        return wanted[self._chosen]
 
     def _wants_items(self, model: QueueModel) -> bool:
         """Whether an item is of use now: the queue has an owner and room, and most items before it are applied."""

@@ -130,11 +130,14 @@ class QueuesState:
         model.watch.confirmed(lease_id(lease), -1 if renewal is None else renewal.number)
 
     def _suspect(self, model: QueueModel, before: Lease | None, lease: Lease, silent: Seconds) -> None:
-        """Note a member that takes a queue from an owner that is not silent. Once is what a split looks like."""
-        taken = before is not None and before.owner != lease.owner and not lease.giver
-        if taken and silent < SILENT * self.settings.lease:
-            for _ in range(GRAB_FAULTS):
-                self.services.fault(lease.owner, "it took a queue from an owner that works")
+        """Note a member that takes a queue from an owner that is not silent. Once is what a split looks like.
+
+        Who takes its own queue in a later term has restarted, or uses up terms.
+        """
+        if before is None or lease.giver or silent >= SILENT * self.settings.lease:
+            return
+        for _ in range(1 if before.owner == lease.owner else GRAB_FAULTS):
+            self.services.fault(lease.owner, "it took a queue from an owner that works")
 
     def say_owner(self, model: QueueModel) -> None:
         lease = model.watch.lease

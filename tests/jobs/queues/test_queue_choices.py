@@ -56,7 +56,7 @@ def test_nothing_starves_among_owned_queues(scores: list[float]) -> None:
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.floats(0.1, 5.0), min_size=2))
 def test_models_are_trained_in_proportion_to_their_needs(needs: dict[str, float]) -> None:
-    turns, count = Turns(NAMES), 4000
+    turns, count = Turns(dict.fromkeys(NAMES, 0.0)), 4000
     had = dict.fromkeys(needs, 0)
     for _ in range(count):
         had[turns.next(needs)] += 1
@@ -65,7 +65,7 @@ def test_models_are_trained_in_proportion_to_their_needs(needs: dict[str, float]
 
 
 def test_a_model_that_comes_later_begins_where_the_others_are() -> None:
-    turns = Turns(["small"])
+    turns = Turns({"small": 0.0})
     for _ in range(1000):
         turns.next({"small": 1.0})
     following = [turns.next({"small": 1.0, "new": 1.0}) for _ in range(10)]
