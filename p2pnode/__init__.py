@@ -2,6 +2,7 @@
 
     with p2pnode.join(model, optimizer, "CODE"): ...  # take part from a training loop of your own
     from p2pnode import Task                          # write a task of your own
+    from p2pnode import PolicyTask                    # or one of reinforcement learning
     model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
     result = p2pnode.simulate(8, job=p2pnode.Queues({"small": "digits", "wide": ("digits", {"hidden": 256})}))
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .integrations.join import join
     from .integrations.run import run
+    from .jobs.actors.task import PolicyTask
     from .jobs.queues.api import Queues
     from .simulate import compare, simulate
     from .storage.state_file import load
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AdamW",
+    "PolicyTask",
     "Queues",
     "Sgd",
     "Swarm",
@@ -48,6 +51,7 @@ __all__ = [
 # Imported when first used: torch alone takes a second, and `--help` should not wait for it.
 _HOMES = {
     "AdamW": "p2pnode.tasks.optimizers",
+    "PolicyTask": "p2pnode.jobs.actors.task",
     "Queues": "p2pnode.jobs.queues.api",
     "Sgd": "p2pnode.tasks.optimizers",
     "Swarm": "p2pnode.watch.swarm",

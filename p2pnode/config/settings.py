@@ -70,16 +70,16 @@ def table(rows: Iterable[Setting]) -> dict[str, Setting]:
     return {row.key: row for row in rows}
 
 
-def read_jobs(raw: object) -> tuple[JobOptions, ...]:
-    """Jobs as `NAME[=TASK][,kind=KIND][,KEY=VALUE...]`, or as TOML tables.
+def read_jobs(raw: object, noun: str = "jobs") -> tuple[JobOptions, ...]:
+    """Jobs (or models) as `NAME[=TASK][,kind=KIND][,KEY=VALUE...]`, or as TOML tables.
 
     A KEY of the kind `train` is that of a training option, else of the task. Other kinds check their keys themselves.
     """
     items = raw if isinstance(raw, list | tuple) else str(raw).split(";")
     jobs = tuple(_read_job(dict(item) if isinstance(item, Mapping) else _job_pairs(str(item))) for item in items)
     if len({job.name for job in jobs}) < len(jobs):
-        raise UsageError("two jobs have one name; give each its own")
-    if len(jobs) > MAX_JOBS:
+        raise UsageError(f"two {noun} have one name; give each its own")
+    if len(jobs) > MAX_JOBS and noun == "jobs":
         raise UsageError(f"{len(jobs)} jobs are too many; a run has at most {MAX_JOBS}")
     return jobs
 
@@ -221,8 +221,8 @@ SETTINGS: Mapping[str, Setting] = table(
             "NAME=TASK[,KEY=VALUE...]", many=True,
         ),
         Setting(
-            "model", "models", read_jobs, "Train several models at once, each with its own queue: one "
-            "--model for each, written as for --job.", "NAME=TASK[,KEY=VALUE...]", many=True,
+            "model", "models", partial(read_jobs, noun="models"), "Train several models at once, each with its own "
+            "queue: one --model for each, written as for --job.", "NAME=TASK[,KEY=VALUE...]", many=True,
         ),
         Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
         # the network

@@ -19,7 +19,7 @@ from ..config.resolve import unknown_variables
 from ..node.load import load
 from ..node.place import check_against_saved, open_place
 from ..watch.queues import table_rows
-from ..watch.rows import Rows
+from ..watch.rows import TableRows
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem
 from ..wire.invite import COMMAND
@@ -112,10 +112,10 @@ class RunningNode:
                 self._last = self._node.status() or self._last
         return self._last
 
-    def rows(self, table: str) -> Rows:
+    def rows(self, table: str) -> TableRows:
         """A table that the job reports, by its title: `queues`, `scores` or `members` of queues."""
         status = self.status()
-        return Rows() if status is None else table_rows(status.jobs, table)
+        return TableRows() if status is None else table_rows(status.jobs, table)
 
     def queues(self, *words: str) -> str:
         """Change the queues of a run founded here, as `python -m p2pnode queues` does; returns what was done.

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
 from ..watch.queues import table_rows
-from ..watch.rows import Rows, need
+from ..watch.rows import TableRows, need
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
 from ..wire.status import MAIN_JOB, JobStatus, NodeStatus
@@ -158,7 +158,7 @@ class SimResult:
         outcome = ", ".join(results) or f"{self.virtual_seconds:.0f} virtual seconds"
         return f"<SimResult: {self.scenario.describe()}: {outcome}{'' if self.finished else '; not finished'}>"
 
-    def rows(self, table: str = "") -> Rows:
+    def rows(self, table: str = "") -> TableRows:
         """A row for each round of each node; where nothing was trained, for each time a node's peers were counted.
 
         Where a run has several jobs there is a column `job`. With the title of a table that jobs report, such as
@@ -166,11 +166,11 @@ class SimResult:
         """
         if table:
             reported = [table_rows(status.jobs, table) for status in self.statuses if status is not None]
-            return next((rows for rows in reported if rows), Rows())
+            return next((rows for rows in reported if rows), TableRows())
         if not self.curves:
-            return Rows(row._asdict() for row in self.peer_counts)
+            return TableRows(row._asdict() for row in self.peer_counts)
         several = len({row.job for row in self.curves}) > 1
-        return Rows({**row.flat(), **({"job": row.job} if several else {})} for row in self.curves)
+        return TableRows({**row.flat(), **({"job": row.job} if several else {})} for row in self.curves)
 
     def frame(self, table: str = "") -> pandas.DataFrame:
         """The rows as a data frame. LocalProblem where pandas is not installed."""

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..wire.status import JobStatus
 from .graph import PeerGraph
-from .rows import Row, Rows
+from .rows import Row, TableRows
 
 QUEUES, SCORES = "queues", "scores"  # titles of the tables (jobs/queues/status.py)
 PARTS = ("convergence", "complexity", "length", "idle")  # of a score
 
 
-def table_rows(jobs: Mapping[str, JobStatus], title: str) -> Rows:
+def table_rows(jobs: Mapping[str, JobStatus], title: str) -> TableRows:
     """The rows of all tables of this title that jobs report. Columns are named as in the table, with _ for spaces."""
     several = sum(table.title == title for job in jobs.values() for table in job.tables) > 1
-    return Rows(
+    return TableRows(
         {
             **({"job": name} if several else {}),
             **dict(zip([label.replace(" ", "_") for label, _ in table.columns], row, strict=False)),
@@ -27,7 +27,7 @@ def table_rows(jobs: Mapping[str, JobStatus], title: str) -> Rows:
     )
 
 
-def queue_rows(picture: PeerGraph) -> Rows:
+def queue_rows(picture: PeerGraph) -> TableRows:
     """A row for each queue: owner, term, length, accuracy, and the parts of its score with their reason.
 
     An observer has no job itself: it knows of a queue who owns it and how good its model is, as the owners say.
@@ -39,7 +39,7 @@ def queue_rows(picture: PeerGraph) -> Rows:
         parts = scores.get((row.get("job"), row["queue"]), {})
         row |= {f"score_{part}": parts.get(part) for part in PARTS}
         row |= {"because": parts.get("because"), "owner_name": names.get(str(row["owner"]), "")}
-    return queues or Rows(_claimed(picture))
+    return queues or TableRows(_claimed(picture))
 
 
 def _claimed(picture: PeerGraph) -> Iterable[Row]:
@@ -51,12 +51,12 @@ def _claimed(picture: PeerGraph) -> Iterable[Row]:
                 yield {"job": job, "queue": queue, "owner": peer.id, "accuracy": accuracy, "owner_name": peer.name}
 
 
-def ownership(pictures: Sequence[PeerGraph]) -> Rows:
+def ownership(pictures: Sequence[PeerGraph]) -> TableRows:
     """A row for each time that somebody owned a queue: queue, owner, term, and from when to when it was seen."""
-    rows: dict[str, Rows] = {}
+    rows: dict[str, TableRows] = {}
     for picture in pictures:
         for row in queue_rows(picture):
-            seen = rows.setdefault(f"{row.get('job', '')}/{row['queue']}", Rows())
+            seen = rows.setdefault(f"{row.get('job', '')}/{row['queue']}", TableRows())
             if not row["owner"]:
                 continue
             if not seen or (seen[-1]["owner"], seen[-1]["term"]) != (row["owner"], row.get("term")):
@@ -65,4 +65,4 @@ def ownership(pictures: Sequence[PeerGraph]) -> Rows:
                 known = {key: row.get(key) for key in ("queue", "owner", "owner_name", "term")}
                 seen.append({**known, "since": picture.time, "until": picture.time})
             seen[-1]["until"] = picture.time
-    return Rows(row for found in rows.values() for row in found)
+    return TableRows(row for found in rows.values() for row in found)

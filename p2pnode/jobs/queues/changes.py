@@ -24,7 +24,7 @@ MAX_ADDED_BYTES = 64 << 10  # all added models together
 _DOMAIN = b"p2pnode queues change 1\0"
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class QueuesChange(msgspec.Struct, frozen=True, array_like=True):
     """All that differs from the plan in the run's manifest."""
 
     scope: Annotated[str, msgspec.Meta(max_length=128)]
@@ -45,18 +45,18 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
         return [read_model(data) for data in self.added]
 
 
-def unchanged(scope: str, weights: PriorityWeights) -> Change:
+def unchanged(scope: str, weights: PriorityWeights) -> QueuesChange:
     """The state before the first change."""
-    return Change(scope, 0, (), (), weights)
+    return QueuesChange(scope, 0, (), (), weights)
 
 
-def signed(me: Signer, change: Change) -> Change:
+def signed(me: Signer, change: QueuesChange) -> QueuesChange:
     """The same as the next change, signed by the founder."""
     following = msgspec.structs.replace(change, number=change.number + 1)
     return msgspec.structs.replace(following, signature=me.sign(_content(following)))
 
 
-def check_change(change: Change, scope: str, founder: str) -> None:
+def check_change(change: QueuesChange, scope: str, founder: str) -> None:
     """ValueError with the reason unless the founder signed it for this job and its models can be read."""
     if change.scope != scope:
         raise ValueError("the change is of another job")
@@ -86,7 +86,7 @@ class Order:
     queues: tuple[str, ...] = ()  # to pause or resume
     weights: Mapping[str, float] = field(default_factory=dict)
 
-    def applied_to(self, change: Change, planned: PlannedModel | None) -> Change:
+    def applied_to(self, change: QueuesChange, planned: PlannedModel | None) -> QueuesChange:
         """The change after this order, not signed yet. `planned` is the model to add."""
         if planned is not None:
             change = msgspec.structs.replace(change, added=(*change.added, plan_of_model(planned)))
@@ -145,17 +145,17 @@ def _read_weights(words: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def encode_change(change: Change) -> bytes:
+def encode_change(change: QueuesChange) -> bytes:
     return msgspec.msgpack.encode(change)
 
 
-def decode_change(data: bytes) -> Change:
+def decode_change(data: bytes) -> QueuesChange:
     """ValueError when it is malformed."""
     try:
-        return msgspec.msgpack.decode(data, type=Change)
+        return msgspec.msgpack.decode(data, type=QueuesChange)
     except msgspec.DecodeError as error:
         raise ValueError(f"malformed change: {error}") from None
 
 
-def _content(change: Change) -> bytes:
+def _content(change: QueuesChange) -> bytes:
     return _DOMAIN + msgspec.msgpack.encode(msgspec.structs.replace(change, signature=b""))

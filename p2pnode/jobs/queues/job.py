@@ -22,7 +22,7 @@ from ...wire.status import JobStatus
 from ...wire.types import Seconds
 from ..contract import Job, JobContext, JobPace
 from ..train.export import ExportSource, write_model
-from .changes import Change, read_order, signed
+from .changes import QueuesChange, read_order, signed
 from .messages import GetQueue, OfferLease, Push, Sync
 from .model import QueueModel
 from .owning import Owner
@@ -109,7 +109,7 @@ class QueuesJob(Job):
 
     # ---- changes ----
 
-    async def follow(self, change: Change) -> None:
+    async def follow(self, change: QueuesChange) -> None:
         """Go on with a newer change of the founder: prepare the models that it adds, and keep it on disk."""
         async with self._changing:
             if not self.state.is_newer(change):
@@ -150,6 +150,8 @@ class QueuesJob(Job):
             return ControlAnswer(said=await self._change(request.words))
         if request.do != "export":
             return await super().execute(request)
+        if request.settle:
+            raise UsageError("models that are learned by queues have a learning rate of their own: leave out --settle")
         name = request.job.partition("/")[2]
         if name not in self.models:
             names = [f"{self.name}/{model}" for model in self.models]

@@ -9,7 +9,7 @@ import msgspec
 from ...wire.messages import Message
 from ...wire.types import Count, Hash, JobName
 from ..leases.lease import Lease, Renewal, Term
-from .changes import Change
+from .changes import QueuesChange
 from .items import MAX_PAYLOAD, Item
 from .log import MAX_STEP_BYTES, Position
 from .plan import MAX_MODELS
@@ -28,6 +28,7 @@ class OwnerFacts(msgspec.Struct, frozen=True, array_like=True):
     passes: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]  # since the accuracy last changed significantly
     accuracy: Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)] | None = None
     arrivals: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0  # items a second
+    converged: bool = False  # many passes and tests have not changed the accuracy
 
 
 class QueueView(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +68,7 @@ class Sync(Message, frozen=True, tag="sync queues"):
 
 class SyncIs(Message, frozen=True, tag="queues are"):
     queues: Annotated[tuple[QueueNews, ...], msgspec.Meta(max_length=MAX_MODELS)]
-    change: Change | None = None  # where the asker knows none or an older one
+    change: QueuesChange | None = None  # where the asker knows none or an older one
     state: State = b""
 
 

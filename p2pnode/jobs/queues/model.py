@@ -166,9 +166,8 @@ class QueueModel:
         """What this node says as the owner."""
         accuracy = None if self.evaluation is None else self.evaluation.accuracy
         rate = sum(now - at < STALE for at in self._arrivals) / STALE
-        return OwnerFacts(
-            len(self.inbox), min(1.0, max(0.0, idle)), self._plateau.passes(self.passes()), accuracy, rate
-        )
+        passes, share = self._plateau.passes(self.passes()), min(1.0, max(0.0, idle))
+        return OwnerFacts(len(self.inbox), share, passes, accuracy, rate, self._plateau.converged(self.passes()))
 
     def note_facts(self, facts: OwnerFacts, now: Seconds) -> None:
         self._facts = (facts, now)
@@ -179,10 +178,10 @@ class QueueModel:
             return self.own_facts(idle, now)
         return self._facts[0] if self._facts is not None and now - self._facts[1] < STALE else None
 
-    def converged(self, passes: float, idle: float, now: Seconds) -> bool:
-        """Whether it has not become better for so many passes over the data, as far as its owner says."""
+    def converged(self, idle: float, now: Seconds) -> bool:
+        """Whether it does not become better any more, as its owner says."""
         found = self.facts(idle, now)
-        return found is not None and found.passes >= passes
+        return found is not None and found.converged
 
     def score_facts(self, idle: float, now: Seconds) -> QueueFacts:
         """What the queue's score follows from."""

@@ -117,7 +117,7 @@ def _read_models(raw: object, settings: JobSettings) -> dict[str, TrainOptions]:
             {"name": name, **({"task": model} if isinstance(model, str) else dict(model))}
             for name, model in raw.items()
         ]
-    jobs: tuple[JobOptions, ...] = read_jobs(raw) if raw else settings.node.models
+    jobs: tuple[JobOptions, ...] = read_jobs(raw, "models") if raw else settings.node.models
     if jobs and not MIN_MODELS <= len(jobs) <= MAX_MODELS:
         few = "queues are for several models; to train one, use --task" if len(jobs) < MIN_MODELS else ""
         raise UsageError(few or f"{len(jobs)} models are too many; queues hold {MIN_MODELS} to {MAX_MODELS}")

@@ -19,7 +19,8 @@ EVERY_EIGHTH = 8  # pick: it goes to the queue that waited longest, so that noth
 LEAST_NEED = 0.05
 SIGNIFICANT = 0.005  # change of accuracy, and two standard errors of it
 SIGNIFICANT_LOSS = 0.02  # relative change of the loss of a task without accuracy
-CONVERGED = 30.0  # passes over the data without a significant change
+CONVERGED = 30.0  # passes over the data without a significant change,
+CONVERGED_TESTS = 10  # and tests, which come by the clock
 
 MOST_WEIGHT = 10.0
 Weight = Annotated[float, msgspec.Meta(ge=0.0, le=MOST_WEIGHT)]
@@ -120,6 +121,7 @@ class Plateau:
     def __init__(self) -> None:
         self._value: float | None = None
         self._since = 0.0
+        self._tests = 0  # without a significant change
 
     def note_accuracy(self, accuracy: float, samples: int, passes: float) -> None:
         """The accuracy on `samples` test samples, after so many passes over the data."""
@@ -131,8 +133,13 @@ class Plateau:
         self._note(loss, SIGNIFICANT_LOSS * abs(loss), passes)
 
     def _note(self, value: float, significant: float, passes: float) -> None:
+        self._tests += 1
         if self._value is None or abs(value - self._value) > significant:
-            self._value, self._since = value, passes
+            self._value, self._since, self._tests = value, passes, 0
+
+    def converged(self, now: float) -> bool:
+        """Whether many passes and many tests have changed nothing, where `now` passes have been made in all."""
+        return self._tests >= CONVERGED_TESTS and self.passes(now) >= CONVERGED
 
     def passes(self, now: float) -> float:
         """Since the last significant change, where `now` passes have been made in all."""

@@ -106,7 +106,7 @@ class Producer:
         """Rest after an item once no model gets better any more, longer each time; the queues go on being synced."""
         state = self._state
         going = [model for model in state.models.values() if not state.paused(model.name)]
-        converged = bool(going) and all(model.converged(CONVERGED, state.idle, state.now) for model in going)
+        converged = bool(going) and all(model.converged(state.idle, state.now) for model in going)
         if not converged or self._full_speed:
             if self.slowed:
                 state.services.events.say("slowed", "at full speed again: a model gets better")

@@ -12,7 +12,7 @@ from ..contract import JobContext
 from ..leases.lease import Lease, Renewal, lease_id
 from .allocation import NodeLoad
 from .announcing import Announced, announced, read_announced
-from .changes import Change, check_change, unchanged
+from .changes import QueuesChange, check_change, unchanged
 from .model import STALE, QueueModel
 from .plan import MAX_MODELS, PlannedModel, QueuesPlan
 from .priority import PriorityWeights, Score, score
@@ -41,7 +41,7 @@ class QueuesState:
         self.settings = plan.settings
         self.models = models
         self.absent = absent  # models that are not trained here, with the reason
-        self.change: Change = unchanged(context.calls.scope, plan.settings.weights)
+        self.change: QueuesChange = unchanged(context.calls.scope, plan.settings.weights)
         self.names = [model.name for model in plan.models]  # of all queues, here or not, in an order all agree on
         self.files = QueueFiles(context.services.seams.storage, context.folder)
         self.me = context.services.identity
@@ -180,7 +180,7 @@ class QueuesState:
 
     # ---- changes by the founder ----
 
-    def is_newer(self, change: Change) -> bool:
+    def is_newer(self, change: QueuesChange) -> bool:
         """Whether a change is to be followed instead of the present one; ValueError when it is not the founder's."""
         if change.rank <= self.change.rank:
             return False
@@ -189,7 +189,7 @@ class QueuesState:
             raise ValueError("the change makes too many models")
         return True
 
-    def follow(self, change: Change) -> list[PlannedModel]:
+    def follow(self, change: QueuesChange) -> list[PlannedModel]:
         """Go on with a newer change; returns the models that are to be prepared here."""
         self.change = change
         added = [model for model in change.models() if model.name not in self.names]

@@ -82,7 +82,7 @@ def _figures(job: QueuesJob) -> list[Figure]:
             "idle", state.idle, "idle", "share",
             "Share of its time in which this node's compute thread had nothing to do.",
         ),
-        Figure("owns", owned[:100], "owns", help="Queues that this node owns."),
+        Figure("owns", owned[:100] or None, "owns", help="Queues that this node owns."),
         Figure("items_trained", job.producer.trained, "items made", help="Items that it has trained.", total=True),
         Figure("items_waiting", waiting, "items not applied yet", help="Items of this node that no owner applied yet."),
         Figure("steps_undone", job.undone, "steps taken back", help="Steps of replaced owners.", total=True),

@@ -10,7 +10,7 @@ from ...network.base import MemorySink, Payload, StreamLimits
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.types import Seconds
-from .changes import Change
+from .changes import QueuesChange
 from .log import NotConnected, Step, decode_step
 from .messages import MAX_NEWS_BYTES, MAX_POSITIONS, GetQueue, QueueNews, QueueView, Sync, SyncIs
 from .model import QueueModel
@@ -23,7 +23,7 @@ _OVERHEAD = 4 << 20
 class Syncer:
     """Asks members what they know, answers what they ask, and keeps this node's logs and leases up to date."""
 
-    def __init__(self, state: QueuesState, on_change: Callable[[Change], Awaitable[None]]) -> None:
+    def __init__(self, state: QueuesState, on_change: Callable[[QueuesChange], Awaitable[None]]) -> None:
         """`on_change` is awaited with each newer change of the founder that comes in."""
         self._state = state
         self._on_change = on_change

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from p2pnode.jobs.queues.changes import (
-    Change,
+    QueuesChange,
     check_change,
     decode_change,
     encode_change,
@@ -27,7 +27,7 @@ DEEP = PlannedModel("deep", TrainPlan("digits", "1", {"hidden": 8}, 610, HASH, H
 NAMES = ("small", "wide")
 
 
-def ordered(*words: str, change: Change = FIRST, planned: PlannedModel | None = None) -> Change:
+def ordered(*words: str, change: QueuesChange = FIRST, planned: PlannedModel | None = None) -> QueuesChange:
     return signed(FOUNDER, read_order(words, NAMES).applied_to(change, planned))
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from p2pnode.jobs.queues.allocation import STAY, NodeLoad, QueueLoad, allocate
 from p2pnode.jobs.queues.announcing import Announced, announced, read_announced
 from p2pnode.jobs.queues.priority import (
+    CONVERGED,
     EVERY_EIGHTH,
     Plateau,
     PriorityWeights,
@@ -77,6 +78,10 @@ def test_a_plateau_begins_when_the_accuracy_stops_changing() -> None:
     for passes, accuracy in enumerate((0.3, 0.6, 0.8, 0.801, 0.799)):
         plateau.note_accuracy(accuracy, 10_000, float(passes))
     assert plateau.passes(10.0) == 8.0, "since the third: later changes are noise"
+    assert not plateau.converged(1000.0), "too few tests"
+    for _ in range(10):
+        plateau.note_accuracy(0.8, 10_000, 5.0)
+    assert plateau.converged(2.0 + CONVERGED) and not plateau.converged(1.0 + CONVERGED)
     by_loss = Plateau()
     for passes, loss in enumerate((3.0, 2.0, 1.99)):
         by_loss.note_loss(loss, float(passes))
