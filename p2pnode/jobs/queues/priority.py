@@ -124,7 +124,7 @@ class Plateau:
         self._tests = 0  # without a significant change
 
     def note_accuracy(self, accuracy: float, samples: int, passes: float) -> None:
-        """The accuracy on `samples` test samples, after so many passes over the data."""
+        """Takes in the accuracy on `samples` test samples, after `passes` passes over the data."""
         error = sqrt(max(1e-9, accuracy * (1 - accuracy)) * 2 / max(1, samples))
         self._note(accuracy, max(SIGNIFICANT, 2 * error), passes)
 
