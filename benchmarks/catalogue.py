@@ -87,7 +87,7 @@ BENCHMARKS = (
         {"found_s_100gb": "found_s_10mb", "train_s_100gb": "train_s_10mb", "memory_mb_100gb": "memory_mb_10mb"},
     ),
     Benchmark("importance", "Which rule chooses best what to send, at the same bytes?"),
-    Benchmark("partners", "Whom should a peer learn with?"),
+    Benchmark("partners", "Which partners should a peer choose?"),
     Benchmark("fingerprint", "How well do 260 bytes predict the similarity (CKA) of two models?"),
     Benchmark("shards", "What is passing shards of data worth, against no data at equal bytes?"),
     Benchmark("handoff", "Is a shard ever lost or held twice while it is handed over, and how fast is that?"),

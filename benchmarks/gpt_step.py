@@ -1,4 +1,4 @@
-"""How fast a training step of the task `gpt` is, beside a plain loop of PyTorch with the same model and batches.
+"""How fast a training step of the task `gpt` is, compared with a plain loop of PyTorch with the same model and batches.
 
     python -m benchmarks.gpt_step [--json] [--quick] [--sizes nano,tiny,small] [--batch 32]
 

@@ -1,4 +1,4 @@
-"""Whom to train with: rules for choosing partners compared with each other, and both aims, on two kinds of test data.
+"""Rules for choosing partners compared with each other, and both aims, on two kinds of test data.
 
     python -m benchmarks.partners [--json] [--quick] [--tables rules,aims] [--only community,dirichlet:0.1,circles,1]
         [--steps 300] [--peers 32] [--seeds 1,2]

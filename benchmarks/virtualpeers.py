@@ -69,7 +69,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Partners:
-    """Whom a peer exchanges with after a round: members of its circle, and peers of others, to bridge to."""
+    """The partners of a peer after a round: members of its circle, and peers of others, to bridge to."""
 
     inside: list[Peer]
     beyond: list[Peer] = field(default_factory=list)

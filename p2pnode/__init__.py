@@ -4,7 +4,7 @@
     from p2pnode import Task                          # write a task of your own
     model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
-    comparison = p2pnode.compare([result, another])   # merge policies and seeds beside each other
+    comparison = p2pnode.compare([result, another])   # compare merge policies and seeds
     view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
 
 Start reading in `p2pnode.node.node` (one process) and `p2pnode.jobs.train.job` (a round of training);

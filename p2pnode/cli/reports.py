@@ -244,7 +244,7 @@ def job_table(reported: JobTable, names: Mapping[str, str]) -> Table:
 
 
 def show_log(data_dir: Path, as_json: bool, job: str = "") -> None:
-    """The node's merges, the newest last."""
+    """The node's merges, the latest last."""
     merges = ask(data_dir, ControlRequest("log", job=job)).merges
     if as_json:
         print_json({"merges": log_rows(merges), "names": names_of(data_dir)})

@@ -125,7 +125,7 @@ class Job(ABC):
         return tuple(peers)
 
     def exchanges(self) -> Sequence[ExchangeRow]:
-        """Whom this node exchanged with, the latest last."""
+        """The peers this node exchanged with, the latest last."""
         return ()
 
     def shard_rows(self) -> tuple[ShardRow, ...]:

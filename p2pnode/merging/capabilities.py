@@ -38,7 +38,7 @@ class SharesEntries(Protocol):
         ...
 
     def heads(self) -> dict[PeerId, int]:
-        """The number of the newest known entry of each author, in its newest incarnation."""
+        """The number of the latest known entry of each author, in its latest incarnation."""
         ...
 
     def latest(self, author: PeerId) -> EntryFacts | None:
@@ -69,7 +69,7 @@ class SharesEntries(Protocol):
         ...
 
     def log_confirmed(self, peers: int) -> bool:
-        """Light. Whether partners know no more of this node's log than it does, in a circle of so many members.
+        """Light. Whether partners know no more of this node's log than it does, in a circle of `peers` members.
 
         False for a while after a start: what is published then might contradict entries that the disk has lost.
         """
@@ -89,7 +89,7 @@ class TracesAuthors(Protocol):
         ...
 
     def authors(self) -> set[str]:
-        """Everybody of whom entries are known."""
+        """The authors of all known entries."""
         ...
 
     def shares(self, layout: WeightLayout) -> dict[str, dict[str, float]]:

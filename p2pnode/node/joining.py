@@ -29,7 +29,7 @@ from ..wire.types import Seconds, decoded
 from .contact_report import BY_INVITE, BY_RUN, ContactReport, contact_reports, in_words
 
 STATE_FILE = "run.json"
-COPIES = "runs"  # the folder of all runs; beside each run's own folder is a copy of what STATE_FILE said
+COPIES = "runs"  # the folder of all runs; next to each run's own folder is a copy of what STATE_FILE said
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ KINDS: dict[Kind, str] = {
     "reverted": "A peer's entries were left out of the weights, as ordered.",
     "shards": "Shards were found deleted or damaged on disk, or cannot be trained on.",
     "received": "A shard came, and what the model made of it before training on it.",
-    "shipped": "A shard was passed on, to whom and why.",
+    "shipped": "A shard was passed on: to which peer, and why.",
     "quarantined": "Samples get no weight here: models with work of other peers fail at them (`--quarantine`).",
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",

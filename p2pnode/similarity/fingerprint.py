@@ -100,7 +100,7 @@ class Projection:
 
 @lru_cache(maxsize=2 * MAX_LAYERS)
 def _signs(words: str, count: int, length: int) -> NDArray[np.uint8]:
-    """Random bits, eight to a byte, in so many rows: a set bit is +1, else −1."""
+    """Random bits in `count` rows of `length`, eight to a byte: a set bit is +1, else −1."""
     width = (length + 7) // 8
     return np.frombuffer(blake3(words.encode()).digest(count * width), np.uint8).reshape(count, width)
 

@@ -89,7 +89,7 @@ def _percent(share: float | None) -> str:
 
 
 def compare(results: Iterable[SimResult]) -> Comparison:
-    """Put simulations beside each other that differ in policy, its settings and the seed.
+    """Compare simulations that differ in policy, its settings and the seed.
 
     UsageError where one is there twice, or where they differ in something else too.
     """

@@ -195,7 +195,7 @@ class Task:
         return found if found is not None and found.ndim == 1 and not found.is_floating_point() else None
 
     def figures(self, evaluation: Evaluation) -> tuple[Figure, ...]:
-        """Figures that views show beside loss and accuracy, such as the perplexity of a language model."""
+        """Figures that views show in addition to loss and accuracy, such as the perplexity of a language model."""
         return ()
 
     def generate(self, model: nn.Module, prompt: str, how: Generation) -> Iterator[str]:

@@ -144,7 +144,7 @@ def learning_is_drawn(page, node: FakeNode) -> None:
 
 
 def explained(page, selector: str, words: str) -> None:
-    """Who points at a label is told what it means, and so is who goes there by keyboard."""
+    """Pointing at a label shows what it means, and so does reaching it by keyboard."""
     page.hover(selector)
     until(
         page,

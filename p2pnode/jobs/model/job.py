@@ -138,11 +138,11 @@ class ModelJob(Job):
 
     # ---- life ----
 
-    async def share_while(self, work: Coroutine[Any, Any, str], *beside: Coroutine[Any, Any, None]) -> str:
-        """Exchange with partners until `work` ends; returns what it returns. The `beside` run as long."""
+    async def share_while(self, work: Coroutine[Any, Any, str], *background: Coroutine[Any, Any, None]) -> str:
+        """Exchange with partners until `work` ends; returns its result. The loops in `background` run as long."""
         self.exchange_loop.wake()  # partners confirm this node's log
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in (self.exchange_loop.run(), *beside)]
+            tasks = [group.create_task(one) for one in (self.exchange_loop.run(), *background)]
             if self.circle_driver is not None:
                 tasks.append(group.create_task(self.circle_driver.run()))
             reason = await work

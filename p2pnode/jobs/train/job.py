@@ -88,7 +88,7 @@ class TrainJob(ModelJob):
         self.slowdown = Slowdown()
         self._rested_in: Surroundings | None = None  # when it last rested; None at full speed
         self._rest_seconds: Seconds = 0.0  # of the rest that goes on now
-        self._unreadable = 0  # samples, when that was last told
+        self._unreadable = 0  # samples, at the last report
         self._blind = False  # none of the test samples can be read
         self._heads_merged: dict[PeerId, int] = {}
         self.model_check = ModelCheck(
@@ -143,8 +143,8 @@ class TrainJob(ModelJob):
         """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         await self.model_check.first()
-        beside = (self.shard_driver.run(), self.shipping.run(), self.model_swap.run(), self.model_check.run())
-        return await self.share_while(self._keep_training(), *beside)
+        background = (self.shard_driver.run(), self.shipping.run(), self.model_swap.run(), self.model_check.run())
+        return await self.share_while(self._keep_training(), *background)
 
     # ---- training ----
 

@@ -229,7 +229,7 @@ class ShardTraining:
             self._shard_driver.set_history(history)
 
     def _report_quarantined(self) -> None:
-        """Tell when many more samples are left out than was told before, and what that means."""
+        """Report when more than twice as many samples are left out as at the last report, and what that means."""
         pool = self._trainer.pool
         left_out = np.flatnonzero(pool.states_used(np.arange(len(pool))) == QUARANTINED)
         if len(left_out) > 2 * self._quarantined:
@@ -273,7 +273,7 @@ class ShardTraining:
         return np.bincount(some, minlength=classes)[:classes].astype(np.float64)
 
     def label_counts(self) -> NDArray[np.float64] | None:
-        """Samples of each label that peers may be told of: none of those that never leave this node."""
+        """Samples of each label, as reported to peers: without those that never leave this node."""
         if not self._setup.stays_home:
             return self.counts()
         with self._trainer.pool.lock:

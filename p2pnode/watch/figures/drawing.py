@@ -23,7 +23,7 @@ NAMES_UP_TO = 40
 Colour = str | tuple[float, float, float, float]
 SMALL: dict[str, Any] = {"fontsize": 7, "color": "#5b6b80"}
 
-# of drawings with a column for legends beside them, in inches
+# of drawings with a column for legends, in inches
 DRAWING, COLUMN, MARGIN = 5.6, 1.75, 0.15
 
 

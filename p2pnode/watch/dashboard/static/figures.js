@@ -78,7 +78,7 @@ export const FIGURES = {
  "head": [
   "own entries",
   "entries",
-  "Number of the newest entry in the node's own log: what it has published."
+  "Number of the latest entry in the node's own log: what it has published."
  ],
  "entries": [
   "entries of others",
@@ -193,7 +193,7 @@ export const FIGURES = {
  "merge.partners": [
   "partners",
   "",
-  "With whom this node exchanged since the merge before."
+  "The peers this node exchanged with since the merge before."
  ],
  "nodes": [
   "other nodes",
@@ -543,7 +543,7 @@ export const WORDS = {
  "delta": "A sparse change of the weights: which coordinates, and by how much on a fixed integer grid.",
  "entry": "A delta published by one author: signed, numbered, and chained to the author's previous entry by hash.",
  "log": "All entries of one author, in order; also called its chain.",
- "heads": "For each log the number of the newest entry a node knows.",
+ "heads": "For each log the number of the latest entry a node knows.",
  "residual": "The progress of a node that it has not sent yet, called e in the code.",
  "selector": "The rule that decides which coordinates of the residual go into the next delta.",
  "fork": "Two different entries with the same number in one log: proof that its author cheated.",
