@@ -96,7 +96,7 @@ def documents(kinds: int, each: int, seed: int) -> RoutedData:
 @given(st.sampled_from([(1, 2), (2, 2), (1, 3)]), st.integers(0, 50))
 @settings(max_examples=8, deadline=None)
 def test_the_router_finds_kinds_and_gives_equal_shares(shape: tuple[int, int], seed: int) -> None:
-    grid = PathGrid(*shape, ("own",) * shape[0])
+    grid = PathGrid(*shape, read_sharing("ends", shape[0]))
     data = documents(grid.paths, 40, seed)
     router = make_router(data, grid, 32, seed)
     paths = router.documents(data.documents)
@@ -177,7 +177,7 @@ def after(workers: dict[str, Worker], needs: list[float]) -> dict[str, Worker]:
 
 
 @given(swarms())
-def test_no_path_that_somebody_has_samples_of_stays_without_a_worker(
+def test_no_path_with_samples_stays_without_a_worker(
     swarm: tuple[dict[str, Worker], list[float]],
 ) -> None:
     workers, needs = swarm
@@ -241,7 +241,8 @@ def test_what_is_announced_is_read_back(speed: float, own: set[int], able: set[i
     assert len(state) <= 32
     found = read_worker(state, 64)
     assert found is not None
-    assert (found.paths, found.able) == (own, able)
+    assert found.paths == own
+    assert found.able == able
     assert found.rounds == min(rounds, 0xFFFF)
 
 
