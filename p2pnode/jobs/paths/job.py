@@ -135,8 +135,8 @@ class PathsJob(Job):
         return reached(self._until, Reached(self.rounds, now, None, monitor.norm, monitor.calm_rounds, steps))
 
     def _run_steps(self) -> int:
-        """Local steps that members have done on this node's path, on average."""
-        return max((work.joined.pace().at or work.trainer.steps_done for work in self.works.values()), default=0)
+        """Local steps that members have done on average on the path of this node that has got least far."""
+        return min((work.at for work in self.works.values()), default=0)
 
     # ---- which paths ----
 
@@ -201,7 +201,8 @@ class PathsJob(Job):
 
     def current(self) -> PathWork | None:
         """The path to train now: where there are several, each for some rounds in turn."""
-        works = [self.works[path] for path in sorted(self.works)]
+        works, planned = [self.works[path] for path in sorted(self.works)], self.setup.plan.train.steps
+        works = [work for work in works if not planned or work.at < planned] or works
         return works[self._turn // TURN_ROUNDS % len(works)] if works else None
 
     # ---- rounds ----
@@ -221,7 +222,7 @@ class PathsJob(Job):
         mean = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
         pace = work.joined.pace()
         steps = local_steps(shortened(mean, pace.steps), seams.rng, plan.max_steps)
-        rate = pace.rate * work.rate * planned_rate(pace.at or work.trainer.steps_done, plan.steps)
+        rate = pace.rate * work.rate * planned_rate(work.at, plan.steps)
         begun, result = await work.steps.train(steps, rate, pace.at)
         norms = []
         for block in work.joined.blocks:

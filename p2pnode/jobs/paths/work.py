@@ -55,6 +55,11 @@ class PathWork:
         self._setup = setup
         self._store = CheckpointStore(services.seams.storage, f"{context.folder}/path{path}")
 
+    @property
+    def at(self) -> int:
+        """Steps that the path has been trained for: by this node, or by those who train it, on average."""
+        return max(self.trainer.steps_done, self.joined.pace().at)
+
     def load(self) -> str:
         """Heavy. Go on with what was saved of the local steps; returns a warning, "" when there is none."""
         found = self._store.load()
