@@ -74,7 +74,8 @@ def trained(scenario: Scenario) -> tuple[list[Any], float]:
         while not watch.finished:
             await simulation.learn(watch, 1.0)
             for index, process in simulation.processes.items():
-                jobs.update({index: job for job in process.node.jobs.jobs.values()})
+                for job in process.node.jobs.jobs.values():
+                    jobs[index] = job
         sent = mean(simulation.swarm.hosts[index].sent_bytes for index in range(scenario.peers)) / 1e6
         await simulation.finish()
         return [jobs[index] for index in sorted(jobs)], sent

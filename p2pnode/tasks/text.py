@@ -25,7 +25,7 @@ PROBE = Path(__file__).with_name("probe.txt")
 
 
 class Text(Task):
-    """About 320,000 parameters by default; width=256 and layers=7 make 5.6 million."""
+    """A small language model: about 320,000 parameters by default; width=256 and layers=7 make 5.6 million."""
 
     name = "text"
     batch_size = 16

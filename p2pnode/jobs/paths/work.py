@@ -15,8 +15,7 @@ from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem
 from ...wire.types import Seconds
 from ..blocks.joined import JoinedBlocks
-from ..contract import JobContext
-from ..train.options import own_seed
+from ..contract import JobContext, own_seed
 from ..train.steps import RoundSteps
 from .setup import PathsSetup
 

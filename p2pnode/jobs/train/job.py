@@ -35,7 +35,7 @@ from ...wire.ids import PeerId
 from ...wire.messages import Message
 from ...wire.status import JobStatus, ShardRow
 from ...wire.types import Seconds
-from ..contract import JobContext, JobPace
+from ..contract import JobContext, JobPace, own_seed
 from ..model.job import ModelJob
 from .commands import execute
 from .export import ExportSource
@@ -43,7 +43,7 @@ from .generations import Generations, texts_of
 from .messages import GetProbe, GetWeights, SwapModels, SwapResult
 from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
-from .options import TrainSetup, own_seed
+from .options import TrainSetup
 from .shard_rows import ShardRows
 from .shard_training import ShardTraining
 from .status import job_status
@@ -387,7 +387,7 @@ class TrainJob(ModelJob):
         return len(self.shard_driver.unreplicated)
 
     async def hand_over(self, limit: Seconds) -> None:
-        """Before leaving, give shards that are only here to others."""
+        """Gives shards that are only here to others, before this node leaves."""
         await self.shard_driver.hand_over_all(limit)
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
