@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +144,10 @@ class PathsJob(Job):
     def worker(self) -> Worker:
         """What this node announces of itself."""
         able = frozenset(path for path, rows in enumerate(self._rows) if len(rows))
-        return Worker(self._speed, frozenset(self.works), able, self.rounds - self._moved_at)
+        tested = [work.tested.loss for work in self.works.values() if work.tested is not None]
+        honest = [work.tested_by_beginning.loss for work in self.works.values() if work.tested_by_beginning is not None]
+        losses = [mean(found) if found else None for found in (tested, honest)]
+        return Worker(self._speed, frozenset(self.works), able, self.rounds - self._moved_at, *losses)
 
     def table(self) -> dict[str, Worker]:
         """What all members announce, this node included."""
@@ -219,9 +223,9 @@ class PathsJob(Job):
     async def _round(self, work: PathWork) -> None:
         seams, plan = self._services.seams, self.setup.plan.train
         speed = work.trainer.speed * self.context.compute.fraction()
-        mean = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
+        usual = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
         pace = work.joined.pace()
-        steps = local_steps(shortened(mean, pace.steps), seams.rng, plan.max_steps)
+        steps = local_steps(shortened(usual, pace.steps), seams.rng, plan.max_steps)
         rate = pace.rate * work.rate * planned_rate(work.at, plan.steps)
         begun, result = await work.steps.train(steps, rate, pace.at)
         norms = []
