@@ -44,6 +44,7 @@ from .messages import GetProbe, GetWeights, SwapModels, SwapResult
 from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup
+from .settled import SettledWeights
 from .shard_rows import ShardRows
 from .shard_training import ShardTraining
 from .status import job_status
@@ -107,6 +108,7 @@ class TrainJob(ModelJob):
         now = services.seams.clock.monotonic()
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._sampling = PeriodicSample(self.trainer, SAMPLE_EVERY, now)
+        self.settled = SettledWeights(policy, self._run_steps, services.events)
         self.generations = Generations(services.seams, texts_of(services.seams, self.trainer, policy.readout))
         self._round_steps = RoundSteps(
             services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
@@ -212,6 +214,7 @@ class TrainJob(ModelJob):
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.add_results(result.weights)
         await self.end_round(begun, weights, facts)
+        self.settled.after_round()
         self._note_convergence(result)
         await self.work.end_round(self.train_progress.rounds, self._new_contributors())
         self._report_unreadable()
