@@ -104,7 +104,8 @@ KINDS: dict[Kind, str] = {
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",
     "critic": "The critic of an `actors` job has another owner, or a laptop uses another critic, and why.",
-    "queue": "A queue has another owner, or steps of a replaced owner were taken back.",
+    "queue": "A queue has another owner, steps of a replaced owner were taken back, "
+    "a model was added or is not trained here.",
     "state": "Saved progress was damaged or cannot be used.",
     "data directory": "The usual data directory is in use, so this node has another one.",
     "page open": "The page listens on the network; the link with which others can read it.",

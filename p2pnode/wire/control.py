@@ -16,7 +16,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     do: Literal[
         "status", "leave", "export", "generate", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume",
-        "limits",
+        "limits", "queues",
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     shared: bool = False  # export the shared weights, not their average over rounds
@@ -30,6 +30,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_k: Annotated[int, msgspec.Meta(ge=0)] = 0
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
     generation: str = ""  # one that goes on, instead of a prompt
+    words: tuple[str, ...] = ()  # what to change about queues, as the user wrote it
     limits: dict[str, str | bool | float] = {}  # to change, by the names of their flags; `off` is no limit
 
 
