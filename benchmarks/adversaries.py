@@ -102,12 +102,23 @@ def corrupt(job: TrainJob, attack: Attack, seed: int) -> None:
         journal = b""
         for forged in attack.forge(member, draft):
             with policy._lock:
-                journal = policy._add_own(policy.author.sign(forged, policy.set))
-                policy.author.published(forged)
+                journal = _publish(policy, forged) or journal
         return journal
 
     policy.publish = publish  # type: ignore[method-assign]
     attack.begin(member)
+
+
+def _publish(policy: DeltaSetPolicy, draft: Draft) -> bytes:
+    """Publish as much of a draft as the rules allow: the attacker knows them."""
+    terms = policy.author.terms(policy.set, policy._earlier_heads[1] or policy.set.heads)
+    if terms.credit < 0:
+        return b""
+    draft = policy.author.cut(draft, terms)
+    journal = policy._add_own(policy.author.sign(draft, policy.set, terms))
+    policy._earlier_heads = (policy._earlier_heads[1], dict(policy.set.heads))
+    policy.author.published(draft)
+    return journal
 
 
 def forged(draft: Draft, delta: SparseDelta, group: int | None = None) -> Draft:

@@ -9,10 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from blake3 import blake3
 
+from .bounds import NO_LIMITS, Limits, Sizes, limits_from, sizes_of
+from .citations import (
+    Citation,
+    Citations,
+    Name,
+    check_closed,
+    check_sequel,
+    cite,
+    credit_after,
+    decode_citations,
+    name_of,
+)
 from .entry import (
     MARK_BYTES,
     NO_HASH,
@@ -24,6 +37,7 @@ from .entry import (
     check_entry,
     claim_id,
     claim_of,
+    delta_of,
     entry_id,
     prove,
     read_proof,
@@ -72,13 +86,21 @@ class Waiting:
         for seq in [seq for seq in self._entries.get(chain, {}) if seq >= first]:
             self.take(chain, seq)
 
+    def chains(self) -> list[Chain]:
+        """The chains that have waiting entries."""
+        return list(self._entries)
+
     def _furthest(self) -> tuple[Chain, int]:
         """The last entry of the chain with most waiting entries."""
         chain = max(self._entries, key=lambda chain: (len(self._entries[chain]), chain))
         return chain, max(self._entries[chain])
 
 
-EntryVerdict = Literal["added", "known", "gap", "fork", "excluded", "refused"]
+# `uncounted`: it breaks a rule by what it cites; `unjudged`: what it cites is no longer kept here.
+EntryVerdict = Literal["added", "known", "gap", "fork", "excluded", "refused", "uncounted", "unjudged"]
+
+
+_COUNTS: tuple[EntryVerdict, str] = ("added", "")
 
 
 @dataclass(frozen=True)
@@ -100,6 +122,7 @@ class _Log:
     dropped_id: bytes = NO_HASH
     entries: list[Entry] = field(default_factory=list)
     ids: list[bytes] = field(default_factory=list)
+    sizes: dict[int, Sizes] = field(default_factory=dict)  # by seq, of entries that were cited
 
     @property
     def head(self) -> int:
@@ -118,6 +141,7 @@ class _Log:
         keep = max(0, first - 1 - self.dropped)
         gone = self.entries[keep:]
         del self.entries[keep:], self.ids[keep:]
+        self.sizes = {seq: sizes for seq, sizes in self.sizes.items() if seq < first}
         return gone
 
     def drop(self, last: int) -> int:
@@ -127,6 +151,7 @@ class _Log:
             self.dropped_id = self.ids[count - 1]
             self.dropped += count
             del self.entries[:count], self.ids[:count]
+            self.sizes = {seq: sizes for seq, sizes in self.sizes.items() if seq > self.dropped}
         return count
 
 
@@ -145,6 +170,7 @@ class EntrySet:
         self._waiting = Waiting()
         self._exclusions: dict[Chain, int] = {}
         self._proofs: dict[Chain, ForkProof] = {}
+        self._peers: dict[Name, str] = {}  # authors by their short names
 
     # ---- reading ----
 
@@ -209,8 +235,11 @@ class EntrySet:
 
     # ---- adding ----
 
-    def add(self, entry: Entry) -> Change:
-        """Add an entry, which may come from anybody at any time."""
+    def add(self, entry: Entry, judged: bool = False) -> Change:
+        """Add an entry, which may come from anybody at any time.
+
+        `judged` says that it is one of our own, which counted before a restart.
+        """
         chain, seq, own_id = entry.chain, entry.seq, entry_id(entry)
         known = self._known_id(chain, seq)
         if known == own_id or (known is None and seq <= self._dropped(chain)):
@@ -228,7 +257,7 @@ class EntrySet:
         if seq > self._head(chain) + 1:
             self._waiting.put(entry)
             return Change("gap", f"{seq - self._head(chain) - 1} entries before it are missing")
-        return self._continue(entry, own_id)
+        return self._continue(entry, own_id, judged)
 
     def add_proof(self, proof: ForkProof) -> Change:
         """Add a proof of a fork, from anybody."""
@@ -260,22 +289,141 @@ class EntrySet:
             return before, entry
         return None
 
-    def _continue(self, entry: Entry, own_id: bytes) -> Change:
-        """Append the next entry, and the waiting ones that follow it."""
-        chain, log = entry.chain, self._logs.get(entry.chain) or _Log()
-        if entry.previous != log.tip:
+    def _continue(self, entry: Entry, own_id: bytes, judged: bool) -> Change:
+        """Append the next entry, and the waiting ones that follow from it."""
+        if entry.previous != self.next_place(entry.chain)[1]:
             return Change("refused", "does not follow the entry before it")
-        self._logs[chain] = log
-        log.append(entry, own_id)
-        added = [entry]
-        while (follower := self._waiting.get(chain, log.head + 1)) is not None:
-            if follower.previous != log.tip:
-                found = self._exclude(chain, follower.seq, prove(added[-1], follower))
-                return Change("fork", found.reason, tuple(added), found.removed, found.proof)
-            self._waiting.take(chain, follower.seq)
-            log.append(follower, entry_id(follower))
-            added.append(follower)
+        verdict, reason = _COUNTS if judged else self._judge(entry)
+        if verdict == "gap":
+            self._waiting.put(entry)
+        if verdict != "added":
+            return Change(verdict, reason)
+        self._append(entry, own_id)
+        return self._settle([entry])
+
+    def _append(self, entry: Entry, own_id: bytes) -> None:
+        self._logs.setdefault(entry.chain, _Log()).append(entry, own_id)
+        self._peers[name_of(entry.peer)] = entry.peer
+
+    def _settle(self, added: list[Entry]) -> Change:
+        """Append the waiting entries that nothing keeps any longer."""
+        count = 0
+        while len(added) > count:
+            count = len(added)
+            for chain in self._waiting.chains():
+                found = self._take_waiting(chain, added)
+                if found is not None:
+                    return Change("fork", found.reason, tuple(added), found.removed, found.proof)
         return Change("added", added=tuple(added))
+
+    def _take_waiting(self, chain: Chain, added: list[Entry]) -> Change | None:
+        """Append what waits of a chain, as far as possible; the exclusion, if an entry contradicts the one before."""
+        while (follower := self._waiting.get(chain, self._head(chain) + 1)) is not None:
+            before = self._kept(chain, follower.seq - 1)
+            if before is not None and follower.previous != entry_id(before):
+                return self._exclude(chain, follower.seq, prove(before, follower))
+            verdict, _ = self._judge(follower)
+            if verdict == "gap":
+                break
+            self._waiting.take(chain, follower.seq)
+            if verdict != "added" or follower.previous != self.next_place(chain)[1]:
+                break
+            self._append(follower, entry_id(follower))
+            added.append(follower)
+        return None
+
+    # ---- rules about what an entry cites ----
+
+    def _judge(self, entry: Entry) -> tuple[EntryVerdict, str]:
+        """Whether the next entry of a chain counts, judged by what it cites and by the entry before it."""
+        if not self.rules.layers:
+            return _COUNTS
+        before = self._kept(entry.chain, entry.seq - 1)
+        if before is None and entry.seq > 1:
+            return "unjudged", "its author's entry before is no longer kept here"
+        try:
+            cited = decode_citations(entry.cited)
+        except ValueError as error:
+            return "uncounted", str(error)
+        verdict, reason, found = self._look_up(cited)
+        if verdict != "added":
+            return verdict, reason
+        reason = self._check_citations(entry, cited, before, found)
+        if not reason:
+            limits = limits_from([self._sizes(one) for one in found.values()], len(self.rules.layers))
+            reason = "" if limits is NO_LIMITS else limits.broken_by(_sizes_of(entry, self.rules))
+        return ("uncounted", reason) if reason else _COUNTS
+
+    def _check_citations(
+        self, entry: Entry, cited: Citations, before: Entry | None, found: Mapping[Name, Entry | None]
+    ) -> str:
+        own, excluded = name_of(entry.peer), self._excluded_names()
+        earlier = None if before is None else decode_citations(before.cited)
+        others = [decode_citations(one.cited) for one in found.values() if one is not None]
+        credit = credit_after(cited, earlier, 0 if before is None else before.credit)
+        return (
+            ("it cites its own author" if own in cited else "")
+            or ("" if earlier is None else check_sequel(cited, earlier, excluded))
+            or check_closed(cited, others, own, excluded)
+            or ("its author publishes more than the others" if credit < 0 else "")
+            or ("its credit is not what it should be" if credit != entry.credit else "")
+        )
+
+    def _look_up(self, cited: Citations) -> tuple[EntryVerdict, str, dict[Name, Entry | None]]:
+        """The cited entries; None for one of an excluded chain, which may be gone or never have come here."""
+        found: dict[Name, Entry | None] = {}
+        for name, one in cited.items():
+            chain = Chain(self._peers.get(name, ""), one.incarnation)
+            if one.seq >= self._exclusions.get(chain, one.seq + 1):
+                found[name] = None
+            elif one.seq > self._head(chain):
+                return "gap", "entries that it cites are missing", {}
+            elif one.seq <= self._dropped(chain):
+                return "unjudged", "entries that it cites are no longer kept here", {}
+            else:
+                found[name] = self._kept(chain, one.seq)
+        return "added", "", found
+
+    def _sizes(self, entry: Entry | None) -> Sizes | None:
+        if entry is None:
+            return None
+        known = self._logs[entry.chain].sizes
+        if entry.seq not in known:
+            known[entry.seq] = _sizes_of(entry, self.rules)
+        return known[entry.seq]
+
+    def _excluded_names(self) -> set[Name]:
+        return {name_of(chain.peer) for chain in self._exclusions}
+
+    def cite(self, chain: Chain, heads: Heads) -> tuple[dict[Name, Citation], int, Limits]:
+        """For the next entry of a chain: what it cites if its author knew `heads`, the credit after it, its limits.
+
+        The credit is negative when the author has to wait for others.
+        """
+        if not self.rules.layers:
+            return {}, 0, NO_LIMITS
+        before = self._kept(chain, self._head(chain))
+        earlier = None if before is None else decode_citations(before.cited)
+        places = self._places(heads, chain.peer, earlier)
+        cited = cite(places, earlier)
+        credit = credit_after(cited, earlier, 0 if before is None else before.credit)
+        verdict, _, found = self._look_up(cited)
+        if verdict != "added":
+            return cited, credit, NO_LIMITS
+        sizes = [self._sizes(one) for one in found.values()]
+        return cited, credit, limits_from(sizes, len(self.rules.layers))
+
+    def _places(self, heads: Heads, own: str, earlier: Citations | None) -> dict[Name, tuple[int, int]]:
+        """The latest entry of each other author in `heads`, or what the own entry before cited if that is later."""
+        places: dict[Name, tuple[int, int]] = {}
+        for chain, seq in heads.items():
+            if chain.peer != own and seq > self._dropped(chain) and seq <= self._head(chain):
+                name = name_of(chain.peer)
+                places[name] = max(places.get(name, (0, 0)), (chain.incarnation, seq))
+        for name, one in (earlier or {}).items():
+            if name in places or name not in self._excluded_names():
+                places[name] = max(places.get(name, (0, 0)), one.place)
+        return places
 
     def _exclude(self, chain: Chain, seq: int, proof: ForkProof) -> Change:
         """Exclude a chain from `seq` on, as far back as entries are kept; the earliest exclusion stays."""
@@ -289,6 +437,7 @@ class EntrySet:
         removed = log.cut(effective) if log is not None else []
         self._waiting.cut(chain, effective)
         self._exclusions[chain] = effective
+        self._peers[name_of(chain.peer)] = chain.peer
         self._proofs[chain] = proof
         return Change("fork", f"excluded from entry {effective} on", removed=tuple(removed), proof=proof)
 
@@ -302,6 +451,7 @@ class EntrySet:
         """Start an empty set after a snapshot: the snapshot covers its entries, and chains continue after its tips."""
         self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
         self._exclusions = dict(exclusions)
+        self._peers = {name_of(chain.peer): chain.peer for chain in (*heads, *exclusions)}
 
     def keep(self, entries: list[Entry]) -> int:
         """Keep the last entries before a chain's start, so that they can be served or removed; they count already.
@@ -344,6 +494,19 @@ class EntrySet:
     def _ids(self, chain: Chain) -> list[bytes]:
         log = self._logs.get(chain)
         return log.ids if log is not None else []
+
+
+def _sizes_of(entry: Entry, rules: SetRules) -> Sizes:
+    compute = _cached_sizes if len(entry.payload) <= _SMALL_BYTES else _compute_sizes
+    return compute(entry, rules)
+
+
+def _compute_sizes(entry: Entry, rules: SetRules) -> Sizes:
+    return sizes_of(delta_of(entry, rules), rules.layers)
+
+
+_SMALL_BYTES = 1 << 14
+_cached_sizes = lru_cache(maxsize=256)(_compute_sizes)  # in a simulation all nodes look at the same entries
 
 
 KEPT = 64  # entries of each chain that are kept although snapshots cover them

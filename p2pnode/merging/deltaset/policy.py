@@ -71,7 +71,15 @@ class DeltaSetPolicy(Policy):
     def __init__(self, origin: PolicySetup) -> None:
         options = read_options(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
-        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
+        layers = origin.layers or (len(origin.genesis),)
+        rules = rules_for(
+            origin.model,
+            lineage,
+            origin.layout,
+            origin.genesis,
+            options.norm_ratio,
+            layers=layers if options.bounds else (),
+        )
         self.set = DeltaSet(rules, origin.genesis)
         self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin), origin.layers)
         self.agreement = Agreement()
@@ -151,6 +159,13 @@ class DeltaSetPolicy(Policy):
     def publish(self, draft: object) -> bytes:
         assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
+            terms = self.author.terms(self.set, self._earlier_heads[1] or self.set.heads)
+            if terms.credit < 0:  # the others have to publish first
+                if isinstance(draft, Draft):
+                    self.author.keep_draft(draft)
+                return b""
+            if isinstance(draft, Draft):
+                draft = self.author.cut(draft, terms)
             allowed = within_range(self.set.units, draft.delta)
             if allowed is not draft.delta:  # some weights have reached the bound of the grid
                 if not len(allowed):
@@ -158,9 +173,9 @@ class DeltaSetPolicy(Policy):
                 draft = draft.with_delta(allowed)
             if isinstance(draft, BridgeDraft):
                 known = draft.is_known(self.set.log)
-                return b"" if known else self._add_own(self.author.sign_bridge(draft, self.set))
+                return b"" if known else self._add_own(self.author.sign_bridge(draft, self.set, terms))
             self._earlier_heads = (self._earlier_heads[1], dict(self.set.heads))
-            journal = self._add_own(self.author.sign(draft, self.set))
+            journal = self._add_own(self.author.sign(draft, self.set, terms))
             self.author.published(draft)
             return journal
 
@@ -230,8 +245,10 @@ class DeltaSetPolicy(Policy):
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         received = decode_deltas(answer)
         with self._lock:
+            unjudged = False
             for change in changes(self.set, received):
                 self._came_in += len(self._follow(change).added)
+                unjudged |= change.verdict == "unjudged"
             self._compare(partner, received)
             if not received.heads:
                 if received.digest == self.set.log.digest():
@@ -239,7 +256,7 @@ class DeltaSetPolicy(Policy):
                 return b""
             theirs = decode_heads(received.heads)
             self._own_log.heard(partner, self._own_chain, theirs)
-            self._behind.note(received.behind, theirs, self.set.heads)
+            self._behind.note(received.behind or unjudged, theirs, self.set.heads)
             lacks = push(self.set, theirs, self._underway.take(partner, self.set.heads) | self._fresh(theirs))
             self._underway.note(partner, lacks)
         return b"" if lacks is None else encode_deltas(lacks)
@@ -375,7 +392,7 @@ class DeltaSetPolicy(Policy):
                 self.set, self._readout = restored, readout.astype(np.float32)
                 self._left_out.restore(state)
                 for data in journal:
-                    change = self._follow(self.set.add(decode_entry(data)))
+                    change = self._follow(self.set.add(decode_entry(data), judged=True))
                     for entry in (entry for entry in change.added if entry.kind == UPDATE):
                         self.author.rounds += 1
                         self.author.residual[delta_of(entry, self.set.rules).indices] = 0  # it was sent since

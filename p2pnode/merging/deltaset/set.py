@@ -50,9 +50,9 @@ class DeltaSet:
         """The hash of A; any two peers at equal digests have the same."""
         return weights_hash(self.units)
 
-    def add(self, entry: Entry) -> Change:
-        """Add an entry, and update A."""
-        return self._follow(self.log.add(entry))
+    def add(self, entry: Entry, judged: bool = False) -> Change:
+        """Add an entry, and update A. `judged` says that it is one of our own, which counted before a restart."""
+        return self._follow(self.log.add(entry, judged))
 
     def add_proof(self, proof: ForkProof) -> Change:
         """Add a proof of a fork, and update A."""
