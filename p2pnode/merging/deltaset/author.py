@@ -21,6 +21,7 @@ from ...compression.weights import MAX_UNITS, UNIT, Floats, Units, from_units, n
 from ...storage.checkpoints import Arrays
 from ...wire.ids import Identity
 from ..policy import RoundFacts, relative_change
+from .admission import Applicants, encode_admitted
 from .bounds import Limits, cut_to
 from .bridges import BridgeDraft
 from .citations import Citations, encode_citations
@@ -84,6 +85,7 @@ class Author:
         self._bytes_each = BYTES_EACH  # of a single coordinate, smoothed
         self.steering = Steering(size)
         self.retention = Retention(len(self.steering.places))
+        self.applicants = Applicants()
 
     def kept(self, where: slice | npt.NDArray[np.int64]) -> Floats:
         """The part of the residual that is in the weights this node trains, κ·e, at some coordinates."""
@@ -172,8 +174,16 @@ class Author:
         """The next entry of this node's log, empty and not signed."""
         chain, rules = self.chain(deltas), deltas.rules
         place, published = deltas.log.next_place(chain), Mark(entries=total(deltas.heads))
-        cited = encode_citations(terms.cited)
-        return Entry(rules.lineage, rules.model, *chain, *place, published=published, cited=cited, credit=terms.credit)
+        return Entry(
+            rules.lineage,
+            rules.model,
+            *chain,
+            *place,
+            published=published,
+            cited=encode_citations(terms.cited),
+            credit=terms.credit,
+            admits=encode_admitted(self.applicants.take(deltas.log, chain)),
+        )
 
     def cut(self, draft: Draft, terms: Terms) -> Draft:
         """The draft within its limits; what is cut stays in the residual."""

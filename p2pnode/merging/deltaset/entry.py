@@ -82,6 +82,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     signature: Signature = b""
     cited: Annotated[bytes, msgspec.Meta(max_length=MAX_CITED_BYTES)] = b""  # of the others (citations.py)
     credit: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0  # left after this entry
+    admits: Annotated[bytes, msgspec.Meta(max_length=256)] = b""  # newcomers (admission.py)
     hint: Annotated[bytes, msgspec.Meta(max_length=MAX_HINT_BYTES)] = b""  # of the author's selector, for others'
 
     @property
@@ -113,6 +114,7 @@ class SetRules:
     max_steps: int = 10_000
     max_group: int = 64
     layers: tuple[int, ...] = ()  # sizes of the model's layers; none: entries are bounded by the manifest only
+    roots: tuple[str, ...] = ()  # authors that need no admission (admission.py); none: nobody needs it
 
 
 def rules_for(
@@ -124,6 +126,7 @@ def rules_for(
     max_density: float = 0.1,
     gamma_max: float = 4.0,
     layers: tuple[int, ...] = (),
+    roots: tuple[str, ...] = (),
 ) -> SetRules:
     """Rules for a lineage that began at `genesis`: one update is bounded by `norm_ratio` of the genesis norm.
 
@@ -142,6 +145,7 @@ def rules_for(
         max_entry_bytes=6 * max_entries + 4096,
         gamma_max=gamma_max,
         layers=layers,
+        roots=roots,
     )
 
 

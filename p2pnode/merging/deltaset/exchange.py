@@ -148,11 +148,16 @@ def changes(deltas: DeltaSet, received: EntryBatch) -> Iterator[Change]:
     for proof in received.proofs:
         yield deltas.add_proof(proof)
     yield from _forks(deltas, received.claims)
+    uncounted = []
     for data in received.entries:
-        change = deltas.add(decode_entry(data))
+        entry = decode_entry(data)
+        change = deltas.add(entry)
         if change.verdict == "refused":
             raise ValueError(f"entry refused: {change.reason}")
+        uncounted += [entry] if change.verdict == "uncounted" else []
         yield change
+    for entry in uncounted:  # a later entry of the batch may have admitted its author
+        yield deltas.add(entry)
 
 
 def _forks(deltas: DeltaSet, claims: tuple[EntryClaim, ...]) -> Iterator[Change]:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from blake3 import blake3
 
+from .admission import FOUNDING, MAX_AUTHORS, decode_admitted, may_admit
 from .bounds import NO_LIMITS, Limits, Sizes, limits_from, sizes_of
 from .citations import (
     Citation,
@@ -171,6 +172,7 @@ class EntrySet:
         self._exclusions: dict[Chain, int] = {}
         self._proofs: dict[Chain, ForkProof] = {}
         self._peers: dict[Name, str] = {}  # authors by their short names
+        self._admitted: dict[str, Chain] = {}  # newcomers, and who admitted them
 
     # ---- reading ----
 
@@ -304,6 +306,11 @@ class EntrySet:
     def _append(self, entry: Entry, own_id: bytes) -> None:
         self._logs.setdefault(entry.chain, _Log()).append(entry, own_id)
         self._peers[name_of(entry.peer)] = entry.peer
+        self._note_admitted(entry)
+
+    def _note_admitted(self, entry: Entry) -> None:
+        for peer in decode_admitted(entry.admits):
+            self._admitted.setdefault(peer, entry.chain)
 
     def _settle(self, added: list[Entry]) -> Change:
         """Append the waiting entries that nothing keeps any longer."""
@@ -348,11 +355,39 @@ class EntrySet:
         verdict, reason, found = self._look_up(cited)
         if verdict != "added":
             return verdict, reason
-        reason = self._check_citations(entry, cited, before, found)
+        if before is None and not self.admits(entry.peer):
+            return "uncounted", "its author is not admitted yet"
+        reason = self._check_citations(entry, cited, before, found) or self._check_admitted(entry)
         if not reason:
             limits = limits_from([self._sizes(one) for one in found.values()], len(self.rules.layers))
             reason = "" if limits is NO_LIMITS else limits.broken_by(_sizes_of(entry, self.rules))
         return ("uncounted", reason) if reason else _COUNTS
+
+    def admits(self, peer: str) -> bool:
+        """Whether a peer may be an author here."""
+        authors = {chain.peer for chain in self._logs}
+        known = not self.rules.roots or peer in self.rules.roots or peer in self._admitted or peer in authors
+        return known or len(authors) < FOUNDING
+
+    def may_admit(self, chain: Chain) -> int:
+        """How many newcomers the next entry of a chain may admit."""
+        if not self.rules.roots or len({one.peer for one in self._logs}) >= MAX_AUTHORS:
+            return 0
+        return may_admit(chain.peer, self._head(chain) + 1, self.rules.roots)
+
+    def is_author(self, peer: str) -> bool:
+        """Whether a peer is admitted, or needs no admission."""
+        return not self.rules.roots or peer in self.rules.roots or peer in self._admitted
+
+    def _check_admitted(self, entry: Entry) -> str:
+        if not entry.admits:
+            return ""
+        try:
+            newcomers = decode_admitted(entry.admits)
+        except ValueError as error:
+            return str(error)
+        most = may_admit(entry.peer, entry.seq, self.rules.roots) if self.rules.roots else 0
+        return f"it admits {len(newcomers)} newcomers where {most} may be" if len(newcomers) > most else ""
 
     def _check_citations(
         self, entry: Entry, cited: Citations, before: Entry | None, found: Mapping[Name, Entry | None]
@@ -452,6 +487,7 @@ class EntrySet:
         self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
         self._exclusions = dict(exclusions)
         self._peers = {name_of(chain.peer): chain.peer for chain in (*heads, *exclusions)}
+        self._admitted = {chain.peer: chain for chain in heads}
 
     def keep(self, entries: list[Entry]) -> int:
         """Keep the last entries before a chain's start, so that they can be served or removed; they count already.
@@ -469,6 +505,7 @@ class EntrySet:
                 break
             log.entries.insert(0, entry)
             log.ids.insert(0, log.dropped_id)
+            self._note_admitted(entry)
             log.dropped, log.dropped_id = entry.seq - 1, entry.previous
             kept += 1
         return kept

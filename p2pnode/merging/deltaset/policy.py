@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -71,15 +72,10 @@ class DeltaSetPolicy(Policy):
     def __init__(self, origin: PolicySetup) -> None:
         options = read_options(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
-        layers = origin.layers or (len(origin.genesis),)
-        rules = rules_for(
-            origin.model,
-            lineage,
-            origin.layout,
-            origin.genesis,
-            options.norm_ratio,
-            layers=layers if options.bounds else (),
-        )
+        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
+        if options.bounds:
+            layers = origin.layers or (len(origin.genesis),)
+            rules = replace(rules, layers=layers, roots=(origin.founder,) if origin.founder else ())
         self.set = DeltaSet(rules, origin.genesis)
         self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin), origin.layers)
         self.agreement = Agreement()
@@ -160,7 +156,8 @@ class DeltaSetPolicy(Policy):
         assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
             terms = self.author.terms(self.set, self._earlier_heads[1] or self.set.heads)
-            if terms.credit < 0:  # the others have to publish first
+            me = self.author.identity.peer_id
+            if terms.credit < 0 or not self.set.log.admits(me):  # the others have to publish first, or admit us
                 if isinstance(draft, Draft):
                     self.author.keep_draft(draft)
                 return b""
@@ -227,6 +224,7 @@ class DeltaSetPolicy(Policy):
     def answer(self, partner: PeerId, request: bytes) -> bytes:
         asked = decode_deltas(request)
         with self._lock:
+            self.author.applicants.note(partner, self.set.log)
             if asked.digest == self.set.log.digest():
                 self._compare(partner, asked)
                 self._note_heads(partner, self.set.heads)
@@ -245,6 +243,7 @@ class DeltaSetPolicy(Policy):
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         received = decode_deltas(answer)
         with self._lock:
+            self.author.applicants.note(partner, self.set.log)
             unjudged = False
             for change in changes(self.set, received):
                 self._came_in += len(self._follow(change).added)

@@ -25,6 +25,7 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
     kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
     return {
         "lineage": bytes_array(deltas.rules.lineage),
+        "roots": bytes_array(msgspec.msgpack.encode(deltas.rules.roots)),
         "units": deltas.units.copy(),
         "heads": bytes_array(encode_heads(deltas.heads)),
         "tips": bytes_array(tips),
@@ -38,7 +39,8 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
 def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
     """The set in arrays made by `set_arrays`, in the lineage they name; ValueError for anything else."""
     try:
-        return _set_from(arrays, replace(rules, lineage=arrays["lineage"].tobytes()))
+        roots = msgspec.msgpack.decode(arrays["roots"].tobytes(), type=tuple[str, ...])
+        return _set_from(arrays, replace(rules, lineage=arrays["lineage"].tobytes(), roots=roots))
     except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
         raise ValueError(f"not a delta set: {error!r:.120}") from None
 
