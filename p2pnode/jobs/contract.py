@@ -44,6 +44,7 @@ class JobContext:
     compute: JobCompute  # its share of the compute thread
     founder: PeerId  # of the run
     created: float  # swarm time at which the run was founded
+    moderators: tuple[str, ...] = ()  # whose veto excludes an author alone
 
     @property
     def folder(self) -> str:

@@ -330,6 +330,7 @@ class LoopJob(ModelJob):
         progress, policy, me = self.train_progress, self.policy, self._services.identity.peer_id
         agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
         evaluation = progress.evaluation
+        vetoes = {} if policy.can.authors is None else policy.can.authors.vetoes()
         train = TrainState(
             round=progress.rounds,
             loss=progress.loss,
@@ -349,6 +350,8 @@ class LoopJob(ModelJob):
             problems=progress.problems,
             hash_checks=agreement.checks,
             hash_mismatches=agreement.mismatches,
+            vetoed=len(vetoes),
+            excluded=sum(count.excluded for count in vetoes.values()),
         )
         return JobStatus(
             state=JobState(self.members.circle.name, self._speed, train=train),

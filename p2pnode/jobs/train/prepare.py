@@ -94,7 +94,14 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     rows = await seams.compute(lambda: own_rows(model_host, options, plan, founded))
     background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(
-        plan, model_host, services.identity, context.name, options.circle, background, context.founder
+        plan,
+        model_host,
+        services.identity,
+        context.name,
+        options.circle,
+        background,
+        context.founder,
+        context.moderators,
     )
     fingerprinter = await comparing(model_host, plan, services)
     same_probe = await seams.compute(lambda: probe_hash(model_host) == plan.probe)
@@ -153,6 +160,7 @@ def fresh_policy(
     circle: str = "",
     background: Background = run_now,
     founder: str = "",
+    moderators: tuple[str, ...] = (),
 ) -> Policy:
     """The plan's policy at the first weights; UsageError when it is not installed or refuses its settings."""
     lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
@@ -167,6 +175,7 @@ def fresh_policy(
         layers=model_host.layout.layer_sizes,
         background=background,
         founder=founder,
+        moderators=moderators,
         planned_steps=plan.steps,
     )
     try:

@@ -22,6 +22,7 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
     """The whole status of a job at this node."""
     progress, evaluation, policy = job.train_progress, job.train_progress.evaluation, job.policy
     agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
+    vetoes = {} if policy.can.authors is None else policy.can.authors.vetoes()
     train = TrainState(
         round=progress.rounds,
         loss=progress.loss,
@@ -47,6 +48,8 @@ def train_status(job: TrainJob, circle: str, aim: str, me: PeerId) -> JobStatus:
         problems=progress.problems,
         hash_checks=agreement.checks,
         hash_mismatches=agreement.mismatches,
+        vetoed=len(vetoes),
+        excluded=sum(count.excluded for count in vetoes.values()),
         let_in=0 if policy.can.corrections is None else policy.can.corrections.times_let_in,
         copied=job.shipping.copies,
         moved=job.shipping.moves,

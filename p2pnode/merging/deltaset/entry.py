@@ -114,6 +114,7 @@ class SetRules:
     max_steps: int = 10_000
     max_group: int = 64
     layers: tuple[int, ...] = ()  # sizes of the model's layers; none: entries are bounded by the manifest only
+    moderators: tuple[str, ...] = ()  # whose veto excludes an author alone (vetoes.py)
     roots: tuple[str, ...] = ()  # authors that need no admission (admission.py); none: nobody needs it
 
 

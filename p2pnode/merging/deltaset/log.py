@@ -7,7 +7,7 @@ that breaks the rules ends its chain. `EntrySet` only keeps entries; `DeltaSet` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -44,6 +44,7 @@ from .entry import (
     read_proof,
 )
 from .heads import MAX_CHAINS, Heads, Span, covered_by, encode_heads
+from .vetoes import MAX_VETOES, Veto, VetoCount, check_veto, cut_of, encode_vetoes, excluded, is_later, needed
 
 MAX_WAITING = 256
 MAX_WAITING_BYTES = 16 << 20
@@ -98,7 +99,7 @@ class Waiting:
 
 
 # `uncounted`: it breaks a rule by what it cites; `unjudged`: what it cites is no longer kept here.
-EntryVerdict = Literal["added", "known", "gap", "fork", "excluded", "refused", "uncounted", "unjudged"]
+EntryVerdict = Literal["added", "known", "gap", "fork", "excluded", "refused", "uncounted", "unjudged", "veto"]
 
 
 _COUNTS: tuple[EntryVerdict, str] = ("added", "")
@@ -156,10 +157,10 @@ class _Log:
         return count
 
 
-def digest_of(heads: Heads, tips: Mapping[Chain, bytes], exclusions: Heads) -> bytes:
+def digest_of(heads: Heads, tips: Mapping[Chain, bytes], exclusions: Heads, vetoes: bytes) -> bytes:
     """16 bytes that identify the entries of a set. Tips are included, since equal heads may hide a fork."""
     ordered = b"".join(tips[chain] for chain in sorted(tips))
-    return blake3(encode_heads(heads) + ordered + encode_heads(exclusions)).digest(MARK_BYTES)
+    return blake3(encode_heads(heads) + ordered + encode_heads(exclusions) + vetoes).digest(MARK_BYTES)
 
 
 class EntrySet:
@@ -171,6 +172,8 @@ class EntrySet:
         self._waiting = Waiting()
         self._exclusions: dict[Chain, int] = {}
         self._proofs: dict[Chain, ForkProof] = {}
+        self._vetoes: dict[tuple[str, str], Veto] = {}
+        self._vetoed: dict[str, dict[int, int]] = {}  # excluded authors: what does not count, by incarnation
         self._peers: dict[Name, str] = {}  # authors by their short names
         self._admitted: dict[str, Chain] = {}  # newcomers, and who admitted them
 
@@ -188,8 +191,18 @@ class EntrySet:
 
     @property
     def exclusions(self) -> dict[Chain, int]:
-        """From which seq on a chain is left out."""
+        """From which seq on a chain is left out after a fork."""
         return dict(self._exclusions)
+
+    @property
+    def vetoes(self) -> tuple[Veto, ...]:
+        """The latest veto of each signer against each author."""
+        return tuple(self._vetoes[key] for key in sorted(self._vetoes))
+
+    @property
+    def excluded(self) -> set[str]:
+        """The authors that vetoes exclude."""
+        return set(self._vetoed)
 
     @property
     def proofs(self) -> dict[Chain, ForkProof]:
@@ -203,7 +216,7 @@ class EntrySet:
 
     def digest(self) -> bytes:
         """16 bytes that two nodes compare first: equal digests mean the same entries and exclusions, forks and all."""
-        return digest_of(self.heads, self.tips, self._exclusions)
+        return digest_of(self.heads, self.tips, self._exclusions, encode_vetoes(self._vetoes.values()))
 
     def next_place(self, chain: Chain) -> tuple[int, bytes]:
         """Seq and `previous` of the entry that would continue a chain."""
@@ -246,8 +259,8 @@ class EntrySet:
         known = self._known_id(chain, seq)
         if known == own_id or (known is None and seq <= self._dropped(chain)):
             return Change("known")
-        if seq >= self._exclusions.get(chain, seq + 1):
-            return Change("excluded", "its author's chain is excluded from an earlier entry on, after a fork")
+        if self._is_excluded(chain, seq):
+            return Change("excluded", "its author is excluded, or its chain from an earlier entry on, after a fork")
         reason = check_entry(entry, self.rules)
         if reason:
             return Change("refused", reason)
@@ -268,6 +281,50 @@ class EntrySet:
         except ValueError as error:
             return Change("refused", f"proof: {error}")
         return self._exclude(chain, seq, proof)
+
+    def add_veto(self, veto: Veto) -> Change:
+        """Add a veto, from anybody. Those of strangers, neither moderators nor authors, change nothing."""
+        reason = check_veto(veto, self.rules)
+        if reason:
+            return Change("refused", reason)
+        known = veto.signer in (*self.rules.moderators, *self._authors())
+        key = (veto.signer, veto.author)
+        full = key not in self._vetoes and len(self._vetoes) >= MAX_VETOES
+        if not known or full or not is_later(veto, self._vetoes.get(key)):
+            return Change("known")
+        self._vetoes[key] = veto
+        return self._apply_vetoes()
+
+    def veto_of(self, signer: str, author: str) -> Veto | None:
+        return self._vetoes.get((signer, author))
+
+    def count_vetoes(self, author: str) -> VetoCount:
+        """How things stand with the vetoes against an author."""
+        active = [veto for veto in self._vetoes.values() if veto.author == author and veto.active]
+        reasons = tuple(veto.reason for veto in active if veto.reason)
+        return VetoCount(len(active), needed(author, self._authors()) + 1, author in self._vetoed, reasons)
+
+    def _apply_vetoes(self) -> Change:
+        """Take out what vetoes exclude. What is let in again comes from its author."""
+        self._count_vetoes()
+        self._peers |= {name_of(peer): peer for peer in self._vetoed}
+        removed: list[Entry] = []
+        for chain, log in self._logs.items():
+            first = cut_of(chain, self._vetoed)
+            if first is not None:
+                removed += log.cut(max(first, log.dropped + 1))
+                self._waiting.cut(chain, first)
+        return Change("veto", removed=tuple(removed))
+
+    def _count_vetoes(self) -> None:
+        self._vetoed = excluded(self._vetoes, self.rules.moderators, self._authors())
+
+    def _authors(self) -> set[str]:
+        return {chain.peer for chain, log in self._logs.items() if log.head}
+
+    def _is_excluded(self, chain: Chain, seq: int) -> bool:
+        vetoed = cut_of(chain, self._vetoed)
+        return seq >= self._exclusions.get(chain, seq + 1) or (vetoed is not None and seq >= vetoed)
 
     def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
         """Look for the earliest fork between a peer's claims about a chain and ours (see `claims`)."""
@@ -305,7 +362,9 @@ class EntrySet:
 
     def _append(self, entry: Entry, own_id: bytes) -> None:
         self._logs.setdefault(entry.chain, _Log()).append(entry, own_id)
-        self._peers[name_of(entry.peer)] = entry.peer
+        if name_of(entry.peer) not in self._peers:
+            self._peers[name_of(entry.peer)] = entry.peer
+            self._count_vetoes()
         self._note_admitted(entry)
 
     def _note_admitted(self, entry: Entry) -> None:
@@ -365,13 +424,15 @@ class EntrySet:
 
     def admits(self, peer: str) -> bool:
         """Whether a peer may be an author here."""
-        authors = {chain.peer for chain in self._logs}
+        if peer in self._vetoed:
+            return False
+        authors = self._authors()
         known = not self.rules.roots or peer in self.rules.roots or peer in self._admitted or peer in authors
         return known or len(authors) < FOUNDING
 
     def may_admit(self, chain: Chain) -> int:
         """How many newcomers the next entry of a chain may admit."""
-        if not self.rules.roots or len({one.peer for one in self._logs}) >= MAX_AUTHORS:
+        if not self.rules.roots or len(self._authors()) >= MAX_AUTHORS:
             return 0
         return may_admit(chain.peer, self._head(chain) + 1, self.rules.roots)
 
@@ -409,7 +470,7 @@ class EntrySet:
         found: dict[Name, Entry | None] = {}
         for name, one in cited.items():
             chain = Chain(self._peers.get(name, ""), one.incarnation)
-            if one.seq >= self._exclusions.get(chain, one.seq + 1):
+            if self._is_excluded(chain, one.seq):
                 found[name] = None
             elif one.seq > self._head(chain):
                 return "gap", "entries that it cites are missing", {}
@@ -428,7 +489,7 @@ class EntrySet:
         return known[entry.seq]
 
     def _excluded_names(self) -> set[Name]:
-        return {name_of(chain.peer) for chain in self._exclusions}
+        return {*(name_of(chain.peer) for chain in self._exclusions), *map(name_of, self._vetoed)}
 
     def cite(self, chain: Chain, heads: Heads) -> tuple[dict[Name, Citation], int, Limits]:
         """For the next entry of a chain: what it cites if its author knew `heads`, the credit after it, its limits.
@@ -482,12 +543,20 @@ class EntrySet:
         """Drop the entries up to `until` (see `droppable`), which snapshots cover; returns how many."""
         return sum(log.drop(until.get(chain, 0)) for chain, log in self._logs.items())
 
-    def start_at(self, heads: Heads, tips: Mapping[Chain, bytes], exclusions: Mapping[Chain, int]) -> None:
+    def start_at(
+        self,
+        heads: Heads,
+        tips: Mapping[Chain, bytes],
+        exclusions: Mapping[Chain, int],
+        vetoes: Iterable[Veto] = (),
+    ) -> None:
         """Start an empty set after a snapshot: the snapshot covers its entries, and chains continue after its tips."""
         self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
         self._exclusions = dict(exclusions)
         self._peers = {name_of(chain.peer): chain.peer for chain in (*heads, *exclusions)}
         self._admitted = {chain.peer: chain for chain in heads}
+        for veto in vetoes:
+            self.add_veto(veto)
 
     def keep(self, entries: list[Entry]) -> int:
         """Keep the last entries before a chain's start, so that they can be served or removed; they count already.

@@ -46,6 +46,7 @@ from .exchange import (
     push,
     question,
     reply,
+    take_vetoes,
 )
 from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
@@ -56,6 +57,7 @@ from .pace import pace_for
 from .set import DeltaSet, within_range
 from .snapshots import SnapshotReader, adopted, first_free_incarnation, units_of
 from .state import set_arrays, set_from
+from .vetoes import Veto, VetoCount, cuts_at, sign_veto
 
 DROP_EVERY = 16  # merges
 LOOK_EVERY = 32  # merges after which A in memory is checked against its entries
@@ -76,6 +78,7 @@ class DeltaSetPolicy(Policy):
         if options.bounds:
             layers = origin.layers or (len(origin.genesis),)
             rules = replace(rules, layers=layers, roots=(origin.founder,) if origin.founder else ())
+        rules = replace(rules, moderators=origin.moderators)
         self.set = DeltaSet(rules, origin.genesis)
         self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin), origin.layers)
         self.agreement = Agreement()
@@ -156,8 +159,8 @@ class DeltaSetPolicy(Policy):
         assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
             terms = self.author.terms(self.set, self._earlier_heads[1] or self.set.heads)
-            me = self.author.identity.peer_id
-            if terms.credit < 0 or not self.set.log.admits(me):  # the others have to publish first, or admit us
+            if terms.credit < 0 or not self.set.log.admits(self.author.identity.peer_id):
+                # the others have to publish first, or to admit us; or they excluded us
                 if isinstance(draft, Draft):
                     self.author.keep_draft(draft)
                 return b""
@@ -225,6 +228,8 @@ class DeltaSetPolicy(Policy):
         asked = decode_deltas(request)
         with self._lock:
             self.author.applicants.note(partner, self.set.log)
+            for change in take_vetoes(self.set, asked):
+                self._follow(change)
             if asked.digest == self.set.log.digest():
                 self._compare(partner, asked)
                 self._note_heads(partner, self.set.heads)
@@ -328,6 +333,23 @@ class DeltaSetPolicy(Policy):
             self._left_out.begin(self.set, author)
             self._readout = self._left_out.weights(self.set)
             return sum(entry.peer == author for entry in self.set.log)
+
+    def veto(self, author: str, active: bool, reason: str) -> VetoCount:
+        identity = self.author.identity
+        with self._lock:
+            before, rules = self.set.log.veto_of(identity.peer_id, author), self.set.rules
+            number = 0 if before is None else before.number + 1
+            cuts = cuts_at(author, self.set.heads) if active else ()
+            kept = before.cuts if before is not None and before.active else ()
+            plain = Veto(rules.lineage, rules.model, author, "", number, active, kept or cuts, reason)
+            self._follow(self.set.add_veto(sign_veto(identity, plain)))
+            self._readout = self._left_out.weights(self.set)
+            return self.set.log.count_vetoes(author)
+
+    def vetoes(self) -> dict[str, VetoCount]:
+        with self._lock:
+            log = self.set.log
+            return {author: log.count_vetoes(author) for author in {veto.author for veto in log.vetoes if veto.active}}
 
     # ---- starting elsewhere, and again ----
 

@@ -18,6 +18,7 @@ from ...compression.weights import MAX_UNITS, Floats, Units, from_units
 from . import checksum
 from .entry import Chain, Entry, EntryClaim, ForkProof, SetRules, delta_of
 from .log import Change, EntrySet
+from .vetoes import Veto
 
 CHUNK_UNITS = 1 << 18  # coordinates that are hashed together: 1 MiB
 
@@ -57,6 +58,10 @@ class DeltaSet:
     def add_proof(self, proof: ForkProof) -> Change:
         """Add a proof of a fork, and update A."""
         return self._follow(self.log.add_proof(proof))
+
+    def add_veto(self, veto: Veto) -> Change:
+        """Add a veto against an author, and update A."""
+        return self._follow(self.log.add_veto(veto))
 
     def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
         """Look for a fork behind equal heads with unequal digests, and update A."""

@@ -16,6 +16,7 @@ from .entry import Chain, Entry, SetRules, decode_entry, encode_entry
 from .exchange import bytes_array
 from .heads import decode_heads, encode_heads
 from .set import DeltaSet
+from .vetoes import decode_vetoes, encode_vetoes
 
 
 def set_arrays(deltas: DeltaSet) -> Arrays:
@@ -30,6 +31,7 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
         "heads": bytes_array(encode_heads(deltas.heads)),
         "tips": bytes_array(tips),
         "exclusions": bytes_array(encode_heads(log.exclusions)),
+        "vetoes": bytes_array(encode_vetoes(log.vetoes)),
         "steps": np.array([deltas.steps], np.int64),
         "entries": bytes_array(kept),
         "checksum": np.array([deltas.checksum], np.uint64),
@@ -53,7 +55,8 @@ def _set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaS
     fresh.steps = int(arrays["steps"][0])
     fresh.checksum = int(arrays["checksum"][0])  # what the entries made; damage since shows when it is compared
     ordered = {chain: tips[HASH_BYTES * place : HASH_BYTES * (place + 1)] for place, chain in enumerate(sorted(heads))}
-    fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()))
+    vetoes = decode_vetoes(arrays["vetoes"].tobytes())
+    fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()), vetoes)
     chains: dict[Chain, list[Entry]] = {}
     for data in msgspec.msgpack.decode(arrays["entries"].tobytes(), type=list[bytes]):
         entry = decode_entry(data)

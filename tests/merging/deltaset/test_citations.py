@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.delta import SparseDelta
@@ -64,14 +65,10 @@ class Member:
         payload = encode_delta(cut_to(delta, limits, rules.layers) if honest else delta)
         place = self.deltas.log.next_place(chain)
         plain = Entry(rules.lineage, rules.model, *chain, *place, payload=payload, credit=max(0, credit))
-        entry = sign_entry(AUTHORS[self.number], Entry(**{**_fields(plain), "cited": encode_citations(cited)}))
+        entry = sign_entry(AUTHORS[self.number], structs.replace(plain, cited=encode_citations(cited)))
         self.known = dict(self.deltas.heads)
         self.deltas.add(entry, judged=True)  # what it made itself it believes, hostile or not
         return entry
-
-
-def _fields(entry: Entry) -> dict[str, object]:
-    return {name: getattr(entry, name) for name in entry.__struct_fields__}
 
 
 def members(count: int = 5) -> list[Member]:
@@ -146,7 +143,7 @@ def test_exclusions_that_arrive_at_any_time_end_in_the_same_set(seed: int) -> No
     if not liars:
         return
     forked = rng.choice(liars)
-    rival = sign_entry(AUTHORS[4], Entry(**{**_fields(forked), "steps": forked.steps + 1, "signature": b""}))
+    rival = sign_entry(AUTHORS[4], structs.replace(forked, steps=forked.steps + 1, signature=b""))
     proofs: list[object] = [prove(forked, rival)]
     one, other = deliver_until_stable(entries, rng, proofs), deliver_until_stable(entries, rng)
     other.add_proof(proofs[0])  # type: ignore[arg-type]
