@@ -187,7 +187,7 @@ def fresh_policy(
         seed=plan.seed,
         layers=source.layout.layer_sizes,
         background=background,
-        founder="" if context is None else context.founder,
+        founder=context.founder if context is not None and context.alone else "",
         moderators=() if context is None else context.moderators,
     )
     try:

@@ -1,10 +1,9 @@
 """Who may be an author of a delta set: members admit newcomers in their entries. Pure.
 
 Identities cost nothing, so an author counts once an author that counts has admitted it. The founder of a run, and the
-members that a new circle begins with, need no admission. Others admit one newcomer with every eighth entry: identities
-cannot be made faster than work is published. A young set, of fewer than FOUNDING authors, takes in anybody, so that no
-run depends on its founder; who came in that way is admitted by the others with their next entries.
-An honest member admits whoever asks it for entries, which proves that there is a node behind the name.
+members that a new circle begins with, need no admission. Others admit one newcomer with every fourth entry: identities
+cannot be made faster than work is published. An honest member admits whoever exchanges entries with it, which proves
+that there is a node behind the name. Runs of several jobs do without admission: their founder may not work on all.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from .entry import Chain
 KEY_BYTES = 32
 MAX_ADMITTED = 8  # in one entry
 MAX_AUTHORS = 64
-FOUNDING = 4  # authors below which a set takes in anybody
-WORK = 8  # entries of a usual member for each newcomer it admits
+WORK = 4  # entries of a usual member for each newcomer it admits
 
 
 def may_admit(peer: str, seq: int, roots: Collection[str]) -> int:

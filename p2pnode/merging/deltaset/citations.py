@@ -29,6 +29,7 @@ NAME_BYTES = 5
 MAX_CITED = 64
 IDLE = 7  # own entries after which an author that published nothing no longer counts in the rate
 COST, GAIN, CREDIT, FIRST_CREDIT = 16, 32, 96, 48  # credit in sixteenths of an entry
+EARLY = 8  # entries of an author that has just begun
 _MAX_SEQ = (1 << 31) - 1
 
 Name = bytes  # of an author
@@ -132,3 +133,9 @@ def check_closed(cited: Citations, others: Collection[Citations], own: Name, exc
             if name != own and name not in excluded and (mine is None or mine.place < one.place):
                 return "it overlooks entries that those it cites knew"
     return ""
+
+
+def is_early(cited: Citations) -> bool:
+    """Whether most of the cited authors had just begun."""
+    seqs = sorted(one.seq for one in cited.values())
+    return len(seqs) < FEWEST or seqs[len(seqs) // 2] < EARLY

@@ -14,7 +14,7 @@ from typing import Literal
 
 from blake3 import blake3
 
-from .admission import FOUNDING, MAX_AUTHORS, decode_admitted, may_admit
+from .admission import MAX_AUTHORS, decode_admitted, may_admit
 from .bounds import NO_LIMITS, Limits, Sizes, limits_from, sizes_of
 from .citations import (
     Citation,
@@ -25,6 +25,7 @@ from .citations import (
     cite,
     credit_after,
     decode_citations,
+    is_early,
     name_of,
 )
 from .entry import (
@@ -175,7 +176,7 @@ class EntrySet:
         self._vetoes: dict[tuple[str, str], Veto] = {}
         self._vetoed: dict[str, dict[int, int]] = {}  # excluded authors: what does not count, by incarnation
         self._peers: dict[Name, str] = {}  # authors by their short names
-        self._admitted: dict[str, Chain] = {}  # newcomers, and who admitted them
+        self._admitted: dict[str, set[Span]] = {}  # newcomers, and the entries that admitted them
 
     # ---- reading ----
 
@@ -369,7 +370,7 @@ class EntrySet:
 
     def _note_admitted(self, entry: Entry) -> None:
         for peer in decode_admitted(entry.admits):
-            self._admitted.setdefault(peer, entry.chain)
+            self._admitted.setdefault(peer, set()).add(Span(entry.chain, entry.seq, entry.seq))
 
     def _settle(self, added: list[Entry]) -> Change:
         """Append the waiting entries that nothing keeps any longer."""
@@ -414,8 +415,8 @@ class EntrySet:
         verdict, reason, found = self._look_up(cited)
         if verdict != "added":
             return verdict, reason
-        if before is None and not self.admits(entry.peer):
-            return "uncounted", "its author is not admitted yet"
+        if before is None and not (self.admits(entry.peer) and self._knows_admission(entry, cited)):
+            return "uncounted", "its author is not admitted yet, or cites less than those who admitted it"
         reason = self._check_citations(entry, cited, before, found) or self._check_admitted(entry)
         if not reason:
             limits = limits_from([self._sizes(one) for one in found.values()], len(self.rules.layers))
@@ -426,9 +427,22 @@ class EntrySet:
         """Whether a peer may be an author here."""
         if peer in self._vetoed:
             return False
-        authors = self._authors()
-        known = not self.rules.roots or peer in self.rules.roots or peer in self._admitted or peer in authors
-        return known or len(authors) < FOUNDING
+        return self.is_author(peer) or peer in self._authors()
+
+    def _knows_admission(self, entry: Entry, cited: Citations) -> bool:
+        """Whether a first entry cites one that admitted its author, and what that cites; so it cannot cite nothing.
+
+        Admissions of a run's first rounds, or that are no longer kept, require nothing.
+        """
+        own, excluded, kept = name_of(entry.peer), self._excluded_names(), False
+        for span in self._admitted.get(entry.peer, ()):
+            for admission in self.entries(span):
+                kept, admitter = True, name_of(admission.peer)
+                place = {admitter: Citation(admission.incarnation, admission.seq)}
+                known = decode_citations(admission.cited)
+                if is_early(known) or not check_closed(cited, [known, place], own, excluded):
+                    return True
+        return not kept
 
     def may_admit(self, chain: Chain) -> int:
         """How many newcomers the next entry of a chain may admit."""
@@ -494,31 +508,40 @@ class EntrySet:
     def cite(self, chain: Chain, heads: Heads) -> tuple[dict[Name, Citation], int, Limits]:
         """For the next entry of a chain: what it cites if its author knew `heads`, the credit after it, its limits.
 
-        The credit is negative when the author has to wait for others.
+        The credit is negative when the author has to wait for others. Sizes that are not known here count as nothing,
+        so that the limits are never above those that others find.
         """
         if not self.rules.layers:
             return {}, 0, NO_LIMITS
         before = self._kept(chain, self._head(chain))
         earlier = None if before is None else decode_citations(before.cited)
-        places = self._places(heads, chain.peer, earlier)
-        cited = cite(places, earlier)
+        cited = cite(self._places(heads, chain.peer, earlier), earlier)
         credit = credit_after(cited, earlier, 0 if before is None else before.credit)
-        verdict, _, found = self._look_up(cited)
-        if verdict != "added":
-            return cited, credit, NO_LIMITS
-        sizes = [self._sizes(one) for one in found.values()]
+        chains = [Chain(self._peers.get(name, ""), one.incarnation) for name, one in cited.items()]
+        sizes: list[Sizes | None] = []
+        for one, log in zip(cited.values(), chains, strict=True):
+            if one.seq > self._head(log) and not self._is_excluded(log, one.seq):
+                return cited, -1, NO_LIMITS  # known before a restart, and not again yet
+            kept = self._kept(log, one.seq)
+            sizes.append((0,) * (2 + len(self.rules.layers)) if kept is None else self._sizes(kept))
         return cited, credit, limits_from(sizes, len(self.rules.layers))
 
     def _places(self, heads: Heads, own: str, earlier: Citations | None) -> dict[Name, tuple[int, int]]:
-        """The latest entry of each other author in `heads`, or what the own entry before cited if that is later."""
+        """The latest entry of each other author in `heads`, or what the own entry before cited if that is later.
+
+        Where that is no longer kept, as after a snapshot, it is the latest entry known here.
+        """
         places: dict[Name, tuple[int, int]] = {}
         for chain, seq in heads.items():
-            if chain.peer != own and seq > self._dropped(chain) and seq <= self._head(chain):
-                name = name_of(chain.peer)
-                places[name] = max(places.get(name, (0, 0)), (chain.incarnation, seq))
+            head = self._head(chain)
+            if chain.peer != own and head:
+                name, cited = name_of(chain.peer), seq if self._dropped(chain) < seq <= head else head
+                places[name] = max(places.get(name, (0, 0)), (chain.incarnation, cited))
         for name, one in (earlier or {}).items():
+            chain = Chain(self._peers.get(name, ""), one.incarnation)
             if name in places or name not in self._excluded_names():
-                places[name] = max(places.get(name, (0, 0)), one.place)
+                seq = max(one.seq, self._head(chain) if one.seq <= self._dropped(chain) else 0)
+                places[name] = max(places.get(name, (0, 0)), (one.incarnation, seq))
         return places
 
     def _exclude(self, chain: Chain, seq: int, proof: ForkProof) -> Change:
@@ -554,7 +577,7 @@ class EntrySet:
         self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
         self._exclusions = dict(exclusions)
         self._peers = {name_of(chain.peer): chain.peer for chain in (*heads, *exclusions)}
-        self._admitted = {chain.peer: chain for chain in heads}
+        self._admitted = {chain.peer: set() for chain in heads}
         for veto in vetoes:
             self.add_veto(veto)
 

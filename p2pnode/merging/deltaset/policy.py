@@ -180,7 +180,7 @@ class DeltaSetPolicy(Policy):
             return journal
 
     def _add_own(self, entry: Entry) -> bytes:
-        change = self._follow(self.set.add(entry))
+        change = self._follow(self.set.add(entry, judged=True))
         if change.verdict != "added":
             raise ValueError(f"own entry {change.verdict}: {change.reason}")
         return encode_entry(entry)
@@ -378,6 +378,7 @@ class DeltaSetPolicy(Policy):
         with self._lock:
             after = adopted(snapshot, self.set, me)
             if not list(self.set.log):
+                self._earlier_heads = ({}, {})
                 self.author.incarnation = max(self.author.incarnation, first_free_incarnation(after, me))
             self.set = after
             self._behind.caught_up()
@@ -388,6 +389,7 @@ class DeltaSetPolicy(Policy):
         with self._lock:
             self.author.move(max(incarnation, first_free_incarnation(deltas, self.author.identity.peer_id)))
             self._own_log.begun_anew()
+            self._earlier_heads = ({}, {})
             self._left_out.move(deltas)
             self.set = deltas
             self._partners_heads.clear()
