@@ -159,9 +159,9 @@ class Author:
         return Budget(count, maximum, self.options.bits, scarcity)
 
     def chain(self, deltas: DeltaSet) -> Chain:
-        """This node's own log, or a new one when a fork of the old one was proved."""
+        """This node's own log, or a new one when the old one cannot go on: after a fork, or without its last entry."""
         chain = Chain(self.identity.peer_id, self.incarnation)
-        while chain in deltas.log.exclusions:
+        while not deltas.log.can_go_on(chain):
             chain = chain._replace(incarnation=chain.incarnation + 1)
         self.incarnation = chain.incarnation
         return chain

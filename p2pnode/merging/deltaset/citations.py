@@ -7,7 +7,8 @@ everything it cites is known. An author cannot choose what to cite:
     monotone   an author cites no less than in its entry before
     closed     what a cited entry cites is cited too, or something later of the same log
     rate       an entry costs one credit; each other author that published since the entry before gives 2/n of one, n
-               being the others that have published during the author's last IDLE entries. At most CREDIT are saved up
+               being the others that have published during the author's last IDLE entries. At most CREDIT are saved up.
+               New logs of an author begin without credit, about one for each entry of the others
 
 Whoever wants to overlook one honest author therefore has to overlook all of them, and cannot publish for long then.
 Authors are named by five bytes of a hash; `idle` counts the own entries since an author was last seen to publish.
@@ -29,6 +30,7 @@ NAME_BYTES = 5
 MAX_CITED = 64
 IDLE = 7  # own entries after which an author that published nothing no longer counts in the rate
 COST, GAIN, CREDIT, FIRST_CREDIT = 16, 32, 96, 48  # credit in sixteenths of an entry
+LOGS = 8  # of an author, before the others have published anything
 EARLY = 8  # entries of an author that has just begun
 _MAX_SEQ = (1 << 31) - 1
 
@@ -100,9 +102,15 @@ def cite(places: Mapping[Name, tuple[int, int]], before: Citations | None) -> di
 
 
 def credit_after(cited: Citations, before: Citations | None, credit: int) -> int:
-    """The credit that is left after an entry; negative when there is none for it. First entries have no `before`."""
+    """The credit that is left after an entry; negative when there is none for it. First entries have no `before`.
+
+    For first entries `credit` is the number of the log: the author's first one begins with some credit, later ones
+    with none, and their number is limited by how much the others have published.
+    """
     if before is None:
-        return FIRST_CREDIT
+        seqs = sorted(one.seq for one in cited.values())
+        allowed = len(seqs) < FEWEST or credit <= LOGS + seqs[len(seqs) // 2]
+        return (0 if credit else FIRST_CREDIT) if allowed else -COST
     active = [name for name, one in cited.items() if one.idle < IDLE]
     if len(cited) < FEWEST:
         return credit

@@ -224,6 +224,11 @@ class EntrySet:
         log = self._logs.get(chain, _Log())
         return log.head + 1, log.tip
 
+    def can_go_on(self, chain: Chain) -> bool:
+        """Whether a chain may be continued: it is not excluded, and the entry that the next one follows is kept."""
+        head = self._head(chain)
+        return chain not in self._exclusions and (not head or not self.rules.layers or head > self._dropped(chain))
+
     def dropped(self) -> dict[Chain, int]:
         """Up to which seq each chain's entries are no longer kept."""
         return {chain: log.dropped for chain, log in self._logs.items() if log.dropped}
@@ -470,7 +475,7 @@ class EntrySet:
         own, excluded = name_of(entry.peer), self._excluded_names()
         earlier = None if before is None else decode_citations(before.cited)
         others = [decode_citations(one.cited) for one in found.values() if one is not None]
-        credit = credit_after(cited, earlier, 0 if before is None else before.credit)
+        credit = credit_after(cited, earlier, entry.incarnation if before is None else before.credit)
         return (
             ("it cites its own author" if own in cited else "")
             or ("" if earlier is None else check_sequel(cited, earlier, excluded))
@@ -516,7 +521,7 @@ class EntrySet:
         before = self._kept(chain, self._head(chain))
         earlier = None if before is None else decode_citations(before.cited)
         cited = cite(self._places(heads, chain.peer, earlier), earlier)
-        credit = credit_after(cited, earlier, 0 if before is None else before.credit)
+        credit = credit_after(cited, earlier, chain.incarnation if before is None else before.credit)
         chains = [Chain(self._peers.get(name, ""), one.incarnation) for name, one in cited.items()]
         sizes: list[Sizes | None] = []
         for one, log in zip(cited.values(), chains, strict=True):

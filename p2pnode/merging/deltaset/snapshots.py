@@ -152,7 +152,7 @@ def _newest(entries: list[Entry], max_bytes: int) -> list[bytes]:
     for entry in reversed(entries):
         data = encode_entry(entry)
         max_bytes -= len(data)
-        if max_bytes < 0:
+        if max_bytes < 0 and newest:  # one at least: the next entry is judged by it
             break
         newest.insert(0, data)
     return newest

@@ -20,6 +20,7 @@ from p2pnode.merging.deltaset.citations import (
     FIRST_CREDIT,
     GAIN,
     IDLE,
+    LOGS,
     Citation,
     check_closed,
     check_sequel,
@@ -250,6 +251,12 @@ def test_half_of_the_others_have_to_publish_for_each_entry(published: int, gaine
     }
     assert credit_after(cited, before, 40) == 40 + gained
     assert credit_after(cited, None, 0) == FIRST_CREDIT
+
+
+def test_new_logs_have_no_credit_and_are_limited_by_what_the_others_published() -> None:
+    cited = {name: Citation(0, 5) for name in NAMES[:4]}
+    assert [credit_after(cited, None, number) for number in (1, LOGS + 5, LOGS + 6)] == [0, 0, -COST]
+    assert credit_after({}, None, 100) == 0
 
 
 def test_members_that_are_gone_no_longer_count() -> None:
