@@ -100,7 +100,7 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
         context.name,
         options.circle,
         background,
-        context.founder if context.alone else "",
+        context.founder if context.alone and not options.circle else "",
         context.moderators,
     )
     fingerprinter = await comparing(model_host, plan, services)

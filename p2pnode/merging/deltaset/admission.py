@@ -3,7 +3,9 @@
 Identities cost nothing, so an author counts once an author that counts has admitted it. The founder of a run, and the
 members that a new circle begins with, need no admission. Others admit one newcomer with every fourth entry: identities
 cannot be made faster than work is published. An honest member admits whoever exchanges entries with it, which proves
-that there is a node behind the name. Runs of several jobs do without admission: their founder may not work on all.
+that there is a node behind the name. It depends on a founder that takes part, at least for its first rounds. So a run
+has it only with `--set admission=1`, and only its first circle and those that split off from it; circles that users
+declare, and runs of several jobs, do without.
 """
 
 from __future__ import annotations

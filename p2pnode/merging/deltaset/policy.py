@@ -77,7 +77,9 @@ class DeltaSetPolicy(Policy):
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
         if options.bounds:
             layers = origin.layers or (len(origin.genesis),)
-            rules = replace(rules, layers=layers, roots=(origin.founder,) if origin.founder else ())
+            rules = replace(
+                rules, layers=layers, roots=(origin.founder,) if options.admission and origin.founder else ()
+            )
         rules = replace(rules, moderators=origin.moderators)
         self.set = DeltaSet(rules, origin.genesis)
         self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin), origin.layers)

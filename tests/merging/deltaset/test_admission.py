@@ -32,7 +32,7 @@ RULED = replace(RULES, layers=(SIZE,), roots=(PEERS[0],))
 
 def policy(number: int) -> DeltaSetPolicy:
     return DeltaSetPolicy(
-        PolicySetup(GENESIS, PEOPLE[number], LINEAGE.hex(), "digits", "layout", {}, 1, founder=PEERS[0])
+        PolicySetup(GENESIS, PEOPLE[number], LINEAGE.hex(), "digits", "layout", {"admission": 1.0}, 1, founder=PEERS[0])
     )
 
 
