@@ -63,6 +63,11 @@ BENCHMARKS = (
         "How fast do several models with queues reach their targets, compared with turns and with separate runs?",
         {"seconds_to_all": "round_robin_s"},
     ),
+    Benchmark(
+        "actors",
+        "What is a critic worth that four laptops share, and shared rollouts, compared with critics of their own?",
+        {"env_steps_per_s": "cleanrl_env_steps_per_s"},
+    ),
     Benchmark("frontier", "How accurate is training for how many bytes, compared with averaging, all-reduce, DiLoCo?"),
     Benchmark("language", "How good do language models get for how many bytes, compared with dense averaging?"),
     Benchmark(
@@ -87,7 +92,7 @@ BENCHMARKS = (
         {"found_s_100gb": "found_s_10mb", "train_s_100gb": "train_s_10mb", "memory_mb_100gb": "memory_mb_10mb"},
     ),
     Benchmark("importance", "Which rule chooses best what to send, at the same bytes?"),
-    Benchmark("partners", "Whom should a peer learn with?"),
+    Benchmark("partners", "Which partners should a peer choose?"),
     Benchmark("fingerprint", "How well do 260 bytes predict the similarity (CKA) of two models?"),
     Benchmark("shards", "What is passing shards of data worth, against no data at equal bytes?"),
     Benchmark("handoff", "Is a shard ever lost or held twice while it is handed over, and how fast is that?"),

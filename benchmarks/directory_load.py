@@ -108,7 +108,7 @@ class Neighbour(Member):
 
 
 class Crowd:
-    """So many members that go on announcing themselves."""
+    """Members that go on announcing themselves."""
 
     def __init__(self, peers: int, seed: int = 1) -> None:
         self.clock = SimClock(0.0)

@@ -6,7 +6,7 @@
 events, every message lost, doubled or late, a crash between any two writes. `kill_points` are the crashes it tried and
 those of whole nodes on a simulated network, at every write and every wait of giver, receiver and keeper. `sigkills` end
 real processes while they move shards among each other. `mb_s_vs_raw` is the speed of handing over shards of 4 MB, fsync
-and certificates included, beside one stream between the same two daemons; `shards_per_s` is with shards of 80 kB.
+and certificates included, relative to one stream between the same two daemons; `shards_per_s` is with shards of 80 kB.
 `lost` and `extra_holders` count over all of that what must never happen.
 """
 

@@ -1,4 +1,4 @@
-"""Handing shards over between real processes: how fast beside a raw stream, and whether kills lose any."""
+"""Handing shards over between real processes: how fast compared with a raw stream, and whether kills lose any."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Peer:
             await self.kill()
 
 
-async def acquaint(peers: list[Peer]) -> None:
+async def introduce(peers: list[Peer]) -> None:
     for peer in peers:
         await peer.do("know", peers={other.id: other.address for other in peers if other is not peer})
 
@@ -71,7 +71,7 @@ async def acquaint(peers: list[Peer]) -> None:
 async def open_peers(root: Path, count: int) -> list[Peer]:
     peers = [Peer(root / str(number)) for number in range(count)]
     await asyncio.gather(*(peer.start() for peer in peers))
-    await acquaint(peers)
+    await introduce(peers)
     return peers
 
 
@@ -79,7 +79,7 @@ async def open_peers(root: Path, count: int) -> list[Peer]:
 
 
 async def measure_speed(repeats: int, large: int, small: int) -> Figures:
-    """Move shards between two processes: large ones beside a raw stream of as many bytes, then many small ones."""
+    """Move shards between two processes: large ones and a raw stream of as many bytes, then many small ones."""
     with tempfile.TemporaryDirectory(prefix="p2pnode-handoff-") as root:
         giver, receiver = peers = await open_peers(Path(root), 2)
         try:
@@ -135,7 +135,7 @@ async def measure_kills(kills: int, count: int = 3, shards: int = 12, seed: int 
 async def kill_and_restart(victim: Peer, peers: list[Peer]) -> None:
     await victim.kill()
     await victim.start()
-    await acquaint(peers)
+    await introduce(peers)
     await victim.do("play")
 
 

@@ -158,7 +158,7 @@ class Swarm:
                 raise LocalProblem(f"{node.place.name} ended with code {node.process.returncode}:\n{tail}")
 
     def go_on(self, more: int) -> int:
-        """Wait until everybody has done so many more rounds; returns how many a node has done in all, in the median."""
+        """Wait until everybody has done `more` more rounds; returns how many a node has done in all, in the median."""
         for place, rounds in {node.place: node.rounds + more for node in self.nodes}.items():
             wait_for(place, f"round {rounds}", partial(_reached, rounds), SETTLE, 0.2)
         return int(statistics.median(node.rounds for node in self.nodes))

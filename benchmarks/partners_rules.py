@@ -1,4 +1,4 @@
-"""How peers find partners, by rule: who shares a circle, and whom a peer exchanges with after a round.
+"""How peers find partners, by rule: who shares a circle, and which partners a peer has after a round.
 
 Peers see each other's fingerprints as in a run: taken of the weights right after training, before merging, and known to
 others from then on. Before anything is shared each peer trains alone for a moment, which is not counted; circles are
@@ -35,14 +35,14 @@ Drawing = Literal["random", "similar", "dissimilar", "within", "across"]
 
 @dataclass(frozen=True)
 class Rule:
-    """`circles`: how they are drawn, within and across communities among it. `picks`: whom a peer turns to."""
+    """`circles`: how they are drawn, within and across communities among it. `picks`: how a peer chooses partners."""
 
     circles: Drawing
     picks: Literal["random", "similar", "dissimilar", "community"]
     aim: Aim = "shared"
     settings: PartnerSettings = field(default_factory=PartnerSettings)
     quicker: float = 1.0  # annealing, than the package's
-    by_labels: bool = False  # as if fingerprints told exactly whose labels are alike
+    by_labels: bool = False  # as if fingerprints showed exactly which peers have similar labels
     often: float = 1.0  # bridges, times the package's rate
     everyone: bool = False  # without circles, all peers are home, not the community
 

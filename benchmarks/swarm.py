@@ -7,7 +7,7 @@ measured; tbf limits the uplink, benchmarks.swarm_relay adds delay and limits th
 bytes). `…_s` runs from the start of the first process until the mean of all four reaches the target on the test data;
 `…_all_there_s` is the part of it before all four trained. `…_mb` is what a peer's interface sent until then, on
 average. `utilisation` is the share of wall time in training steps once all train, from the steps and the speed that
-nodes report; for hivemind the few steps that it takes itself are left out, because they cannot be told from waiting.
+nodes report; for hivemind the few steps that it takes itself are left out, because they look the same as waiting.
 Where one did not reach the target within the limit, the ratios are "unknown". `load_before` is the load by other
 programs: above 1, trust only the ratios. `--quick` is mostly start-up: do not trust its ratios much.
 Needs root.

@@ -3,7 +3,7 @@
     python -m benchmarks.swarm_hivemind '{"task": …, "status": FILE, …}'
 
 Local updates, parameters averaged in the background as fp16 every `target_batch_size` samples of all peers together:
-what hivemind has for slow links. It is told of steps four times a second, not of each. Writes how it goes into the file
+what hivemind has for slow links. It gets the number of steps four times a second. Writes its state into the file
 `status` now and then.
 """
 
@@ -30,7 +30,7 @@ from p2pnode.training.evaluation import FEW, SHARE, next_count
 from p2pnode.training.host import ModelHost, build_model
 
 SEED = 7  # of the first weights, the same for all
-TELL_EVERY = 0.25  # seconds: each step() of hivemind goes into the DHT, 0.4 MB/s for small models if told every time
+TELL_EVERY = 0.25  # seconds: each step() of hivemind goes into the DHT, 0.4 MB/s for small models if called every time
 
 
 def torch_optimizer(task: Task, parameters: Any) -> torch.optim.Optimizer:

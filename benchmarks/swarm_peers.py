@@ -131,7 +131,7 @@ class NodePeer(Started):
         return 0 if status is None else status.state.training.round or 0
 
     def wait_for_rounds(self, rounds: int, begun: float, limit: float) -> float:
-        """Seconds from `begun` until it has published so many; NaN when it does not."""
+        """Seconds from `begun` until the node has done `rounds` rounds; NaN when it does not."""
         while time.monotonic() - begun < limit:
             if self.rounds() >= rounds:
                 return time.monotonic() - begun

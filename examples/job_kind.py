@@ -2,7 +2,7 @@
 
 The pyproject.toml of its package has an entry point:      [project.entry-points."p2pnode.jobs"]
                                                            mean = "job_kind:KIND"
-A run with it, beside a model:      python -m p2pnode --job model=digits --job temperature,kind=mean,value=21.5
+A run with it and a model:          python -m p2pnode --job model=digits --job temperature,kind=mean,value=21.5
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Take:
-    """What is simulated, and how much of it is kept: so many moments, of which some with exchanges and models."""
+    """What is simulated, and how much of it is kept: moments, and how many of them with exchanges and models."""
 
     plan: dict[str, Any]
     moments: int

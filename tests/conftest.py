@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections import Counter
 from itertools import groupby
 
@@ -11,6 +12,11 @@ import hypothesis
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two threads on a busy machine of two cores are up to 50 times slower
+
+# A shell starts background jobs with SIGINT ignored. Processes inherit that, and Python then never raises
+# KeyboardInterrupt: not here, and not in the scripts that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Hypothesis judges examples by what they do, never by how long they take on a busy machine.
 hypothesis.settings.register_profile("p2pnode", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

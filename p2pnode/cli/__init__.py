@@ -96,7 +96,7 @@ def join(
     """Run a node in the run of an invite. Without a code: look for runs in the local network, and ask which to join."""
     if code:
         code = read_code_argument(code, sys.stdin)
-        decode_invite(code)  # a slip is told without the name of the flag, which nobody wrote
+        decode_invite(code)  # an error must not name the flag --invite, which the user did not write
         flags = {**flags, "invite": code}
     resolved = load(flags, os.environ)
     if resolved.options.run.invite is None and not resolved.options.run.bootstrap:
@@ -190,12 +190,24 @@ def export(
     shared: Annotated[
         bool, typer.Option("--shared", help="Write the weights that members share bit by bit, not their running mean.")
     ] = False,
+    settle: Annotated[
+        bool,
+        typer.Option(
+            "--settle", help="First let all members lower their learning rate for some steps: a better model, later."
+        ),
+    ] = False,
     job: Job = "",
 ) -> None:
     """Write the whole model, as .safetensors or .pt, from the running node or from what it saved."""
-    from .commands import export_weights
+    from .commands import export_settled, export_weights
 
-    export_weights(load(flags, os.environ).options, file, shared, job)
+    options = load(flags, os.environ).options
+    if settle and shared:
+        raise UsageError("--settle writes the shared weights at the end of the phase: leave out --shared")
+    if settle:
+        export_settled(options.data_dir, file, job)
+    else:
+        export_weights(options, file, shared, job)
 
 
 @app.command()
@@ -211,7 +223,7 @@ def generate(
         typer.Option("--temperature", help="0: always the likeliest token; 1: as it says.", min=0, max=100),
     ] = 0.8,
     top_k: Annotated[
-        int, typer.Option("--top-k", help="Choose among so many of the likeliest tokens; 0: all.", min=0)
+        int, typer.Option("--top-k", help="Choose among this many of the likeliest tokens; 0: all.", min=0)
     ] = 0,
     seed: Annotated[
         int | None, typer.Option("--seed", help="The same text each time.", min=0, max=(1 << 62) - 1)
@@ -321,7 +333,7 @@ def watch(
     watch_and_exit(flags, read_code_argument(place, sys.stdin))
 
 
-@app.command(epilog=f"Listens at {LISTEN} unless told otherwise.")
+@app.command(epilog=f"Listens at {LISTEN} by default.")
 @takes(MEETING_POINT)
 def bootstrap(ctx: typer.Context, flags: dict[str, object]) -> None:
     """Run a meeting point: nodes find each other through it, and those behind NAT are reached through it.

@@ -362,7 +362,7 @@ def _reachability(options: Options, addresses: tuple[str, ...]) -> Finding:
     """Checks which addresses the node would announce, and what that means for others."""
     chosen = options.network
     if chosen.announce:
-        words = f"announces {', '.join(chosen.announce)} as told, which cannot be tried from inside"
+        words = f"announces {', '.join(chosen.announce)} as configured, which cannot be tried from inside"
         return Finding("reachability", "unchecked", words)
     if chosen.no_listen:
         words = "does not listen; others reach it through relays, which was not tried"

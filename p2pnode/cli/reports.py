@@ -86,7 +86,7 @@ def _plain(value: object) -> object:
 
 
 def show_peers(data_dir: Path, as_json: bool) -> None:
-    """From the running node, else from the store; says which."""
+    """Prints the peers the running node knows, or those saved on disk, and says which."""
     try:
         status = _ask_status(data_dir)
         peers, source = status.peers, f"the running node {status.name}"
@@ -102,7 +102,7 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
 
 
 def _print_peers(peers: Sequence[PeerState], names: Mapping[str, str] = NO_NAMES) -> None:
-    """As wide as the terminal; in a pipe a line for each, however long."""
+    """Prints a table as wide as the terminal; in a pipe, one line for each peer, however long."""
     shown = console(in_pipe=ANY_WIDTH)
     shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None, names=names))
 
@@ -244,12 +244,12 @@ def job_table(reported: JobTable, names: Mapping[str, str]) -> Table:
 
 
 def show_log(data_dir: Path, as_json: bool, job: str = "") -> None:
-    """The node's merges, the newest last."""
+    """The node's merges, the latest last."""
     merges = ask(data_dir, ControlRequest("log", job=job)).merges
     if as_json:
-        print_json({"merges": log_rows(merges), "names": names_of(data_dir)})
+        print_json({"merges": log_rows(merges), "names": names_at(data_dir)})
     elif merges:
-        console().print(log_table(merges, names_of(data_dir)))
+        console().print(log_table(merges, names_at(data_dir)))
     else:
         print("no round is done yet")
 
@@ -292,9 +292,9 @@ def show_blame(data_dir: Path, as_json: bool, job: str = "") -> None:
     """Each author's share of each layer."""
     shares = ask(data_dir, ControlRequest("blame", job=job), WORK_LIMIT).blame
     if as_json:
-        print_json({"blame": shares, "names": names_of(data_dir)})
+        print_json({"blame": shares, "names": names_at(data_dir)})
     elif shares:
-        console().print(blame_table(shares, names_of(data_dir)))
+        console().print(blame_table(shares, names_at(data_dir)))
     else:
         print("nobody has added anything yet")
 
@@ -311,7 +311,7 @@ def blame_table(shares: Mapping[str, Mapping[str, float]], names: Mapping[str, s
     return table
 
 
-def names_of(data_dir: Path) -> dict[str, str]:
+def names_at(data_dir: Path) -> dict[str, str]:
     status = ask(data_dir, ControlRequest("status")).status
     return {} if status is None else names_in(status)
 
@@ -333,9 +333,9 @@ def show_shards(data_dir: Path, shard: str, as_json: bool, job: str = "") -> Non
     elif not rows:
         print("no data is here yet")
     elif shard:
-        _show_journey(rows[0], names_of(data_dir))
+        _show_journey(rows[0], names_at(data_dir))
     else:
-        console().print(shards_table(rows, names_of(data_dir)))
+        console().print(shards_table(rows, names_at(data_dir)))
         if len(rows) > MAX_SHARDS_SHOWN:
             print(f"and {len(rows) - MAX_SHARDS_SHOWN} more; --json tells of all")
         if any(row.states.get("quarantined") for row in rows):

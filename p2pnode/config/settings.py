@@ -194,7 +194,7 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting(
             "until", "train.until", read_until,
             "Leave when this is reached: steps:N, converged, rounds:N, time:30m or accuracy:0.9; without it, never. "
-            "A run founded with steps:N is planned for so many steps of each member, and its learning rate falls "
+            "A run founded with steps:N is planned for N steps of each member, and its learning rate falls "
             "towards the end.", "GOAL",
         ),
         Setting(

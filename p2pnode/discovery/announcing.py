@@ -33,7 +33,7 @@ class SelfDescription:
 
 
 class Announcer:
-    """One node's word about itself. `record` is the newest one it signed."""
+    """Signs and publishes what one node announces about itself. `record` is the latest one it signed."""
 
     def __init__(self, me: SelfDescription, services: Services, addresses: tuple[str, ...] = ()) -> None:
         self.record: SignedRecord | None = None

@@ -38,7 +38,7 @@ RENEW_BEFORE: Seconds = 120.0  # a peer whose announcement expires within this t
 MAX_NOTIFIED = 48  # peers greeted at once about news of ours
 BOOK_TRIES = 8  # addresses of the book contacted in one round: the likeliest, and as many of the others
 MAX_OUTCOMES = 64  # addresses of which it is remembered what came of contacting them
-GOODBYES = 16  # peers told directly that we leave
+GOODBYES = 16  # peers that get a direct message when we leave
 
 
 Outcome = Welcome | PeerError | NetworkDown  # of contacting an address; PeerMisbehaved: another peer is there

@@ -81,7 +81,7 @@ class Records:
         if only is not None:
             storers = only(storers)
         answers = await asyncio.gather(*(self._find_at(peer, key) for peer in storers))
-        return self._verified.newest(key, (record for found in answers for record in found), self._now())
+        return self._verified.latest(key, (record for found in answers for record in found), self._now())
 
     async def sample(self, key: str, limit: int, rng: random.Random) -> dict[PeerId, SignedRecord]:
         """Return valid records of at most `limit` peers under a key: from one storer, starting at a random peer id."""
@@ -92,7 +92,7 @@ class Records:
         found = list((await self._page(storer, Find(key, after=start, limit=limit))).records)[:limit]
         if len(found) < limit:
             found += (await self._page(storer, Find(key, limit=limit - len(found)))).records[: limit - len(found)]
-        return self._verified.newest(key, found, self._now())
+        return self._verified.latest(key, found, self._now())
 
     def verified(self, record: SignedRecord) -> bool:
         """Whether a record that reached us some other way is valid and not expired."""

@@ -41,7 +41,7 @@ class Reputation:
             behaviour.reasons[kind] = behaviour.reasons.get(kind, 0) + 1
 
     def ignored(self, peer: str, now: float) -> bool:
-        """Whether the peer has so many recent faults that its requests are refused for now."""
+        """Whether the peer has too many recent faults: then its requests are refused for now."""
         return peer in self._peers and self._at(peer, now).faults >= FAULTS_TO_IGNORE
 
     def admit_call(self, peer: str, now: float) -> bool:
@@ -78,7 +78,7 @@ class Reputation:
 
 MAX_PARTNERS = 2000  # peers remembered
 KEEP = 0.5  # weight of earlier exchanges
-MIN_WORTH = 0.02  # of a partner with whom every exchange failed
+MIN_WORTH = 0.02  # of a partner after only failed exchanges
 
 
 class PartnerRecord:

@@ -22,7 +22,7 @@ MAX_PEERS = 2000
 REMEMBERED_TAGS = 4
 SILENT_PINGS = 4  # silent peers pinged at a time
 SILENT_AFTER = 3  # failed calls in a row after which a peer counts as silent
-MAX_UNMET_PER_SOURCE = 64  # peers not met yet that one peer may have told us about
+MAX_UNMET_PER_SOURCE = 64  # peers that one peer may name before we have met them
 DIRECTORY = PeerId("")  # the source of announcements read in the directory
 
 
@@ -34,7 +34,7 @@ class Peer:
     record: SignedRecord
     announcement: Announcement
     met: bool = False  # we have exchanged a message with it since it last left
-    source: PeerId = DIRECTORY  # who first told us about it
+    source: PeerId = DIRECTORY  # who first named it
     heard: float | None = None
     failures: int = 0
     latency: float | None = None  # seconds a small call takes
@@ -119,7 +119,7 @@ class PeerTable:
         return back and not announcement.left and not self.crowd
 
     def source_is_full(self, source: PeerId) -> bool:
-        """Whether a peer has told us about so many peers we never met that no more are taken from it."""
+        """Whether a peer has named MAX_UNMET_PER_SOURCE peers that we never met: then no more are taken from it."""
         return sum(peer.source == source and not peer.met for peer in self._peers.values()) >= MAX_UNMET_PER_SOURCE
 
     def _least_valuable(self, listed: bool) -> PeerId:

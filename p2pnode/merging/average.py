@@ -38,8 +38,8 @@ from .values import (
 )
 
 _JOURNAL = struct.Struct("<Q")
-_ASK = struct.Struct("<QQ")  # the newest view of the partner that I have, our reference
-_HEADER = struct.Struct("<BQQQ")  # kind, number of the view, the newest view of the partner, the reference
+_ASK = struct.Struct("<QQ")  # the latest view of the partner that this node has, our reference
+_HEADER = struct.Struct("<BQQQ")  # kind, number of the view, the latest view of the partner, the reference
 _ANSWER, _PUSH = 1, 2
 _MAX_INBOX = 32
 _MAX_PEERS = 4096

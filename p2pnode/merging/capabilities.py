@@ -17,6 +17,7 @@ from .deltaset.bridges import Bridges
 from .deltaset.entry import EntryFacts
 from .deltaset.set import DeltaSet
 from .deltaset.vetoes import VetoCount
+from .settling import Phase
 from .snapshots.outline import Snapshot
 
 
@@ -39,7 +40,7 @@ class SharesEntries(Protocol):
         ...
 
     def heads(self) -> dict[PeerId, int]:
-        """The number of the newest known entry of each author, in its newest incarnation."""
+        """The number of the latest known entry of each author, in its latest incarnation."""
         ...
 
     def latest(self, author: PeerId) -> EntryFacts | None:
@@ -70,7 +71,7 @@ class SharesEntries(Protocol):
         ...
 
     def log_confirmed(self, peers: int) -> bool:
-        """Light. Whether partners know no more of this node's log than it does, in a circle of so many members.
+        """Light. Whether partners know no more of this node's log than it does, in a circle of `peers` members.
 
         False for a while after a start: what is published then might contradict entries that the disk has lost.
         """
@@ -90,7 +91,7 @@ class TracesAuthors(Protocol):
         ...
 
     def authors(self) -> set[str]:
-        """Everybody of whom entries are known."""
+        """The authors of all known entries."""
         ...
 
     def shares(self, layout: WeightLayout) -> dict[str, dict[str, float]]:
@@ -159,6 +160,14 @@ class LetsInEntries(Protocol):
         ...
 
 
+class Settles(Protocol):
+    """All members can let their learning rate fall together for a while, so that the shared weights settle."""
+
+    def settle(self) -> Phase:
+        """Light. Begin a settling phase, or return the one that goes on or is to come."""
+        ...
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What one policy can do. The capabilities of one policy share its state and its lock."""
@@ -168,3 +177,4 @@ class Capabilities:
     circles: FormsCircles | None = None
     corrections: LetsInEntries | None = None
     selector: Selector | None = None  # chooses what to send; training feeds it gradients where it wants them
+    settling: Settles | None = None  # None also in a run with a planned length, whose rate falls at its end

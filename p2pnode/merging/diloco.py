@@ -56,7 +56,7 @@ class InnerPhase(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PhaseMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The newest inner phase of the receiver that the sender has, and phases of the sender; a question has none."""
+    """The latest inner phase of the receiver that the sender has, and phases of the sender; a question has none."""
 
     known: Number
     phases: Annotated[tuple[InnerPhase, ...], msgspec.Meta(max_length=_KEPT)] = ()

@@ -36,7 +36,7 @@ async def _keep_shown(node: Node, leaving: asyncio.Event) -> None:
     """Shows what the node has to say, and anew when that changes; says goodbye when the node leaves."""
     shown: Advert | None = None
     advertiser: Advertiser | None = None
-    told = False
+    reported = False
     while not await _set_within(leaving, SOON if shown is None else LATER):
         advert = node.advert()
         if advert == shown:
@@ -48,14 +48,14 @@ async def _keep_shown(node: Node, leaving: asyncio.Event) -> None:
                 if advertiser is not None:
                     await asyncio.to_thread(advertiser.close)
                 advertiser = None if advert is None else await asyncio.to_thread(Advertiser, advert)
-            news = "" if advert is None or told else _shown_to_others(advert)
+            news = "" if advert is None or reported else _shown_to_others(advert)
         except LocalProblem as problem:
             if advertiser is not None:
                 await asyncio.to_thread(advertiser.close)
             advertiser, news = None, f"others in the local network do not see this run: {problem}"
-        if news and not told:
+        if news and not reported:
             node.say("lan", news)
-            told = True
+            reported = True
         shown = advert
     if advertiser is not None:
         await asyncio.to_thread(advertiser.close)

@@ -44,7 +44,7 @@ def open_place(options: Options, next_place: NextPlace | None) -> tuple[Options,
             if next_place is None:
                 raise
             options = next_place(first.with_name(f"{first.name}-{number}"))
-    raise LocalProblem(f"{MOST_NODES - 1} nodes run beside {first}; give this one its own --data-dir")
+    raise LocalProblem(f"{MOST_NODES - 1} nodes already run next to {first}; give this one its own --data-dir")
 
 
 def elsewhere(used: Path, wanted: Path) -> str:

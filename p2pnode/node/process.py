@@ -46,7 +46,7 @@ def daemon_options(options: Options, data_dir: DataDir) -> HivemindOptions:
 
 @contextlib.asynccontextmanager
 async def surroundings(node: Node, options: Options, data_dir: DataDir) -> AsyncIterator[None]:
-    """Everything beside a node but what shows it: control socket, memory of name and port, local network.
+    """Runs what every node has around it except a view: control socket, memory of name and port, local network.
 
     If the node never gets as far as the network, such as with a wrong task, a fresh data directory is removed again.
     """

@@ -75,7 +75,7 @@ class RouteRules:
     failing_models: int = 3  # different ones; then a shard no longer travels
     max_quarantined: float = 0.3  # a shard with a larger share of quarantined samples does not travel
     forget_seconds: float = 3600.0  # a visit this long ago counts for a third
-    max_unvisited: int = 16  # a peer that takes so many shards and trains on none gets no more
+    max_unvisited: int = 16  # a peer that took this many shards and trained on none gets no more
 
 
 @dataclass(frozen=True)

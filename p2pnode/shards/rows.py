@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 SampleNumbers = NDArray[np.int64]  # rows of a data set, or places in a pool
 
-LISTED = 1 << 18  # rows that are listed one by one; of more, a node trains on so many at a time
+LISTED = 1 << 18  # up to this many rows are listed one by one; of more, a node trains on this many at a time
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ def cut_shards(samples: Columns, seed: int, size: int = SHARD_SAMPLES) -> list[S
 
 
 def cut_rows(count: int, seed: int, size: int = SHARD_SAMPLES) -> list[SampleNumbers]:
-    """The rows of each shard that `cut_shards` makes of so many samples, in ascending order."""
+    """The rows of each shard that `cut_shards` makes of `count` samples, each in ascending order."""
     if count == 0:
         return []
     # numpy promises that raw numbers of a generator never change; `permutation` may differ between versions.

@@ -36,7 +36,7 @@ REMEMBERED = 64  # shards given to each peer
 
 
 class ShardUse(Protocol):
-    """What must be known about training on shards, to choose which of them go to whom."""
+    """What is known about training on shards: the basis for choosing which shard goes to which peer."""
 
     taught: list[float]  # for the latest shards received: the share that the model did not know yet
 
@@ -49,7 +49,7 @@ class ShardUse(Protocol):
         ...
 
     def label_counts(self) -> NDArray[np.float64] | None:
-        """Samples of each label that peers may be told of; None when there is nothing to tell."""
+        """Samples of each label, as reported to peers; None when there is nothing to report."""
         ...
 
 
@@ -106,7 +106,7 @@ class ShardShipping:
             self._now.clear()
             await self.once()
 
-    # ---- what to whom ----
+    # ---- which shard to which peer ----
 
     async def once(self) -> Shipment | None:
         """Choose one shipment and carry it out; None when nothing should travel or the receiver declined."""

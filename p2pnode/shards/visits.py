@@ -165,7 +165,7 @@ def _check_summary(history: VisitHistory) -> None:
     if not summary.models or sum(past.visits for past in summary.models) > summary.visits:
         raise ValueError("the summary of old visits does not add up")
     if not history.visits:
-        raise ValueError("the newest visits are missing")
+        raise ValueError("the latest visits are missing")
 
 
 def _end(history: VisitHistory) -> bytes:

@@ -100,13 +100,13 @@ class Projection:
 
 @lru_cache(maxsize=2 * MAX_LAYERS)
 def _signs(words: str, count: int, length: int) -> NDArray[np.uint8]:
-    """Random bits, eight to a byte, in so many rows: a set bit is +1, else −1."""
+    """Random bits in `count` rows of `length`, eight to a byte: a set bit is +1, else −1."""
     width = (length + 7) // 8
     return np.frombuffer(blake3(words.encode()).digest(count * width), np.uint8).reshape(count, width)
 
 
 def main_axes(inputs: Doubles, signs: NDArray[np.uint8]) -> Doubles:
-    """About the main axes of the centred inputs' Gram matrix, as orthogonal columns; zeros where it has fewer.
+    """Approximates the main axes of the centred inputs' Gram matrix, as orthogonal columns; zeros where it has fewer.
 
     Subspace iteration from a start everybody has (Halko and others, 2011): unlike eigenvectors its result does not
     jump when two axes are equally strong.
@@ -196,7 +196,7 @@ def similarity(one: Row, other: Row) -> float:
 
 
 def similarity_table(rows: Rows) -> Doubles:
-    """All against all."""
+    """Returns the similarity of every two of the fingerprints."""
     several = rows.astype(np.float32)
     dots = (several @ several.T).astype(np.float64)
     squares = np.diagonal(dots)

@@ -89,7 +89,7 @@ class Neighbours:
             self._take(news)
 
     def take_sample(self, neighbours: Iterable[Neighbour]) -> None:
-        """Take in a random sample of the directory; the newest of them stay whatever their similarity."""
+        """Take in a random sample of the directory; the latest ones stay whatever their similarity."""
         others = [each for each in neighbours if each.peer != self._own]
         for each in others:
             self._random.pop(each.peer, None)

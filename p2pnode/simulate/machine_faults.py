@@ -30,7 +30,7 @@ class MachineFaults:
         self._slow: Counter[int] = Counter()  # by machine: milliseconds that each write takes
         self._full: Counter[int] = Counter()
         self._restarts: dict[int, Seconds] = {}  # after a process dies at a step or an operation
-        self._doomed: dict[int, int] = {}  # machines whose next process dies before so many operations
+        self._doomed: dict[int, int] = {}  # by machine: operations after which its next process dies
 
     def schedule(self, faults: Iterable[Fault]) -> None:
         """Take images of disks that faults will return to."""

@@ -40,7 +40,7 @@ ARRIVALS = 6.4  # nodes a second, at most: larger crowds clog the links of the n
 LIMIT = 4.0  # times the usual length: then a simulation ends whether or not all nodes are done
 SIMULATED = TrainOptions(
     task="digits", device="cpu", no_model_swaps=True, full_speed=True
-)  # what simulated nodes train unless told otherwise
+)  # what simulated nodes train by default
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _job_table(name: str, job: str | Mapping[str, Any]) -> dict[str, Any]:
 def training_of(
     task: str | TrainOptions, given: Mapping[str, Any], sim: SimOptions, jobs: tuple[JobOptions, ...] = ()
 ) -> SimTraining:
-    """What simulated nodes train: `task` with the options given beside it. UsageError when the two contradict."""
+    """What simulated nodes train: `task` with the options given with it. UsageError when the two contradict."""
     options = task if isinstance(task, TrainOptions) else replace(SIMULATED, task=task)
     for name, value in given.items():
         chosen = getattr(options, name)

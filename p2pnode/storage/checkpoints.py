@@ -48,7 +48,7 @@ class CheckpointStore:
         self._generation = 0
         self._journals = [0, 0]  # bytes
         self._before_gap: set[int] = set()  # slots whose state is followed by a gap
-        self.state_bytes = 0  # of the newest state; 0: there is none
+        self.state_bytes = 0  # of the latest state; 0: there is none
         self._damaged: list[int] = []  # slots whose state exists and cannot be read
         self._torn: list[int] = []  # slots whose journal is damaged
         self.gap = False  # something published after the state was not noted
@@ -106,7 +106,7 @@ class CheckpointStore:
         return self._max_bytes - elsewhere - STATES * state_bytes
 
     def load(self) -> tuple[Arrays, list[bytes]] | None:
-        """The newest complete state and the journal since; None when there is none. Sets `damaged` and `gap`.
+        """The latest complete state and the journal since; None when there is none. Sets `damaged` and `gap`.
 
         Damaged files are set aside and reported. `peek` finds the same and changes nothing.
         """

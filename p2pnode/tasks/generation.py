@@ -18,7 +18,7 @@ class Generation:
 
     length: int = 200  # tokens
     temperature: float = 0.8  # 0: always the likeliest token
-    top_k: int = 0  # choose among so many of the likeliest tokens; 0: among all
+    top_k: int = 0  # choose among this many of the likeliest tokens; 0: among all
     seed: int = 0
 
 

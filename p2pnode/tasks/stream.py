@@ -75,7 +75,7 @@ class Streamed(Data):
         yield self._reader.read(torch.arange(size))[0]
 
     def hash(self) -> str:
-        """Of the form of the samples: more cannot be told without reading them."""
+        """A hash of the samples' form only: their content is not known without reading them."""
         return blake3(f"stream {sorted((name, str(form)) for name, form in self.form.items())}".encode()).hexdigest()
 
 
@@ -116,7 +116,7 @@ class StreamReader(Data):
         yield self.read(torch.arange(size))[0]
 
     def read(self, rows: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
-        """As many samples as there are rows, the next ones of the stream; BadData when it gives no good ones."""
+        """Reads the next samples of the stream, one for each row; BadData when it gives no good ones."""
         wanted, there, tries, pieces = len(rows), length(self._waiting), 0, [self._waiting]
         with self._randomness:
             while there < wanted:
@@ -223,7 +223,7 @@ def first_samples(stream: Any) -> InMemory:
 
 
 def _first_sample(stream: Any) -> dict[str, Tensor]:
-    """The first sample of a stream. It is read in a thread, because a stream may wait for ever."""
+    """The first sample of a stream. It is read in a thread, because a stream may never yield."""
     found: list[dict[str, Tensor] | BadData] = []
 
     def look() -> None:

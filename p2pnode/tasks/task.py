@@ -87,6 +87,11 @@ class Task:
             if key not in self.LOCAL and getattr(self, key) != defaults[key]
         }
 
+    @property
+    def deltaset_settings(self) -> Mapping[str, float]:
+        """Settings of the policy deltaset that suit this task. What the founder gives with --set counts more."""
+        return {}
+
     def model(self) -> nn.Module:
         """A new model, initialised with torch's default random generator."""
         raise NotImplementedError(f"task {self.name} has no model()")
@@ -160,7 +165,7 @@ class Task:
         return found if found is not None and found.ndim == 1 and not found.is_floating_point() else None
 
     def figures(self, evaluation: Evaluation) -> tuple[Figure, ...]:
-        """Figures that views show beside loss and accuracy, such as the perplexity of a language model."""
+        """Figures that views show in addition to loss and accuracy, such as the perplexity of a language model."""
         return ()
 
     def generate(self, model: nn.Module, prompt: str, how: Generation) -> Iterator[str]:

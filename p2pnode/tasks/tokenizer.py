@@ -1,4 +1,4 @@
-"""How texts become tokens: as bytes, or by a `tokenizer.json` that lies beside the data.
+"""How texts become tokens: as bytes, or by a `tokenizer.json` in the folder of the data.
 
 Such a file is what the package `tokenizers` writes and most models on the Hugging Face hub have. All members of a run
 must cut texts alike, so the run's options contain the file's id.
@@ -103,7 +103,7 @@ def _vocabulary_size(parsed: Any) -> int:
 
 
 def tokenizer_beside(source: Path) -> FileTokenizer | None:
-    """The tokenizer in a folder of texts, or beside a file; None where there is none."""
+    """The tokenizer in a folder of texts, or in the folder of a file; None where there is none."""
     path = (source if source.is_dir() else source.parent) / TOKENIZER_FILE
     try:
         if path == source or not path.is_file():

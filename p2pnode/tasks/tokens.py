@@ -1,7 +1,7 @@
 """A file of tokens, such as nanoGPT's train.bin, as windows of equal length. Only the windows needed are read.
 
-Windows are read with `pread`, not through a memory map: a file that shrinks under the node is then an error that can be
-told, where a map would end the process, and address space is not a limit.
+Windows are read with `pread`, not through a memory map: if the file shrinks while the node runs, that is an error with
+a message, whereas a map would end the process; and address space is not a limit.
 """
 
 from __future__ import annotations

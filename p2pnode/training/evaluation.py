@@ -56,7 +56,7 @@ class PeriodicSample:
 
 
 class PeriodicEvaluation:
-    """Evaluates one model `every` so many seconds, on as many test samples as SHARE of the time allows."""
+    """Evaluates one model every `every` seconds, on as many test samples as SHARE of the time allows."""
 
     def __init__(self, trainer: Trainer, every: Seconds, now: Seconds) -> None:
         self._trainer = trainer

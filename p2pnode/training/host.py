@@ -257,7 +257,7 @@ def _make_model(task: Task, seed: int) -> nn.Module:
 
 
 def _has_statistics(module: nn.Module) -> bool:
-    """Whether a module keeps statistics of its inputs: BatchNorm, or InstanceNorm that was told to."""
+    """Whether a module keeps statistics of its inputs: BatchNorm, or InstanceNorm with `track_running_stats`."""
     return isinstance(module, _NormBase) and module.running_mean is not None
 
 

@@ -138,7 +138,7 @@ class TrainProgress:
     def line(self, now: Seconds, test_samples: int, figures: Sequence[Figure] = ()) -> str:
         """The progress in words; "" when it was reported lately or nothing is known yet.
 
-        Of so many test samples in all it says on how many fewer the model was evaluated. `figures` are the task's own.
+        When the model was evaluated on fewer than all `test_samples`, it says on how many. `figures` are the task's.
         """
         if self.evaluation is None or (self.reported is not None and now - self.reported < REPORT_EVERY):
             return ""

@@ -44,7 +44,7 @@ class GroupLink:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A swarm in groups, neighbours in the drawing beside each other; links with the least bytes first."""
+    """A swarm in groups, in the order in which they are drawn; links with the least bytes first."""
 
     kind: str  # "circles" or "communities"
     groups: tuple[Group, ...]

@@ -46,7 +46,7 @@ TRAINING: Mapping[str, Definition] = {
         "Samples that this node trains on at present; of a stream those it has read."),
     "parameters": Definition("parameters", "numbers", "Numbers in the model that are learned."),
     "head": Definition("own entries", "entries",
-        "Number of the newest entry in the node's own log: what it has published."),
+        "Number of the latest entry in the node's own log: what it has published."),
     "entries": Definition("entries of others", "entries", "Entries of other nodes that came in since this start."),
     "exchanges": Definition("exchanges", "exchanges", "Exchanges with partners that succeeded since this start."),
     "bridges": Definition("bridges", "entries",
@@ -92,7 +92,7 @@ ROUNDS: Mapping[str, Definition] = {
         "Coordinates of the weights in the node's own entry of the round."),
     "merge.update_norm": Definition("update norm of round", "share",
         "How much the shared weights changed in this round, relative to their size; not smoothed."),
-    "merge.partners": Definition("partners", "", "With whom this node exchanged since the merge before."),
+    "merge.partners": Definition("partners", "", "The peers this node exchanged with since the merge before."),
 }
 PEERS: Mapping[str, Definition] = {
     "nodes": Definition("other nodes", "nodes",

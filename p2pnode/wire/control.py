@@ -21,6 +21,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     shared: bool = False  # export the shared weights, not their average over rounds
+    settle: bool = False  # export the weights at the end of a settling phase, which this asks for
     peer: str = ""  # to leave out or ban: its id, the end of it, or its name
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""  # of a ban, for the other members
     shard: str = ""  # whose journey is asked for; "": all shards, without journeys
@@ -40,10 +41,11 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     problem: str = ""
     status: NodeStatus | None = None
     said: str = ""
-    merges: tuple[MergeRow, ...] = ()  # the log, newest last
+    merges: tuple[MergeRow, ...] = ()  # the log, latest last
     blame: dict[str, dict[str, float]] = {}  # by author and layer, the share of what was added there
     shards: tuple[ShardRow, ...] = ()
     fingerprints: dict[str, bytes] = {}  # by peer, as announced
     manifest: bytes = b""  # of the run, signed; with the fingerprints
     generation: str = ""  # there is more to ask for, by this name; "": it is over
+    pending: str = ""  # how far it is; ask again for the result
     refused: bool = False  # the request was understood, and could not be done

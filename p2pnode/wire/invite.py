@@ -40,7 +40,7 @@ _PEER_BYTES = 32
 _PORT_BYTES = 2
 _CHECK_BYTES = 4
 _BLOCK_BYTES = 8
-_CHARS = (0, 2, 3, 5, 6, 7, 9, 10, 11)  # for a block of so many bytes
+_CHARS = (0, 2, 3, 5, 6, 7, 9, 10, 11)  # characters for a block of 0 to 8 bytes
 _VALUES = {char: value for value, char in enumerate(BASE58)}
 _PROTOCOLS = ("ip4", "ip6", "dns", "dns4", "dns6")  # the kinds 0 to 4
 _RELAYED, _TEXT = 5, 6
@@ -79,7 +79,7 @@ def encode_invite(invite: Invite) -> str:
 
 
 def decode_invite(text: str) -> Invite:
-    """Read a code, or the whole command with it; UsageError says where it is damaged, as far as that can be told."""
+    """Read a code, or the whole command with it; UsageError says where it is damaged, as far as that is known."""
     words = text.split()
     code = words[-1] if words else ""
     if not code:

@@ -164,11 +164,11 @@ class VerifiedRecords:
         self._known: dict[tuple[str, str], SignedRecord] = {}
         self._capacity = capacity
 
-    def newest(self, key: str, candidates: Iterable[SignedRecord], now: float) -> dict[PeerId, SignedRecord]:
-        """Of several storers' answers, each peer's newest record that is good and not expired."""
+    def latest(self, key: str, candidates: Iterable[SignedRecord], now: float) -> dict[PeerId, SignedRecord]:
+        """Returns each peer's latest record that is good and not expired, out of several storers' answers."""
         best: dict[PeerId, SignedRecord] = {}
-        newest_first = sorted(candidates, key=lambda record: -record.expiry if record.expiry == record.expiry else 0.0)
-        for record in newest_first:  # of a peer's records, only those newer than its newest good one are checked
+        latest_first = sorted(candidates, key=lambda record: -record.expiry if record.expiry == record.expiry else 0.0)
+        for record in latest_first:  # of a peer's records, only those later than its latest good one are checked
             if record.peer not in best and record.key == key and record.expiry > now and self.is_good(record, now):
                 best[PeerId(record.peer)] = record
         return best

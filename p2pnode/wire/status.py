@@ -167,7 +167,7 @@ class MergeRow(msgspec.Struct, frozen=True):
 
     round: int
     time: float
-    partners: tuple[str, ...]  # with whom this node exchanged since the merge before
+    partners: tuple[str, ...]  # peers this node exchanged with since the merge before
     sent_bytes: int
     received_bytes: int
     entries: int  # entries of others that came in

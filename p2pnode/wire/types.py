@@ -19,7 +19,7 @@ HashOrNothing = Annotated[bytes, msgspec.Meta(max_length=HASH_BYTES)]
 Signature = Annotated[bytes, msgspec.Meta(max_length=SIGNATURE_BYTES)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 PeerText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-JOB_NAME = r"^(?!manifest\Z)[a-z0-9][a-z0-9_-]{0,31}\Z"  # a folder beside the run's manifest has this name
+JOB_NAME = r"^(?!manifest\Z)[a-z0-9][a-z0-9_-]{0,31}\Z"  # also the name of a folder next to the run's manifest
 JobName = Annotated[str, msgspec.Meta(pattern=JOB_NAME)]
 RunText = Annotated[str, msgspec.Meta(max_length=64)]
 Sketch = Annotated[tuple[float, ...], msgspec.Meta(max_length=34)]  # similarity/sketch.py; empty: nothing to compare
@@ -29,13 +29,13 @@ T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 
-class Decoder(Protocol[T_co]):
+class BytesDecoder(Protocol[T_co]):
     """A msgspec decoder, for msgpack or JSON."""
 
     def decode(self, data: bytes, /) -> T_co: ...
 
 
-def decoded(decoder: Decoder[T], data: bytes, what: str, limit: int | None = None) -> T:
+def decoded(decoder: BytesDecoder[T], data: bytes, what: str, limit: int | None = None) -> T:
     """Decode `data`. Raises ValueError with the reason when it is over `limit` bytes or malformed.
 
     `what` names the thing in the error. Pass no `limit` only if the caller has bounded `data`.

@@ -45,7 +45,7 @@ export function clean(text, limit = 60) {
 // The name of the first job that trains, or of the first.
 export const firstJob = (jobs = {}) => Object.keys(jobs).find((name) => jobs[name].train) ?? Object.keys(jobs)[0];
 
-// What a node reports of a job, with the figures of training beside the others.
+// What a node reports of a job, with the figures of training among the others.
 export const flat = (reported) => ({ ...reported, ...reported?.train });
 
 // A peer's state in a job; where none is named, in its first job that trains.

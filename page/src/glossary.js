@@ -5,7 +5,7 @@ import { clean, element } from "./format.js";
 // What another kind of work says of a figure that it reports.
 export const reported = ({ label, name, help }) => ({ label: clean(label || name), meaning: clean(help, 200) });
 
-// The label of a figure or a word, and what it means. Whoever shows something without a definition is told at once.
+// The label of a figure or a word, and what it means. Throws where something without a definition is shown.
 export function defined(name) {
   if (typeof name === "object") return name;
   if (name in FIGURES) return { label: FIGURES[name][0], meaning: FIGURES[name][2] };

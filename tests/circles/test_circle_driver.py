@@ -486,7 +486,7 @@ def test_where_nobody_gives_a_snapshot_all_stays_as_it_was() -> None:
 
 
 class DyingDisk(MemoryStorage):
-    """Takes so many writes, then none: what the process does after that is lost."""
+    """Takes a number of writes, then none: what the process does after that is lost."""
 
     left = 1000
 

@@ -33,7 +33,7 @@ def peer(policy: DeltaSetPolicy) -> PeerId:
 
 
 def circle(count: int, rounds: int = 2) -> list[DeltaSetPolicy]:
-    """Members of the run's first circle that have learned and told each other, by id."""
+    """Members of the run's first circle that have learned and exchanged entries, by id."""
     members = sorted((member(number, FIRST) for number in range(count)), key=peer)
     for number, one in enumerate(members):
         learn(one, number, rounds)
@@ -76,7 +76,7 @@ def test_all_who_follow_a_split_begin_alike_wherever_they_are_by_then(later: lis
     assert len({(one.set.log.digest(), one.set.hash(), one.set.checksum) for one in members}) == 1
     assert {one.set.rules.lineage for one in members} == {circle_lineage(RUN, circle_name(found))}
     for one, residual in zip(members, residuals, strict=True):
-        assert np.array_equal(one.author.residual, residual), "what was not told yet comes along"
+        assert np.array_equal(one.author.residual, residual), "what was not published yet comes along"
     for number, one in enumerate(members):
         learn(one, 100 + number)
     for one in members[1:]:

@@ -271,7 +271,7 @@ class TestCommand:
 
 
 class TestWhereDataAre:
-    """Each kind of data is named, with what it means; what is wrong with a row is told with its number and place."""
+    """Each kind of data is named, with what it means; an error in a row names its number and place."""
 
     class Rows(Dataset):
         def __init__(self, bad=None, targets=True):

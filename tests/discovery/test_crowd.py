@@ -1,4 +1,4 @@
-"""In a crowd nobody is news; the directory and what peers tell share the table; whom we work with is not forgotten."""
+"""In a crowd arrivals are not reported; directory and peers share the table; partners are not forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peer table: newest word wins, silence is noticed, leaving removes, memory is bounded."""
+"""The peer table: the latest announcement wins, silence is noticed, leaving removes, memory is bounded."""
 
 from __future__ import annotations
 

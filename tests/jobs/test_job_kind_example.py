@@ -1,4 +1,4 @@
-"""The example of a kind of work: from an installed package, beside training, in a simulated swarm."""
+"""The example of a kind of work: from an installed package, next to training, in a simulated swarm."""
 
 from __future__ import annotations
 

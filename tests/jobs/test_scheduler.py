@@ -20,7 +20,7 @@ def scheduler(steps_per_second: float = 10.0) -> Scheduler:
 
 
 async def train(compute: JobCompute, steps: int, done: Callable[[], object]) -> None:
-    """A job that always has more to do, in pieces of so many steps."""
+    """A job that always has more to do, in pieces of `steps` steps."""
     while True:
         await compute(lambda: None, steps)
         done()

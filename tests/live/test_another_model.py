@@ -1,4 +1,4 @@
-"""A friend whose task file has another activation is told so in one line, and the founder's run is not harmed."""
+"""A friend whose task file has another activation stops with one line, and the founder's run is not harmed."""
 
 from __future__ import annotations
 

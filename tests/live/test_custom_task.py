@@ -1,4 +1,4 @@
-"""A run with a task of the founder's own, with three real processes: told, shown, asked, remembered."""
+"""A run with a task of the founder's own, with three real processes: announced, shown, accepted, remembered."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def learning(process: NodeProcess) -> dict[str, Any]:
 
 
 def rounds(process: NodeProcess, more_than: int = 0) -> int:
-    """Wait for a node to have done so many rounds."""
+    """Wait for a node to have done more than `more_than` rounds; returns how many it has done."""
     return int(wait_for("rounds", lambda: (now := rounds_done(process)) > more_than and now, LIMIT))
 
 

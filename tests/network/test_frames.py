@@ -30,7 +30,7 @@ CONTENT = bytes(range(256)) * 40
 
 
 class ScriptedReader:
-    """Gives what it is told to, in pieces of `piece` bytes with a pause before each, then ends (or hangs)."""
+    """Gives the bytes of a test, in pieces of `piece` bytes with a pause before each, then ends (or hangs)."""
 
     def __init__(self, data: bytes, piece: int = 1 << 20, pause: float = 0.0, hangs: bool = False) -> None:
         self._data = memoryview(data)

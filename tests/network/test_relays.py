@@ -1,4 +1,4 @@
-"""Which relays p2pd is given, and what it is told about the node's reachability."""
+"""Which relays p2pd is given, and what it assumes about the node's reachability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervision on links made for the purpose, in virtual time: they hang, die and refuse to come back as told."""
+"""Supervision on links made for the purpose, in virtual time: they hang, die and refuse to come back as a test says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FakeLink:
 
     async def wait_dead(self) -> str:
         await self.dead.wait()
-        return "it was told to die"
+        return "a test ended it"
 
     async def check(self) -> None:
         if self.hung:

@@ -84,10 +84,10 @@ def old_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ROUNDS_TO_ONE, "shared", 1.0)  # type: ignore[arg-type]
 
 
-async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob, float]:
-    """A node alone in its circle, after so many rounds, and how good it is then.
+async def next_to_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob, float]:
+    """A node alone in its circle, after some rounds, and how good it is then.
 
-    It never saw three of the ten classes; two of the three beside it did.
+    It never saw three of the ten classes; two of the three other nodes did.
     """
     options = replace(HALVES, split=parse_split("parts"), settings={"bridge": bridge})
     training = SimTraining(options, rounds=rounds, circle=3)
@@ -103,7 +103,7 @@ async def beside_a_circle_of_three(rounds: int, bridge: float) -> tuple[TrainJob
 @pytest.mark.usefixtures("old_run")
 def test_who_is_alone_in_its_circle_takes_in_the_work_of_others_over_bridges() -> None:
     with one_thread():
-        alone, _ = run_sim(beside_a_circle_of_three(rounds=12, bridge=1.0))
+        alone, _ = run_sim(next_to_a_circle_of_three(rounds=12, bridge=1.0))
     deltas: DeltaSet = alone.policy.set  # type: ignore[attr-defined]
     bridges = [entry for entry in deltas.log if entry.kind == BRIDGE]
     assert len(bridges) >= 5, "in every second round or so"
@@ -121,6 +121,6 @@ def test_who_is_alone_in_its_circle_takes_in_the_work_of_others_over_bridges() -
 @pytest.mark.usefixtures("old_run")
 def test_who_is_alone_in_its_circle_learns_what_it_never_saw() -> None:
     with one_thread():
-        (_, without), (_, bridged) = (run_sim(beside_a_circle_of_three(100, often)) for often in (0.0, 1.0))
+        (_, without), (_, bridged) = (run_sim(next_to_a_circle_of_three(100, often)) for often in (0.0, 1.0))
     assert without < 0.72  # seven of ten classes
     assert bridged > without + 0.1

@@ -49,7 +49,7 @@ def test_reads_greetings_and_pings_do_not_grow_with_the_swarm(peers: int) -> Non
     assert figures["records_per_minute"] <= figures["reads_per_minute"] * (peers + 2), "one storer is asked"
     assert figures["greetings_per_minute"] <= 20
     assert figures["pings_per_minute"] <= 60
-    assert figures["asked_for_peers_per_minute"] <= 2, "whom it contacts once a minute"
+    assert figures["asked_for_peers_per_minute"] <= 2, "at most, of those it contacts once a minute"
 
 
 def test_a_newcomer_to_a_crowd_of_nodes_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_newcomer_to_a_crowd_of_nodes_is_heard_of(monkeypatch: pytest.MonkeyPa
     assert all(5 <= len(names) <= 6 for names in known), "a table of six, where one of them may just have gone"
     assert 3 <= sum("n23" in names for names in known) <= 12, "as anyone is: by six in the mean"
     assert result.message_counts["call"] <= 75 * 24 * 4, (
-        "a node and minute, most of them pings: who is told of is tried"
+        "a node and minute, most of them pings: a peer that is named is tried"
     )
     assert result.message_counts["nearest"] <= 5 * 24 * 4, "a node and minute, with the many of the beginning"
 
@@ -77,7 +77,7 @@ def test_those_spoken_with_are_not_forgotten_though_nothing_is_read_of_them() ->
             for _ in range(90):
                 await asyncio.sleep(10.0)
                 assert len(node.table) == 3
-            assert node.counts["GetPeers"] == before["GetPeers"], "nobody told of them either"
+            assert node.counts["GetPeers"] == before["GetPeers"], "nobody names them either"
             assert node.counts["Hello"] - before["Hello"] <= 4 * 3, "one each before their word runs out"
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)

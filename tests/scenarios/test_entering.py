@@ -17,7 +17,7 @@ LATE = SPLIT
 
 
 class Latecomer(Watched):
-    """The last node comes when it is told through whom, with data of this kind: one half of the labels or the other."""
+    """The last node comes once its entry peer is known, with data of one kind: one half of the labels or the other."""
 
     entry = LATE
     kind = 0

@@ -41,7 +41,7 @@ class Watched(Simulation):
         return found
 
     async def go_on_until(self, seconds: float, circles: int) -> None:
-        """Until there are so many circles, at most `seconds`, and a little longer."""
+        """Until there are this many circles, at most `seconds`, and a little longer."""
         for _ in range(round(seconds / 2)):
             await self.go_on(2.0)
             if len(self.circles()) == circles:

@@ -1,4 +1,4 @@
-"""Nodes that learn know each other by what they have learned, and say why they chose whom."""
+"""Nodes that learn know each other by what they have learned, and say why they chose each partner."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.known import train_job
 
 LATE = 2
 BACK = 2400.0  # seconds after which the third node is there again
-LONG_RESTS = 8  # after so many, growing each time, they are near their longest
+LONG_RESTS = 8  # rests, each longer than the one before; the last are near the longest
 TRAINING = SimTraining(replace(SIMULATED, full_speed=False), rounds=1_000_000, mean_steps=60.0)
 # The third node crashes at once and comes back when the others have long converged.
 PLAN = Scenario(

@@ -34,7 +34,7 @@ def policies(simulation: Simulation) -> dict[int, DeltaSetPolicy]:
 
 
 def run_then_rest(
-    plan: Scenario, beside: Callable[[Simulation], Awaitable[None]] | None = None
+    plan: Scenario, meanwhile: Callable[[Simulation], Awaitable[None]] | None = None
 ) -> tuple[SimResult, dict[int, DeltaSetPolicy]]:
     """Let a swarm learn; then let it exchange without learning. Returns the policies as they are then."""
 
@@ -42,7 +42,7 @@ def run_then_rest(
         simulation = Simulation(plan)
         await simulation.start()
         assert simulation.watch is not None
-        extra = None if beside is None else asyncio.ensure_future(beside(simulation))
+        extra = None if meanwhile is None else asyncio.ensure_future(meanwhile(simulation))
         await simulation.learn(simulation.watch, plan.seconds)
         simulation.rest()
         await simulation.go_on(QUIET)

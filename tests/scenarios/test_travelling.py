@@ -1,4 +1,4 @@
-"""Shards travel in whole swarms that learn: the worst node gains, nothing is lost, and journeys are told."""
+"""Shards travel in whole swarms that learn: the worst node gains, nothing is lost, and journeys are recorded."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def learning_of(simulation: Simulation) -> list[TrainJob]:
 
 
 def with_liars(make: Callable[[Simulation, PeerId], list[Liar]]) -> tuple[list[int], set[PeerId]]:
-    """How many exchanges each honest node has with others of them, and whom they count as members."""
+    """How many exchanges each honest node has with others of them, and which peers they count as members."""
 
     async def main() -> tuple[list[int], set[PeerId]]:
         simulation = Simulation(PLAN)

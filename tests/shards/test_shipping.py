@@ -1,4 +1,4 @@
-"""Passing shards on: when, how much and to whom, and what a node tells about itself. Peers may lie."""
+"""Passing shards on: when, how much and to which peer, and what a node reports about itself. Peers may lie."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_visit_left_out_is_noticed_wherever_it_was(count, place):
     place %= len(history.visits)
     visits = history.visits[:place] + history.visits[place + 1 :]
     shorter = msgspec.structs.replace(history, visits=visits)
-    if place == len(history.visits) - 1 and visits:  # the newest: a copy taken earlier would look the same
+    if place == len(history.visits) - 1 and visits:  # the latest: a copy taken earlier would look the same
         with pytest.raises(ValueError, match="left out"):
             check_nothing_left_out(shorter, history.visits[place])
     else:
@@ -121,7 +121,7 @@ def test_the_summary_cannot_be_changed_or_dropped():
         check_history(msgspec.structs.replace(history, summary=bad), SHARD, NOW)
     with pytest.raises(ValueError, match="missing"):
         check_history(msgspec.structs.replace(history, summary=None), SHARD, NOW)
-    with pytest.raises(ValueError, match="newest visits are missing"):
+    with pytest.raises(ValueError, match="latest visits are missing"):
         check_history(msgspec.structs.replace(history, visits=()), SHARD, NOW)
     with pytest.raises(ValueError, match="missing or out of order"):
         check_history(msgspec.structs.replace(history, summary=journey(20).summary), SHARD, NOW)

@@ -1,4 +1,4 @@
-"""Whom a node chooses by what its table and standings know of others, in its circle and beyond."""
+"""Which partners a node chooses by what peer table and reputation say, in its circle and outside."""
 
 from __future__ import annotations
 

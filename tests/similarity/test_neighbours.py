@@ -77,7 +77,7 @@ def test_newer_words_replace_older_ones_and_old_ones_run_out() -> None:
     known.take_in([Neighbour(first, view[first], 15.0)])
     assert np.array_equal(known.rows()[first], changed)
     assert known.marks(NOW, lasting=30.0) == {Neighbour(second, view[second], 1.0).mark}, (
-        "what runs out soon may be told again"
+        "what expires soon may be sent again"
     )
     known.expire(20.0)
     assert first not in known

@@ -1,4 +1,4 @@
-"""The rules that benchmarks.partners compares: who shares a circle, and whom a peer turns to."""
+"""The rules that benchmarks.partners compares: who shares a circle, and which partners a peer chooses."""
 
 from __future__ import annotations
 

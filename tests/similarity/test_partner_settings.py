@@ -1,4 +1,4 @@
-"""How partners are weighed is part of a run's plan, whatever its policy, and a slip in it is told in one line."""
+"""How partners are weighed is part of a run's plan, whatever its policy, and an error in it is one line."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_nobody_able_is_out_of_reach(table, circle, now, how) -> None:
 
 
 class Loaded(random.Random):
-    """Always falls on the same place of so many."""
+    """A random number generator that always draws the same place."""
 
     def __init__(self, place: int, count: int) -> None:
         super().__init__()

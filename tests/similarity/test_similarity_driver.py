@@ -44,7 +44,7 @@ class SlowClock(HandClock):
 
 
 class Aside:
-    """What is done beside the loop is done in place here, and counted."""
+    """Background work is done in place here, and counted."""
 
     count = 0
 
@@ -97,7 +97,7 @@ class Node:
         return self.others[peer].similarity.answer(self.peer, unseal(request, SwapNeighbours))
 
     def swap(self) -> None:
-        """After whoever is there of those told of has answered a ping."""
+        """After those of the named peers that are there have answered a ping."""
         for peer in self.services.table:
             if peer.id in self.others:
                 self.services.table.heard(peer.id, 1.0, 0.1)
@@ -224,12 +224,12 @@ def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> No
     me, *others = swarm()
     me.knows(*others)
     me.swap()
-    beside = []
+    in_background = []
     for step in (0.0, 0.02, 0.02, 0.002, 0.002):  # seconds from clock to clock
         me.clock.step, before = step, me.background.count
         me.view()
-        beside.append(me.background.count - before)
-    assert beside == [1, 0, 1, 1, 0], "as long as the last one, of which the first knows nothing"
+        in_background.append(me.background.count - before)
+    assert in_background == [1, 0, 1, 1, 0], "as long as the last one, of which the first knows nothing"
     assert len(me.similarity.communities.of) == COMMUNITIES * SIZE
 
 

@@ -29,7 +29,7 @@ class Stream(io.StringIO):
 
 
 class FakeNode:
-    """A node that has an invite and says what it is told to."""
+    """A node that has an invite and reports the events a test gives it."""
 
     def __init__(self, role: str = "node", private: bool = False) -> None:
         self.say: Callable[[NodeEvent], None] = lambda event: None

@@ -1,4 +1,4 @@
-"""The notebook's widget: shows the newest picture or the one asked for, and stays with it when more come."""
+"""The notebook's widget: shows the latest picture or the one asked for, and stays with it when more come."""
 
 from __future__ import annotations
 

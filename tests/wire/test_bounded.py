@@ -1,4 +1,4 @@
-"""What is told last stays, and no more than there is room for."""
+"""A bounded container keeps the latest items, and no more than there is room for."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_reading_takes_each_peers_newest_good_record_from_lying_storers() -> Non
     forged = msgspec.structs.replace(new, value=b"forged", expiry=NOW + 120)
     nan = msgspec.structs.replace(new, expiry=math.nan)
     elsewhere = record(key="peers/other/p")
-    read = VerifiedRecords().newest(KEY, [new, forged, nan, elsewhere, old], NOW)
+    read = VerifiedRecords().latest(KEY, [new, forged, nan, elsewhere, old], NOW)
     assert read == {ALICE.peer_id: new}
 
 

@@ -68,7 +68,7 @@ class LearnedImportance:
         self._borders = np.concatenate(([0], np.cumsum(layers)))
         self._rng = np.random.default_rng(seed)
         self._background = background
-        self._past: list[npt.NDArray[np.int8]] = []  # newest first
+        self._past: list[npt.NDArray[np.int8]] = []  # latest first
         self._typical: Floats = np.zeros(len(layers), np.float32)
         self._nets = [_fresh(self._rng) for _ in layers]
         self._momenta = [(np.zeros_like(net.first), np.zeros_like(net.second)) for net in self._nets]

@@ -1,4 +1,4 @@
-"""Control commands for a loop job: export, log, blame, revert, ban."""
+"""Control commands for a loop job: export, log, shards, blame, revert, ban."""
 
 from __future__ import annotations
 
@@ -25,10 +25,18 @@ async def execute(request: ControlRequest, job: LoopJob, services: Services) -> 
     """Carry out a command and return what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
         return ControlAnswer(merges=tuple(job.train_progress.merges))
+    if request.do == "export" and request.settle:
+        raise UsageError("the learning rate of a training loop is the loop's own: export without --settle")
     if request.do == "export":
         now = services.seams.clock.time()
         work = partial(export, Path(request.file), job, request.shared, now)
         return ControlAnswer(said=await services.seams.compute(work))
+    if request.do == "shards":
+        rows = [row for row in job.shard_rows() if row.id.startswith(request.shard.lower())]
+        if request.shard and len(rows) != 1:
+            kind = "several shards begin" if rows else "no shard here begins"
+            raise UsageError(f"{kind} with {request.shard[:40]!r}; `p2pnode shards` lists them")
+        return ControlAnswer(shards=tuple(rows))
     if request.do not in ("blame", "revert", "ban", "unban"):
         raise UsageError(f"a run of training loops has no {request.do!r}")
     authors, layout = job.policy.can.authors, job.source.layout

@@ -36,7 +36,7 @@ class Resumable(Protocol):
 
 
 def progress_folder(job_folder: str) -> str:
-    """Where a job's progress lies; its shards lie beside it."""
+    """The folder of a job's progress; the folder of its shards is next to it."""
     return f"{job_folder}/progress"
 
 

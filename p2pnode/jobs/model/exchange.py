@@ -1,6 +1,6 @@
 """Exchanges with partners while training goes on, which never waits for them.
 
-`PartnerExchange` talks to one partner and answers those who ask; `ExchangeLoop` decides when and with whom.
+`PartnerExchange` talks to one partner and answers those who ask; `ExchangeLoop` decides when, and with which partner.
 """
 
 from __future__ import annotations

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...circles.bridging import Bridging
-from ...circles.driver import CircleContext, CircleDriver
+from ...circles.driver import CircleContext, CircleDriver, NewcomerFingerprint
 from ...circles.members import CurrentCircle, Members
 from ...circles.messages import Bridge, CircleIs, GetCircle
+from ...circles.trust import CircleJudge
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Until
 from ...merging.capabilities import SharesEntries
@@ -28,26 +29,28 @@ from ...similarity.messages import SwapNeighbours
 from ...similarity.partners import PartnerSettings
 from ...storage.checkpoints import CheckpointStore
 from ...training.progress import Monitor, TrainProgress
-from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.messages import JobAnnouncement
 from ...wire.run import Aim
-from ...wire.status import ExchangeRow
+from ...wire.status import ExchangeRow, PeerState
 from ...wire.types import Seconds
 from ..contract import Job, JobContext
 from .authors import describe_vetoes
 from .checkpoints import Checkpoints, Resumable, progress_folder
 from .exchange import ExchangeLoop, PartnerExchange
+from .status import describe_peers
 
 WARN_EVERY: Seconds = 30.0
 MOST_UNCONFIRMED = 3  # rounds; then this node's log is given up for a new one
 SPREAD = 8  # of the numbers for new logs
+CATCH_UP_TRIES = 3  # before a newcomer begins at the first weights
+CATCH_UP_PAUSE: Seconds = 1.0
 
 
 @dataclass(frozen=True)
 class SharingSetup:
-    """By what a model is shared: what the members agreed on, and what this node's user wants."""
+    """How a model is shared: what the members agreed on, and what this node's user wants."""
 
     genesis: bytes  # hash of the run's first weights, which names its lineage
     aim: Aim
@@ -56,6 +59,7 @@ class SharingSetup:
     circle: str = ""  # that the user declared
     max_disk: int | None = None
     until: Until | None = None
+    compared: bool = True  # only members whose models are compared form circles: others have nothing to train on
 
 
 class ModelJob(Job):
@@ -70,7 +74,7 @@ class ModelJob(Job):
         policy: Policy,
         sharing: SharingSetup,
         trainer: Resumable,
-        judge: Trainer | None = None,
+        judge: CircleJudge | None = None,
     ) -> None:
         """`judge` compares the weights of circles on own samples; without it the node stays in its circle."""
         super().__init__(context)
@@ -112,7 +116,7 @@ class ModelJob(Job):
             own_record=lambda: announcer.hello().announcement,
         )
 
-    def _make_circle_driver(self, judge: Trainer) -> CircleDriver | None:
+    def _make_circle_driver(self, judge: CircleJudge) -> CircleDriver | None:
         """What moves this node between circles; None where the policy forms none, or the user declared one."""
         circles = self.policy.can.circles
         if circles is None or self._sharing.circle:
@@ -131,16 +135,17 @@ class ModelJob(Job):
                 self.bridging,
                 begin_log=self._checkpoints.begin_log,
                 greet=self.context.membership.tell,
+                compared=self._sharing.compared,
             )
         )
 
     # ---- life ----
 
-    async def share_while(self, work: Coroutine[Any, Any, str], *beside: Coroutine[Any, Any, None]) -> str:
-        """Exchange with partners until `work` ends; returns what it returns. The `beside` run as long."""
+    async def share_while(self, work: Coroutine[Any, Any, str], *background: Coroutine[Any, Any, None]) -> str:
+        """Exchange with partners until `work` ends; returns its result. The loops in `background` run as long."""
         self.exchange_loop.wake()  # partners confirm this node's log
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in (self.exchange_loop.run(), *beside)]
+            tasks = [group.create_task(one) for one in (self.exchange_loop.run(), *background)]
             if self.circle_driver is not None:
                 tasks.append(group.create_task(self.circle_driver.run()))
             reason = await work
@@ -155,6 +160,22 @@ class ModelJob(Job):
         for text in warnings:
             self._services.events.say("state", text, warning=True)
         return resumed
+
+    async def catch_up(self, probe: NewcomerFingerprint | None = None) -> bool:
+        """Enter a circle, or catch up with a member: by its entries while they are few, else by its snapshot.
+
+        Returns whether that worked. For a job that has made no progress yet; members are asked a few times.
+        """
+        for _ in range(CATCH_UP_TRIES):
+            if probe is not None and self.circle_driver is not None and await self.circle_driver.enter(probe):
+                return True
+            members = self.members.in_circle()
+            if not members:
+                return False
+            if await self.partner_exchange.catch_up_by_entries(members) or await self.snapshots.adopt_from(members):
+                return True
+            await asyncio.sleep(CATCH_UP_PAUSE)
+        return False
 
     async def save(self, limit: Seconds | None = None) -> None:
         """Write everything to disk. If that fails, training goes on and a warning is reported."""
@@ -290,6 +311,10 @@ class ModelJob(Job):
 
     def exchanges(self) -> Sequence[ExchangeRow]:
         return list(self.train_progress.partners.values())
+
+    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+        """The same peers with what this job knows of them."""
+        return describe_peers(self, peers)
 
     def reported_facts(self, peer: PeerId) -> EntryFacts | None:
         """What a peer reported about its latest round."""

@@ -7,11 +7,11 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
+from ...circles.trust import TrainerJudge
 from ...compression.weights import Floats
 from ...merging.policy import Policy, RoundFacts
 from ...merging.schedule import planned_rate
@@ -33,9 +33,9 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, TaskProblem, UsageError
 from ...wire.ids import PeerId
 from ...wire.messages import Message
-from ...wire.status import JobStatus, PeerState, ShardRow
+from ...wire.status import JobStatus, ShardRow
 from ...wire.types import Seconds
-from ..contract import JobContext, JobPace
+from ..contract import JobContext, JobPace, own_seed
 from ..model.job import ModelJob
 from .commands import execute
 from .export import ExportSource
@@ -43,10 +43,11 @@ from .generations import Generations
 from .messages import GetProbe, GetWeights, SwapModels, SwapResult
 from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
-from .options import TrainSetup, own_seed
+from .options import TrainSetup
+from .settled import SettledWeights
 from .shard_rows import ShardRows
 from .shard_training import ShardTraining
-from .status import describe_peers, train_status
+from .status import job_status
 from .steps import RoundSteps
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
@@ -78,7 +79,7 @@ class TrainJob(ModelJob):
             declared_speed=services.seams.speed,
             brake=services.limiter.brake,
         )
-        super().__init__(context, policy, setup.sharing, self.trainer, judge=self.trainer)
+        super().__init__(context, policy, setup.sharing, self.trainer, TrainerJudge(self.trainer))
         self.model = self
         self.model_host = model_host
         self.fingerprinter = fingerprinter
@@ -88,7 +89,7 @@ class TrainJob(ModelJob):
         self.slowdown = Slowdown()
         self._rested_in: Surroundings | None = None  # when it last rested; None at full speed
         self._rest_seconds: Seconds = 0.0  # of the rest that goes on now
-        self._unreadable = 0  # samples, when that was last told
+        self._unreadable = 0  # samples, at the last report
         self._blind = False  # none of the test samples can be read
         self._heads_merged: dict[PeerId, int] = {}
         self.model_check = ModelCheck(
@@ -107,6 +108,7 @@ class TrainJob(ModelJob):
         now = services.seams.clock.monotonic()
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._sampling = PeriodicSample(self.trainer, SAMPLE_EVERY, now)
+        self.settled = SettledWeights(policy, self._run_steps, services.events)
         self.generations = Generations(services.seams, self.trainer, policy.readout)
         self._round_steps = RoundSteps(
             services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
@@ -143,8 +145,8 @@ class TrainJob(ModelJob):
         """Train and exchange until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._services.seams.clock.monotonic()
         await self.model_check.first()
-        beside = (self.shard_driver.run(), self.shipping.run(), self.model_swap.run(), self.model_check.run())
-        return await self.share_while(self._keep_training(), *beside)
+        background = (self.shard_driver.run(), self.shipping.run(), self.model_swap.run(), self.model_check.run())
+        return await self.share_while(self._keep_training(), *background)
 
     # ---- training ----
 
@@ -212,6 +214,7 @@ class TrainJob(ModelJob):
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.add_results(result.weights)
         await self.end_round(begun, weights, facts)
+        self.settled.after_round()
         self._note_convergence(result)
         await self.work.end_round(self.train_progress.rounds, self._new_contributors())
         self._report_unreadable()
@@ -387,7 +390,7 @@ class TrainJob(ModelJob):
         return len(self.shard_driver.unreplicated)
 
     async def hand_over(self, limit: Seconds) -> None:
-        """Before leaving, give shards that are only here to others."""
+        """Gives shards that are only here to others, before this node leaves."""
         await self.shard_driver.hand_over_all(limit)
 
     def shard_rows(self) -> tuple[ShardRow, ...]:
@@ -403,9 +406,5 @@ class TrainJob(ModelJob):
         """Do what the user commands; LocalProblem or UsageError when that cannot be done."""
         return await execute(request, self, self._services)
 
-    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
-        """The same peers with what this job knows of them."""
-        return describe_peers(self, peers)
-
     def status(self) -> JobStatus:
-        return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)
+        return job_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)

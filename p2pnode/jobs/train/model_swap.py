@@ -38,7 +38,7 @@ EVERY_ROUNDS = 4  # between swaps, whoever asked; with fewer swaps models forget
 SHARE = 0.25  # of the local steps that go to models of others
 ASK_AGAIN = 16 * EVERY_ROUNDS  # rounds after a refusal
 NOT_NOW = 2  # rounds after a peer was busy
-CANDIDATES = 4  # peers of whom the least similar is asked
+CANDIDATES = 4  # peers drawn at random, of which the least similar is asked
 BYTES = 4  # per weight that is sent
 JUDGED_BY = 256  # test samples that a result is tried on
 ASK_TIMEOUT: Seconds = 10.0
@@ -136,7 +136,7 @@ class ModelSwap:
         return True
 
     def _choose_peer(self) -> PeerId | None:
-        """Of a few members whose work does not reach this node the one whose model is least similar to ours."""
+        """Draws a few members whose work does not reach this node; returns the one with the least similar model."""
         able = [peer for peer in self._out_of_reach() if self._not_before.get(peer, 0) <= self._round]
         self._not_before = {peer: when for peer, when in self._not_before.items() if when > self._round}
         asked = self._services.seams.rng.sample(able, min(CANDIDATES, len(able)))

@@ -42,8 +42,8 @@ def task_source(task: str | None) -> tuple[TaskSource | None, str]:
     content = path.read_bytes()
     if len(content) > MAX_JOB_FILE_BYTES:
         reason = f"it has {len(content):,} bytes, and at most {MAX_JOB_FILE_BYTES:,} can be offered"
-    elif beside := _imported_beside(content, path.parent):
-        reason = f"it imports {', '.join(beside)} from its directory, and only a single file can be offered"
+    elif siblings := _imported_siblings(content, path.parent):
+        reason = f"it imports {', '.join(siblings)} from its directory, and only a single file can be offered"
     else:
         file = f"{_SAFE.sub('_', path.stem)[:40]}.py"
         source = TaskSource(file, len(content), sha256(content).hex(), name)
@@ -68,7 +68,7 @@ def task_package(task: str) -> PlanPackage | None:
     return PlanPackage(package.name[:80], package.version[:40], package.install if safe else "")
 
 
-def _imported_beside(content: bytes, folder: Path) -> list[str]:
+def _imported_siblings(content: bytes, folder: Path) -> list[str]:
     """The modules of its own directory that a file imports."""
     try:
         tree = ast.parse(content)
@@ -121,7 +121,7 @@ def task_options(plan: TrainPlan, options: TrainOptions, storage: Storage, folde
     A file that the user names counts, whatever is in it. A remembered file that has changed or gone since is replaced
     by the copy in the job's folder. A copy that the user accepted and that has changed is not run: no task is the
     answer, and members are asked for the file again. UsageError when a file is gone and there is no copy, or when
-    accepted code would run beside data that stay here.
+    accepted code would run where private data are.
     """
     found, source = load_task_options(storage, folder, options), plan.source
     path, _ = file_of(found.task) if found.task else (None, "")
@@ -132,7 +132,7 @@ def task_options(plan: TrainPlan, options: TrainOptions, storage: Storage, folde
         remembered = load_task_options(storage, folder, replace(options, data=None)).data
         if options.data not in (None, remembered) and not options.share_data:
             raise UsageError(
-                f"code of others is not run beside data that stay here (--data); read {path}, "
+                f"code of others is not run where private data are (--data); read {path}, "
                 f"then name it yourself: --task {path}"
             )
     if path is None or (source is not None and hash == source.sha256):
@@ -196,7 +196,7 @@ async def _ask_user(offer: FileOffer, options: TrainOptions, admission: Admissio
     what = f"{offer.file} ({offer.size:,} bytes, sha256 {offer.sha256})"
     if options.data is not None and not options.share_data:
         raise UsageError(
-            f"this run learns by {what}, and code of others is not run beside data that stay here (--data); "
+            f"this run learns by {what}, and code of others is not run where private data are (--data); "
             f"read the copy, then name it yourself: --task {offer.copy}"
         )
     if options.accept_task:

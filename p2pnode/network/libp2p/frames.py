@@ -28,7 +28,7 @@ VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_REASON_BYTES = 400
 SEND_BUFFER_BYTES = 2 * CHUNK_BYTES  # unsent bytes of a writer: enough to read the next chunk meanwhile
-SEND_GRACE: Seconds = 60.0  # a receiver that needs longer for so many bytes (17 kB/s) is given up
+SEND_GRACE: Seconds = 60.0  # a receiver that needs longer for a message of the largest size (17 kB/s) is given up
 
 logger = logging.getLogger(__name__)
 

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class Hints:
-    """Addresses at which peers may be dialled, because they answered there or were announced. The newest peers stay."""
+    """Addresses at which peers may be dialled, because they answered there or were announced; of the latest peers."""
 
     def __init__(self) -> None:
         self._by_peer: dict[PeerId, tuple[str, ...]] = {}
@@ -131,7 +131,7 @@ class SupervisedNetwork:
         self._supervisor = asyncio.create_task(self._supervise(self._link), name="network supervisor")
 
     async def _open_first(self, server: Server) -> Link:
-        """The first link. A daemon that is lost while it starts is replaced, like any later one, but not for ever."""
+        """The first link. A daemon that is lost while it starts is replaced, like any later one, a few times."""
         pause = FIRST_REOPEN_PAUSE
         for tries in range(1, START_TRIES + 1):
             try:
@@ -214,7 +214,7 @@ class SupervisedNetwork:
             pause = min(2 * pause, LONGEST_REOPEN_PAUSE)
 
     async def _contact_again(self, link: Link) -> None:
-        """After a replacement: dial the peers known before, the latest first."""
+        """Dials the peers that were known before the daemon was replaced, the latest first."""
         turns = asyncio.Semaphore(RECONTACTS_AT_ONCE)
 
         async def dial(peer: PeerId) -> None:

@@ -72,7 +72,7 @@ class RingRouting:
             known.remove(id)
 
     def join(self, one: int, other: int) -> None:
-        """Let two hosts, and all whom they know, find each other."""
+        """Let two hosts, and all hosts they know, find each other."""
         large, small = self._components[one], self._components[other]
         if large is small:
             return

@@ -184,7 +184,7 @@ class Connections:
         self._asking.add(request.protocol)
         try:
             response = await handler(request)
-            with contextlib.suppress(ConnectionError):  # then nobody is there to be told
+            with contextlib.suppress(ConnectionError):  # then nobody is left to read the answer
                 async with taken_in_time(request) as transport:
                     await response.prepare(request)
                     await response.write_eof()

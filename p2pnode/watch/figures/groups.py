@@ -53,7 +53,7 @@ def _community_names(picture: PeerGraph) -> dict[str, str]:
 
 
 def _draw_link(axes: Axes, link: GroupLink, discs: Mapping[str, Disc], colour: Colour, share: float) -> None:
-    """A curve inside the ring; `share` is its bytes beside those of the busiest link."""
+    """A curve inside the ring; `share` is its bytes relative to those of the busiest link."""
     one, other = discs[link.one].centre, discs[link.other].centre
     bend = BEND * (one + other) / 2
     points = [(at.real, at.imag) for at in (one, bend, other)]

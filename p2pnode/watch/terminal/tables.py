@@ -19,7 +19,7 @@ from ..text import ago, clean
 WHOLE_REASON = 200  # characters
 LONGEST_NAME = 24  # in a terminal; longer ones go on in the next line
 SHORTEST_REASON = 24  # in a line
-GAP = 3  # beside each column
+GAP = 3  # between columns
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -42,7 +42,7 @@ def peers_table(
     """Present peers first, with as many columns as fit into `width`; None: all columns, one line for each peer.
 
     `names` are what communities and circles are called.
-    With a `limit` there are at most so many lines: reasons are cut, and the last line counts the peers left out.
+    With a `limit` there are at most `limit` lines: reasons are cut, and the last line counts the peers left out.
     """
     ranked = sorted(peers, key=lambda row: (not row.present, row.name, row.id))
     fitting = ranked if limit is None or len(ranked) <= limit else ranked[: max(0, limit - 1)]

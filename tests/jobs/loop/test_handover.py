@@ -56,7 +56,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 def test_weights_are_all_steps_and_changes_and_each_step_is_counted_once(actions: list[tuple[str, int]]) -> None:
-    """A model of the hand-over beside it: the sum of everything since the last replacement."""
+    """A model to compare the hand-over with: the sum of everything since the last replacement."""
     weights = FakeWeights()
     handover = Handover(weights)
     expected, steps, counted, dropped = 0.0, 0, 0, 0

@@ -1,4 +1,4 @@
-"""Members whose models have one layout and compute different things do not learn together, and are told why."""
+"""Members whose models have one layout and compute different things do not learn together, and report why."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Joining:
-    """A node about to join: what it is asked, whom it asks, and what is left on its disk."""
+    """A node about to join: what it is asked, which peers it asks, and what is left on its disk."""
 
     def __init__(
         self, files: Mapping[PeerId, bytes] | None = None, answer: bool | None = None, storage: Any = None
@@ -223,20 +223,20 @@ def test_where_nobody_can_answer_the_flag_is_named() -> None:
     assert len(joining.offers) == 1, "the flag is the answer"
 
 
-def test_code_of_others_is_not_run_beside_data_that_stay_here() -> None:
+def test_code_of_others_is_not_run_where_private_data_are() -> None:
     joining = Joining(answer=True)
     private = TrainOptions(data=Path("/mine"), accept_task=(SOURCE.sha256,))
-    with pytest.raises(UsageError, match=f"data that stay here .*name it yourself: --task {COPY}"):
+    with pytest.raises(UsageError, match=f"private data are .*name it yourself: --task {COPY}"):
         joining.admit(private)
     assert joining.used() is None
     joining.admit(replace(private, share_data=True))
     assert joining.used() == COPY
 
 
-def test_accepted_code_is_not_run_beside_data_that_came_later_and_stay_here(tmp_path: Path) -> None:
+def test_accepted_code_is_not_run_where_private_data_came_later(tmp_path: Path) -> None:
     joining = Joining(answer=True, storage=DiskStorage(tmp_path))
     joining.admit()
-    with pytest.raises(UsageError, match="data that stay here"):
+    with pytest.raises(UsageError, match="private data are"):
         task_options(PLAN, TrainOptions(data=Path("/mine")), joining.storage, FOLDER)
     assert task_options(PLAN, TrainOptions(data=Path("/mine"), share_data=True), joining.storage, FOLDER)[0].task
 
@@ -259,7 +259,7 @@ def test_another_file_than_the_runs_costs_reputation_and_the_next_member_is_aske
     assert joining.services.reputation.faults_of(ANN) == 0
 
 
-def test_a_file_that_no_member_gives_is_told() -> None:
+def test_a_file_that_no_member_gives_is_reported() -> None:
     joining = Joining({EVE: b"evil"})
     with pytest.raises(UsageError, match="no member gives it; try again later, or ask the founder for the file"):
         joining.admit()

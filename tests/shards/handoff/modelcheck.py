@@ -139,7 +139,7 @@ class Checker:
         return waiting & ~local.stale
 
     def _say(self, node: int, number: int, waiting: int) -> tuple[int, tuple[int, ...], list[int]]:
-        """What is left of the messages waiting at a node, and what it says to whom."""
+        """What is left of the messages waiting at a node, and what it sends to which node."""
         waiting = self._fresh(node, number, waiting)
         if number == DEAD:
             return waiting, (), [0, 0, 0]

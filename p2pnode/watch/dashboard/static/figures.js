@@ -78,7 +78,7 @@ export const FIGURES = {
  "head": [
   "own entries",
   "entries",
-  "Number of the newest entry in the node's own log: what it has published."
+  "Number of the latest entry in the node's own log: what it has published."
  ],
  "entries": [
   "entries of others",
@@ -193,7 +193,7 @@ export const FIGURES = {
  "merge.partners": [
   "partners",
   "",
-  "With whom this node exchanged since the merge before."
+  "The peers this node exchanged with since the merge before."
  ],
  "nodes": [
   "other nodes",
@@ -543,7 +543,7 @@ export const WORDS = {
  "delta": "A sparse change of the weights: which coordinates, and by how much on a fixed integer grid.",
  "entry": "A delta published by one author: signed, numbered, and chained to the author's previous entry by hash.",
  "log": "All entries of one author, in order; also called its chain.",
- "heads": "For each log the number of the newest entry a node knows.",
+ "heads": "For each log the number of the latest entry a node knows.",
  "residual": "The progress of a node that it has not sent yet, called e in the code.",
  "selector": "The rule that decides which coordinates of the residual go into the next delta.",
  "fork": "Two different entries with the same number in one log: proof that its author cheated.",
@@ -563,5 +563,8 @@ export const WORDS = {
  "handoff": "The protocol by which a shard gets a new holder without ever being lost.",
  "visit": "A model's stay at a shard, written into the shard's signed history: which model, when, and how confident it was before and after.",
  "model swap": "The alternative for data that must stay at home: two nodes send each other copies of their models, train them for about a round on their own samples, and return the largest changes.",
- "confidence": "The probability a model gives to the correct answer for a sample, exp(\u2212loss) unless the task says otherwise."
+ "confidence": "The probability a model gives to the correct answer for a sample, exp(\u2212loss) unless the task says otherwise.",
+ "loop": "A job whose local steps come from a training loop of the user's own (p2pnode.join).",
+ "queue": "One of several models that a job of the kind queues trains ([queues.md](queues.md)).",
+ "lease": "The signed right of one node at a time to own a piece of work, such as a queue."
 };
