@@ -324,6 +324,35 @@ def revert(
 
 @app.command()
 @takes(PLACE)
+def ban(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    peer: Annotated[str, typer.Argument(help="Its id, the end of its id, or its name.", metavar="PEER")],
+    why: Annotated[str, typer.Option(help="What the other members get to read.", metavar="TEXT")] = "",
+    job: Job = "",
+) -> None:
+    """Sign a veto against a peer: one of a moderator, or of most members, excludes its deltas for everybody."""
+    from .commands import ban_peer
+
+    ban_peer(load(flags, os.environ).options.data_dir, peer, why, job)
+
+
+@app.command()
+@takes(PLACE)
+def unban(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    peer: Annotated[str, typer.Argument(help="Its id, the end of its id, or its name.", metavar="PEER")],
+    job: Job = "",
+) -> None:
+    """Withdraw this node's veto against a peer."""
+    from .commands import ban_peer
+
+    ban_peer(load(flags, os.environ).options.data_dir, peer, "", job, lift=True)
+
+
+@app.command()
+@takes(PLACE)
 def log(ctx: typer.Context, flags: dict[str, object], job: Job = "", json: Json = False) -> None:
     """List the merges of the running node: partners, bytes, and the loss before and after."""
     from .reports import show_log

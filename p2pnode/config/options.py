@@ -44,6 +44,7 @@ class RunOptions:
     access: RunAccess | None = None  # None: the saved run, the run of a bootstrap, or a new one
     found: bool = False
     private: bool = False
+    moderators: tuple[str, ...] | None = None  # of a run founded here; None: the founder
     name: str = ""  # of a run founded here; "" makes one from the node's name
     join_timeout: Seconds | None = None  # None: keep trying
     leave_timeout: Seconds = 20.0  # for handing over what only this node has

@@ -25,6 +25,7 @@ from .readers import (
     read_hashes,
     read_invite,
     read_listen,
+    read_moderators,
     read_name,
     read_pairs,
     read_part,
@@ -147,6 +148,10 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting("run", "run.access", read_run, "The run to take part in, as the invite gives it.", "RUN[.KEY]"),
         Setting("found", "run.found", read_switch, "Found a new run, whatever was saved."),
         Setting("private", "run.private", read_switch, "The new run needs a key, which its invite carries."),
+        Setting(
+            "moderators", "run.moderators", read_moderators,
+            "Who may exclude authors from the new run: peer ids with commas between, `founder` or `none`.", "PEERS",
+        ),
         Setting(
             "join-timeout", "run.join_timeout", read_positive_time,
             "Give up if nobody answers within this time; without it, keep trying.", "TIME",
