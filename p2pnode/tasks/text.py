@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..wire.errors import UsageError
-from .corpus import Corpus, open_corpus
+from .blocks import Layer, TaskBlocks
+from .corpus import Corpus, Windows, open_corpus
+from .features import token_counts
 from .optimizers import AdamW
 from .task import PROBE_INPUTS, Samples, Task
 
@@ -52,8 +55,15 @@ class Text(Task):
 
     def test_data(self) -> Samples:
         held = self._corpus().test
-        chosen = np.linspace(0, len(held) - 1, min(len(held), max(1, self.test_windows))).round().astype(np.int64)
-        return held.__getitems__(chosen.tolist())
+        return held.__getitems__(self._tested(held).tolist())
+
+    def _tested(self, held: Windows) -> NDArray[np.int64]:
+        """The windows of the held-out text that are tested on."""
+        return np.linspace(0, len(held) - 1, min(len(held), max(1, self.test_windows))).round().astype(np.int64)
+
+    def documents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        corpus = self._corpus()
+        return corpus.train.documents, corpus.test.documents[self._tested(corpus.test)]
 
     def _corpus(self) -> Corpus:
         if not self.source:
@@ -61,9 +71,21 @@ class Text(Task):
         return _read(self.source, self.context)
 
     def losses(self, model: nn.Module, batch: Samples) -> Tensor:
-        x = batch["x"].long()
-        each = functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten(), reduction="none")
-        return each.view(len(x), -1).mean(1)
+        return self.piece_losses(model, batch).mean(1)
+
+    def piece_losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        return _byte_losses(model(batch["x"][:, :-1]), batch)
+
+    def features(self, samples: Samples, size: int, prefix: int | None = None) -> Tensor:
+        return torch.from_numpy(token_counts(samples["x"][:, :prefix].numpy(), size))
+
+    def blocks(self, model: nn.Module) -> TaskBlocks:
+        assert isinstance(model, Transformer)
+        return TaskBlocks(
+            lambda batch: model.embedded(batch["x"][:, :-1]),
+            [Layer(block, block) for block in model.blocks],
+            lambda hidden, batch: _byte_losses(model.logits(hidden), batch).mean(1),
+        )
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
         return AdamW(self.learning_rate, betas=(0.9, 0.95))
@@ -77,9 +99,19 @@ class Text(Task):
         starts = np.linspace(0, len(raw), PROBE_INPUTS, endpoint=False).astype(np.int64)
         return {"x": torch.from_numpy(raw[(starts[:, None] + np.arange(self.context)) % len(raw)])}
 
+    def preview(self, sample: Samples) -> str:
+        return " ".join(bytes(sample["x"][0].tolist()).decode(errors="replace").split())
+
     def labels(self, samples: Samples) -> Tensor | None:
         """The file that each window is from; None when there is only one."""
         return samples.get("file")
+
+
+def _byte_losses(logits: Tensor, batch: Samples) -> Tensor:
+    """The loss of each byte but the first, (samples, bytes)."""
+    x = batch["x"].long()
+    each = functional.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten(), reduction="none")
+    return each.view(len(x), -1)
 
 
 @cache
@@ -101,10 +133,18 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits of each next byte, from bytes (batch, time)."""
-        x = x.long()
-        hidden = self.bytes(x) + self.places.weight[: x.shape[1]]
+        hidden = self.embedded(x)
         for block in self.blocks:
             hidden = block(hidden)
+        return self.logits(hidden)
+
+    def embedded(self, x: Tensor) -> Tensor:
+        """What the first block gets."""
+        hidden: Tensor = self.bytes(x.long()) + self.places.weight[: x.shape[1]]
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The logits of each next byte, from what the last block gave."""
         return functional.linear(self.norm(hidden), self.bytes.weight)
 
 
