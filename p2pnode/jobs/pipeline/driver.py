@@ -31,6 +31,7 @@ from .shared_parts import SharedParts
 from .tensors import decode_tensor, distance, encode_tensor
 
 LOOK_EVERY: Seconds = 0.25  # at who is there
+MOST_IN_FLIGHT = 256  # micro-batches
 WAIT: Seconds = 0.05  # before the next try where nobody can take a call
 SAY_AFTER: Seconds = 10.0  # without anybody for some block
 SETTLE_EVERY: Seconds = 0.2
@@ -139,9 +140,11 @@ class PipelineDriver:
                 _, under_way = await asyncio.wait(under_way, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
 
     def _most_under_way(self) -> int:
-        """Micro-batches at a time: enough that each server has one to compute and one that waits."""
-        servers = max(1, len(self.router.usable()))
-        return self._options.in_flight or min(64, max(2, -(-2 * servers // max(1, self._drivers()))))
+        """Micro-batches at a time: as many as keep all servers busy, divided among the drivers."""
+        if self._options.in_flight:
+            return self._options.in_flight
+        enough = self.router.enough(self._plan.micro_batch)
+        return min(MOST_IN_FLIGHT, max(2, -(-enough // max(1, self._drivers()))))
 
     async def _keep_looking(self) -> None:
         while True:

@@ -36,7 +36,7 @@ LOOK_AROUND: Seconds = 5.0  # that a newcomer waits to hear what others hold
 LOOK_EVERY: Seconds = 1.0
 SETTLE: Seconds = 3.0  # for which a move must stay the right one, so that what others announced has come
 STAY: Seconds = 15.0  # before a server moves for a gain
-TELL_EVERY: Seconds = 10.0  # while nobody calls: drivers leave out who failed until it announces itself anew
+TELL_EVERY: Seconds = 5.0  # to drivers, who leave out a server that failed until it announces itself anew
 GRACE: Seconds = 60.0  # after a run was founded, in which it is no news that blocks begin at their first weights
 
 
@@ -71,7 +71,6 @@ class PipelineJob(Job):
         self._moved: Seconds = self._begun
         self._wanted: tuple[SpanMove, Seconds] | None = None  # a move of this node that is due, and since when
         self._told: tuple[bytes, Seconds] = (b"", self._begun)
-        self._calls = 0  # when this node last announced itself
         self._leaving = False
         self.routes = self._parts.routes.plus(
             Routes({Forward: self._answer, Backward: self._answer, Settle: self._answer})
@@ -117,7 +116,7 @@ class PipelineJob(Job):
         for peer, facts in self._others().items():
             known = self._services.table.get(PeerId(peer))
             if known is not None and facts.span.length:
-                found[peer] = ServerSight(facts.span, known.record.expiry)
+                found[peer] = ServerSight(facts.span, known.record.expiry, known.latency or 0.0)
         if self.server is not None and self.server.span.length:
             found[self._me] = ServerSight(self.server.span, self._clock.monotonic())
         return found
@@ -193,8 +192,12 @@ class PipelineJob(Job):
             if move is not None and self.server is not None:
                 self._wanted = None
                 await self._hold(self.server, move, group)
-            elif self._should_tell():
+            elif self._has_changed():
                 await self._tell()
+            elif self._clock.monotonic() - self._told[1] >= TELL_EVERY:
+                self._told = (self._told[0], self._clock.monotonic())
+                drivers = [PeerId(peer) for peer, facts in self._others().items() if facts.drives]
+                await self.context.membership.announce_to(drivers)
 
     def _due_move(self) -> SpanMove | None:
         """A move of this node that has been the right one for a while."""
@@ -209,19 +212,15 @@ class PipelineJob(Job):
         settled = now - self._wanted[1] >= SETTLE and (urgent or now - self._moved >= STAY)
         return found if settled else None
 
-    def _should_tell(self) -> bool:
-        """Whether drivers should hear of this node again: what it announces has changed, or nobody calls."""
-        state, now = self.announcement().state, self._clock.monotonic()
-        known, at = read_facts(self._told[0], self.plan.blocks), self._told[1]
-        facts = self.facts()
-        if known is None or known.span != facts.span or not 0.5 <= (known.speed + 1e-9) / (facts.speed + 1e-9) <= 2.0:
-            return state != self._told[0]
-        idle = self.server is not None and self.server.forwards + self.server.backwards == self._calls
-        return idle and now - at >= TELL_EVERY
+    def _has_changed(self) -> bool:
+        """Whether what this node announces has changed so much that all should hear of it."""
+        known, facts = read_facts(self._told[0], self.plan.blocks), self.facts()
+        if known is None or known.span != facts.span:
+            return True
+        return not 0.5 <= (known.speed + 1e-9) / (facts.speed + 1e-9) <= 2.0
 
     async def _tell(self) -> None:
         self._told = (self.announcement().state, self._clock.monotonic())
-        self._calls = 0 if self.server is None else self.server.forwards + self.server.backwards
         await self.context.membership.tell(self.context.members())
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ Settled = Annotated[tuple[TicketNumbers, ...], msgspec.Meta(max_length=MAX_SETTL
 class Forward(Message, frozen=True, tag="forward"):
     """Asks what some blocks make of hidden states."""
 
+    limited_by_job: ClassVar[bool] = True
+
     first: Block
     stop: Block
     samples: Samples
@@ -34,6 +36,8 @@ class Backward(Message, frozen=True, tag="backward"):
 
     `number` is that of the driver's micro-batch; 0 asks for the gradient alone, to compare it.
     """
+
+    limited_by_job: ClassVar[bool] = True
 
     first: Block
     stop: Block

@@ -17,13 +17,15 @@ from ...wire.types import Seconds
 from .spans import Span
 
 Direction = Literal["forward", "backward"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 SMOOTHING = 0.7  # weight of what was known before
 JITTER = 0.1  # by which expectations are varied at random, so that equal servers get equal shares
-MOST_UNDER_WAY = 4  # calls of one driver at one server
+MOST_UNDER_WAY = 8  # calls of one driver at one server
 LEAST_PATIENCE: Seconds = 1.0
 UNKNOWN_PATIENCE: Seconds = 10.0
 PATIENCE = 4.0  # times the expected duration
+HOP: Seconds = 1e-3  # that a call costs besides, so that one server is not asked twice in a row for half of it
 BUSY_PAUSE: Seconds = 0.1
 FIRST_GUESS: Seconds = 1e-3  # for a sample through a block, before anything was measured
 BACKWARD_COST = 3.0  # times a forward pass: it computes the forward pass again
@@ -58,12 +60,14 @@ class ServerSight(NamedTuple):
 
     span: Span
     stamp: float
+    latency: Seconds = 0.0  # of a small call
 
 
 @dataclass
 class _Server:
     span: Span
     stamp: float
+    latency: Seconds
     costs: dict[Direction, Seconds] = field(default_factory=dict)  # measured seconds for a sample through a block
     under_way: list[CallUnderWay] = field(default_factory=list)
     last_done: Seconds = 0.0
@@ -99,9 +103,9 @@ class SpanRouter:
         for peer in [peer for peer in self._servers if peer not in sights]:
             if not self._servers[peer].under_way:
                 del self._servers[peer]
-        for peer, (span, stamp) in sights.items():
-            server = self._servers.setdefault(peer, _Server(span, stamp))
-            server.span, server.stamp = span, stamp
+        for peer, (span, stamp, latency) in sights.items():
+            server = self._servers.setdefault(peer, _Server(span, stamp, latency))
+            server.span, server.stamp, server.latency = span, stamp, latency
             if server.excluded_at is not None and stamp > server.excluded_at:
                 server.excluded_at = None
 
@@ -113,6 +117,17 @@ class SpanRouter:
         """The blocks that no server which may be asked holds."""
         spans = [self._servers[peer].span for peer in self.usable()]
         return [block for block in range(blocks) if not any(span.covers(block, block + 1) for span in spans)]
+
+    def enough(self, samples: int) -> int:
+        """How many calls under way keep all servers busy: each computes one, one waits there, others travel."""
+        found = 0.0
+        for peer in self.usable():
+            server = self._servers[peer]
+            each = [self._cost(server, direction) for direction in DIRECTIONS if direction in server.costs]
+            service = sum(each) / len(each) * samples * server.span.length if each else 0.0
+            travelling = server.latency / service if service else 0.0
+            found += min(MOST_UNDER_WAY, 2 + travelling)
+        return max(2, round(found))
 
     def rows(self) -> list[ServerRow]:
         return [
@@ -129,6 +144,7 @@ class SpanRouter:
         It is the first call of the way to the last block that is expected to end soonest.
         """
         servers = self._candidates(now, excluded)
+        costs = {peer: self._varied(server, "forward") * samples for peer, server in servers.items()}
         best: dict[int, Seconds] = {first: now}
         came: dict[int, tuple[int, str]] = {}
         heap = [(now, first)]
@@ -141,9 +157,9 @@ class SpanRouter:
             for peer, server in servers.items():
                 if not server.span.covers(block, block + 1):
                     continue
-                begin, each = max(at, self._free(server, now)), self._varied(server, "forward") * samples
+                begin = max(at, self._free(server, now)) + server.latency + HOP
                 for stop in range(block + 1, min(server.span.stop, blocks) + 1):
-                    end = begin + each * (stop - block)
+                    end = begin + costs[peer] * (stop - block)
                     if end < best.get(stop, float("inf")):
                         best[stop], came[stop] = end, (block, peer)
                         heapq.heappush(heap, (end, stop))
@@ -160,7 +176,11 @@ class SpanRouter:
         found: list[tuple[Seconds, float, str]] = []
         for peer, server in self._candidates(now, excluded).items():
             if server.span.covers(first, stop):
-                end = self._free(server, now) + self._varied(server, "backward") * samples * (stop - first)
+                end = (
+                    self._free(server, now)
+                    + server.latency
+                    + self._varied(server, "backward") * samples * (stop - first)
+                )
                 found.append((end, self._rng.random(), peer))
         return Hop(min(found)[2], first, stop) if found else None
 

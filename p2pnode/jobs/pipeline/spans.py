@@ -83,8 +83,9 @@ def missing(servers: Iterable[ServerFacts], blocks: int) -> list[int]:
 def choose_span(me: str, facts: ServerFacts, others: Sequence[ServerFacts], blocks: int) -> tuple[Span, str]:
     """The span for a server that holds none yet, or may hold another one, and why that one.
 
-    It makes the weakest block as strong as possible, then the next weakest, and so on; ties are broken by a hash, so
-    that nodes that start together choose different ones.
+    It makes the weakest block as strong as possible, then the next weakest, and so on. Of equal ones it takes one next
+    to blocks that are held, so that no gap remains that is too short for others, and then one by a hash, so that nodes
+    that start together choose different ones.
     """
     length = min(facts.capacity, blocks)
     if length < 1:
@@ -92,10 +93,11 @@ def choose_span(me: str, facts: ServerFacts, others: Sequence[ServerFacts], bloc
     before = throughput(others, blocks)
     each = facts.speed / length
 
-    def after(first: int) -> tuple[list[float], bytes]:
-        inside = range(first, first + length)
-        rates = sorted(rate + (each if block in inside else 0.0) for block, rate in enumerate(before))
-        return rates, blake3(f"{me}/{first}".encode()).digest()
+    def after(first: int) -> tuple[list[float], bool, bytes]:
+        stop = first + length
+        rates = sorted(rate + (each if first <= block < stop else 0.0) for block, rate in enumerate(before))
+        joins = first == 0 or stop == blocks or before[first - 1] > 0 or before[stop] > 0
+        return rates, joins, blake3(f"{me}/{first}".encode()).digest()
 
     first = max(range(blocks - length + 1), key=after)
     span = Span(first, first + length)
@@ -129,7 +131,24 @@ def next_move(table: Mapping[str, ServerFacts], blocks: int) -> SpanMove | None:
         key = (float(gained), min(after), blake3(f"move {peer}".encode()).digest())
         if best is None or key > best[0]:
             best = (key, SpanMove(peer, span, reason))
+    if best is None and weakest <= 0:
+        return _towards_a_row(servers, blocks)
     return None if best is None else best[1]
+
+
+def _towards_a_row(servers: Mapping[str, ServerFacts], blocks: int) -> SpanMove | None:
+    """Where a block is missing and no single move helps: the first move towards spans one after the other."""
+    first = 0
+    able = {peer: facts for peer, facts in servers.items() if facts.speed > 0}
+    if sum(min(facts.capacity, blocks) for facts in able.values()) < blocks:
+        return None
+    for peer, facts in sorted(able.items(), key=lambda pair: (pair[1].span, pair[0])):
+        length = min(facts.capacity, blocks)
+        begin = min(first, blocks - length)
+        if facts.span != Span(begin, begin + length):
+            return SpanMove(peer, Span(begin, begin + length), "the spans leave a gap that is too short for anybody")
+        first = begin + length
+    return None
 
 
 def _named(blocks: Sequence[int]) -> str:
