@@ -22,7 +22,7 @@ from ...wire.errors import NetworkDown, PeerError, PeerRefused
 from ...wire.ids import PeerId
 from ...wire.types import Seconds
 from ..contract import JobContext
-from .held_blocks import ENDS, HeldBlocks
+from .local_blocks import ENDS, LocalBlocks
 from .messages import MAX_SETTLED, Backward, Forward, Settle, SettleDone, TensorIs, TicketNumbers
 from .plan import PipelineOptions, PipelinePlan
 from .routing import CallUnderWay, Direction, Hop, ServerSight, SpanRouter
@@ -96,7 +96,7 @@ class PipelineDriver:
         self._plan = plan
         self._options = options
         self._parts = parts
-        self._held: HeldBlocks = parts.held
+        self._held: LocalBlocks = parts.held
         self._local = local
         self._sights = sights
         self._drivers = drivers

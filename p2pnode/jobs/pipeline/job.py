@@ -23,7 +23,7 @@ from ...wire.types import Seconds
 from ..contract import Job, JobContext, JobPace
 from ..train.options import own_seed
 from .driver import PipelineDriver
-from .held_blocks import ENDS, HeldBlocks, ModelOutline
+from .local_blocks import ENDS, LocalBlocks, ModelOutline
 from .messages import Backward, Forward, Settle
 from .plan import PipelineOptions, PipelinePlan
 from .routing import ServerSight
@@ -59,12 +59,12 @@ class PipelineJob(Job):
         self._services = context.services
         self._me = context.services.identity.peer_id
         self._clock = context.services.seams.clock
-        self._parts = SharedParts(context, plan, HeldBlocks(outline), self._holders, options.train.max_disk)
-        self.server = SpanServer(context, plan, self._parts, capacity) if options.serves else None
+        self.parts = SharedParts(context, plan, LocalBlocks(outline), self._holders, options.train.max_disk)
+        self.server = SpanServer(context, plan, self.parts, capacity) if options.serves else None
         self.driver: PipelineDriver | None = None
         if data is not None:
             self.driver = PipelineDriver(
-                context, plan, options, self._parts, data, self.server, self._sights, self._drivers, own_seed(context)
+                context, plan, options, self.parts, data, self.server, self._sights, self._drivers, own_seed(context)
             )
         self._until: Until | None = options.train.until
         self._begun = self._clock.monotonic()
@@ -72,7 +72,7 @@ class PipelineJob(Job):
         self._wanted: tuple[SpanMove, Seconds] | None = None  # a move of this node that is due, and since when
         self._told: tuple[bytes, Seconds] = (b"", self._begun)
         self._leaving = False
-        self.routes = self._parts.routes.plus(
+        self.routes = self.parts.routes.plus(
             Routes({Forward: self._answer, Backward: self._answer, Settle: self._answer})
         )
 
@@ -130,9 +130,9 @@ class PipelineJob(Job):
         self._begun = self._clock.monotonic()
         await self._look_around()
         async with asyncio.TaskGroup() as group:
-            loops = [group.create_task(self._parts.keep_rounds())]
+            loops = [group.create_task(self.parts.keep_rounds())]
             if self.driver is not None:
-                await self._parts.get([ENDS], group)
+                await self.parts.get([ENDS], group)
             if self.server is not None:
                 await self._take_first_span(self.server, group)
                 loops.append(group.create_task(self.server.keep_looking()))
@@ -142,7 +142,7 @@ class PipelineJob(Job):
             why = await self._until_goal()
             for task in loops:
                 task.cancel()
-            await self._parts.close(list(self._parts.open))
+            await self.parts.close(list(self.parts.open))
         return why
 
     async def _look_around(self) -> None:
@@ -165,7 +165,7 @@ class PipelineJob(Job):
         if self._until is None:
             return ""
         seconds = self._clock.monotonic() - self._begun
-        ends = self._parts.open.get(ENDS)
+        ends = self.parts.open.get(ENDS)
         steps = 0 if ends is None else ends.held.steps
         return reached(self._until, Reached(0, seconds, None, None, 0, steps))
 
@@ -245,7 +245,7 @@ class PipelineJob(Job):
     # ---- disk, peers and views ----
 
     async def save(self, limit: Seconds | None = None) -> None:
-        await self._parts.save(limit)
+        await self.parts.save(limit)
 
     async def _answer(self, peer: PeerId, request: Forward | Backward | Settle) -> Message:
         if self.server is None:
@@ -265,7 +265,7 @@ class PipelineJob(Job):
         return JobPace(self.driver.counts.done, self.driver.samples, self.driver.rate(self._clock.monotonic()))
 
     def exchanges(self) -> Sequence[ExchangeRow]:
-        return [row for part in self._parts.open.values() for row in part.shared.exchanges()]
+        return [row for part in self.parts.open.values() for row in part.shared.exchanges()]
 
     def status(self) -> JobStatus:
         return pipeline_status(self, self._clock.monotonic())

@@ -18,7 +18,7 @@ from ..contract import JobContext, JobKind
 from ..model.policies import check_policy
 from ..train.binding import check_plan, open_task, task_options_of
 from ..train.plan import TrainPlan
-from .held_blocks import ENDS, HeldBlocks, ModelOutline
+from .local_blocks import ENDS, LocalBlocks, ModelOutline
 from .job import PipelineJob
 from .placement import BYTES_PER_PARAMETER
 from .plan import PipelineOptions, PipelinePlan, largest_micro_batch, read_options, read_plan, write_pipeline_plan
@@ -65,7 +65,7 @@ def open_data(task: Task) -> tuple[Data, Data]:
 
 def _hidden_shape(outline: ModelOutline, data: Data) -> tuple[int, ...]:
     """The shape of one sample's hidden states."""
-    held = HeldBlocks(outline)
+    held = LocalBlocks(outline)
     held.hold(ENDS, outline.first_weights([ENDS])[ENDS])
     shape = held.enter(data.spread(1).first(1)).shape
     held.release(ENDS)

@@ -15,7 +15,7 @@ from ...wire.errors import PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId
 from ...wire.types import Seconds
 from ..contract import JobContext
-from .held_blocks import HeldBlocks
+from .local_blocks import LocalBlocks
 from .messages import Backward, Forward, Settle, SettleDone, TensorIs, TicketNumbers
 from .plan import PipelinePlan
 from .routing import MOST_UNDER_WAY
@@ -54,7 +54,7 @@ class SpanServer:
         self._context = context
         self._plan = plan
         self._parts = parts
-        self._held: HeldBlocks = parts.held
+        self._held: LocalBlocks = parts.held
         self._clock = context.services.seams.clock
         self._declared = context.services.seams.speed
         self._seconds: Seconds | None = None  # of a sample through a block, forward and backward
@@ -134,7 +134,7 @@ class SpanServer:
     async def backward(self, peer: PeerId, request: Backward) -> TensorIs:
         """The gradient before the blocks. That of the parameters is added up, unless this ticket's was before."""
         span = self._asked(request.first, request.stop)
-        ticket = Ticket(peer, request.number, request.first, request.stop)
+        ticket = self.ticket(peer, request)
         counted = request.number > 0 and ticket not in self._under_way
 
         def work() -> TensorIs:
@@ -149,6 +149,10 @@ class SpanServer:
                 self._under_way.discard(ticket)
         self.backwards += 1
         return answer
+
+    def ticket(self, peer: str, request: Backward) -> Ticket:
+        """Of a gradient that a driver asks for."""
+        return Ticket(peer, request.number, request.first, request.stop)
 
     def _work_backward(self, span: Span, ticket: Ticket, request: Backward, counted: bool) -> TensorIs:
         hidden = self._read(request.hidden, request.samples)

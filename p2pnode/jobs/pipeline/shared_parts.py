@@ -18,7 +18,7 @@ from ...wire.errors import PeerRefused
 from ...wire.ids import PeerId
 from ..blocks.shared import Begun, BlockSetup, FindHolders, SharedBlock
 from ..contract import JobContext
-from .held_blocks import ENDS, HeldBlocks, HeldPart
+from .local_blocks import ENDS, LocalBlocks, HeldPart
 from .plan import PipelinePlan
 
 
@@ -51,7 +51,7 @@ class SharedParts:
     """Opens and closes parts, and publishes and merges what their optimizers did."""
 
     def __init__(
-        self, context: JobContext, plan: PipelinePlan, held: HeldBlocks, find: FindHolders, max_disk: int | None
+        self, context: JobContext, plan: PipelinePlan, held: LocalBlocks, find: FindHolders, max_disk: int | None
     ) -> None:
         train = plan.train
         self.held = held

@@ -165,7 +165,7 @@ class ModelOutline:
         return {number: self._values(model, number) for number in numbers}
 
 
-class HeldBlocks:
+class LocalBlocks:
     """Computes with the parts that this machine holds."""
 
     def __init__(self, outline: ModelOutline) -> None:
