@@ -209,3 +209,14 @@ def test_every_package_says_what_lives_there() -> None:
     for init in sorted(PACKAGE.rglob("__init__.py")):
         doc = ast.get_docstring(ast.parse(init.read_text())) or ""
         assert len(doc) > 40, f"{place(init)} needs a docstring: what lives here and where to start reading"
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    """A reader who searches for a name finds one thing."""
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(place(path))
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert not twice, f"{twice}: say in the name what each is (EntryFacts, RoundFacts), or use one for both"

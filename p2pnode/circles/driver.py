@@ -15,6 +15,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..compression.weights import Floats
 from ..discovery.services import Services
@@ -27,9 +28,7 @@ from ..merging.snapshots.outline import Snapshot
 from ..runtime.calls import JobCalls
 from ..similarity.communities import Dendrogram, grow
 from ..similarity.driver import PeerSimilarity
-from ..training.newcomer_probe import NewcomerProbe
 from ..training.progress import TrainProgress
-from ..training.trainer import Trainer
 from ..wire.errors import LocalProblem
 from ..wire.ids import PeerId
 from ..wire.run import GENESIS
@@ -39,7 +38,7 @@ from .founding import CircleFounding, FoundingRecords, circle_lineage, circle_na
 from .members import Members
 from .splits import SplitWatcher
 from .transitions import follow_split, set_from_snapshot, split_off, union_with
-from .trust import LEAST_MEMBERS, LONG, CircleTrust, is_valid_founding, without_tiny_circles
+from .trust import LEAST_MEMBERS, LONG, CircleJudge, CircleTrust, is_valid_founding, without_tiny_circles
 
 DECIDE_EVERY = 5  # rounds
 SPREAD_ROUNDS = 2  # between signing a split and leaving, in which others receive the entries it is about
@@ -70,12 +69,21 @@ class CircleContext:
     policy: FormsCircles
     genesis: bytes  # the run's lineage, from which those of its circles follow
     train_progress: TrainProgress
-    trainer: Trainer
+    judge: CircleJudge
     similarity: PeerSimilarity
     snapshots: Snapshots
     bridging: Bridging
     begin_log: Callable[[], int]  # heavy: the number of a log not written to yet; LocalProblem when it cannot be noted
     greet: Callable[[list[PeerId]], Awaitable[None]]  # let peers know at once where this node is now
+    compared: bool = True  # only members whose models are compared count: others have nothing to train on
+
+
+class NewcomerFingerprint(Protocol):
+    """What a newcomer knows of its own data before it trains with others."""
+
+    async def fingerprint(self) -> bytes:
+        """The fingerprint of a model that only this node's data have trained; empty when there is none."""
+        ...
 
 
 class CircleDriver:
@@ -92,7 +100,7 @@ class CircleDriver:
         self._genesis = context.genesis
         self._train_progress = context.train_progress
         self._similarity = context.similarity
-        self._trust = CircleTrust(context.trainer, context.train_progress)
+        self._trust = CircleTrust(context.judge, context.train_progress)
         self._splits = SplitWatcher(
             services.identity.peer_id, members, context.policy, context.train_progress, self.founding
         )
@@ -149,7 +157,7 @@ class CircleDriver:
     # ---- deciding ----
 
     async def _decide(self) -> None:
-        if not self._similarity.fingerprint:
+        if self._context.compared and not self._similarity.fingerprint:
             return
         circles = self._circles(self._circle.name or GENESIS)
         advice = await self._advise(circles, self._splits.rounds_here, lambda: self._similarity.tree)
@@ -170,12 +178,13 @@ class CircleDriver:
     def _circles(self, mine: str) -> dict[PeerId, str]:
         """The circle each learning peer says it is in; "" for peers of bad reputation and those who just left ours."""
         now, reputation = self._services.seams.clock.monotonic(), self._services.reputation
-        found = {self._services.identity.peer_id: mine}
+        found, learning = {self._services.identity.peer_id: mine}, set(self._members.in_run())
         for peer in self._members.present():
             announced = self._members.announced(peer)
             circle = announced.circle
             left = circle == self._circle.name and peer.id in self._splits.left
-            if announced.fingerprint and not left and not reputation.ignored(peer.id, now):
+            counts = announced.fingerprint if self._context.compared else peer.id in learning
+            if counts and not left and not reputation.ignored(peer.id, now):
                 found[peer.id] = (circle or GENESIS) if self._trust.enterable(circle) else ""
         return without_tiny_circles(found, mine)
 
@@ -232,13 +241,13 @@ class CircleDriver:
         trust, policy = self._trust, self._policy
         try:
             return await self._services.seams.compute(lambda: trust.loss_limit(deltas.weights(), policy.weights()))
-        except Unsuited as error:
+        except (Unsuited, LocalProblem) as error:
             trust.avoid(name, LONG)
             text = f"this node does not go to circle {name[:8] or GENESIS}: {error}"
             self._services.events.say("circle", text, warning=True)
             return None
 
-    async def enter(self, probe: NewcomerProbe) -> bool:
+    async def enter(self, probe: NewcomerFingerprint) -> bool:
         """Start a newcomer in the circle where it helps most; False when that is the run's first circle, or none.
 
         If there is a choice, the newcomer's data decide, by the fingerprint of a short training alone.
@@ -276,7 +285,7 @@ class CircleDriver:
         self._policy.move(change.deltas, weights, incarnation)
         circle, context = self._circle, self._context
         circle.name, circle.found, circle.since = change.name, change.found, self._train_progress.rounds
-        context.trainer.reset_optimizer()
+        context.judge.moved()
         context.bridging.move()
         context.snapshots.offers.move()
         self._splits.moved()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 import torch
 
@@ -34,11 +35,52 @@ TRIED_BATCHES = 8  # of this node's own samples that foreign weights are tried o
 TRIED_SAMPLES = 256  # of the test data, if it has none
 
 
+class CircleJudge(Protocol):
+    """Says how good weights are on this node's own samples."""
+
+    is_training_loss: bool  # whether `loss` can be compared with the losses that rounds report
+
+    def loss(self, weights: Floats) -> float | None:
+        """Heavy. The loss of weights; None when it cannot be known."""
+        ...
+
+    def genesis(self) -> Floats:
+        """Heavy. The run's first weights."""
+        ...
+
+    def moved(self) -> None:
+        """This node goes on with the weights of another circle."""
+        ...
+
+
+class TrainerJudge:
+    """The judge of a node that trains on samples of its own."""
+
+    is_training_loss = True
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def loss(self, weights: Floats) -> float:
+        return self._trainer.evaluate(weights, self._samples()).loss
+
+    def _samples(self) -> Samples | Data:
+        pool = self._trainer.pool
+        places = pool.first(TRIED_BATCHES)
+        return pool.batch(torch.cat(places)) if places else self._trainer.model_host.test.spread(TRIED_SAMPLES)
+
+    def genesis(self) -> Floats:
+        return self._trainer.model_host.genesis
+
+    def moved(self) -> None:
+        self._trainer.reset_optimizer()
+
+
 class CircleTrust:
     """What this node has experienced with circles, for one model."""
 
-    def __init__(self, trainer: Trainer, train_progress: TrainProgress) -> None:
-        self._trainer = trainer
+    def __init__(self, judge: CircleJudge, train_progress: TrainProgress) -> None:
+        self._judge = judge
         self._train_progress = train_progress
         self._avoided: dict[str, int] = {}  # until which round
         self._loss_limit: float | None = None  # in the first rounds after moving; None: this node kept its weights
@@ -59,22 +101,18 @@ class CircleTrust:
     def loss_limit(self, theirs: Floats, ours: Floats) -> float:
         """Heavy. The highest acceptable loss in the first rounds elsewhere; Unsuited when `theirs` exceeds it now.
 
-        It is twice our own loss, or half the way back to an untrained model: circles and data differ.
+        It is twice our own loss, or half the way back to an untrained model: circles and data differ. There is no limit
+        where the judge's losses are none of training.
         """
-        there, here, untrained = (self._loss(weights) for weights in (theirs, ours, self._trainer.model_host.genesis))
+        there, here = self._judge.loss(theirs), self._judge.loss(ours)
+        untrained = None if here is None else self._judge.loss(self._judge.genesis())
+        if there is None or here is None or untrained is None:
+            return math.inf
         known = here if math.isfinite(here) else untrained
         limit = known + max(abs(known), (untrained - known) / 2)
         if not there <= limit:
             raise Unsuited(f"on this node's samples its weights have a loss of {there:.3g}, ours {here:.3g}")
-        return limit
-
-    def _loss(self, weights: Floats) -> float:
-        return self._trainer.evaluate(weights, self._samples()).loss
-
-    def _samples(self) -> Samples | Data:
-        pool = self._trainer.pool
-        places = pool.first(TRIED_BATCHES)
-        return pool.batch(torch.cat(places)) if places else self._trainer.model_host.test.spread(TRIED_SAMPLES)
+        return limit if self._judge.is_training_loss else math.inf
 
     # ---- after ----
 

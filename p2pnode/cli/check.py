@@ -19,7 +19,7 @@ from ..compression.codec import encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import MAX_UNITS, UNIT, Floats, layout_of, read_weights
 from ..config.options import DEFAULT_TASK, TrainOptions
-from ..jobs.train.shard_training import OFFERED_BYTES, OFFERED_SAMPLES
+from ..jobs.model.own_shards import OFFERED_BYTES, OFFERED_SAMPLES
 from ..tasks.data import Data, as_data
 from ..tasks.errors import method_place, task_errors
 from ..tasks.find import load_task

@@ -247,9 +247,9 @@ def show_log(data_dir: Path, as_json: bool, job: str = "") -> None:
     """The node's merges, the latest last."""
     merges = ask(data_dir, ControlRequest("log", job=job)).merges
     if as_json:
-        print_json({"merges": log_rows(merges), "names": names_of(data_dir)})
+        print_json({"merges": log_rows(merges), "names": names_at(data_dir)})
     elif merges:
-        console().print(log_table(merges, names_of(data_dir)))
+        console().print(log_table(merges, names_at(data_dir)))
     else:
         print("no round is done yet")
 
@@ -292,9 +292,9 @@ def show_blame(data_dir: Path, as_json: bool, job: str = "") -> None:
     """Each author's share of each layer."""
     shares = ask(data_dir, ControlRequest("blame", job=job), WORK_LIMIT).blame
     if as_json:
-        print_json({"blame": shares, "names": names_of(data_dir)})
+        print_json({"blame": shares, "names": names_at(data_dir)})
     elif shares:
-        console().print(blame_table(shares, names_of(data_dir)))
+        console().print(blame_table(shares, names_at(data_dir)))
     else:
         print("nobody has added anything yet")
 
@@ -311,7 +311,7 @@ def blame_table(shares: Mapping[str, Mapping[str, float]], names: Mapping[str, s
     return table
 
 
-def names_of(data_dir: Path) -> dict[str, str]:
+def names_at(data_dir: Path) -> dict[str, str]:
     status = ask(data_dir, ControlRequest("status")).status
     return {} if status is None else names_in(status)
 
@@ -333,9 +333,9 @@ def show_shards(data_dir: Path, shard: str, as_json: bool, job: str = "") -> Non
     elif not rows:
         print("no data is here yet")
     elif shard:
-        _show_journey(rows[0], names_of(data_dir))
+        _show_journey(rows[0], names_at(data_dir))
     else:
-        console().print(shards_table(rows, names_of(data_dir)))
+        console().print(shards_table(rows, names_at(data_dir)))
         if len(rows) > MAX_SHARDS_SHOWN:
             print(f"and {len(rows) - MAX_SHARDS_SHOWN} more; --json tells of all")
         if any(row.states.get("quarantined") for row in rows):

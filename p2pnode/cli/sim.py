@@ -18,7 +18,7 @@ from .flags import SIM, takes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..watch.rows import Rows
+    from ..watch.rows import TableRows
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -94,7 +94,7 @@ def _check_files(csv: str | None, plot: str | None) -> None:
             raise UsageError(f"--{flag} {path} is a directory; name a file")
 
 
-def _write(rows: Callable[[], Rows], csv: str | None, draw: Callable[[], Figure], plot: str | None) -> None:
+def _write(rows: Callable[[], TableRows], csv: str | None, draw: Callable[[], Figure], plot: str | None) -> None:
     """Write the files that are asked for."""
     from ..simulate.report import write_csv
 

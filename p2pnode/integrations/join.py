@@ -20,7 +20,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LambdaLR
 
+    from ..jobs.loop.shared_data import SharedData
     from ..jobs.loop.source import LoopSource
     from ..tasks.task import Evaluation
 
@@ -61,6 +62,7 @@ def join(
     version: str = "1",
     probe: Any = None,
     evaluate: Callable[[Any], Any] | None = None,
+    share: Any = None,
     buffers: str = "own",
     name: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
@@ -100,7 +102,7 @@ def join(
         given["invite"] = invite
     ranks = ranks_of()
     with _in_python():
-        hooked = HookedLoop(model, optimizer, task, version, probe, evaluate, buffers, ranks)
+        hooked = HookedLoop(model, optimizer, LoopExtras(task, version, probe, evaluate, buffers, share), ranks)
         if not ranks.speaks:
             return JoinedRun(hooked, None, ranks)
         try:
@@ -110,7 +112,7 @@ def join(
             raise
 
 
-_OWN = {"model", "optimizer", "invite", "task", "version", "probe", "evaluate", "buffers"}
+_OWN = {"model", "optimizer", "invite", "task", "version", "probe", "evaluate", "share", "buffers"}
 _KEYS = {"settings": "set"}
 
 
@@ -209,20 +211,30 @@ def in_python(text: str) -> str:
     return _FLAG.sub(written, text)
 
 
+@dataclass(frozen=True)
+class LoopExtras:
+    """What the user says of a loop, besides its model and optimizers; as in `join`."""
+
+    task: str | None = None
+    version: str = "1"
+    probe: Any = None
+    evaluate: Callable[[Any], Any] | None = None
+    buffers: str = "own"
+    share: Any = None
+
+    def check(self) -> None:
+        """UsageError for what can be seen without the model."""
+        if self.buffers not in ("own", "mean"):
+            raise UsageError(f"buffers={self.buffers!r} is neither 'own' nor 'mean'")
+        for what, word in (("task", self.task), ("version", str(self.version))):
+            if word is not None and not 0 < len(word) <= 120:
+                raise UsageError(f"{what}= must have 1 to 120 characters")
+
+
 class HookedLoop:
     """The user's model and optimizers with our hooks on them. `close` takes them off again."""
 
-    def __init__(
-        self,
-        model: Any,
-        optimizer: Any,
-        task: str | None,
-        version: str,
-        probe: Any,
-        evaluate: Callable[[Any], Any] | None,
-        buffers: str,
-        ranks: Ranks,
-    ) -> None:
+    def __init__(self, model: Any, optimizer: Any, extras: LoopExtras, ranks: Ranks) -> None:
         """UsageError when these do not belong together, or the model takes part in a run already."""
         from torch import nn
 
@@ -231,8 +243,7 @@ class HookedLoop:
 
         if not isinstance(model, nn.Module):
             raise UsageError(f"p2pnode.join needs a torch model, not {type(model).__name__}")
-        if buffers not in ("own", "mean"):
-            raise UsageError(f"buffers={buffers!r} is neither 'own' nor 'mean'")
+        extras.check()
         several = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
         if not several:
             raise UsageError("p2pnode.join needs an optimizer, or a list of them")
@@ -240,7 +251,7 @@ class HookedLoop:
         self.model = unwrapped(model)
         if self.model in _joined:
             raise UsageError("this model takes part in a run already; leave() it first, or join once")
-        tensors = shared_tensors(self.model, self.optimizers, buffers)  # type: ignore[arg-type]
+        tensors = shared_tensors(self.model, self.optimizers, extras.buffers)  # type: ignore[arg-type]
         self.weights = ModelWeights(self.model, self.optimizers, tensors)
         self.handover = Handover(self.weights)
         self.ranks = ranks
@@ -248,42 +259,37 @@ class HookedLoop:
         self._counts = [0] * len(self.optimizers)
         self._owner = os.getpid()
         self._told = False
-        self.source = self._source(model, tensors, task, version, probe, evaluate, buffers)
+        self.source = self._source(model, tensors, extras)
         self._hooks = [one.register_step_post_hook(self._hook(number)) for number, one in enumerate(self.optimizers)]
         _joined.add(self.model)
 
-    def _source(
-        self,
-        model: nn.Module,
-        tensors: Mapping[str, Tensor],
-        task: str | None,
-        version: str,
-        probe: Any,
-        evaluate: Callable[[Any], Any] | None,
-        buffers: Any,
-    ) -> LoopSource:
+    def _source(self, model: nn.Module, tensors: Mapping[str, Tensor], extras: LoopExtras) -> LoopSource:
         from ..jobs.loop.pretrained import ModelFiles
         from ..jobs.loop.replica import Probe, RecentInputs, Replica, has_statistics
+        from ..jobs.loop.shared_data import SharedData
         from ..jobs.loop.source import LoopSource
         from ..jobs.loop.weights import describe_tensors
 
+        share = None if extras.share is None else SharedData(extras.share)
+        probe = None if extras.probe is None else Probe(extras.probe)
         self.inputs = RecentInputs(model) if has_statistics(self.model) else None
-        needed = evaluate is not None or probe is not None or self.inputs is not None
+        needed = extras.evaluate is not None or probe is not None or self.inputs is not None
         replica = Replica(self.model, list(tensors), self.inputs) if needed and self.ranks.speaks else None
         files = ModelFiles(self.model, tensors, replica)
         return LoopSource(
             handover=self.handover,
             layout=self.weights.layout,
             rows=describe_tensors(tensors),
-            task=_checked_word("task", task or type(self.model).__name__),
-            version=_checked_word("version", str(version)),
-            buffers=buffers,
+            task=extras.task or type(self.model).__name__,
+            version=str(extras.version),
+            buffers=extras.buffers,  # type: ignore[arg-type]
             state_dict=files.state_dict,
             config=files.config,
             file_name=files.file_name,
             replica=replica,
-            evaluate=evaluate,
-            probe=None if probe is None else Probe(probe),
+            evaluate=extras.evaluate,
+            probe=probe,
+            share=share,
         )
 
     def _hook(self, number: int) -> Callable[..., None]:
@@ -324,12 +330,6 @@ class HookedLoop:
         if self.inputs is not None:
             self.inputs.close()
         _joined.discard(self.model)
-
-
-def _checked_word(what: str, word: str) -> str:
-    if not 0 < len(word) <= 120:
-        raise UsageError(f"{what}= must have 1 to 120 characters")
-    return word
 
 
 class JoinedRun:
@@ -393,6 +393,13 @@ class JoinedRun:
     def evaluation(self) -> Evaluation | None:
         """The loss and accuracy of the shared model, as `evaluate` found them last; None before the first time."""
         return self._source.evaluation
+
+    @property
+    def data(self) -> SharedData:
+        """The data set given as `share=`, with what other members sent. UsageError where none was given."""
+        if self._source.share is None:
+            raise UsageError("swarm.data is there when a data set is shared: p2pnode.join(..., share=dataset)")
+        return self._source.share
 
     def status(self) -> NodeStatus | None:
         """Everything the node shows of itself; None while it starts, and in processes whose rank is not 0."""

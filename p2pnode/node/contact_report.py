@@ -53,7 +53,7 @@ def contact_reports(
     return [report_contact(address, outcome, access, me, given) for address, outcome in outcomes.items()]
 
 
-def in_words(reports: list[ContactReport], given: Given = BY_RUN) -> str:
+def reports_in_words(reports: list[ContactReport], given: Given = BY_RUN) -> str:
     """The reports in one line; of many, the first ones."""
     more = f"; and {len(reports) - MAX_SHOWN} more addresses" if len(reports) > MAX_SHOWN else ""
     absent = bool(reports) and all(report.nobody for report in reports)

@@ -26,7 +26,7 @@ from ..wire.ids import Identity, PeerId
 from ..wire.messages import PROTOCOL, GetManifest, ManifestIs, Welcome
 from ..wire.run import KEY_BYTES, JobEntry, Manifest, RunAccess, read_manifest, run_id, sign_manifest
 from ..wire.types import Seconds, decoded
-from .contact_report import BY_INVITE, BY_RUN, ContactReport, contact_reports, in_words
+from .contact_report import BY_INVITE, BY_RUN, ContactReport, contact_reports, reports_in_words
 
 STATE_FILE = "run.json"
 COPIES = "runs"  # the folder of all runs; next to each run's own folder is a copy of what STATE_FILE said
@@ -300,7 +300,7 @@ class RunJoining:
         reports = self._reports(self._sought)
         what = f"could not join within {self._options.join_timeout:.0f} s"
         what += f": no member of run {self._sought.run} found" if self._sought is not None else ""
-        tried = in_words(reports, self._given) or "no address has answered yet"
+        tried = reports_in_words(reports, self._given) or "no address has answered yet"
         if reports and all(report.final for report in reports):
             return UsageError(f"{what}: {tried}")
         return LocalProblem(f"{what}: {tried} (without --join-timeout it keeps trying)")
@@ -388,6 +388,6 @@ class RunJoining:
 
     def _report_searching(self, what: str, tries: int) -> None:
         """Say what was tried: every time, since nobody knows which of the tries a user reads."""
-        tried = in_words(self._reports(self._sought), self._given)
+        tried = reports_in_words(self._reports(self._sought), self._given)
         self._membership.search.trouble = f"{what}: {tried}" if tried else what
         self._services.events.say("searching", f"{self._membership.search.trouble}; still trying ({tries} so far)")

@@ -28,7 +28,7 @@ from ..wire.status import Condition, NodeEvent, NodeStatus, PeerState
 from ..wire.types import Seconds
 from .health import HealthMonitor
 from .joining import RunJoining, bootstrap_of
-from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, invitation, peer_state
+from .peer_states import MAX_EXCHANGES, StatePoller, condition_in_words, exchange_rows, own_invite, peer_state
 from .router import Router
 
 WATCH_PERIOD: Seconds = 1.0
@@ -255,7 +255,7 @@ class Node:
 
     def invite(self) -> str:
         """The command a friend pastes, or "" while there is nothing to invite to."""
-        return invitation(self.access, self._membership.announcer.addresses, self._membership.me.bootstrap)
+        return own_invite(self.access, self._membership.announcer.addresses, self._membership.me.bootstrap)
 
     def status(self) -> NodeStatus:
         services = self._services

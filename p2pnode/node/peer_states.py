@@ -121,7 +121,7 @@ def exchange_rows(own: Iterable[ExchangeRow], answers: Mapping[PeerId, ViewIs]) 
     return tuple(sorted(rows, key=lambda row: row.last)[-MAX_EXCHANGE_ROWS:])
 
 
-def invitation(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence[Address]) -> str:
+def own_invite(access: RunAccess | None, own: Sequence[str], bootstrap: Sequence[Address]) -> str:
     """The command a friend pastes to join; "" while there is no run or no address."""
     readable = []
     for text in own:

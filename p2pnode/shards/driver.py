@@ -41,7 +41,7 @@ from .handoff.state import (
 )
 from .maintenance import NO_ROOM, MaintenanceRules, Room, ShardMaintenance, refusal
 from .messages import MAX_MESSAGES, GetShard, ShardsSynced, SyncShards
-from .protocol import Outbox, ShardProtocol, possession, read_marks
+from .protocol import PeerOutbox, ShardProtocol, possession, read_marks
 from .route import Shipment
 from .samples import SampleLayout
 from .store import Effects, MakeSamples, Messages, ShardFiles, ShardStore
@@ -119,7 +119,7 @@ class ShardDriver:
         self._protocol = ShardProtocol(services.identity, calls.scope)
         self._transfer = ShardTransfer(services, calls, layout)
         self._maintenance = ShardMaintenance(calls.scope, self._me, self._store.entries, members, rules)
-        self._outbox = Outbox()
+        self._outbox = PeerOutbox()
         self._sending = KeyedTasks(self._send_all)
         self._fetching = KeyedTasks(self._fetch, FETCHES_AT_ONCE)
         self._retries: dict[str, tuple[Seconds, Seconds]] = {}  # failed fetches: not again before, and the last pause

@@ -64,7 +64,7 @@ class ShardProtocol:
         return messages
 
 
-class Outbox:
+class PeerOutbox:
     """Messages that wait to be sent, in order, for each peer. A message that waits already is not added again."""
 
     def __init__(self) -> None:

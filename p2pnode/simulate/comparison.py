@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from ..watch.rows import Rows, need
+from ..watch.rows import TableRows, need
 from ..wire.errors import UsageError
 from .result import SimResult
 from .run import run_scenario
@@ -50,18 +50,18 @@ class Comparison:
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 
-    def rows(self) -> Rows:
+    def rows(self) -> TableRows:
         """A row for each simulation: policy, seed and the figures at the end."""
-        return Rows(
+        return TableRows(
             {"policy": policy, "seed": seed, **{name: result.summary()[name] for name in COMPARED}}
             for (policy, seed), result in self.results.items()
         )
 
-    def table(self) -> Rows:
+    def table(self) -> TableRows:
         """A row for each policy: mean and standard deviation over the seeds of every figure (None for one seed)."""
         rows = self.rows()
         own = {policy: [row for row in rows if row["policy"] == policy] for policy in self.policies}
-        return Rows({"policy": policy, "seeds": len(found), **_statistics(found)} for policy, found in own.items())
+        return TableRows({"policy": policy, "seeds": len(found), **_statistics(found)} for policy, found in own.items())
 
     def frame(self) -> pandas.DataFrame:
         """The rows as a data frame. LocalProblem where pandas is not installed."""

@@ -25,7 +25,7 @@ FAR_APART = 5.0  # where one policy needs this many times the traffic of another
 Floats = NDArray[np.float64]
 
 
-class Measure(NamedTuple):
+class YAxis(NamedTuple):
     """What a figure shows on its y axis: accuracy, or the loss of tasks that have no accuracy."""
 
     label: str
@@ -33,12 +33,12 @@ class Measure(NamedTuple):
     of_row: Callable[[RoundRow], float]
 
 
-ACCURACY = Measure(
+ACCURACY = YAxis(
     f"{TRAINING['accuracy'].label} (%)",
     lambda moment: 100 * _known(moment.accuracy),
     lambda row: 100 * _known(row.status.state.training.accuracy),
 )
-LOSS = Measure(
+LOSS = YAxis(
     "loss on the test data", lambda at: _known(at.test_loss), lambda row: _known(row.status.training.test_loss)
 )
 OVER: tuple[tuple[str, Callable[[Moment | RoundRow], float]], ...] = (
@@ -123,7 +123,7 @@ def _two_panels(title: str) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, 2, sharey=True))
 
 
-def _finish(panels: Sequence[Axes], measure: Measure) -> None:
+def _finish(panels: Sequence[Axes], measure: YAxis) -> None:
     for axes, (label, _) in zip(panels, OVER, strict=True):
         plain_frame(axes)
         axes.grid(alpha=0.25)
@@ -141,7 +141,7 @@ def _nothing(figure: Figure, panels: Sequence[Axes]) -> Figure:
     return figure
 
 
-def _measure(results: Sequence[SimResult]) -> Measure:
+def _measure(results: Sequence[SimResult]) -> YAxis:
     return ACCURACY if any(result.accuracies() for result in results) else LOSS
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..watch.rows import Row, Rows
+from ..watch.rows import Row, TableRows
 from ..watch.text import sparkline
 from ..wire.errors import LocalProblem
 from .comparison import Comparison
@@ -135,7 +135,7 @@ def _mean_and_spread(row: Row, column: Column) -> str:
     return f"{factor * mean:.{digits}f}" + ("" if spread is None else f" ± {factor * spread:.{digits}f}")
 
 
-def write_csv(path: str | Path, rows: Rows) -> None:
+def write_csv(path: str | Path, rows: TableRows) -> None:
     """Write rows with a head line. LocalProblem when it cannot."""
     try:
         with Path(path).open("w", newline="") as file:

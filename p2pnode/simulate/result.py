@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
-from ..watch.rows import Rows, need
+from ..watch.rows import TableRows, need
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
 from ..wire.status import MAIN_JOB, JobStatus, NodeStatus
@@ -157,15 +157,15 @@ class SimResult:
         outcome = ", ".join(results) or f"{self.virtual_seconds:.0f} virtual seconds"
         return f"<SimResult: {self.scenario.describe()}: {outcome}{'' if self.finished else '; not finished'}>"
 
-    def rows(self) -> Rows:
+    def rows(self) -> TableRows:
         """A row for each round of each node; where nothing was trained, for each time a node's peers were counted.
 
         Where a run has several jobs there is a column `job`.
         """
         if not self.curves:
-            return Rows(row._asdict() for row in self.peer_counts)
+            return TableRows(row._asdict() for row in self.peer_counts)
         several = len({row.job for row in self.curves}) > 1
-        return Rows({**row.flat(), **({"job": row.job} if several else {})} for row in self.curves)
+        return TableRows({**row.flat(), **({"job": row.job} if several else {})} for row in self.curves)
 
     def frame(self) -> pandas.DataFrame:
         """The rows as a data frame. LocalProblem where pandas is not installed."""

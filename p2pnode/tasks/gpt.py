@@ -230,6 +230,9 @@ class Gpt(Task):
             )
         return as_text(next_tokens(model, tokens, how), cutter)
 
+    def as_samples(self, prompt: str) -> Samples:
+        return {"x": torch.tensor([self.cutter.encode(prompt)])}
+
     def preview(self, sample: Samples) -> str:
         known = self._cuts is not None or self.tokenizer != TOKENS
         return " ".join(self.cutter.decode(sample["x"][0].tolist()).split()) if known else ""

@@ -177,6 +177,10 @@ class Task:
         """
         return None
 
+    def as_samples(self, prompt: str) -> Samples:
+        """A prompt as a sample that a router can look at; UsageError where the task has no texts."""
+        raise UsageError(f"task {self.name} has no texts, so nothing can be routed by a prompt")
+
     def preview(self, sample: Samples) -> str:
         """One sample in a line, for people: the beginning of a text, say. "": there is nothing to show."""
         return ""

@@ -126,7 +126,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.bytes = nn.Embedding(BYTES, width)
         self.places = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(TextBlock(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         for table in (self.bytes, self.places):
             nn.init.normal_(table.weight, std=width**-0.5)  # 0.02 was 0.35 nats worse after 400 steps
@@ -148,7 +148,7 @@ class Transformer(nn.Module):
         return functional.linear(self.norm(hidden), self.bytes.weight)
 
 
-class Block(nn.Module):
+class TextBlock(nn.Module):
     """Attention and a two-layer perceptron, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:

@@ -24,6 +24,7 @@ PATIENCE_PASSES = 3.0
 PATIENCE_TESTS = 10  # tests come by the clock, and rounds of a small model take a tenth of a second
 BETTER_LOSS = 0.01  # of the best test loss so far, by which a new one must be lower
 BETTER_ACCURACY = 0.002
+BETTER_SAMPLES = 3  # of the test samples: in a small test set one or two come and go while the loss stays
 NOTABLE = 2 * THRESHOLD  # change of the shared weights in one round that ends the rests
 JUMP = 3.0  # times the largest loss of CALM rounds: a loss that ends the rests,
 SMALL = 0.01  # if it is above this share of the first loss
@@ -130,8 +131,12 @@ class Slowdown:
 
 def is_better(now: Evaluation, best: Evaluation) -> bool:
     """Whether test results are better than the best so far by more than chance."""
-    more = now.accuracy is not None and best.accuracy is not None and now.accuracy >= best.accuracy + BETTER_ACCURACY
-    return more or now.loss < best.loss - BETTER_LOSS * abs(best.loss) or not math.isfinite(best.loss)
+    if now.loss < best.loss - BETTER_LOSS * abs(best.loss) or not math.isfinite(best.loss):
+        return True
+    if now.accuracy is None or best.accuracy is None:
+        return False
+    least = max(BETTER_ACCURACY, (BETTER_SAMPLES - 0.5) / max(1, now.samples))  # half a sample for rounding
+    return now.accuracy - best.accuracy >= least
 
 
 def best_of(one: Evaluation, other: Evaluation) -> Evaluation:

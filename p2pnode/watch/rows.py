@@ -23,7 +23,7 @@ def need(package: str) -> None:
         raise LocalProblem(f"{package} is not installed; pip install 'p2pnode[notebook]' brings it")
 
 
-class Rows(list[Row]):
+class TableRows(list[Row]):
     """A list of dicts with the same keys. Its `repr` says what it has, because a thousand rows fill many screens."""
 
     def frame(self) -> pandas.DataFrame:

@@ -14,7 +14,7 @@ from ..wire.errors import UsageError
 from ..wire.status import PeerState
 from .graph import PeerGraph, headline
 from .history import thinned, write_views
-from .rows import Row, Rows, need
+from .rows import Row, TableRows, need
 from .text import clean
 
 if TYPE_CHECKING:
@@ -77,41 +77,41 @@ class SwarmView:
 
     # ---- rows: lists of dicts, with `frame()` for pandas ----
 
-    def peers(self, at: float | None = None) -> Rows:
+    def peers(self, at: float | None = None) -> TableRows:
         """A row for each peer."""
-        return Rows(_peer_row(peer) for peer in self.picture(at).peers)
+        return TableRows(_peer_row(peer) for peer in self.picture(at).peers)
 
-    def exchanges(self, at: float | None = None) -> Rows:
+    def exchanges(self, at: float | None = None) -> TableRows:
         """A row for each pair that exchanged."""
-        return Rows(msgspec.structs.asdict(edge) for edge in self.picture(at).exchanges)
+        return TableRows(msgspec.structs.asdict(edge) for edge in self.picture(at).exchanges)
 
-    def shards(self, at: float | None = None) -> Rows:
+    def shards(self, at: float | None = None) -> TableRows:
         """A row for each shard known: who holds it, its samples by state, the model's confidence, its visits."""
-        rows = Rows(msgspec.structs.asdict(shard) for shard in self.picture(at).shards)
+        rows = TableRows(msgspec.structs.asdict(shard) for shard in self.picture(at).shards)
         for row in rows:
             states, keepers, _ = row.pop("states"), row.pop("keepers"), row.pop("journey")
             row |= {state: states.get(state, 0) for state in STATES} | {"keepers": list(keepers)}
         return rows
 
-    def communities(self, at: float | None = None) -> Rows:
+    def communities(self, at: float | None = None) -> TableRows:
         """A row for each community, by its first member; the largest first."""
-        return Rows(
+        return TableRows(
             {"community": name, **_summed(members), "circles": len({peer.job().circle for peer in members})}
             for name, members in _grouped(self.picture(at), lambda peer: peer.community)
         )
 
-    def models(self, at: float | None = None) -> Rows:
+    def models(self, at: float | None = None) -> TableRows:
         """A row for each model that is trained: one for each circle, or one for the run where there are no circles."""
         picture = self.picture(at)
         plan = first_plan(picture.manifest)
         about = {"task": None if plan is None else plan.task, "parameters": None if plan is None else plan.parameters}
         circles = any(peer.job().circle for peer in picture.peers)
         groups = _grouped(picture, lambda peer: peer.job().circle if circles else "whole run")
-        return Rows({"circle": name, **about, **_summed(members)} for name, members in groups)
+        return TableRows({"circle": name, **about, **_summed(members)} for name, members in groups)
 
-    def history(self) -> Rows:
+    def history(self) -> TableRows:
         """A row for each peer at each moment."""
-        return Rows({"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers)
+        return TableRows({"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers)
 
     # ---- structure ----
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import NewType
+from typing import NewType, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -23,6 +23,15 @@ BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BASE58_VALUE = {char: value for value, char in enumerate(BASE58)}
 _MAX_PEER_ID_CHARS = 64
 _MAX_KNOWN_BYTES = 2048  # of a message whose check is remembered
+
+
+class Signer(Protocol):
+    """Whoever signs: an Identity, or a substitute in tests of the rules."""
+
+    @property
+    def peer_id(self) -> str: ...
+
+    def sign(self, message: bytes) -> bytes: ...
 
 
 class Identity:

@@ -28,13 +28,13 @@ T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 
-class Decoder(Protocol[T_co]):
+class BytesDecoder(Protocol[T_co]):
     """A msgspec decoder, for msgpack or JSON."""
 
     def decode(self, data: bytes, /) -> T_co: ...
 
 
-def decoded(decoder: Decoder[T], data: bytes, what: str, limit: int | None = None) -> T:
+def decoded(decoder: BytesDecoder[T], data: bytes, what: str, limit: int | None = None) -> T:
     """Decode `data`. Raises ValueError with the reason when it is over `limit` bytes or malformed.
 
     `what` names the thing in the error. Pass no `limit` only if the caller has bounded `data`.

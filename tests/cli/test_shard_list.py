@@ -43,14 +43,14 @@ def test_a_journey() -> None:
 @pytest.mark.parametrize(("rows", "said"), [((), "no data"), ((ROW,) * (MAX_SHARDS_SHOWN + 3), "and 3 more")])
 def test_none_and_many(rows, said, capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(reports, "ask", lambda data_dir, request: ControlAnswer(shards=rows))
-    monkeypatch.setattr(reports, "names_of", lambda data_dir: {})
+    monkeypatch.setattr(reports, "names_at", lambda data_dir: {})
     show_shards(tmp_path, "", False)
     assert said in capsys.readouterr().out
 
 
 def test_one_shard_for_people_and_machines(capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(reports, "ask", lambda data_dir, request: ControlAnswer(shards=(ROW,)))
-    monkeypatch.setattr(reports, "names_of", lambda data_dir: {FOX: "fox"})
+    monkeypatch.setattr(reports, "names_at", lambda data_dir: {FOX: "fox"})
     show_shards(tmp_path, "abab", False)
     assert "held by fox, kept by fox" in capsys.readouterr().out
     show_shards(tmp_path, "abab", True)

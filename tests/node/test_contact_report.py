@@ -12,7 +12,7 @@ import pytest
 from p2pnode.config.options import Options, RunOptions
 from p2pnode.network.sim import SimSwarm
 from p2pnode.network.sim.virtual_time import run_virtual
-from p2pnode.node.contact_report import BY_INVITE, ContactReport, in_words, report_contact
+from p2pnode.node.contact_report import BY_INVITE, ContactReport, report_contact, reports_in_words
 from p2pnode.node.node import Node
 from p2pnode.runtime.seams import Seams, inline
 from p2pnode.simulate import SimClock
@@ -89,12 +89,14 @@ def test_each_outcome_has_its_own_words(outcome, access, words, final):
 )  # fmt: skip
 def test_who_pasted_a_code_is_told_of_the_invite_and_not_of_flags(outcome, access, words):
     reports = [report_contact(AT_ANN, outcome, access, BOB.peer_id, BY_INVITE)]
-    assert words in in_words(reports, BY_INVITE)
-    assert "--" not in in_words(reports, BY_INVITE)
+    assert words in reports_in_words(reports, BY_INVITE)
+    assert "--" not in reports_in_words(reports, BY_INVITE)
 
 
 def test_of_many_addresses_the_first_are_named():
-    assert in_words([ContactReport(str(number), True) for number in range(5)]) == "0; 1; 2; and 2 more addresses"
+    assert (
+        reports_in_words([ContactReport(str(number), True) for number in range(5)]) == "0; 1; 2; and 2 more addresses"
+    )
 
 
 def test_a_hint_is_worth_nothing_to_others():

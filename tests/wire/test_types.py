@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import p2pnode
 from p2pnode.jobs.train.plan import Digest
 from p2pnode.wire.status import FigureName
-from p2pnode.wire.types import Decoder, JobName, ShardText, decoded
+from p2pnode.wire.types import BytesDecoder, JobName, ShardText, decoded
 
 WORDS = msgspec.msgpack.Decoder(dict[str, int])
 JSON_WORDS = msgspec.json.Decoder(dict[str, int])
@@ -46,7 +46,7 @@ def test_a_byte_too_many_is_refused_before_it_is_decoded() -> None:
         (NESTED, b"\x91" * 100_000),  # too deep
     ],
 )
-def test_whatever_is_wrong_is_said(decoder: Decoder[object], data: bytes) -> None:
+def test_whatever_is_wrong_is_said(decoder: BytesDecoder[object], data: bytes) -> None:
     with pytest.raises(ValueError, match=r"^malformed word: .+") as error:
         decoded(decoder, data, "word")
     assert len(str(error.value)) < 150

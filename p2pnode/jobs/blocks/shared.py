@@ -32,6 +32,7 @@ from .layout import ModelPart
 
 ASKS = 3  # how often members are asked for a block before it begins at its first weights
 ASK_PAUSE: Seconds = 1.0
+MOST_ASKED = 64  # members that are asked for a block
 
 Begun = Literal["resumed", "caught up", "first weights"]
 
@@ -115,13 +116,15 @@ class SharedBlock(ModelJob):
         return Holders(self._services.table, calls.run, calls.job, circle, shares_all, self._find_holders)
 
     async def begin(self, others: list[PeerId]) -> Begun:
-        """Go on from disk, else from a holder, else from whoever of the `others` keeps it, else at the beginning."""
+        """Go on from disk, and from what a holder has since, or whoever of the `others` keeps it; else begin anew."""
         found: Begun = "resumed" if await self.resume() else "first weights"
-        for asked in range(ASKS if found != "resumed" else 0):
+        if found == "resumed" and self.members.in_circle():
+            return found  # exchanges bring what is missing
+        for asked in range(ASKS):
             if asked:
                 await asyncio.sleep(ASK_PAUSE)
-            holders = self.members.in_circle() or others
-            if holders and await self._catch_up(holders):
+            holders = self.members.in_circle()
+            if await self._catch_up(holders or others, found == "first weights"):
                 found = "caught up"
                 break
             if not holders:
@@ -130,8 +133,12 @@ class SharedBlock(ModelJob):
             await self.save()
         return found
 
-    async def _catch_up(self, holders: list[PeerId]) -> bool:
-        return await self.partner_exchange.catch_up_by_entries(holders) or await self.snapshots.adopt_from(holders)
+    async def _catch_up(self, members: list[PeerId], empty: bool) -> bool:
+        """Take what members have that this node lacks; a snapshot only where it has nothing itself."""
+        for member in members[:MOST_ASKED]:  # most of them may not have it, so each is asked by itself
+            if await self.partner_exchange.catch_up_by_entries([member]):
+                return True
+        return empty and bool(members) and await self.snapshots.adopt_from(members[:MOST_ASKED])
 
     async def run(self) -> str:
         """Exchange with other holders until cancelled."""

@@ -9,11 +9,12 @@ the lower term.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from blake3 import blake3
 
+from ...wire.ids import Signer as Signer
 from ...wire.ids import signed_by
 from ...wire.types import HASH_BYTES, Hash, HashOrNothing, PeerText, Signature
 
@@ -25,15 +26,6 @@ _OWNER, _GIVER, _RENEWAL = b"owner\0", b"giver\0", b"renewal\0"
 Term = Annotated[int, msgspec.Meta(ge=0, lt=MAX_TERM)]
 LeaseName = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 LeaseRank = tuple[int, bytes]
-
-
-class Signer(Protocol):
-    """Whoever signs: an Identity, or a substitute in tests of the rules."""
-
-    @property
-    def peer_id(self) -> str: ...
-
-    def sign(self, message: bytes) -> bytes: ...
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):

@@ -1,4 +1,4 @@
-"""Control commands for a loop job: export, log, blame, revert."""
+"""Control commands for a loop job: export, log, shards, blame, revert."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ async def execute(request: ControlRequest, job: LoopJob, services: Services) -> 
         now = services.seams.clock.time()
         work = partial(export, Path(request.file), job, request.shared, now)
         return ControlAnswer(said=await services.seams.compute(work))
+    if request.do == "shards":
+        rows = [row for row in job.shard_rows() if row.id.startswith(request.shard.lower())]
+        if request.shard and len(rows) != 1:
+            kind = "several shards begin" if rows else "no shard here begins"
+            raise UsageError(f"{kind} with {request.shard[:40]!r}; `p2pnode shards` lists them")
+        return ControlAnswer(shards=tuple(rows))
     if request.do not in ("blame", "revert"):
         raise UsageError(f"a run of training loops has no {request.do!r}")
     authors, layout = job.policy.can.authors, job.source.layout

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ...compression.weights import Floats, Units, to_units
+from ...compression.weights import Floats, Units, from_units, to_units
 from ...discovery.services import Services
 from ...merging.deltaset.set import weights_hash
 from ...merging.snapshots.fetch import Fetching
@@ -23,9 +23,10 @@ from ...network.base import Payload
 from ...runtime.calls import JobCalls
 from ...runtime.seams import Seams
 from ...storage.files import Storage
-from ...wire.errors import NetworkDown, PeerError
+from ...wire.errors import LocalProblem, NetworkDown, PeerError
 from ...wire.ids import PeerId
 from ...wire.types import Seconds
+from ..contract import JobContext
 from .plan import LoopPlan
 
 PLACE = b"genesis"  # how the stream is asked for, among snapshots
@@ -42,6 +43,14 @@ def saved_genesis(storage: Storage, folder: str, plan: LoopPlan) -> Units | None
     """Heavy. The first weights as this node keeps them; None where it does not, or they are damaged."""
     content = storage.read(genesis_file(folder))
     return None if content is None else checked_genesis(content, plan)
+
+
+def first_weights(context: JobContext, plan: LoopPlan) -> Floats:
+    """Heavy. The run's first weights as numbers; LocalProblem when they are not on disk any more."""
+    found = saved_genesis(context.services.seams.storage, context.folder, plan)
+    if found is None:
+        raise LocalProblem("the run's first weights are missing on disk; the next start fetches them again")
+    return from_units(found)
 
 
 def checked_genesis(content: bytes | memoryview, plan: LoopPlan) -> Units | None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from ...compression.weights import Floats
 from ...config.until import Until
-from ...merging.deltaset.agreement import Agreement
 from ...merging.policy import Policy, RoundFacts
 from ...merging.snapshots.messages import GetChunks, GetKept, GetSnapshot, SnapshotRequest
 from ...network.base import Payload
@@ -36,15 +35,18 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import LocalProblem, NetworkDown, PeerError
 from ...wire.ids import PeerId
 from ...wire.messages import Message
-from ...wire.status import JobState, JobStatus, PeerState, TrainState, TrainStatus
+from ...wire.status import JobState, JobStatus, ShardRow
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
 from ..model.job import ModelJob, SharingSetup
-from .genesis import GenesisOffers
+from ..model.status import train_state, train_status
+from .genesis import GenesisOffers, first_weights
 from .handover import Handover, WeightsChange, WeightsCopy
+from .judge import LoopJudge
 from .messages import GetSteps, StepsAre
 from .plan import LoopPlan
 from .replica import take_fingerprint
+from .shards import LoopShards, shard_routes
 from .source import LoopSource
 
 SHORTEST_ROUND: Seconds = 0.1
@@ -56,6 +58,7 @@ LOOK_EVERY: Seconds = 0.5  # for the user's goal, while no round ends
 EVALUATE_EVERY = 2.5  # rounds
 ASKED = 5  # members that a newcomer asks for the lineage's steps
 PATIENCE: Seconds = 3.0
+HAND_OVER_LIMIT: Seconds = 1.0  # leaving takes less than five seconds in all
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,11 @@ class LoopJob(ModelJob):
             plan.round_seconds,
             max_disk=options.max_disk,
             until=options.until,
+            compared=False,
         )
         self.step_count = StepCount(options.source.handover)
-        super().__init__(context, policy, sharing, self.step_count)
+        judge = LoopJudge(options.source, lambda: first_weights(context, plan))
+        super().__init__(context, policy, sharing, self.step_count, judge)
         self.plan = plan
         self.source = options.source
         self._options = options
@@ -126,7 +131,17 @@ class LoopJob(ModelJob):
             GetChunks: self._stream,
             GetKept: self._stream,
         }
-        self.routes = self.sharing_routes().plus(Routes({GetSteps: self._steps_are}, streams))
+        self.shards = self._make_shards(context)
+        own = Routes({GetSteps: self._steps_are}, streams)
+        self.routes = self.sharing_routes().plus(own).plus(shard_routes(self.shards))
+
+    def _make_shards(self, context: JobContext) -> LoopShards | None:
+        """What shares the loop's data; None where the user gave none, or the run's founder shares none."""
+        data = self.source.share
+        if data is None or not self.plan.samples:
+            return None
+        link, most = self.partner_exchange.link, self._options.max_disk
+        return LoopShards(context, self.plan, data, self.members, self.similarity, link, most)
 
     async def _stream(self, peer: PeerId, request: SnapshotRequest) -> Payload:
         if self._genesis.wants(request):
@@ -137,6 +152,12 @@ class LoopJob(ModelJob):
         return StepsAre(self.source.steps)
 
     # ---- life ----
+
+    async def resume(self) -> bool:
+        """Resume from disk. Returns False when nothing was saved; the node then begins a new log."""
+        if self.shards is not None:
+            await self.shards.start()
+        return await super().resume()
 
     async def run(self) -> str:
         """Share what the loop learns until it ends, or until the user's goal is reached: then returns the reason."""
@@ -149,7 +170,8 @@ class LoopJob(ModelJob):
         await self._prepare_probe()
         self._handover.listen(wake)
         try:
-            return await self.share_while(self._keep_sharing())
+            beside = () if self.shards is None else (self.shards.run(),)
+            return await self.share_while(self._keep_sharing(), *beside)
         finally:
             self._handover.listen(lambda: None)
 
@@ -237,6 +259,7 @@ class LoopJob(ModelJob):
         worked = await self._worked()
         await self.end_round(self._begun, copy.weights, facts)
         self.train_progress.loss = loss
+        await self.change_circle()  # now, because the loop is handed the weights of the new circle below
         self._begun = np.empty(0, np.float32)
         self._begun, change = await seams.compute(lambda: self._merged(copy.weights))
         self._handover.hand_back(WeightsChange(change))
@@ -304,6 +327,8 @@ class LoopJob(ModelJob):
         self._fingerprinting.done(begun, now, max(LEAST, (now - begun) / SHARE_OF_TIME))
 
     async def _now_and_then(self) -> None:
+        if self.shards is not None:
+            self.shards.shipping.after_round(self.train_progress.rounds)
         clock, evaluate, replica = self._services.seams.clock, self.source.evaluate, self.source.replica
         begun = clock.monotonic()
         if evaluate is not None and replica is not None and self._evaluating.due(begun):
@@ -322,54 +347,43 @@ class LoopJob(ModelJob):
 
     # ---- for peers and views ----
 
+    @property
+    def unreplicated(self) -> int:
+        """How many shards leaving would take out of the swarm, as far as is known."""
+        return 0 if self.shards is None else len(self.shards.driver.unreplicated)
+
+    async def hand_over(self, limit: Seconds) -> None:
+        """Before leaving, give shards that are only here to others, as far as the time for leaving allows."""
+        if self.shards is not None:
+            await self.shards.driver.hand_over_all(min(limit, HAND_OVER_LIMIT))
+
+    def shard_rows(self) -> tuple[ShardRow, ...]:
+        return () if self.shards is None else self.shards.rows()
+
     def pace(self) -> JobPace:
         """The user's loop may rest as long as it likes."""
         return JobPace(self._handover.total, 0, self._speed)
 
     def status(self) -> JobStatus:
-        progress, policy, me = self.train_progress, self.policy, self._services.identity.peer_id
-        agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
-        evaluation = progress.evaluation
-        train = TrainState(
-            round=progress.rounds,
-            loss=progress.loss,
-            accuracy=None if evaluation is None else evaluation.accuracy,
-            update_norm=progress.update_norm if progress.monitor.norm is None else progress.monitor.norm,
-            head=self.heads().get(me),
-        )
-        details = TrainStatus(
-            task=self.plan.task,
-            aim=self.plan.aim,
-            parameters=self.plan.parameters,
-            test_loss=None if evaluation is None or not evaluation.loss else evaluation.loss,
-            exchanges=progress.exchanges,
-            entries=progress.entries,
-            bridges=progress.bridges,
-            merged=progress.merged,
-            problems=progress.problems,
-            hash_checks=agreement.checks,
-            hash_mismatches=agreement.mismatches,
-        )
+        me, shown = self._services.identity.peer_id, train_status(self)
+        plan, test_loss = self.plan, shown.test_loss or None  # 0: the user's function gives none
+        state, shards, data = train_state(self, me), self.shards, self.source.share
+        if shards is not None and data is not None:
+            state = replace(state, shards=len(shards.driver.ids()))
+            shown = replace(
+                shown,
+                samples=len(data),
+                copied=shards.shipping.copies,
+                moved=shards.shipping.moves,
+                data_sent_bytes=shards.shipping.sent_bytes,
+                data_received_bytes=shards.received_bytes,
+            )
         return JobStatus(
-            state=JobState(self.members.circle.name, self._speed, train=train),
+            state=JobState(self.members.circle.name, self._speed, train=state),
             steps=self.step_count.own(),
             community=self.similarity.communities.of.get(me, ""),
-            train=details,
+            train=replace(shown, task=plan.task, aim=plan.aim, parameters=plan.parameters, test_loss=test_loss),
         )
-
-    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
-        """The same peers with what this job knows of them."""
-        heads = self.heads()
-        return tuple(self._described(self.similarity.describe(peer), heads.get(PeerId(peer.id))) for peer in peers)
-
-    def _described(self, peer: PeerState, head: int | None) -> PeerState:
-        facts, state = self.reported_facts(PeerId(peer.id)), peer.job(self.name)
-        train = state.training
-        if facts is not None:
-            train = replace(train, round=facts.round, loss=facts.loss or None, update_norm=facts.update_norm)
-        if head is not None:
-            train = replace(train, head=head)
-        return replace(peer, jobs={**peer.jobs, self.name: replace(state, train=train)})
 
     async def execute(self, request: ControlRequest) -> ControlAnswer:
         """Do what the user commands; LocalProblem or UsageError when that cannot be done."""

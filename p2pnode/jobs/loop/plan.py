@@ -24,6 +24,16 @@ TensorRow = tuple[str, str, tuple[int, ...]]  # name, type, shape
 TensorRows = tuple[TensorRow, ...]
 
 
+class PlannedColumn(msgspec.Struct, frozen=True):
+    """One column of the samples that travel, and the range of its numbers."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    kind: Annotated[str, msgspec.Meta(pattern=r"^(\|[biu]1|<[iuf][248])\Z")]  # numpy's name of the type
+    shape: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0, le=1 << 31)], ...], msgspec.Meta(max_length=8)]
+    low: float
+    high: float
+
+
 class LoopPlan(msgspec.Struct, frozen=True):
     """What members agree on: the shared tensors, by hash and by name, and how they are merged."""
 
@@ -41,6 +51,7 @@ class LoopPlan(msgspec.Struct, frozen=True):
     round_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 2.0
     max_steps: Annotated[int, msgspec.Meta(gt=0, le=10_000)] = 200
     aim: Aim = "shared"
+    samples: Annotated[tuple[PlannedColumn, ...], msgspec.Meta(max_length=32)] = ()  # that travel; (): none do
 
 
 def read_plan(plan: dict[str, Any]) -> LoopPlan:
@@ -98,6 +109,25 @@ def difference(run: TensorRows | None, own: TensorRows) -> str:
     if extra:
         return f"parameter {extra[0]} ({_shown(mine[extra[0]])}) is trained here and not in the run"
     return "its parameters are in another order"
+
+
+_TYPES = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
+
+
+def different_samples(run: tuple[PlannedColumn, ...], own: tuple[PlannedColumn, ...]) -> str:
+    """How samples here differ from those that travel in the run, in words; "" when they do not."""
+    theirs, mine = ({column.name: (column.kind, column.shape) for column in columns} for columns in (run, own))
+    if theirs.keys() != mine.keys():
+        return f"its samples have the columns {', '.join(sorted(mine))}, and the run's {', '.join(sorted(theirs))}"
+    for name in sorted(mine):
+        if mine[name] != theirs[name]:
+            here, there = (_shown_column(*columns[name]) for columns in (mine, theirs))
+            return f"its samples have {name} as {here}, and the run's as {there}"
+    return ""
+
+
+def _shown_column(kind: str, shape: tuple[int, ...]) -> str:
+    return f"{_TYPES[kind[1]]}{8 * int(kind[2])} {list(shape)}"
 
 
 def _shown(row: TensorRow) -> str:

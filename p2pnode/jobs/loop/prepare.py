@@ -23,7 +23,8 @@ from ..contract import JobContext, JobKind, JobSettings
 from ..model.policies import check_policy, known_policy
 from .genesis import fetch_genesis, genesis_file, keep_genesis, own_genesis, saved_genesis
 from .job import LoopJob, LoopOptions
-from .plan import LoopPlan, difference, pack_rows, read_plan, rows_hash, unpack_rows, write_plan
+from .judge import NoFingerprint
+from .plan import LoopPlan, difference, different_samples, pack_rows, read_plan, rows_hash, unpack_rows, write_plan
 from .source import LoopSource
 
 ASK_PAUSE: Seconds = 1.0
@@ -73,6 +74,7 @@ def _plan(options: LoopOptions, seed: int, identity: Identity) -> LoopPlan:
         round_seconds=options.round_seconds or DEFAULT_ROUND_SECONDS,
         max_steps=options.max_steps,
         aim=options.aim or DEFAULT_AIM,
+        samples=() if source.share is None else source.share.columns(),
     )
     fresh_policy(plan, source, genesis, identity)  # a slip in a setting shows here, not at those who join
     return plan
@@ -91,6 +93,7 @@ def check_source(plan: LoopPlan, options: LoopOptions) -> None:
     for what, own, theirs in (("version", source.version, plan.version), ("task", source.task, plan.task)):
         if own != theirs:
             raise UsageError(f"{what}={own!r} here, and the run has {theirs!r}; use the founder's, or found=True")
+    _check_samples(plan, source)
     wishes: list[tuple[str, object, object]] = [
         ("policy", options.policy, plan.policy),
         ("aim", options.aim, plan.aim),
@@ -101,6 +104,16 @@ def check_source(plan: LoopPlan, options: LoopOptions) -> None:
         if wanted is not None and wanted != planned:
             fixed = "does not set it" if planned is None else f"has {planned}"
             raise UsageError(f"{what}={wanted} contradicts the run, which {fixed}; leave it out, or found=True")
+
+
+def _check_samples(plan: LoopPlan, source: LoopSource) -> None:
+    if source.share is None:
+        return
+    if not plan.samples:
+        raise UsageError("share= is given here, and the run's founder shares no data; leave it out, or found=True")
+    different = different_samples(plan.samples, source.share.form())
+    if different:
+        raise UsageError(f"share= is not data of this run: {different}; leave it out, or use the founder's form")
 
 
 def check(entry: dict[str, Any] | None, options: LoopOptions, storage: Storage, folder: str) -> None:
@@ -155,8 +168,14 @@ async def _find_start(job: LoopJob, services: Services, founded: bool) -> bool:
 
 
 async def _catch_up(job: LoopJob) -> bool:
-    """Catch up with a member: by its entries while they are few, else by its snapshot. Returns whether that worked."""
+    """Enter a circle, or catch up with a member: by its entries while they are few, else by its snapshot.
+
+    Returns whether that worked.
+    """
     for _ in range(ASKS):
+        if job.circle_driver is not None and await job.circle_driver.enter(NoFingerprint()):
+            await job.learn_steps(job.members.in_circle())
+            return True
         members = job.members.in_circle()
         if not members:
             return False

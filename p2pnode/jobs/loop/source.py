@@ -12,6 +12,7 @@ from ...tasks.task import Evaluation
 from .handover import Handover
 from .plan import TensorRows
 from .replica import Evaluate, Probe, Replica
+from .shared_data import SharedData
 from .weights import Buffers
 
 
@@ -51,6 +52,7 @@ class LoopSource:
     replica: Replica | None = None
     evaluate: Evaluate | None = None
     probe: Probe | None = None
+    share: SharedData | None = None  # whose shards may travel
     losses: LossMeter = field(default_factory=LossMeter)
     arrived: threading.Event = field(default_factory=threading.Event)  # the loop has the run's weights
     lineage: tuple[int, int] = (0, 0)  # steps of the lineage when the loop had made so many itself

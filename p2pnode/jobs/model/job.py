@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from ...circles.bridging import Bridging
 from ...circles.driver import CircleContext, CircleDriver
 from ...circles.members import CurrentCircle, Members
 from ...circles.messages import Bridge, CircleIs, GetCircle
+from ...circles.trust import CircleJudge
 from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Until
 from ...merging.capabilities import SharesEntries
@@ -27,16 +28,16 @@ from ...similarity.messages import SwapNeighbours
 from ...similarity.partners import PartnerSettings
 from ...storage.checkpoints import CheckpointStore
 from ...training.progress import Monitor, TrainProgress
-from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, PeerRefused
 from ...wire.ids import PeerId
 from ...wire.messages import JobAnnouncement
 from ...wire.run import Aim
-from ...wire.status import ExchangeRow
+from ...wire.status import ExchangeRow, PeerState
 from ...wire.types import Seconds
 from ..contract import Job, JobContext
 from .checkpoints import Checkpoints, Resumable, progress_folder
 from .exchange import ExchangeLoop, PartnerExchange
+from .status import describe_peers
 
 WARN_EVERY: Seconds = 30.0
 MOST_UNCONFIRMED = 3  # rounds; then this node's log is given up for a new one
@@ -54,6 +55,7 @@ class SharingSetup:
     circle: str = ""  # that the user declared
     max_disk: int | None = None
     until: Until | None = None
+    compared: bool = True  # only members whose models are compared form circles: others have nothing to train on
 
 
 class ModelJob(Job):
@@ -68,7 +70,7 @@ class ModelJob(Job):
         policy: Policy,
         sharing: SharingSetup,
         trainer: Resumable,
-        judge: Trainer | None = None,
+        judge: CircleJudge | None = None,
     ) -> None:
         """`judge` compares the weights of circles on own samples; without it the node stays in its circle."""
         super().__init__(context)
@@ -114,7 +116,7 @@ class ModelJob(Job):
         calls, shares_all = self.context.calls, self.policy.can.entries is not None
         return Members(self._services.table, calls.run, calls.job, self._current_circle, shares_all)
 
-    def _make_circle_driver(self, judge: Trainer) -> CircleDriver | None:
+    def _make_circle_driver(self, judge: CircleJudge) -> CircleDriver | None:
         """What moves this node between circles; None where the policy forms none, or the user declared one."""
         circles = self.policy.can.circles
         if circles is None or self._sharing.circle:
@@ -133,6 +135,7 @@ class ModelJob(Job):
                 self.bridging,
                 begin_log=self._checkpoints.begin_log,
                 greet=self.context.membership.tell,
+                compared=self._sharing.compared,
             )
         )
 
@@ -280,6 +283,10 @@ class ModelJob(Job):
 
     def exchanges(self) -> Sequence[ExchangeRow]:
         return list(self.train_progress.partners.values())
+
+    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+        """The same peers with what this job knows of them."""
+        return describe_peers(self, peers)
 
     def reported_facts(self, peer: PeerId) -> EntryFacts | None:
         """What a peer reported about its latest round."""

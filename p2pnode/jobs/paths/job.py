@@ -22,16 +22,21 @@ from ...runtime.routes import Routes
 from ...training.evaluation import Cadence
 from ...training.progress import Monitor, Reached, reached
 from ...training.rounds import local_steps, mean_steps, shortened
+from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, NetworkDown, PeerError, PeerRefused
 from ...wire.ids import PeerId
 from ...wire.messages import JobAnnouncement
 from ...wire.status import ExchangeRow, JobStatus
 from ...wire.types import Seconds
 from ..contract import Job, JobContext, JobPace
+from ..train.generations import Generations
 from .assign import PathMove, Worker, assign, preferred, write_worker
+from .commands import execute
+from .experts import ExpertBook, GetExpert, SwapExperts
 from .holding import HeldBlocks
 from .messages import CopyKept, KeepCopy
 from .plan import PathsOptions
+from .reading import PathReader
 from .setup import PathsSetup
 from .status import paths_status
 from .work import PathWork
@@ -46,6 +51,8 @@ TELL_EVERY: Seconds = 60.0  # how good this node's path is
 KEEP_EVERY: Seconds = 30.0  # copies are brought up to date
 FEW_WORKERS = 2  # a path of so many or fewer has a keeper besides
 SLOWEST = 1 / 64
+SWAP_EVERY: Seconds = 15.0  # offers of experts are compared with a member
+TOLD_AT_ONCE = 8
 
 Rows = NDArray[np.int64]
 
@@ -77,7 +84,12 @@ class PathsJob(Job):
         self._told: tuple[bytes, Seconds] = (b"", self._begun)  # the latest announcement, and when
         self._turn = 0
         self._evaluating = Cadence(self._begun, 0.0)
-        self.routes = self.held.routes.plus(Routes({KeepCopy: self._answer_keep}))
+        self.experts = ExpertBook(context, setup.plan.router.features, setup.host.layout.size)
+        self.training: set[asyncio.Task[str]] = set()  # of experts
+        self.reader = PathReader(context, setup, self.held, self.works, self.experts)
+        self.generations = Generations(self._services.seams, self.reader.begin_text)
+        own = Routes({KeepCopy: self._answer_keep, SwapExperts: self.experts.answer}, {GetExpert: self.experts.stream})
+        self.routes = self.held.routes.plus(own)
 
     # ---- life ----
 
@@ -85,9 +97,10 @@ class PathsJob(Job):
         self._begun = self._clock.monotonic()
         await self._look_around()
         async with asyncio.TaskGroup() as group:
-            keeping = group.create_task(self._keep_copies())
+            aside = [group.create_task(loop()) for loop in (self._keep_copies, self._swap_experts)]
             reason = await self._keep_training(group)
-            keeping.cancel()
+            for task in (*aside, *self.training):
+                task.cancel()
             for block in self._trained_blocks():
                 await self.held.open[block].exchange_loop.once()  # the last entry too should get around
             self.held.share((), group)
@@ -282,6 +295,21 @@ class PathsJob(Job):
                 await self.context.calls.ask(keeper, KeepCopy(path), CopyKept, limit)
                 self._services.events.say("path", f"another member keeps path {self.grid.name(path)}")
 
+    # ---- experts ----
+
+    async def _swap_experts(self) -> None:
+        while True:
+            members = self.context.members()
+            if members:
+                await self.experts.swap(self._services.seams.rng.choice(members))
+            await asyncio.sleep(SWAP_EVERY)
+
+    async def tell_experts(self) -> None:
+        """Tell some members at once that an expert was added or withdrawn."""
+        members = self.context.members()
+        chosen = self._services.seams.rng.sample(members, min(TOLD_AT_ONCE, len(members)))
+        await asyncio.gather(*(self.experts.swap(peer) for peer in chosen))
+
     # ---- disk ----
 
     async def save(self, limit: Seconds | None = None) -> None:
@@ -300,6 +328,9 @@ class PathsJob(Job):
 
     def announcement(self) -> JobAnnouncement:
         return JobAnnouncement(self.name, state=write_worker(self.worker()))
+
+    async def execute(self, request: ControlRequest) -> ControlAnswer:
+        return await execute(request, self)
 
     def pace(self) -> JobPace:
         samples = sum(work.trainer.samples for work in self.works.values())

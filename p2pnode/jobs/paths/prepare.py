@@ -15,6 +15,7 @@ from ...tasks.blocks import layer_parameters
 from ...training.host import ModelHost, choose_device
 from ...training.threads import choose_threads
 from ...wire.errors import LocalProblem, UsageError
+from ...wire.status import JobTable
 from ..blocks.layout import ModelParts, cut_model
 from ..contract import JobContext, JobKind
 from ..model.policies import check_policy
@@ -23,7 +24,7 @@ from ..train.prepare import own_rows
 from .job import PathsJob
 from .plan import PathsOptions, PathsPlan, read_options, read_plan, write_paths_plan
 from .router import Paths
-from .routing import document_numbers, found_router, route_samples
+from .routing import ROUTER_COLUMNS, document_numbers, found_router, route_samples, router_rows
 from .setup import PathsSetup
 
 
@@ -128,4 +129,13 @@ def check(entry: dict[str, Any] | None, options: PathsOptions, storage: Storage,
         open_task(options.train)
 
 
-KIND = JobKind(read_options, found, prepare, check)
+def preview(options: PathsOptions) -> tuple[JobTable, ...]:
+    """Heavy. What each path would get of the data; nothing is founded or trained."""
+    host = open_model_host(options.train, 0)
+    model_parts(host, options.grid.levels)
+    router, _ = found_router(host, options, 0)
+    routed = route_samples(host, router, host.data, document_numbers(host)[0])
+    return (JobTable("router", ROUTER_COLUMNS, tuple(router_rows(host, options.grid, routed))),)
+
+
+KIND = JobKind(read_options, found, prepare, check, preview)

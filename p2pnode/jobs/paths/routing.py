@@ -20,6 +20,7 @@ from .router import Paths, RoutedData, Router, feature_count, make_router, summe
 
 PIECE = 4096  # samples at a time
 EXAMPLE_CHARACTERS = 60
+ROUTER_COLUMNS = (("path", ""), ("documents", ""), ("samples", ""), ("right by beginning", "share"), ("example", ""))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...wire.status import Figure, JobState, JobStatus, JobTable, TrainState
+from .commands import expert_table
 
 if TYPE_CHECKING:
     from .job import PathsJob
@@ -26,7 +27,7 @@ def paths_status(job: PathsJob) -> JobStatus:
         speed = sum(worker.speed / len(worker.paths) for worker in own)
         here = "trains it" if work is not None else "keeps a copy" if path in job.kept else ""
         rows.append((job.grid.name(path), len(own), speed, job.setup.plan.samples[path], tested, honest, here))
-    work = job.current()
+    work, experts = job.current(), [expert_table(job)] if job.experts.offered() else []
     return JobStatus(
         state=JobState(
             steps_per_second=job.worker().speed,
@@ -34,7 +35,7 @@ def paths_status(job: PathsJob) -> JobStatus:
             train=TrainState(round=job.rounds, loss=None if work is None else work.loss),
         ),
         steps=job.local_steps,
-        tables=(JobTable("paths", PATH_COLUMNS, tuple(rows)),),
+        tables=(JobTable("paths", PATH_COLUMNS, tuple(rows)), *experts),
     )
 
 

@@ -7,11 +7,11 @@ exchange  after each round, three partners: ask, take, push
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
+from ...circles.trust import TrainerJudge
 from ...compression.weights import Floats
 from ...merging.policy import Policy, RoundFacts
 from ...merging.schedule import planned_rate
@@ -33,20 +33,20 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, TaskProblem, UsageError
 from ...wire.ids import PeerId
 from ...wire.messages import Message
-from ...wire.status import JobStatus, PeerState, ShardRow
+from ...wire.status import JobStatus, ShardRow
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
 from ..model.job import ModelJob
 from .commands import execute
 from .export import ExportSource
-from .generations import Generations
+from .generations import Generations, texts_of
 from .messages import GetProbe, GetWeights, SwapModels, SwapResult
 from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
 from .options import TrainSetup, own_seed
 from .shard_rows import ShardRows
 from .shard_training import ShardTraining
-from .status import describe_peers, train_status
+from .status import job_status
 from .steps import RoundSteps
 
 EVALUATE_EVERY = 2.5  # rounds, at their intended length, or less often
@@ -78,7 +78,7 @@ class TrainJob(ModelJob):
             declared_speed=services.seams.speed,
             brake=services.limiter.brake,
         )
-        super().__init__(context, policy, setup.sharing, self.trainer, judge=self.trainer)
+        super().__init__(context, policy, setup.sharing, self.trainer, TrainerJudge(self.trainer))
         self.model = self
         self.model_host = model_host
         self.fingerprinter = fingerprinter
@@ -107,7 +107,7 @@ class TrainJob(ModelJob):
         now = services.seams.clock.monotonic()
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._sampling = PeriodicSample(self.trainer, SAMPLE_EVERY, now)
-        self.generations = Generations(services.seams, self.trainer, policy.readout)
+        self.generations = Generations(services.seams, texts_of(services.seams, self.trainer, policy.readout))
         self._round_steps = RoundSteps(
             services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
         )
@@ -403,9 +403,5 @@ class TrainJob(ModelJob):
         """Do what the user commands; LocalProblem or UsageError when that cannot be done."""
         return await execute(request, self, self._services)
 
-    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
-        """The same peers with what this job knows of them."""
-        return describe_peers(self, peers)
-
     def status(self) -> JobStatus:
-        return train_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)
+        return job_status(self, self.members.circle.name, self._setup.plan.aim, self._services.identity.peer_id)

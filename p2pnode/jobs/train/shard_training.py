@@ -14,20 +14,18 @@ from ...shards.driver import ShardDriver
 from ...shards.route import ShardView
 from ...shards.rows import LISTED, Rows, RowSet, listed
 from ...shards.sample_states import QUARANTINED, Shares, reason
-from ...shards.samples import MAX_SHARD_BYTES, encode_samples
-from ...shards.shard import SHARD_SAMPLES, SampleNumbers, Shard, columns_id, cut_rows, cut_shards, indices_of, place_id
+from ...shards.shard import SampleNumbers, Shard, cut_rows, cut_shards, indices_of, place_id
 from ...shards.split import claimed
 from ...shards.visits import VisitHistory, latest_by_model, with_visit
 from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import PeerId
+from ..model.own_shards import own_shards, reading
 from .options import TrainSetup
 
 VISIT_ROUNDS = 8  # of training on a shard make one visit
 VISITS_AT_ONCE = 4  # reported after one round
 LARGE_SHARDS = 1024  # into which data of more than LISTED rows are dealt
-OFFERED_SAMPLES = 20_000  # that --share-data offers of data that must be read for it,
-OFFERED_BYTES = 256 << 20  # and no more than this: they are read when the node starts
 MIN_SEEN = 0.8  # share of a shard's samples that a visit must have trained on
 
 
@@ -77,39 +75,12 @@ class ShardTraining:
         Of data that must be read for it only a part is offered; this node trains on all of them.
         """
         data = self._trainer.model_host.data
-        size = max(1, min(SHARD_SAMPLES, MAX_SHARD_BYTES // 2 // self._sample_bytes))
-        for piece in self._offered(self._own_rows, size):
-            found, kept = data.read(torch.from_numpy(piece))
-            good = piece if kept is None else piece[kept.numpy()]  # of the others the job tells
-            if not len(good):
-                continue
-            columns = {name: column.numpy() for name, column in found.items()}
-            try:
-                if not self._own:
-                    encode_samples(columns)  # what is wrong with the columns shows in the first shard
-            except ValueError as problem:
-                raise UsageError(f"--share-data: {problem}; leave it out, and models come to the data") from None
-            shard = Shard(columns_id(columns), good)
-            self._own[shard.id] = shard
-            self._shard_driver.add_own(shard.id, lambda good=good: encode_samples(self._columns(good)))  # type: ignore[misc]
-
-    def _offered(self, rows: Rows, size: int) -> list[SampleNumbers]:
-        """The rows of each shard that is offered to others."""
-        if self._trainer.model_host.data.in_memory:
-            some = listed(rows)
-            return [some[piece] for piece in cut_rows(len(some), self._seed, size)]
-        most = max(1, min(OFFERED_SAMPLES, OFFERED_BYTES // self._sample_bytes) // size)
-        some = rows.working_set(self._seed, 0) if isinstance(rows, RowSet) else rows
-        return [some[piece] for piece in cut_rows(len(some), self._seed, size)[:most]]
-
-    def _columns(self, rows: SampleNumbers) -> dict[str, NDArray[np.generic]]:
-        """Rows of the data; BadData when one cannot be read."""
-        found = self._trainer.model_host.data.rows(torch.from_numpy(rows))
-        return {name: column.numpy() for name, column in found.items()}
-
-    @property
-    def _sample_bytes(self) -> int:
-        return max(1, self._trainer.pool.sample_bytes)
+        try:
+            for shard, _ in own_shards(data, self._own_rows, self._seed):
+                self._own[shard.id] = shard
+                self._shard_driver.add_own(shard.id, reading(data, listed(shard.indices)))
+        except ValueError as problem:
+            raise UsageError(f"--share-data: {problem}; leave it out, and models come to the data") from None
 
     @property
     def _seed(self) -> int:

@@ -10,12 +10,12 @@ signature, and therefore never licenses dropping bytes.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from blake3 import blake3
 
-from ...wire.ids import signed_by
+from ...wire.ids import Signer, signed_by
 from ...wire.types import HASH_BYTES, HashOrNothing, PeerText, RunText, ShardText, Signature
 
 MAX_KEEPERS = 8
@@ -26,15 +26,6 @@ _GIVER, _RECEIVER, _RELEASE = b"giver\0", b"receiver\0", b"release\0"
 
 Term = Annotated[int, msgspec.Meta(ge=0, lt=MAX_TERM)]
 Rank = tuple[int, bytes]
-
-
-class Signer(Protocol):
-    """Whoever signs: an Identity, or a substitute in tests of the rules."""
-
-    @property
-    def peer_id(self) -> str: ...
-
-    def sign(self, message: bytes) -> bytes: ...
 
 
 class Certificate(msgspec.Struct, frozen=True, array_like=True):

@@ -118,7 +118,7 @@ class Meet(NamedTuple):
 HandoffEvent = ClaimShard | Give | Renew | TakeOver | Received | BytesArrived | NotFetched | Lost | Drop | Meet
 
 
-class Step(NamedTuple):
+class HandoffStep(NamedTuple):
     """What an event leads to: the new state, writes to do first, then messages to send and whether to fetch bytes."""
 
     state: ShardState

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from p2pnode.config.options import JobOptions, Options, TrainOptions
-from p2pnode.integrations.join import HookedLoop
+from p2pnode.integrations.join import HookedLoop, LoopExtras
 from p2pnode.integrations.ranks import Ranks
 from p2pnode.jobs.loop.job import LoopJob
 from p2pnode.simulate import Scenario, Simulation, run_sim
@@ -61,9 +61,8 @@ class Loop:
         here = torch.isin(y, torch.tensor(classes))
         self.x, self.y = x[here], y[here]
         self.draw = torch.Generator().manual_seed(seed)
-        given: dict[str, Any] = {"task": "spirals", "version": "1", "probe": None, "evaluate": accuracy}
-        given |= {"buffers": "own", **settings}
-        self.hooked = HookedLoop(self.model, self.optimizer, **given, ranks=Ranks())
+        extras = LoopExtras(**{"task": "spirals", "evaluate": accuracy, **settings})
+        self.hooked = HookedLoop(self.model, self.optimizer, extras, Ranks())
         self.error: BaseException | None = None
         self.steps = 0
 

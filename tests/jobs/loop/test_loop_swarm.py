@@ -250,3 +250,36 @@ def test_a_node_that_is_paused_shares_nothing_and_the_loop_goes_on() -> None:
         await swarm.until(lambda: swarm.job(1).train_progress.rounds > rounds + 1)
 
     run_loops(swarm, scenario)
+
+
+@pytest.mark.slow
+def test_many_loops_form_circles_and_a_newcomer_enters_one() -> None:
+    """As nodes that train by themselves do: traffic stays that of a circle, and weights are bit-equal within each."""
+    swarm = LoopSwarm([Loop(index, (index % 3, (index + 1) % 3), evaluate=None) for index in range(14)])
+    last = len(swarm.loops) - 1
+
+    def circles() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for index in range(len(swarm.simulation.processes)):
+            if swarm.loops[index].source.arrived.is_set():
+                found.setdefault(swarm.job(index).members.circle.name, []).append(index)
+        return found
+
+    def settled() -> bool:
+        sizes = [len(members) for members in circles().values()]
+        return len(sizes) > 1 and min(sizes) >= 4 and max(sizes) < 12
+
+    async def scenario(swarm: LoopSwarm) -> None:
+        swarm.start(0)
+        await swarm.until(swarm.loops[0].source.arrived.is_set)
+        for index in range(1, last):
+            swarm.start(index)
+        await swarm.until(settled)
+        swarm.start(last)
+        await swarm.until(lambda: swarm.loops[last].source.arrived.is_set() and settled())
+        one, other = circles()[swarm.job(last).members.circle.name][-2:]
+        await swarm.until(lambda: swarm.job(one).heads() == swarm.job(other).heads())
+        assert (swarm.job(one).policy.weights() == swarm.job(other).policy.weights()).all()
+
+    run_loops(swarm, scenario)
+    assert [loop.error for loop in swarm.loops] == [None] * len(swarm.loops)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from p2pnode.compression.weights import Floats
-from p2pnode.integrations.join import HookedLoop
+from p2pnode.integrations.join import HookedLoop, LoopExtras
 from p2pnode.integrations.ranks import Ranks
 from p2pnode.jobs.loop.handover import WeightsChange
 from p2pnode.jobs.loop.weights import ModelWeights, shared_tensors, unwrapped
@@ -18,8 +18,7 @@ from p2pnode.wire.errors import UsageError
 
 
 def hooked(model: Any, optimizer: Any, **given: Any) -> HookedLoop:
-    settings = {"task": "t", "version": "1", "probe": None, "evaluate": None, "buffers": "own", **given}
-    return HookedLoop(model, optimizer, **settings, ranks=Ranks())
+    return HookedLoop(model, optimizer, LoopExtras(**{"task": "t", **given}), Ranks())
 
 
 def weights_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> ModelWeights:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from p2pnode.config.options import Quarantine
+from p2pnode.jobs.model import own_shards
 from p2pnode.jobs.train import shard_training
 from p2pnode.jobs.train.shard_rows import ShardRows
 from p2pnode.jobs.train.shard_training import VISIT_ROUNDS, ShardTraining
@@ -135,7 +136,7 @@ def test_rows_that_are_read_by_index_are_the_same_shards_and_bad_ones_are_left_o
 
 
 def test_of_many_rows_that_must_be_read_some_are_offered_and_all_are_trained_on(monkeypatch) -> None:
-    monkeypatch.setattr(shard_training, "OFFERED_SAMPLES", 200)
+    monkeypatch.setattr(own_shards, "OFFERED_SAMPLES", 200)
     one = brought(task=ByIndex())
     assert len(one._own) == 2 and len(one.rows([])) == 300
     shards_of(one).go(next(iter(one._own)))

@@ -9,20 +9,21 @@ import pytest
 
 from p2pnode.shards.handoff import certificate as certificates
 from p2pnode.shards.handoff import step as stepping
-from p2pnode.shards.handoff.certificate import Certificate, Signer, certificate_id, countersign, is_offer
+from p2pnode.shards.handoff.certificate import Certificate, certificate_id, countersign, is_offer
 from p2pnode.shards.handoff.messages import Certified, Release
 from p2pnode.shards.handoff.state import (
     BytesArrived,
     DeleteBytes,
     Give,
     HandoffEvent,
+    HandoffStep,
     PutBytes,
     PutRecord,
     Received,
     ShardState,
-    Step,
 )
 from p2pnode.shards.handoff.step import step
+from p2pnode.wire.ids import Signer
 from tests.shards.handoff.modelcheck import Checker
 from tests.shards.handoff.world import DEFAULT_SCOPES, Scope, Violation, replicated, some_bytes
 
@@ -37,18 +38,18 @@ def test_nothing_is_lost_and_one_holds_the_shard_in_the_end(scope: Scope) -> Non
 # ---- three mutations that lose a shard ----
 
 
-def signing_before_fsync(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
+def signing_before_fsync(me: Signer, state: ShardState, event: HandoffEvent) -> HandoffStep:
     made = step(me, state, event)
     return made._replace(writes=tuple(sorted(made.writes, key=lambda write: isinstance(write, PutBytes))))
 
 
-def deleting_at_offer_time(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
+def deleting_at_offer_time(me: Signer, state: ShardState, event: HandoffEvent) -> HandoffStep:
     made = step(me, state, event)
     if not (isinstance(event, Give) and made.writes):
         return made
     record = msgspec.structs.replace(made.state.record, kept=False)
     gone = dataclasses.replace(made.state, record=record, have=False)
-    return Step(gone, (PutRecord(record), DeleteBytes()), made.messages)
+    return HandoffStep(gone, (PutRecord(record), DeleteBytes()), made.messages)
 
 
 class Latest:
@@ -84,7 +85,7 @@ def test_a_missing_term_is_found_out(monkeypatch) -> None:
 # ---- and more of the rules, each broken once ----
 
 
-def announcing_before_the_write(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
+def announcing_before_the_write(me: Signer, state: ShardState, event: HandoffEvent) -> HandoffStep:
     """The receipt leaves when the offer comes; bytes and certificate follow."""
     offered = getattr(event.message, "certificate", None) if isinstance(event, Received) else None
     if offered is not None and is_offer(offered) and not state.have:
@@ -94,28 +95,28 @@ def announcing_before_the_write(me: Signer, state: ShardState, event: HandoffEve
     return step(me, state, event)
 
 
-def releasing_unasked(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
+def releasing_unasked(me: Signer, state: ShardState, event: HandoffEvent) -> HandoffStep:
     """The holder releases whoever asks, whether the keepers have the bytes or not."""
     everybody = frozenset({"a", "b", "c"})
     after = step(me, dataclasses.replace(state, confirmed=everybody), event)
     return after._replace(state=dataclasses.replace(after.state, confirmed=frozenset()))
 
 
-def believing_an_old_release(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
+def believing_an_old_release(me: Signer, state: ShardState, event: HandoffEvent) -> HandoffStep:
     """A release for any certificate is good enough."""
     if isinstance(event, Received) and isinstance(event.message, Release) and state.record.kept:
         record = msgspec.structs.replace(state.record, kept=False)
-        return Step(dataclasses.replace(state, record=record), (PutRecord(record),))
+        return HandoffStep(dataclasses.replace(state, record=record), (PutRecord(record),))
     return step(me, state, event)
 
 
-def forgetting_to_keep(me: Signer, state: ShardState, event: HandoffEvent) -> Step:
+def forgetting_to_keep(me: Signer, state: ShardState, event: HandoffEvent) -> HandoffStep:
     """A keeper says it keeps the bytes, and does not write it down."""
     made = step(me, state, event)
     highest = made.state.record.highest
     if isinstance(event, BytesArrived) and highest and highest.to != me.peer_id:
         record = msgspec.structs.replace(made.state.record, kept=False)
-        return Step(dataclasses.replace(made.state, record=record), (PutBytes(),), made.messages)
+        return HandoffStep(dataclasses.replace(made.state, record=record), (PutBytes(),), made.messages)
     return made
 
 

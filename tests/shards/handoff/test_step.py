@@ -25,6 +25,7 @@ from p2pnode.shards.handoff.state import (
     Drop,
     Give,
     HandoffEvent,
+    HandoffStep,
     Lost,
     Meet,
     NotFetched,
@@ -33,7 +34,6 @@ from p2pnode.shards.handoff.state import (
     Received,
     Renew,
     ShardState,
-    Step,
     TakeOver,
     is_mine,
     is_sole_keeper,
@@ -60,7 +60,7 @@ class Swarm:
     def ids(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(self.keys[name].peer_id for name in names)
 
-    def do(self, name: str, event: HandoffEvent) -> Step:
+    def do(self, name: str, event: HandoffEvent) -> HandoffStep:
         done = step(self.keys[name], self.states[name], event)
         self.states[name] = done.state
         for peer, message in done.messages:
@@ -82,7 +82,7 @@ class Swarm:
     def meet(self, name: str, other: str) -> None:
         self.do(name, Meet(self.keys[other].peer_id))
 
-    def give(self, name: str, to: str, keepers: str) -> Step:
+    def give(self, name: str, to: str, keepers: str) -> HandoffStep:
         return self.do(name, Give(self.keys[to].peer_id, self.ids(keepers)))
 
     def holders(self) -> str:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p2pnode.shards.handoff.certificate import Signer
 from p2pnode.shards.handoff.state import (
     ClaimShard,
     HandoffEvent,
+    HandoffStep,
     PutBytes,
     PutRecord,
     Record,
     ShardState,
-    Step,
     Write,
     restarted,
 )
 from p2pnode.shards.handoff.step import step
+from p2pnode.wire.ids import Signer
 
 NODES = ("a", "b", "c")
 RUN, SHARD = "run", "0" * 32
-Stepper = Callable[[Signer, ShardState, HandoffEvent], Step]
+Stepper = Callable[[Signer, ShardState, HandoffEvent], HandoffStep]
 
 
 class Stamp:
