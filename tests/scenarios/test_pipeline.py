@@ -15,7 +15,7 @@ from p2pnode.config.options import JobOptions, Options
 from p2pnode.jobs.pipeline.job import PipelineJob
 from p2pnode.jobs.pipeline.messages import Backward, TensorIs
 from p2pnode.jobs.pipeline.server import SpanServer
-from p2pnode.jobs.pipeline.spans import Span
+from p2pnode.jobs.pipeline.spans import BlockSpan
 from p2pnode.jobs.pipeline.tensors import encode_tensor
 from p2pnode.network.sim import Fault, Links
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
@@ -218,7 +218,7 @@ def test_a_gradient_that_is_not_confirmed_is_taken_out_again(text: Path) -> None
         rng = np.random.default_rng(1)
         hidden, gradient = (rng.standard_normal((4, 16, 16)).astype(np.float32) for _ in range(2))
         request = Backward(0, 4, 4, 77, encode_tensor(hidden, 8), encode_tensor(gradient, 8))
-        answer = server._work_backward(Span(0, 4), server.ticket("stranger", request), request, True)
+        answer = server._work_backward(BlockSpan(0, 4), server.ticket("stranger", request), request, True)
         assert isinstance(answer, TensorIs)
         added = sum(float((held.parts[number].gradient - before[number]).norm()) for number in before)
         await simulation.learn(known(simulation.watch), 15.0)

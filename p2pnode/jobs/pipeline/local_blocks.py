@@ -25,7 +25,7 @@ from ...training.host import autocast, build_model, checked_layout, choose_devic
 from ...training.stepper import FlatStepper, Stepper, TorchStepper
 from ...wire.errors import UsageError
 from ..blocks.layout import ModelPart, ModelParts, cut_model
-from .spans import MAX_BLOCKS, Span
+from .spans import MAX_BLOCKS, BlockSpan
 
 ENDS = -1  # the number of the part that is no block: what comes before the first and after the last one
 
@@ -189,12 +189,12 @@ class LocalBlocks:
 
     # ---- blocks ----
 
-    def forward(self, span: Span, hidden: Floats) -> Floats:
+    def forward(self, span: BlockSpan, hidden: Floats) -> Floats:
         """What these blocks make of hidden states."""
         with torch.no_grad(), self._computing():
             return _array(self._through(span, self._tensor(hidden)))
 
-    def backward(self, span: Span, hidden: Floats, gradient: Floats, counted: bool = True) -> Floats:
+    def backward(self, span: BlockSpan, hidden: Floats, gradient: Floats, counted: bool = True) -> Floats:
         """The gradient of the hidden states before these blocks, from that after them.
 
         The gradients of the parameters are added up if `counted`. The forward pass is computed again.
@@ -209,7 +209,7 @@ class LocalBlocks:
             return _array(inputs.grad)
         return _array(torch.autograd.grad(outputs, inputs, given)[0])
 
-    def take_out(self, span: Span, hidden: Floats, gradient: Floats, closed: Collection[int]) -> None:
+    def take_out(self, span: BlockSpan, hidden: Floats, gradient: Floats, closed: Collection[int]) -> None:
         """Subtract what `backward` added; for blocks in `closed` from the sum that waits to be stepped with."""
         kept = {number: self.parts[number].gradient.clone() for number in closed}
         for number in closed:
@@ -221,7 +221,7 @@ class LocalBlocks:
                 held.closed.add_(held.gradient)
             held.gradient.copy_(before)
 
-    def _through(self, span: Span, hidden: Tensor) -> Tensor:
+    def _through(self, span: BlockSpan, hidden: Tensor) -> Tensor:
         for layer in self._layers[span.first : span.stop]:
             hidden = layer.forward(hidden)
         return hidden

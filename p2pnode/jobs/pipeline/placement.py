@@ -15,6 +15,8 @@ TENSORS_A_VISIT = 5  # forward: there and back; backward: input and gradient the
 CALLS_A_VISIT = 2
 RECOMPUTED = 4 / 3  # a backward pass computes the forward pass again
 BYTES_PER_PARAMETER = 40  # at a server: weights, two sums of gradients, two moments, and the vectors of the delta set
+CALL_SECONDS: Seconds = 0.002  # that a call costs besides what it computes
+NEARLY = 0.95  # a small micro-batch that is nearly as fast as a large one is better: more of them are under way
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -71,17 +73,17 @@ def place(model: ModelFacts, machines: MachineFacts, micro_batch: int = 0) -> Pl
             else "not even one block fits into the memory of a machine"
         )
         return Placement(span, need, 0, 0, 0.0, whole, 0.0, reason)
-    best = max(
-        (expected(model, machines, span, size) for size in ((micro_batch,) if micro_batch else MICRO_BATCHES)),
-        key=lambda found: (found.samples_per_second, -found.micro_batch),
-    )
+    sizes = (micro_batch,) if micro_batch else MICRO_BATCHES
+    plans = [expected(model, machines, span, size) for size in sizes]
+    most = max(plan.samples_per_second for plan in plans)
+    best = next(plan for plan in plans if plan.samples_per_second >= NEARLY * most)
     return best._replace(whole_samples_per_second=whole, reason=_reason(best, whole))
 
 
 def expected(model: ModelFacts, machines: MachineFacts, span: int, size: int) -> Placement:
     """What spans of this length give with micro-batches of this size."""
     visits = model.blocks / span
-    compute = size * machines.seconds_per_sample * RECOMPUTED / visits
+    compute = size * machines.seconds_per_sample * RECOMPUTED / visits + CALLS_A_VISIT * CALL_SECONDS
     moved = size * TENSORS_A_VISIT * model.tensor_bytes
     transfer = moved / machines.rate
     slower = max(compute, transfer)

@@ -18,8 +18,8 @@ from ..contract import JobContext, JobKind
 from ..model.policies import check_policy
 from ..train.binding import check_plan, open_task, task_options_of
 from ..train.plan import TrainPlan
-from .local_blocks import ENDS, LocalBlocks, ModelOutline
 from .job import PipelineJob
+from .local_blocks import ENDS, LocalBlocks, ModelOutline
 from .placement import BYTES_PER_PARAMETER
 from .plan import PipelineOptions, PipelinePlan, largest_micro_batch, read_options, read_plan, write_pipeline_plan
 

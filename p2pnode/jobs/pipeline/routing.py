@@ -14,7 +14,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from ...wire.types import Seconds
-from .spans import Span
+from .spans import BlockSpan
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -58,14 +58,14 @@ class CallUnderWay:
 class ServerSight(NamedTuple):
     """What is known of a server from its announcement; a later announcement has a greater stamp."""
 
-    span: Span
+    span: BlockSpan
     stamp: float
     latency: Seconds = 0.0  # of a small call
 
 
 @dataclass
 class _Server:
-    span: Span
+    span: BlockSpan
     stamp: float
     latency: Seconds
     costs: dict[Direction, Seconds] = field(default_factory=dict)  # measured seconds for a sample through a block
@@ -81,7 +81,7 @@ class ServerRow(NamedTuple):
     """A server as a driver sees it, for views."""
 
     peer: str
-    span: Span
+    span: BlockSpan
     seconds: Seconds | None  # for a sample through a block, forward; None: not measured yet
     under_way: int
     calls: int

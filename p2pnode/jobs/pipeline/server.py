@@ -20,7 +20,7 @@ from .messages import Backward, Forward, Settle, SettleDone, TensorIs, TicketNum
 from .plan import PipelinePlan
 from .routing import MOST_UNDER_WAY
 from .shared_parts import SharedParts
-from .spans import NOTHING, ServerFacts, Span
+from .spans import NOTHING, BlockSpan, ServerFacts
 from .tensors import decode_tensor, encode_tensor
 from .tickets import Added, Ticket, TicketLedger
 
@@ -32,7 +32,7 @@ SMOOTHING = 0.8
 T = TypeVar("T")
 
 
-class Kept(NamedTuple):
+class KeptGradient(NamedTuple):
     """What it takes to take a gradient out again, as it came."""
 
     samples: int
@@ -44,13 +44,13 @@ class SpanServer:
     """The blocks that this node serves."""
 
     def __init__(self, context: JobContext, plan: PipelinePlan, parts: SharedParts, capacity: int) -> None:
-        self.span: Span = NOTHING
+        self.span: BlockSpan = NOTHING
         self.capacity = capacity
         self.forwards = 0
         self.backwards = 0
         self.taken_out = 0  # gradients that were not confirmed
         self.refused_busy = 0
-        self.ledger: TicketLedger[Kept] = TicketLedger()
+        self.ledger: TicketLedger[KeptGradient] = TicketLedger()
         self._context = context
         self._plan = plan
         self._parts = parts
@@ -86,11 +86,11 @@ class SpanServer:
         held = self._held.parts.get(block)
         return None if held is None else held.steps
 
-    async def hold(self, span: Span, group: asyncio.TaskGroup) -> str:
+    async def hold(self, span: BlockSpan, group: asyncio.TaskGroup) -> str:
         """Hold these blocks and no others; returns where they were taken from, in words."""
         old = [number for number in self._parts.open if number >= 0 and not span.first <= number < span.stop]
         before = self.span
-        self.span = Span(max(span.first, before.first), min(span.stop, before.stop))
+        self.span = BlockSpan(max(span.first, before.first), min(span.stop, before.stop))
         if self.span.length <= 0:
             self.span = NOTHING
         await self._parts.close(old)
@@ -103,11 +103,11 @@ class SpanServer:
         found = Counter(begun.values())
         return ", ".join(f"{count} {how}" for how, count in sorted(found.items()))
 
-    def _probe(self, span: Span) -> None:
+    def _probe(self, span: BlockSpan) -> None:
         """Measure how fast this machine is, before anybody asks for something."""
         shape = self._plan.shape(self._plan.micro_batch)
         hidden = np.random.default_rng(0).standard_normal(shape, np.float32)
-        one = Span(span.first, span.first + 1)
+        one = BlockSpan(span.first, span.first + 1)
         self._held.forward(one, hidden)  # the first time takes longer
         begun = self._clock.monotonic()
         self._held.backward(one, hidden, np.zeros_like(hidden), counted=False)
@@ -154,14 +154,14 @@ class SpanServer:
         """Of a gradient that a driver asks for."""
         return Ticket(peer, request.number, request.first, request.stop)
 
-    def _work_backward(self, span: Span, ticket: Ticket, request: Backward, counted: bool) -> TensorIs:
+    def _work_backward(self, span: BlockSpan, ticket: Ticket, request: Backward, counted: bool) -> TensorIs:
         hidden = self._read(request.hidden, request.samples)
         gradient = self._read(request.gradient, request.samples)
         begun = self._clock.monotonic()
         found = self._written(self._held.backward(span, hidden, gradient, counted))
         self._measure((self._clock.monotonic() - begun) * 4 / 3, request.samples * span.length)
         if counted:
-            kept = Kept(request.samples, request.hidden, request.gradient)
+            kept = KeptGradient(request.samples, request.hidden, request.gradient)
             self.ledger.add(ticket, request.samples, kept, self._clock.monotonic())
             self._step_where_ready()
         return TensorIs(found)
@@ -180,10 +180,10 @@ class SpanServer:
         self._step_where_ready()
         return late
 
-    def _asked(self, first: int, stop: int) -> Span:
+    def _asked(self, first: int, stop: int) -> BlockSpan:
         if not self.span.covers(first, stop):
             raise PeerRefused("not here", "this node does not hold these blocks")
-        return Span(first, stop)
+        return BlockSpan(first, stop)
 
     async def _in_turn(self, peer: str, work: Callable[[], T], steps: float) -> T:
         """The result of some work, unless too much waits already: busy is no failure."""
@@ -199,7 +199,7 @@ class SpanServer:
             if not self._waiting[peer]:
                 del self._waiting[peer]
 
-    def _cost(self, span: Span, samples: int, share: float) -> float:
+    def _cost(self, span: BlockSpan, samples: int, share: float) -> float:
         """What a call takes, in local steps, for simulations."""
         return share * samples / self._step_samples * span.length / self._plan.blocks
 
@@ -240,11 +240,11 @@ class SpanServer:
                 if held.step(samples, part.rate * self._held.outline.task.rate(held.steps)):
                     part.samples += samples
 
-    def _take_out(self, added: Added[Kept]) -> None:
+    def _take_out(self, added: Added[KeptGradient]) -> None:
         """Subtract a gradient that does not count, by computing it once more."""
         ticket, kept = added.ticket, added.payload
         blocks = [number for number in range(ticket.first, ticket.stop) if number in added.windows]
-        span = Span(ticket.first, ticket.stop)
+        span = BlockSpan(ticket.first, ticket.stop)
         if blocks and all(number in self._held.parts for number in range(span.first, span.stop)):
             closed = [number for number in blocks if self.ledger.is_closed(added, number)]
             hidden, gradient = self._read(kept.hidden, kept.samples), self._read(kept.gradient, kept.samples)

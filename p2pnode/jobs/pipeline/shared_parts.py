@@ -18,7 +18,7 @@ from ...wire.errors import PeerRefused
 from ...wire.ids import PeerId
 from ..blocks.shared import Begun, BlockSetup, FindHolders, SharedBlock
 from ..contract import JobContext
-from .local_blocks import ENDS, LocalBlocks, HeldPart
+from .local_blocks import ENDS, HeldPart, LocalBlocks
 from .plan import PipelinePlan
 
 

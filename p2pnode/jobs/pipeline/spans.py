@@ -21,7 +21,7 @@ _VERSION = 1
 _DRIVES = 1
 
 
-class Span(NamedTuple):
+class BlockSpan(NamedTuple):
     """The blocks from `first` up to, and without, `stop`. An empty one holds nothing."""
 
     first: int
@@ -39,14 +39,14 @@ class Span(NamedTuple):
         return "nothing" if not self.length else f"{self.first}-{self.stop - 1}"
 
 
-NOTHING = Span(0, 0)
+NOTHING = BlockSpan(0, 0)
 
 
 @dataclass(frozen=True)
 class ServerFacts:
     """What a node announces: the blocks it holds, how many it could hold, its speed, calls that wait, if it drives."""
 
-    span: Span = NOTHING
+    span: BlockSpan = NOTHING
     capacity: int = 0  # blocks that fit its memory; 0: it serves nobody
     speed: float = 1.0  # samples through one block, forward and backward, a second
     waiting: int = 0
@@ -62,7 +62,7 @@ class SpanMove(NamedTuple):
     """A server should hold another span, and why."""
 
     peer: str
-    span: Span
+    span: BlockSpan
     reason: str
 
 
@@ -80,7 +80,7 @@ def missing(servers: Iterable[ServerFacts], blocks: int) -> list[int]:
     return [block for block, rate in enumerate(throughput(servers, blocks)) if rate <= 0]
 
 
-def choose_span(me: str, facts: ServerFacts, others: Sequence[ServerFacts], blocks: int) -> tuple[Span, str]:
+def choose_span(me: str, facts: ServerFacts, others: Sequence[ServerFacts], blocks: int) -> tuple[BlockSpan, str]:
     """The span for a server that holds none yet, or may hold another one, and why that one.
 
     It makes the weakest block as strong as possible, then the next weakest, and so on. Of equal ones it takes one next
@@ -100,7 +100,7 @@ def choose_span(me: str, facts: ServerFacts, others: Sequence[ServerFacts], bloc
         return rates, joins, blake3(f"{me}/{first}".encode()).digest()
 
     first = max(range(blocks - length + 1), key=after)
-    span = Span(first, first + length)
+    span = BlockSpan(first, first + length)
     alone = [block for block in range(span.first, span.stop) if before[block] <= 0]
     if alone:
         return span, f"nobody else holds {_named(alone)}"
@@ -145,8 +145,9 @@ def _towards_a_row(servers: Mapping[str, ServerFacts], blocks: int) -> SpanMove 
     for peer, facts in sorted(able.items(), key=lambda pair: (pair[1].span, pair[0])):
         length = min(facts.capacity, blocks)
         begin = min(first, blocks - length)
-        if facts.span != Span(begin, begin + length):
-            return SpanMove(peer, Span(begin, begin + length), "the spans leave a gap that is too short for anybody")
+        span = BlockSpan(begin, begin + length)
+        if facts.span != span:
+            return SpanMove(peer, span, "the spans leave a gap that is too short for anybody")
         first = begin + length
     return None
 
@@ -170,5 +171,5 @@ def read_facts(state: bytes, blocks: int) -> ServerFacts | None:
     _, flags, first, stop, capacity, speed, waiting = _FORMAT.unpack(state)
     if not first <= stop <= blocks or not math.isfinite(speed) or speed < 0:
         return None
-    span = Span(first, stop) if first < stop else NOTHING
+    span = BlockSpan(first, stop) if first < stop else NOTHING
     return ServerFacts(span, capacity, speed, waiting, bool(flags & _DRIVES))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from p2pnode.jobs.pipeline.spans import (
     NOTHING,
+    BlockSpan,
     ServerFacts,
-    Span,
     choose_span,
     missing,
     next_move,
@@ -71,22 +71,23 @@ def test_overlapping_spans_keep_more_after_a_death_than_fixed_stages() -> None:
 
 
 def test_a_block_without_anybody_is_taken_over() -> None:
-    table = {f"peer {number}": ServerFacts(Span(0, 2), 2, 1.0) for number in range(3)}
+    table = {f"peer {number}": ServerFacts(BlockSpan(0, 2), 2, 1.0) for number in range(3)}
     table = settled(table, 4)
     assert missing(table.values(), 4) == []
 
 
 def test_a_server_that_leaves_is_replaced_while_it_is_still_there() -> None:
-    table = {"old": ServerFacts(Span(0, 2), 2, 0.0), "a": ServerFacts(Span(2, 4), 2), "b": ServerFacts(Span(2, 4), 2)}
+    two = ServerFacts(BlockSpan(2, 4), 2)
+    table = {"old": ServerFacts(BlockSpan(0, 2), 2, 0.0), "a": two, "b": two}
     move = next_move(table, 4)
     assert move is not None
-    assert move.peer in ("a", "b") and move.span == Span(0, 2)
+    assert move.peer in ("a", "b") and move.span == BlockSpan(0, 2)
     assert "nobody holds" in move.reason
 
 
 @given(st.integers(0, 63), st.integers(1, 64), st.floats(0, 1e20), st.integers(0, 1 << 20), st.booleans())
 def test_announced_facts_come_back(first: int, length: int, speed: float, waiting: int, drives: bool) -> None:
-    span = Span(first, min(64, first + length))
+    span = BlockSpan(first, min(64, first + length))
     state = write_facts(ServerFacts(span, 5, speed, waiting, drives))
     assert len(state) <= 32
     found = read_facts(state, 64)
