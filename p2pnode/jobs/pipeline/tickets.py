@@ -103,6 +103,10 @@ class TicketLedger(Generic[P]):
         """Whether this gradient is confirmed here, as far as is remembered."""
         return self._settled.get(ticket, False)
 
+    def counted_tickets(self) -> list[Ticket]:
+        """What is confirmed here, as far as is remembered."""
+        return [ticket for ticket, counted in self._settled.items() if counted]
+
     def was_taken_out(self, ticket: Ticket) -> bool:
         """Whether this gradient was taken out, as far as is remembered."""
         return ticket in self._settled and not self._settled[ticket]
