@@ -26,6 +26,7 @@ LEAST_PATIENCE: Seconds = 1.0
 UNKNOWN_PATIENCE: Seconds = 10.0
 PATIENCE = 4.0  # times the expected duration
 HOP: Seconds = 1e-3  # that a call costs besides, so that one server is not asked twice in a row for half of it
+LATENCY_GROWS = 1.002  # at each look: the least latency counts, because calls that wait at a server seem slow too
 BUSY_PAUSE: Seconds = 0.1
 FIRST_GUESS: Seconds = 1e-3  # for a sample through a block, before anything was measured
 BACKWARD_COST = 3.0  # times a forward pass: it computes the forward pass again
@@ -105,7 +106,8 @@ class SpanRouter:
                 del self._servers[peer]
         for peer, (span, stamp, latency) in sights.items():
             server = self._servers.setdefault(peer, _Server(span, stamp, latency))
-            server.span, server.stamp, server.latency = span, stamp, latency
+            server.span, server.stamp = span, stamp
+            server.latency = min(latency, LATENCY_GROWS * server.latency) if server.latency else latency
             if server.excluded_at is not None and stamp > server.excluded_at:
                 server.excluded_at = None
 

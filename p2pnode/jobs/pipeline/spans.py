@@ -15,7 +15,9 @@ from typing import NamedTuple
 from blake3 import blake3
 
 MAX_BLOCKS = 64
-GAIN = 1.2  # by which a move must raise the throughput of the weakest block
+GAIN = 1.1  # by which a move must raise what all servers together can do
+HALVINGS = 16  # of the interval in which the throughput is looked for
+MOST_LOOKED_AT = 256  # moves that are compared at a time
 _FORMAT = struct.Struct("<BBBBBfH")
 _VERSION = 1
 _DRIVES = 1
@@ -80,24 +82,81 @@ def missing(servers: Iterable[ServerFacts], blocks: int) -> list[int]:
     return [block for block, rate in enumerate(throughput(servers, blocks)) if rate <= 0]
 
 
+def capacity(servers: Sequence[ServerFacts], blocks: int) -> float:
+    """Samples a second that all blocks can take, if servers with overlapping spans divide their time as well as can be.
+
+    Whether a pace is possible is found block by block, from the servers that can be of use for the fewest further ones.
+    """
+    high = sum(server.speed for server in servers) / blocks
+    low, first = 0.0, high
+    if missing(servers, blocks):
+        return 0.0
+    for _ in range(HALVINGS):
+        if _possible(servers, blocks, first):
+            low = first
+        else:
+            high = first
+        first = (low + high) / 2
+        if high - low < 1e-3 * high:
+            break
+    return low
+
+
+def _possible(servers: Sequence[ServerFacts], blocks: int, pace: float) -> bool:
+    """Whether all blocks can have this pace. Servers whose span ends first are used first."""
+    left = [server.speed for server in servers]
+    order = sorted(range(len(servers)), key=lambda number: servers[number].span.stop)
+    for block in range(blocks):
+        need = pace
+        for number in order:
+            if need > 0 and servers[number].span.covers(block, block + 1):
+                used = min(left[number], need)
+                left[number] -= used
+                need -= used
+        if need > 1e-9 * pace:
+            return False
+    return True
+
+
+class SpanScore(NamedTuple):
+    """How good an arrangement is: blocks that are held, what they can do together, and how even it is."""
+
+    held: int
+    capacity: float
+    even: float  # harmonic mean of the blocks' throughput: it also rewards a first step out of an uneven arrangement
+
+    def better_than(self, other: SpanScore) -> bool:
+        """Whether it is worth a move."""
+        if self.held != other.held:
+            return self.held > other.held
+        if self.capacity > GAIN * other.capacity:
+            return True
+        return self.capacity >= other.capacity * (1 - 1e-3) and self.even > GAIN * other.even
+
+
+def score(servers: Sequence[ServerFacts], blocks: int) -> SpanScore:
+    rates = throughput(servers, blocks)
+    held = sum(rate > 0 for rate in rates)
+    even = held / sum(1 / rate for rate in rates if rate > 0) if held else 0.0
+    return SpanScore(held, round(capacity(servers, blocks), 9), even)
+
+
 def choose_span(me: str, facts: ServerFacts, others: Sequence[ServerFacts], blocks: int) -> tuple[BlockSpan, str]:
     """The span for a server that holds none yet, or may hold another one, and why that one.
 
-    It makes the weakest block as strong as possible, then the next weakest, and so on. Of equal ones it takes one next
-    to blocks that are held, so that no gap remains that is too short for others, and then one by a hash, so that nodes
-    that start together choose different ones.
+    Of equally good ones it takes one next to blocks that are held, so that no gap remains that is too short for others,
+    and then one by a hash, so that nodes that start together choose different ones.
     """
     length = min(facts.capacity, blocks)
     if length < 1:
         return NOTHING, "no block fits into the memory it may use"
     before = throughput(others, blocks)
-    each = facts.speed / length
 
-    def after(first: int) -> tuple[list[float], bool, bytes]:
+    def after(first: int) -> tuple[SpanScore, bool, bytes]:
         stop = first + length
-        rates = sorted(rate + (each if first <= block < stop else 0.0) for block, rate in enumerate(before))
         joins = first == 0 or stop == blocks or before[first - 1] > 0 or before[stop] > 0
-        return rates, joins, blake3(f"{me}/{first}".encode()).digest()
+        found = score([*others, replace(facts, span=BlockSpan(first, stop))], blocks)
+        return found, joins, blake3(f"{me}/{first}".encode()).digest()
 
     first = max(range(blocks - length + 1), key=after)
     span = BlockSpan(first, first + length)
@@ -113,27 +172,34 @@ def next_move(table: Mapping[str, ServerFacts], blocks: int) -> SpanMove | None:
     `table` has all servers. Whoever gains most moves; the others wait and look again.
     """
     servers = {peer: facts for peer, facts in table.items() if facts.capacity and facts.span.length}
-    before = throughput(servers.values(), blocks)
-    weakest = min(before, default=0.0)
-    best: tuple[tuple[float, float, bytes], SpanMove] | None = None
-    for peer, facts in servers.items():
-        others = [other for name, other in servers.items() if name != peer]
-        span, _ = choose_span(peer, facts, others, blocks)
-        if span == facts.span:
+    before = score(list(servers.values()), blocks)
+    rates = throughput(servers.values(), blocks)
+    uncovered = [block for block, rate in enumerate(rates) if rate <= 0]
+    reason = f"nobody holds {_named(uncovered)}" if uncovered else f"block {rates.index(min(rates))} is the slowest"
+    best: tuple[SpanScore, bytes, SpanMove] | None = None
+    for peer, span in _possible_moves(servers, blocks):
+        others = [facts for name, facts in servers.items() if name != peer]
+        found = score([*others, replace(servers[peer], span=span)], blocks)
+        if not found.better_than(before):
             continue
-        after = throughput([*others, replace(facts, span=span)], blocks)
-        gained = sum(rate > 0 for rate in after) - sum(rate > 0 for rate in before)
-        if gained <= 0 and (gained < 0 or min(after) <= GAIN * weakest):
-            continue
-        uncovered = [block for block, rate in enumerate(before) if rate <= 0]
-        slow = before.index(weakest)
-        reason = f"nobody holds {_named(uncovered)}" if uncovered else f"block {slow} is the slowest"
-        key = (float(gained), min(after), blake3(f"move {peer}".encode()).digest())
-        if best is None or key > best[0]:
-            best = (key, SpanMove(peer, span, reason))
-    if best is None and weakest <= 0:
+        key = (found, blake3(f"move {peer} {span.first}".encode()).digest())
+        if best is None or key > best[:2]:
+            best = (*key, SpanMove(peer, span, reason))
+    if best is None and uncovered:
         return _towards_a_row(servers, blocks)
-    return None if best is None else best[1]
+    return None if best is None else best[2]
+
+
+def _possible_moves(servers: Mapping[str, ServerFacts], blocks: int) -> list[tuple[str, BlockSpan]]:
+    """All moves of single servers, or those that a hash chooses where there are too many to compare."""
+    found = []
+    for peer, facts in servers.items():
+        length = min(facts.capacity, blocks)
+        spans = (BlockSpan(first, first + length) for first in range(blocks - length + 1))
+        found += [(peer, span) for span in spans if span != facts.span and facts.speed > 0]
+    if len(found) > MOST_LOOKED_AT:
+        found.sort(key=lambda move: blake3(f"{move[0]} {move[1].first}".encode()).digest())
+    return found[:MOST_LOOKED_AT]
 
 
 def _towards_a_row(servers: Mapping[str, ServerFacts], blocks: int) -> SpanMove | None:

@@ -58,8 +58,8 @@ class TicketLedger(Generic[P]):
         self._settled: dict[Ticket, bool] = {}
 
     def knows(self, ticket: Ticket) -> bool:
-        """Whether this server has added this gradient up before: then it must not again."""
-        return ticket in self._open or ticket in self._settled
+        """Whether this gradient is in a sum, or was: then it must not be added again. One taken out may be."""
+        return ticket in self._open or self._settled.get(ticket, False)
 
     def add(self, ticket: Ticket, samples: int, payload: P, now: Seconds) -> None:
         """A gradient was added up. ValueError when it was before."""
