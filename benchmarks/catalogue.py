@@ -71,6 +71,16 @@ BENCHMARKS = (
         "How fast do several models with queues reach their targets, compared with turns and with separate runs?",
         {"seconds_to_all": "round_robin_s"},
     ),
+    Benchmark(
+        "paths",
+        "How good are paths through one model, compared with one model, separate models, and one of the total size?",
+        {"loss_paths": "loss_one", "mb_per_node": "one_mb_per_node"},
+    ),
+    Benchmark(
+        "actors",
+        "What is a critic worth that four laptops share, and shared rollouts, compared with critics of their own?",
+        {"env_steps_per_s": "cleanrl_env_steps_per_s"},
+    ),
     Benchmark("frontier", "How accurate is training for how many bytes, compared with averaging, all-reduce, DiLoCo?"),
     Benchmark("language", "How good do language models get for how many bytes, compared with dense averaging?"),
     Benchmark(

@@ -6,6 +6,8 @@ Both do the same rounds of steps in turn, in one thread: forward and backward pa
 it, clipping, and AdamW or Muon. The plain loop uses torch.optim; its Muon gets every matrix of a stack by itself.
 Processor time of the faster half of the rounds. `overhead` is how much longer our step takes, `optimizer_share` the
 share of our step that is neither forward nor backward pass, `bfloat16_gain` how much faster bfloat16 makes our step.
+`besides_share` is the share of all of a node's work that is neither forward nor backward pass: the optimizer and, once
+in a round of ten steps, all that a circle of four does to share entries (start, record, publish, exchange, merge).
 """
 
 from __future__ import annotations
@@ -16,20 +18,28 @@ from collections.abc import Callable
 from statistics import mean
 from tempfile import NamedTemporaryFile
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from benchmarks.common import Report, Row, numbers, progress_row, run, words
+from p2pnode.circles.founding import circle_lineage
+from p2pnode.compression.weights import to_units
+from p2pnode.merging.policy import PolicySetup, RoundFacts
+from p2pnode.merging.registry import policy_named
 from p2pnode.tasks.find import load_task
 from p2pnode.tasks.gpt import Gpt
 from p2pnode.tasks.optimizers import Clipped, Muon
 from p2pnode.tasks.task import Option
 from p2pnode.training.host import ModelHost, autocast, build_model
 from p2pnode.training.trainer import Trainer
+from p2pnode.wire.ids import Identity
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. " * 8000
 ALGORITHMS = ("adamw", "muon")
+STEPS = 10  # of a round
+CIRCLE = 4
 
 
 class PlainLoop:
@@ -126,6 +136,47 @@ def in_turn(loops: list[Callable[[int], None]], rounds: int, steps: int) -> list
     return [mean(sorted(times)[: max(1, len(times) // 2)]) for times in seconds]
 
 
+def sharing_seconds(task: Gpt, rounds: int) -> float:
+    """Processor seconds that a node of a circle of four takes to share one round, besides training."""
+    host, chance = ModelHost(task, seed=1), np.random.default_rng(1)
+    genesis = to_units(host.genesis)
+    identities = [Identity(bytes([number]) * 32) for number in range(CIRCLE)]
+    policies = [
+        policy_named("deltaset")(
+            PolicySetup(
+                genesis,
+                identity,
+                circle_lineage(bytes(32), "").hex(),
+                "main",
+                host.layout.hash,
+                task.deltaset_settings,
+                1,
+                host.layout.layer_sizes,
+            )
+        )
+        for identity in identities
+    ]
+    learned = [chance.normal(0.0, 1e-3, len(genesis)).astype(np.float32) for _ in policies]
+    facts, seconds = RoundFacts(STEPS, 2.0, STEPS * task.batch_size, CIRCLE), 0.0
+    for _ in range(rounds):
+        for policy, progress in zip(policies, learned, strict=True):
+            begun = time.thread_time()
+            start = policy.start()
+            policy.publish(policy.record(start, start + progress, facts))
+            seconds += time.thread_time() - begun
+        begun = time.thread_time()
+        for here, asks in enumerate(policies):
+            for there, answers in enumerate(policies[here + 1 :], here + 1):
+                me, partner = identities[here].peer_id, identities[there].peer_id
+                push = asks.take(partner, answers.answer(me, asks.ask(partner)))
+                if push:
+                    answers.take(me, push)
+        for policy in policies:
+            policy.merge()
+        seconds += time.thread_time() - begun
+    return seconds / (rounds * CIRCLE)
+
+
 def measured(size: str, algorithm: str, batch: int, source: str, rounds: int, steps: int) -> Row:
     task = task_for(size, algorithm, batch, source)
     ours = OurLoop(task)
@@ -136,6 +187,7 @@ def measured(size: str, algorithm: str, batch: int, source: str, rounds: int, st
     own, plain, slow = in_turn([ours.steps, PlainLoop(task).steps, full.steps], rounds, steps)
     tokens = batch * task.shape.context
     share = (ours.optimizer_seconds - begun) / ((rounds * steps + 1) * own)
+    sharing = sharing_seconds(task, 4) / STEPS  # of a step
     return {
         "size": size,
         "algorithm": algorithm,
@@ -144,6 +196,7 @@ def measured(size: str, algorithm: str, batch: int, source: str, rounds: int, st
         "plain_tokens_per_s": tokens / plain,
         "overhead": own / plain - 1,
         "optimizer_share": share,
+        "besides_share": (share * own + sharing) / (own + sharing),
         "bfloat16_gain": slow / own,
     }
 

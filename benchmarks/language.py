@@ -1,7 +1,8 @@
 """Language models from few bytes: the delta set against dense averaging, all-reduce, DiLoCo and published sparse rules.
 
     python -m benchmarks.language --json [--quick] [--mixtures a,b] [--seeds 1,2,3] [--peers 4] [--steps 500]
-        [--split parts|iid] [--schemes dense-4x,deltaset …] [--warm 0] [--endless] [--data FOLDER]
+        [--split parts|iid] [--schemes dense-4x,deltaset …] [--warm 0] [--endless [--settle STEP]]
+        [--optimizer adamw|muon] [--small] [--circle 0] [--data FOLDER]
 
 A byte transformer with 121k parameters (context 96, batch 16), AdamW, from scratch; the length of the run is planned
 (`--until steps:N`), so that the learning rate of every scheme falls towards the end; `--endless` keeps it constant.
@@ -39,13 +40,14 @@ from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.registry import policy_named
 from p2pnode.shards.split import split_rows
 from p2pnode.tasks.find import load_task
+from p2pnode.tasks.gpt import ALGORITHMS
+from p2pnode.tasks.task import Option
 from p2pnode.training.host import ModelHost
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.errors import UsageError
 
-OPTIMIZER = "adamw"
-MODEL = {"width": 64, "layers": 2, "context": 96}
-QUICK_MODEL = {"width": 32, "layers": 1, "context": 64}
+MODEL: dict[str, Option] = {"size": "nano", "context": 96}
+QUICK_MODEL: dict[str, Option] = {"size": "nano", "width": 32, "layers": 1, "context": 64}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Scheme:
     policy: str
     rate: float = 1.0
     settings: dict[str, float] = field(default_factory=dict)
-    every: int = 10  # steps between exchanges, in step
+    every: int = 10  # steps between exchanges: in step, or the mean of a round
 
 
 def _fixed(**settings: float) -> dict[str, float]:
@@ -64,13 +66,16 @@ def _fixed(**settings: float) -> dict[str, float]:
 
 SCHEMES = {
     "alone": Scheme("alone", 2),
+    "dense-half": Scheme("average", 0.5),
     "dense-1x": Scheme("average", 1),
     "dense-2x": Scheme("average", 2),
     "dense-4x": Scheme("average", 4),
     "dense-8x": Scheme("average", 8),
     "dense-4bit-4x": Scheme("average", 4, {"bits": 4}),
+    "all-reduce-1x": Scheme("all-reduce", 1),
     "all-reduce-2x": Scheme("all-reduce", 2),
     "all-reduce-4x": Scheme("all-reduce", 4),
+    "diloco-1x": Scheme("diloco", 1, every=20),
     "diloco-2x": Scheme("diloco", 2, every=20),
     "sparseloco-2x": Scheme("sparseloco", 2, every=15),
     "senders-2x": Scheme("senders", 2, every=15),
@@ -80,6 +85,10 @@ SCHEMES = {
     "deltaset-6": Scheme("deltaset", 1, {"density": 0.06}),
     "deltaset-from-shared": Scheme("deltaset", 1, _fixed(density=0.045, kappa=1e-9)),  # x begins at A
     "deltaset-half": Scheme("deltaset", 1, _fixed(density=0.045, kappa=0.5)),  # κ does not follow the others
+    "deltaset-1x": Scheme("deltaset", 1, {"rate": 1}),
+    "signs": Scheme("deltaset", 1, {"signs": 1}),
+    "signs-12": Scheme("deltaset", 1, {"signs": 1, "interval": 12}, every=12),
+    "signs-25": Scheme("deltaset", 1, {"signs": 1, "interval": 25}, every=25),
 }
 USUAL = ("dense-2x", "dense-4x", "dense-8x", "all-reduce-4x", "deltaset")
 QUICK = ("dense-4x", "all-reduce-4x", "sparseloco-2x", "deltaset")
@@ -149,10 +158,11 @@ def measure(arguments: argparse.Namespace) -> Report:
     torch.set_num_threads(1)
     with_defaults(arguments)
     rows: list[Row] = []
+    model = QUICK_MODEL if arguments.quick or arguments.small else MODEL
     for mixture in arguments.mixtures:
         with tempfile.TemporaryDirectory() as folder:
             texts = write_mixture(mixture, Path(folder)) if not arguments.data else "own"
-            task = load_task("text", QUICK_MODEL if arguments.quick else MODEL, arguments.data or folder)
+            task = load_task("gpt", {**model, "algorithm": arguments.optimizer}, arguments.data or folder)
             model_host = ModelHost(task, seed=0)
             for seed in arguments.seeds:
                 rows += _rows(arguments, model_host, mixture, seed, texts)
@@ -175,12 +185,15 @@ def _rows(arguments: argparse.Namespace, model_host: ModelHost, mixture: str, se
             waits=dense,
             rate=scheme.rate,
             decays=not arguments.endless,
+            settle=arguments.settle,
+            mean_steps=scheme.every,
+            circle=arguments.circle,
             seed=seed,
         )
         row = run_scheme(scheme, model_host, parts, plan, genesis)
         rate = task.learning_rate * scheme.rate * float(row.pop("rate", None) or 1.0)
-        cell: Row = {"scheme": name, "optimizer": OPTIMIZER, "peers": arguments.peers, "steps": arguments.steps}
-        cell |= {"split": arguments.split, "mixture": mixture, "seed": seed}
+        cell: Row = {"scheme": name, "mixture": mixture, "seed": seed}
+        cell |= {key: getattr(arguments, key) for key in ("optimizer", "peers", "steps", "split")}
         rows.append({**cell, **row, "learning_rate": round(rate, 4), "texts": texts})
         progress_row({**rows[-1], "seconds": time.perf_counter() - begun})
     return rows
@@ -205,10 +218,14 @@ def main() -> None:
     parser.add_argument("--mixtures", type=words, default=None)
     parser.add_argument("--data", default=None, help="a folder of texts instead of the mixtures")
     parser.add_argument("--peers", type=int, default=4)
+    parser.add_argument("--circle", type=int, default=0, help="peers that share a delta set; default: all")
+    parser.add_argument("--optimizer", choices=ALGORITHMS, default="adamw")
     parser.add_argument("--split", default="parts", help="parts (one kind of text a peer) or iid")
     parser.add_argument("--steps", type=int, default=None, help="local steps of each peer")
     parser.add_argument("--warm", type=int, default=0, help="steps that one node trains on all data before the start")
     parser.add_argument("--endless", action="store_true", help="a constant learning rate, as in a run without an end")
+    parser.add_argument("--small", action="store_true", help="the small model of --quick, for long runs")
+    parser.add_argument("--settle", type=int, default=0, help="with --endless: ask for a settling phase at this step")
     parser.add_argument("--seeds", type=numbers, default=None)
     parser.add_argument("--schemes", type=words, default=None)
     run("language", measure, parser)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.log import MAX_WAITING
-from p2pnode.merging.deltaset.policy import MOST_KEPT, DeltaSetPolicy
+from p2pnode.merging.deltaset.policy import MOST_KEPT
+from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.simulate import Simulation
 from p2pnode.wire.errors import P2pnodeError
 from p2pnode.wire.status import MAIN_JOB
@@ -42,8 +43,8 @@ class SwarmChecks:
     def _unequal_weights(self) -> Iterator[str]:
         """Equal digests mean equal weights, at every moment."""
         seen: dict[tuple[bytes, bytes], tuple[int, bytes]] = {}
-        for index, policy in self._sets():
-            key, own = (policy.set.rules.lineage, policy.set.log.digest()), policy.set.hash()
+        for index, deltas in self._sets():
+            key, own = (deltas.rules.lineage, deltas.log.digest()), deltas.hash()
             other, theirs = seen.setdefault(key, (index, own))
             if theirs != own:
                 yield f"nodes {other} and {index} have equal digests and different weights"
@@ -51,8 +52,8 @@ class SwarmChecks:
     def _excluded(self) -> Iterator[str]:
         """All authors here are honest: nobody may count as a fraud."""
         honest = {str(identity.peer_id): index for index, identity in enumerate(self._simulation.identities)}
-        for index, policy in self._sets():
-            for chain in policy.set.log.exclusions:
+        for index, deltas in self._sets():
+            for chain in deltas.log.exclusions:
                 yield f"node {index} excludes the honest author {honest.get(chain.peer)}"
 
     def _unbounded(self) -> Iterator[str]:
@@ -71,8 +72,8 @@ class SwarmChecks:
                 yield f"node {index} has {host.network.under_way} calls under way"
             if host.sent_bytes > MOST_BYTES * (loop.time() + 60.0):
                 yield f"node {index} sent {host.sent_bytes:,} bytes in {loop.time():.0f} s"
-        for index, policy in self._sets():
-            log = policy.set.log
+        for index, deltas in self._sets():
+            log = deltas.log
             if log.waiting > MAX_WAITING:
                 yield f"node {index} keeps {log.waiting} early entries"
             if len(list(log)) > MOST_KEPT * max(1, len(log.heads)):
@@ -101,8 +102,8 @@ class SwarmChecks:
         for index, process in simulation.processes.items():
             if process.node.condition() != "connected":
                 wrong.append(f"node {index} is {process.node.condition()}")
-        digests = {policy.set.log.digest().hex()[:8] for _, policy in self._sets()}
-        lineages = {policy.set.rules.lineage for _, policy in self._sets()}
+        digests = {deltas.log.digest().hex()[:8] for _, deltas in self._sets()}
+        lineages = {deltas.rules.lineage for _, deltas in self._sets()}
         if len(digests) > len(lineages):
             wrong.append(f"{len(digests)} digests in {len(lineages)} circles after a quiet phase")
         return [*wrong, *self._lost_shards()]
@@ -127,7 +128,7 @@ class SwarmChecks:
             if isinstance(job, TrainJob):
                 yield index, job
 
-    def _sets(self) -> Iterator[tuple[int, DeltaSetPolicy]]:
+    def _sets(self) -> Iterator[tuple[int, DeltaSet]]:
         for index, job in self._jobs():
-            if isinstance(job.policy, DeltaSetPolicy):
-                yield index, job.policy
+            if job.policy.can.circles is not None:
+                yield index, job.policy.can.circles.set

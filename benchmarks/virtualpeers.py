@@ -46,6 +46,7 @@ class Plan:
     waits: bool = False  # for its answers before it merges
     rate: float = 1.0  # factor on the task's learning rate
     decays: bool = False  # the rate falls towards the end, as in a run whose length is planned
+    settle: int = 0  # own steps after which the first peer asks for a settling phase; 0: never
     circle: int = 0  # peers that share a delta set; 0: all do
     seed: int = 1
 
@@ -164,6 +165,7 @@ class VirtualPeers:
     def _end(self, peer: Peer, begun: Floats, after: Floats, facts: RoundFacts) -> None:
         policy = peer.policy
         policy.publish(policy.record(begun, after, facts))
+        self._settle_if_due(peer, facts.steps)
         peer.done += facts.steps
         peer.trained = after
         if not self.plan.waits:
@@ -176,6 +178,11 @@ class VirtualPeers:
         else:
             self._exchange(peer, partners.inside, lambda: None)
             self._round(peer)
+
+    def _settle_if_due(self, peer: Peer, steps: int) -> None:
+        due = peer is self.peers[0] and peer.done < self.plan.settle <= peer.done + steps
+        if due and peer.policy.can.settling is not None:
+            peer.policy.can.settling.settle()
 
     def mates(self, peer: Peer) -> list[Peer]:
         """The others of a peer's circle."""

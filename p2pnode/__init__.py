@@ -2,6 +2,7 @@
 
     with p2pnode.join(model, optimizer, "CODE"): ...  # take part from a training loop of your own
     from p2pnode import Task                          # write a task of your own
+    from p2pnode import PolicyTask                    # or one of reinforcement learning
     model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
     comparison = p2pnode.compare([result, another])   # compare merge policies and seeds
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .integrations.join import join
+    from .jobs.actors.task import PolicyTask
     from .simulate import compare, simulate
     from .storage.state_file import load
     from .tasks.optimizers import AdamW, Sgd
@@ -26,11 +28,24 @@ if TYPE_CHECKING:
     from .watch.swarm import Swarm
 
 __version__ = "0.1.0"
-__all__ = ["AdamW", "Sgd", "Swarm", "Task", "Tokens", "__version__", "compare", "join", "load", "simulate"]
+__all__ = [
+    "AdamW",
+    "PolicyTask",
+    "Sgd",
+    "Swarm",
+    "Task",
+    "Tokens",
+    "__version__",
+    "compare",
+    "join",
+    "load",
+    "simulate",
+]
 
 # Imported when first used: torch alone takes a second, and `--help` should not wait for it.
 _HOMES = {
     "AdamW": "p2pnode.tasks.optimizers",
+    "PolicyTask": "p2pnode.jobs.actors.task",
     "Sgd": "p2pnode.tasks.optimizers",
     "Swarm": "p2pnode.watch.swarm",
     "Task": "p2pnode.tasks.task",

@@ -69,7 +69,6 @@ IMPURE = {
     "tasks/fashion_mnist.py",
     "tasks/gpt.py",
     "tasks/stream.py",
-    "tasks/text.py",
     "tasks/tokenizer.py",
     "tasks/tokens.py",
     "training/background.py",

@@ -15,6 +15,8 @@ from p2pnode.cli import app
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "bootstrap" / "README.md"])
 PATHS = re.compile(r"(?<![\w/.~-])((?:p2pnode|tests|docs|benchmarks|examples|bootstrap|page)/[\w./-]*\w)")
+SYMBOL_IN_FILE = re.compile(r"`(?:\w+\.)?(\w+)` (?:in|\() ?`(p2pnode/[\w/]+\.py)`")
+FILE_THEN_SYMBOL = re.compile(r"`(p2pnode/[\w/]+\.py)`\s+\(?`(?:\w+\.)?(\w+)`")
 MODULES = re.compile(r"python -m ([a-z][\w.]*)")
 LINKS = re.compile(r"\]\(([^)#:]+)\)")
 MAX_LINE = 120
@@ -43,6 +45,19 @@ def test_every_path_that_is_named_exists(document: Path) -> None:
     paths = [path for path in PATHS.findall(document.read_text()) if "NAME" not in path]  # NAME stands for any
     missing = [path for path in paths if not (ROOT / path).exists()]
     assert not missing, f"{name_of(document)} names what does not exist: {missing}"
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_everything_that_is_said_to_be_in_a_file_is_there(name: str) -> None:
+    """Such as `choose_partners` in `p2pnode/similarity/partners.py`."""
+    text = (ROOT / name).read_text()
+    found = [(path, symbol) for symbol, path in SYMBOL_IN_FILE.findall(text)] + FILE_THEN_SYMBOL.findall(text)
+    missing = [
+        f"{symbol} in {path}"
+        for path, symbol in found
+        if not re.search(rf"(def|class) {symbol}\b|^{symbol}\b", (ROOT / path).read_text(), re.M)
+    ]
+    assert found and not missing, f"{name} names what is not there: {missing}"
 
 
 def test_every_document_that_code_names_exists() -> None:

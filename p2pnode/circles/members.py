@@ -72,7 +72,7 @@ class Members:
         return [peer for peer, circle in self.circles().items() if circle == self.circle.name]
 
     def active(self) -> list[PeerId]:
-        """As many peers of the circle as one circle may have besides this node."""
+        """Returns the circle's other members, at most as many as one circle may have."""
         return self.in_circle()[: MAX_CIRCLE - 1]
 
     def out_of_reach(self) -> list[PeerId]:

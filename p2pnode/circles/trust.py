@@ -122,7 +122,7 @@ class CircleTrust:
         self._first_rounds = self._train_progress.rounds + SETTLE_ROUNDS
 
     def regret(self) -> str:
-        """After each round, diverged ones too: the reason why moving was wrong, or ""."""
+        """Returns why moving here was wrong, or "". Called after each round, also after one that diverged."""
         now = self._train_progress
         if self._loss_limit is None or now.rounds > self._first_rounds:
             return ""

@@ -196,13 +196,25 @@ def export(
     shared: Annotated[
         bool, typer.Option("--shared", help="Write the weights that members share bit by bit, not their running mean.")
     ] = False,
+    settle: Annotated[
+        bool,
+        typer.Option(
+            "--settle", help="First let all members lower their learning rate for some steps: a better model, later."
+        ),
+    ] = False,
     path: PathName = "",
     job: Job = "",
 ) -> None:
     """Write the whole model, as .safetensors or .pt, from the running node or from what it saved."""
-    from .commands import export_weights
+    from .commands import export_settled, export_weights
 
-    export_weights(load(flags, os.environ).options, file, shared, job, path)
+    options = load(flags, os.environ).options
+    if settle and shared:
+        raise UsageError("--settle writes the shared weights at the end of the phase: leave out --shared")
+    if settle:
+        export_settled(options.data_dir, file, job)
+    else:
+        export_weights(options, file, shared, job, path)
 
 
 @app.command()

@@ -41,6 +41,22 @@ def export_weights(options: Options, file: str, shared: bool, job: str = "", pat
         print(_export_saved(options, target, shared, job))
 
 
+SETTLING_LOOK = 1.0  # seconds between two questions how far it is
+
+
+def export_settled(data_dir: Path, file: str, job: str = "") -> None:
+    """Let the members of the run settle, print how far that is, and write the model at the end of it."""
+    target, last = Path(file).expanduser().absolute(), ""
+    check_target(target)
+    request = ControlRequest("export", file=str(target), settle=True, job=job)
+    while (answer := ask(data_dir, request, WORK_LIMIT)).pending:
+        if answer.pending != last:
+            last = answer.pending
+            print(last, flush=True)
+        time.sleep(SETTLING_LOOK)
+    print(answer.said)
+
+
 MAX_PROMPT_BYTES = 1 << 15
 
 

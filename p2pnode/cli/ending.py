@@ -55,7 +55,7 @@ class Ending:
 
 
 def end_at_signals() -> None:
-    """Until there is an `Ending`: SIGTERM raises SystemExit, so that a file which is being written is not left half."""
+    """Makes SIGTERM raise SystemExit until there is an `Ending`, so that no file is left half-written."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
 

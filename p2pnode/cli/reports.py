@@ -86,7 +86,7 @@ def _plain(value: object) -> object:
 
 
 def show_peers(data_dir: Path, as_json: bool) -> None:
-    """From the running node, else from the store; says which."""
+    """Prints the peers the running node knows, or those saved on disk, and says which."""
     try:
         status = _ask_status(data_dir)
         peers, source = status.peers, f"the running node {status.name}"
@@ -102,7 +102,7 @@ def show_peers(data_dir: Path, as_json: bool) -> None:
 
 
 def _print_peers(peers: Sequence[PeerState], names: Mapping[str, str] = NO_NAMES) -> None:
-    """As wide as the terminal; in a pipe a line for each, however long."""
+    """Prints a table as wide as the terminal; in a pipe, one line for each peer, however long."""
     shown = console(in_pipe=ANY_WIDTH)
     shown.print(peers_table(peers, shown.width if sys.stdout.isatty() else None, names=names))
 

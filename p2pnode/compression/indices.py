@@ -51,7 +51,7 @@ def _in_groups(gaps: Numbers) -> Numbers:
 
 
 def _widths(rows: Numbers, count: int) -> Numbers:
-    """For each group the integer logarithm of the mean gap, so that the unary parts take under three bits per gap."""
+    """Returns the integer logarithm of each group's mean gap, so that unary parts take under three bits per gap."""
     lengths = np.minimum(count - np.arange(len(rows)) * _GROUP, _GROUP)
     means = rows.sum(axis=1) / lengths
     return np.where(means >= 1, np.frexp(means)[1] - 1, 0).astype(np.uint32)

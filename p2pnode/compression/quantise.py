@@ -58,7 +58,7 @@ def _quantised(values: Units, count: int) -> Units:
 
 
 def _above(magnitudes: Units, borders: Units) -> npt.NDArray[np.uint8]:
-    """For each magnitude, the number of its row's borders that it exceeds."""
+    """Returns for each magnitude the number of its row's borders that it exceeds."""
     codes = np.zeros(magnitudes.shape, np.uint8)
     if borders.shape[1] < _FEW:
         for border in borders.T:

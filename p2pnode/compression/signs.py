@@ -13,11 +13,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from .codec import with_checksum
-from .delta import SparseDelta
+from .delta import Indices, SparseDelta
 from .sections import SectionReader, varint
 from .weights import MAX_UNITS, Units
 
@@ -61,7 +62,7 @@ def encode_signs(delta: SparseDelta, layers: Sequence[int]) -> bytes:
         raise ValueError("not one value for every coordinate of these layers")
     negative = delta.values < 0
     scales = np.abs(delta.values[np.cumsum([0, *layers[:-1]])])
-    if not np.array_equal(_expanded(layers, scales, negative).values, delta.values):
+    if not np.array_equal(np.abs(delta.values), np.repeat(scales, layers)):
         raise ValueError("a layer with several magnitudes")
     tensors = [varint(count) + varint(int(scale)) for count, scale in zip(layers, scales, strict=True)]
     head = bytes([VERSION]) + varint(delta.size) + varint(len(layers))
@@ -100,6 +101,11 @@ def decode_signs(data: bytes, size: int) -> SparseDelta:
 
 
 def _expanded(layers: Sequence[int], scales: Units, negative: np.ndarray) -> SparseDelta:
-    values = np.repeat(scales, layers)
-    np.negative(values, out=values, where=negative)
-    return SparseDelta(len(values), np.arange(len(values), dtype=np.uint32), values)
+    values = np.repeat(np.asarray(scales, np.int32), layers)
+    values *= np.int32(1) - 2 * negative.view(np.int8)  # several times as fast as negating where a bit is set
+    return SparseDelta(len(values), _all_places(len(values)), values)
+
+
+@lru_cache(maxsize=2)
+def _all_places(count: int) -> Indices:
+    return np.arange(count, dtype=np.uint32)

@@ -112,7 +112,7 @@ def read_levels(reader: SectionReader, count: int) -> Units:
 
 
 def _by_byte(levels: Units, bits: int, lanes: int) -> Units:
-    """For each chunk the values that each byte stands for."""
+    """Returns for each chunk the values that each byte stands for."""
     by_symbol = np.stack([levels, -levels], axis=2).reshape(len(levels), -1)
     symbols = np.arange(1 << bits * lanes)[:, None] >> (bits * np.arange(lanes)) & ((1 << bits) - 1)
     return by_symbol[:, symbols]

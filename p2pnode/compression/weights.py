@@ -136,8 +136,13 @@ def from_units(units: Units) -> Floats:
     return values
 
 
+_FEW, _SMALL = 1 << 22, 1 << 20  # coordinates, and units of each, whose squares add up to less than 2^63
+
+
 def norm_squared(units: Units) -> int:
     """The exact sum of squares, in units squared, so that a bound on it decides alike on every machine."""
     magnitudes = np.abs(units.astype(np.int64))
+    if len(units) <= _FEW and magnitudes.max(initial=0) < _SMALL:
+        return int(magnitudes @ magnitudes)
     high, low = magnitudes >> 16, magnitudes & 0xFFFF
     return (int(high @ high) << 32) + (int(high @ low) << 17) + int(low @ low)

@@ -104,7 +104,7 @@ class JobOptions:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """As `--job` takes it: NAME[=TASK][,KEY=VALUE...]."""
+        """Returns the text that `--job` takes: NAME[=TASK][,KEY=VALUE...]."""
         given = dict(self.given)
         task, options = given.pop("task", None), given.pop("task_options", {})
         kind = {} if self.kind == TRAIN else {"kind": self.kind}

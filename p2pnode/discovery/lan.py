@@ -47,7 +47,7 @@ def advert_of(access: RunAccess, manifest: Manifest, members: int, addresses: It
 
 
 def _private_key(access: RunAccess) -> str:
-    """Not the tag itself, under which members could be looked up."""
+    """Returns a key derived from the tag, because members could be looked up under the tag itself."""
     return sha256(b"p2pnode private run in a local network " + access.tag.encode()).hex()[:_KEY_CHARS]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
 import msgspec
+from blake3 import blake3
 
 from ..config.options import Options
 from ..discovery.membership import Membership
@@ -23,7 +24,7 @@ from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import UsageError, suggestion
 from ..wire.ids import PeerId
 from ..wire.messages import JobAnnouncement
-from ..wire.status import ExchangeRow, JobStatus, JobTable, PeerState, ShardRow
+from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, JobTable, PeerState, ShardRow
 from ..wire.types import Seconds
 from .scheduler import JobCompute
 
@@ -53,6 +54,13 @@ class JobContext:
     def members(self) -> list[PeerId]:
         """The other nodes that take part in this job and answer."""
         return [peer.id for peer in self.services.table.doing(self.calls.run, self.name)]
+
+
+def own_seed(context: JobContext) -> int:
+    """The same for this node in this job at every start, so that a restart goes on with the same random numbers."""
+    job = "" if context.name == MAIN_JOB else f"/{context.name}"
+    words = f"{context.calls.access.run}/{context.calls.me}{job}"
+    return int.from_bytes(blake3(words.encode()).digest(4)) >> 1
 
 
 def job_folder(run: str, job: str) -> str:
@@ -105,7 +113,7 @@ class Job(ABC):
         """Put progress on disk, within `limit` seconds; LocalProblem when that fails."""
 
     async def hand_over(self, limit: Seconds) -> None:  # noqa: B027  (or to hand over)
-        """Before leaving, give to others what is unreplicated."""
+        """Gives others what only this node has, before it leaves."""
 
     @property
     def unreplicated(self) -> int:
@@ -117,7 +125,7 @@ class Job(ABC):
         return JobAnnouncement(self.name)
 
     def pace(self) -> JobPace | None:
-        """By which the node notices that the job is stuck. None: it is not watched."""
+        """Returns how fast the job should make progress, for the health check; None: it is not watched."""
         return None
 
     def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:

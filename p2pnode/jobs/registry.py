@@ -19,6 +19,7 @@ KINDS = {
     "queues": "p2pnode.jobs.queues.prepare:KIND",
     "pipeline": "p2pnode.jobs.pipeline.prepare:KIND",
     "paths": "p2pnode.jobs.paths.prepare:KIND",
+    "actors": "p2pnode.jobs.actors.prepare:KIND",
 }
 FILES = {"train": "p2pnode.jobs.train.task_source:FILES"}  # of kinds whose jobs bring a file along
 

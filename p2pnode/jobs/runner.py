@@ -70,7 +70,7 @@ class JobRunner:
         return tuple(entries)
 
     async def admit(self, manifest: Manifest, access: RunAccess, members: FindMembers) -> None:
-        """Before the node joins: see that it has the files its jobs need, or asks the user about them.
+        """Makes sure, before the node joins, that it has the files its jobs need; asks the user about them.
 
         UsageError or LocalProblem when none of its jobs can be done; of several, others end alone, later.
         """

@@ -49,7 +49,7 @@ class Scheduler:
         return len(self._jobs) > 1
 
     def weights(self) -> float:
-        """Of all jobs together."""
+        """Returns the sum of all jobs' weights."""
         return sum(job.weight for job in self._jobs.values())
 
     def share(self, job: str) -> float | None:

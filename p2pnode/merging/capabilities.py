@@ -16,6 +16,7 @@ from .deltaset.agreement import Agreement
 from .deltaset.bridges import Bridges
 from .deltaset.entry import EntryFacts
 from .deltaset.set import DeltaSet
+from .settling import Phase
 from .snapshots.outline import Snapshot
 
 
@@ -150,6 +151,14 @@ class LetsInEntries(Protocol):
         ...
 
 
+class Settles(Protocol):
+    """All members can let their learning rate fall together for a while, so that the shared weights settle."""
+
+    def settle(self) -> Phase:
+        """Light. Begin a settling phase, or return the one that goes on or is to come."""
+        ...
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What one policy can do. The capabilities of one policy share its state and its lock."""
@@ -159,3 +168,4 @@ class Capabilities:
     circles: FormsCircles | None = None
     corrections: LetsInEntries | None = None
     selector: Selector | None = None  # chooses what to send; training feeds it gradients where it wants them
+    settling: Settles | None = None  # None also in a run with a planned length, whose rate falls at its end

@@ -50,6 +50,7 @@ class RoundFacts:
     samples: int
     peers: int  # members of the circle this node sees, itself included
     byte_budget: int | None = None  # the largest message that the link can carry in a round; None: unknown
+    density: float = 1.0  # factor on the usual share of the coordinates that is sent
 
 
 @dataclass(frozen=True)

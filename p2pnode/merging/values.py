@@ -82,7 +82,7 @@ def encode_places(size: int, places: Indices) -> bytes:
 
 
 def decode_places(data: bytes, size: int, limit: int) -> Indices:
-    """At most `limit` coordinates, increasing; ValueError otherwise."""
+    """Reads at most `limit` increasing coordinates; ValueError when there are more or they do not increase."""
     return decode_delta(data, size, limit).indices
 
 

@@ -49,7 +49,7 @@ class StreamThrottle(Protocol):
         ...
 
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """To be held from the first byte to the last; PeerRefused when too many streams wait."""
+        """A slot for one stream, held from its first byte to its last; PeerRefused when too many streams wait."""
         ...
 
 

@@ -55,7 +55,7 @@ class HealthMonitor:
         self._probed: Seconds | None = None
 
     def expect_progress(self) -> None:
-        """From now on the node's jobs should make progress."""
+        """Starts to watch the progress of the node's jobs."""
         self._expected = self._seams.clock.monotonic()
 
     def hear(self, event: NodeEvent) -> None:

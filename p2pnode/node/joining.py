@@ -119,7 +119,7 @@ def load_saved(storage: Storage) -> SavedRun | None:
 
 
 def repair_saved(storage: Storage, replaced: bool) -> None:
-    """At the start of a node: makes a damaged file of the saved run again from the other one.
+    """Rebuilds a damaged file of the saved run from the other one. Called when a node starts.
 
     A damaged file is set aside and reported. Damaged as `load_saved` raises it, unless the saved run is `replaced`,
     because the user names a run or founds one.
@@ -255,7 +255,7 @@ class RunJoining:
         self._sought: RunAccess | None = None  # the run whose members are looked for
 
     async def check(self) -> None:
-        """Before the network starts: UsageError or LocalProblem for what is wrong with the user's options.
+        """Raises UsageError or LocalProblem for wrong options of the user, before the network starts.
 
         The jobs of a run that is to be founded here are made now.
         """

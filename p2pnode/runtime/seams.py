@@ -31,11 +31,11 @@ class MachineProbe(Protocol):
     cores: int
 
     def read(self) -> Machine:
-        """Its load since the last look. Quick, and may run in any thread."""
+        """Returns the machine's load since the last call. Quick, and may run in any thread."""
         ...
 
     def minute(self) -> int:
-        """Of the local day."""
+        """Returns the minute of the local day, 0 to 1,439."""
         ...
 
 
@@ -46,7 +46,7 @@ class Shared(Protocol):
 
 
 def make_at_once(key: Hashable, make: Callable[[], T]) -> T:
-    """For users that share with nobody."""
+    """Makes the object anew: the cache of users that share with nobody."""
     return make()
 
 

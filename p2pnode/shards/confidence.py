@@ -46,7 +46,7 @@ class Confidences:
 
 
 class Scores:
-    """For each of `count` samples in a pool: confidence, confidence at the beginning of a visit, and state."""
+    """Confidence, confidence at the beginning of a visit, and state of each of the `count` samples in a pool."""
 
     def __init__(self, count: int) -> None:
         self.confidence = Confidences(count)

@@ -261,7 +261,7 @@ class ShardDriver:
         return [shard for shard, entry in self._store.entries.items() if is_sole_keeper(entry.state, self._me)]
 
     async def hand_over_all(self, limit: Seconds) -> None:
-        """Before leaving: hand over shards that exist only here, as many as the limit allows, and report it."""
+        """Hands over shards that exist only here, as many as the limit allows, before leaving, and reports it."""
         self._leaving = True
         shards, events = self.unreplicated, self._services.events
         if not shards or not self.members():

@@ -90,7 +90,7 @@ class ShardMaintenance:
     def keepers(
         self, shard: str, first: str, preferred: Iterable[str] = (), excluded: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """As many keepers as there should be: `first`, the preferred who are present, then by rendezvous hashing."""
+        """Chooses the keepers: `first`, then the preferred ones that are present, then by rendezvous hashing."""
         without = set(excluded)
         present = [peer for peer in self.order(shard) if peer not in without]
         chosen = dict.fromkeys((first, *(peer for peer in preferred if peer in present), *present))
@@ -157,7 +157,7 @@ class ShardMaintenance:
         return Renew(wanted) if better or highest.takeover else None
 
     def _known_for(self, shard: str, state: ShardState, now: Seconds) -> Seconds:
-        """For how long the certificate and the offer have not changed."""
+        """Returns how long certificate and offer have been unchanged."""
         offer, highest = state.offer, state.record.highest
         mark = (highest.giver_signature if highest else b"") + (offer.giver_signature if offer else b"")
         if self._certificate_seen_at.get(shard, (b"", 0.0))[0] != mark:

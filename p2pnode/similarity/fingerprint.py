@@ -106,7 +106,7 @@ def _signs(words: str, count: int, length: int) -> NDArray[np.uint8]:
 
 
 def main_axes(inputs: Doubles, signs: NDArray[np.uint8]) -> Doubles:
-    """About the main axes of the centred inputs' Gram matrix, as orthogonal columns; zeros where it has fewer.
+    """Approximates the main axes of the centred inputs' Gram matrix, as orthogonal columns; zeros where it has fewer.
 
     Subspace iteration from a start everybody has (Halko and others, 2011): unlike eigenvectors its result does not
     jump when two axes are equally strong.
@@ -196,7 +196,7 @@ def similarity(one: Row, other: Row) -> float:
 
 
 def similarity_table(rows: Rows) -> Doubles:
-    """All against all."""
+    """Returns the similarity of every two of the fingerprints."""
     several = rows.astype(np.float32)
     dots = (several @ several.T).astype(np.float64)
     squares = np.diagonal(dots)

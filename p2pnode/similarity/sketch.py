@@ -36,7 +36,7 @@ def sketch(vector: NDArray[Any], sums: int = SUMS) -> Sketch:
 
 
 def distance(one: Sketch, other: Sketch) -> float:
-    """About the norm of the difference of two vectors, relative to their spread; infinite for unlike sketches."""
+    """Estimates the norm of the difference of two vectors, relative to their spread; infinite for unlike sketches."""
     if len(one) != len(other) or len(one) < 2:
         return np.inf
     first, second = np.array(one), np.array(other)

@@ -25,7 +25,7 @@ BARS = 60  # of a course, in the terminal
 
 
 def shortened(values: Sequence[float], maximum: int) -> list[float]:
-    """At most `maximum` values, each the mean of several consecutive ones."""
+    """Returns at most `maximum` values, each the mean of several consecutive ones."""
     count = min(maximum, len(values))
     edges = [len(values) * place // count for place in range(count + 1)] if count else []
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]

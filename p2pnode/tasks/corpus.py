@@ -96,7 +96,7 @@ class Windows(Dataset[dict[str, Tensor]]):
 
     @property
     def size_bytes(self) -> int:
-        """Of all windows in memory."""
+        """The bytes that all windows would take in memory."""
         return len(self) * (self.context + 1) * np.dtype(self._kind).itemsize
 
     @property

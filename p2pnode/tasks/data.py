@@ -110,7 +110,7 @@ class Data(ABC):
         return self.rows(torch.arange(min(count, len(self))))
 
     def spread(self, count: int) -> Data:
-        """About `count` of the rows, evenly spread over them; all where there are no more. They are not read yet."""
+        """Returns about `count` rows, evenly spread; all where there are no more. They are not read yet."""
         if len(self) <= count:
             return self
         return SomeRows(self, torch.from_numpy(np.linspace(0, len(self) - 1, count).astype(np.int64)))

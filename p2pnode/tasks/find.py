@@ -14,11 +14,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from ..wire.errors import TaskProblem, UsageError, near, suggestion
 from .errors import error_place
 from .names import installed
 from .task import Option, Task
+
+P = TypeVar("P")
 
 
 def load_task(spec: str, options: Mapping[str, Option] | None = None, source: str | None = None) -> Task:
@@ -37,7 +40,7 @@ def installed_task(name: str, options: Mapping[str, Option] | None = None, sourc
             f"the run's task {name[:60]!r} is not installed here; install the package that has it, "
             "or give its file with --task"
         )
-    return make_task(_from_module(known[name]), options, source)
+    return make_task(_from_module(known[name], Task), options, source)
 
 
 def make_task(found: type[Task], options: Mapping[str, Option] | None, source: str | None) -> Task:
@@ -50,30 +53,45 @@ def make_task(found: type[Task], options: Mapping[str, Option] | None, source: s
         if not hasattr(found, "source"):
             raise UsageError(f"task {found.name or found.__name__} carries its own data; leave out --data")
         given["source"] = source
+    return _instance(found, found.__name__, given)
+
+
+def _instance(found: type[P], name: str, options: Mapping[str, Option]) -> P:
+    """Made by the user's code; TaskProblem when that raises."""
     try:
-        return found(**given)
+        return found(**options)
     except (UsageError, TaskProblem):
         raise
     except Exception as error:  # the user's code may raise anything
         place = error_place(error)
         where = f" ({place})" if place else ""
-        raise TaskProblem(f"task {found.__name__} cannot be made: {type(error).__name__}: {error}{where}") from error
+        raise TaskProblem(f"task {name} cannot be made: {type(error).__name__}: {error}{where}") from error
 
 
 def task_class(spec: str) -> type[Task]:
     """The class that a user names; UsageError when there is none."""
+    return _find_class(spec, Task)
+
+
+def make_policy_task(spec: str | type[P], options: Mapping[str, Option], base: type[P]) -> P:
+    """An instance of the subclass of `base` (jobs/actors/task.py) that a user names; UsageError when there is none."""
+    found = _find_class(spec.strip(), base) if isinstance(spec, str) else spec
+    return _instance(found, found.__name__, options)
+
+
+def _find_class(spec: str, base: type[P]) -> type[P]:
     known = installed()
     if spec in known:
-        return _from_module(known[spec])
+        return _from_module(known[spec], base)
     path, _, name = spec.rpartition(":") if not spec.endswith(".py") else (spec, "", "")
     if path.endswith(".py"):
-        return _pick(_run_file(Path(path)), name, path)
+        return _pick(_run_file(Path(path)), name, path, base)
     if path and name and all(word.isidentifier() for word in [*path.split("."), name]):
-        return _from_module(spec)
+        return _from_module(spec, base)
     raise UsageError(f"no task {spec[:60]!r}; {suggestion(spec, known)} (or give file.py or package.module:Class)")
 
 
-def _from_module(spec: str) -> type[Task]:
+def _from_module(spec: str, base: type[P]) -> type[P]:
     """The class in `package.module:Class`. The current directory is searched too."""
     module, _, name = spec.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -86,7 +104,7 @@ def _from_module(spec: str) -> type[Task]:
         raise _cannot_load(spec[:60], error) from error
     except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise _cannot_load(spec[:60], error) from error
-    return _pick(loaded, name, module)
+    return _pick(loaded, name, module, base)
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -119,12 +137,12 @@ def _cannot_load(what: str, error: BaseException) -> TaskProblem:
     return TaskProblem(f"{what} cannot be loaded: {type(error).__name__}: {reason}{where}")
 
 
-def _pick(module: ModuleType, name: str, place: str) -> type[Task]:
+def _pick(module: ModuleType, name: str, place: str, base: type[P]) -> type[P]:
     """The class called `name`, or else the only task that the module itself defines."""
     own = {
         key: value
         for key, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, Task) and value is not Task
+        if isinstance(value, type) and issubclass(value, base) and value is not base
     }
     if name:
         if name not in own:
@@ -135,7 +153,7 @@ def _pick(module: ModuleType, name: str, place: str) -> type[Task]:
         many = (
             f"several tasks ({', '.join(sorted(defined))}); name one as"
             if defined
-            else "no task: no subclass of Task in"
+            else f"no task: no subclass of {base.__name__} in"
         )
         raise UsageError(f"{place} has {many} {place}{':NAME' if defined else ''}")
     return next(iter(defined.values()))

@@ -130,6 +130,11 @@ class Gpt(Task):
             )
         return shape
 
+    @property
+    def deltaset_settings(self) -> Mapping[str, float]:
+        """Muon changes all coordinates by about as much, so that entries have the sign of each (docs/log.md)."""
+        return {"signs": 1.0} if self.algorithm == "muon" else {}
+
     def model(self) -> nn.Module:
         return Decoder(self.shape)
 

@@ -11,7 +11,6 @@ BUILT_IN = {
     "digits": "p2pnode.tasks.digits:Digits",
     "fashion-mnist": "p2pnode.tasks.fashion_mnist:FashionMnist",
     "gpt": "p2pnode.tasks.gpt:Gpt",
-    "text": "p2pnode.tasks.text:Text",
 }
 
 

@@ -116,7 +116,7 @@ class StreamReader(Data):
         yield self.read(torch.arange(size))[0]
 
     def read(self, rows: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
-        """As many samples as there are rows, the next ones of the stream; BadData when it gives no good ones."""
+        """Reads the next samples of the stream, one for each row; BadData when it gives no good ones."""
         wanted, there, tries, pieces = len(rows), length(self._waiting), 0, [self._waiting]
         with self._randomness:
             while there < wanted:

@@ -88,6 +88,11 @@ class Task:
             if key not in self.LOCAL and getattr(self, key) != defaults[key]
         }
 
+    @property
+    def deltaset_settings(self) -> Mapping[str, float]:
+        """Settings of the policy deltaset that suit this task. What the founder gives with --set counts more."""
+        return {}
+
     def model(self) -> nn.Module:
         """A new model, initialised with torch's default random generator."""
         raise NotImplementedError(f"task {self.name} has no model()")

@@ -11,7 +11,7 @@ from .trainer import Trainer
 
 
 def feed_gradients(selector: Selector | None, trainer: Trainer, weights: Floats) -> None:
-    """After a round, gives the selector the last gradient and, when it is due, the gradients at two more points.
+    """Gives the selector a round's last gradient and, when it is due, the gradients at two more points.
 
     Does nothing for a policy without a selector, and for a selector that needs no gradients.
     """

@@ -101,7 +101,7 @@ def group_of(place: int, count: int) -> int:
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
-    """At most MOST_VALUES of the numbers, evenly spread."""
+    """Returns at most MOST_VALUES of the numbers, evenly spread."""
     flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach().reshape(-1)
     flat = flat[:: -(-max(1, len(flat)) // MOST_VALUES)].cpu()
     found: NDArray[Any] = (flat.double() if flat.is_floating_point() else flat).numpy()

@@ -60,7 +60,7 @@ class PictureHistory:
 
 
 def _halved(items: list[T]) -> list[T]:
-    """Without every other item of the older half."""
+    """Returns the items without every other one of the older half."""
     half = len(items) // 2
     return items[:half:2] + items[half:]
 
@@ -89,7 +89,7 @@ def _lines(path: str | Path, file: BinaryIO) -> Iterable[bytes]:
 
 
 def thinned(graphs: Sequence[PeerGraph], moments: int, whole: int) -> list[PeerGraph]:
-    """At most `moments` pictures, evenly chosen; `whole` of them stay complete, the others keep only their peers."""
+    """Returns at most `moments` pictures, evenly chosen; `whole` of them stay complete, the others keep only peers."""
     kept = [graphs[place] for place in _evenly(len(graphs), moments)]
     entire = set(_evenly(len(kept), whole))
     bare = [msgspec.structs.replace(graph, exchanges=(), fingerprints={}, shards=()) for graph in kept]
@@ -97,7 +97,7 @@ def thinned(graphs: Sequence[PeerGraph], moments: int, whole: int) -> list[PeerG
 
 
 def _evenly(count: int, limit: int) -> list[int]:
-    """At most `limit` indices of `count` items, from the first to the last."""
+    """Returns at most `limit` indices of `count` items, evenly spread from the first to the last."""
     if count <= limit:
         return list(range(count))
     return [round(place * (count - 1) / max(1, limit - 1)) for place in range(limit)]

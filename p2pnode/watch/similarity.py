@@ -25,19 +25,19 @@ from .graph import PeerGraph, graph_of
 
 
 class Similarity(NamedTuple):
-    """All against all: `table[i, j]` is the similarity of the models of `peers[i]` and `peers[j]`, 0 to 1."""
+    """The similarities of all pairs: `table[i, j]` is that of the models of `peers[i]` and `peers[j]`, 0 to 1."""
 
     peers: tuple[str, ...]
     table: NDArray[np.float64]
 
 
 def similarity_of(picture: PeerGraph) -> Similarity:
-    """Of the peers whose fingerprints are known, in the order of their ids."""
+    """Returns the similarities of the peers whose fingerprints are known, in the order of their ids."""
     return similarities_of(picture.fingerprints)
 
 
 def similarities_of(fingerprints: Mapping[str, bytes]) -> Similarity:
-    """Of the fingerprints that can be compared, in the order of the peers' ids."""
+    """Returns the similarities of the fingerprints that can be compared, in the order of the peers' ids."""
     return _similarity(_rows(fingerprints))
 
 

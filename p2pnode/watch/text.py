@@ -149,7 +149,7 @@ def _train_phrases(status: JobStatus) -> list[str]:
 
 
 def job_lines(jobs: Mapping[str, JobStatus]) -> list[tuple[str, list[str]]]:
-    """For each job its name and phrases about it. The name is left out where there is only one job."""
+    """Returns each job's name and phrases about it. The name is left out where there is only one job."""
     names = [clean(name) if len(jobs) > 1 else "" for name in jobs]
     return list(zip(names, map(job_phrases, jobs.values()), strict=True))
 

@@ -106,7 +106,7 @@ def invite_addresses(own: Sequence[Address], others: Sequence[Address] = ()) -> 
 
 
 def dialled_nearby(own: Iterable[str]) -> tuple[Address, ...]:
-    """Those of a node's addresses that others in its network can dial by IP: the local ones first, no loopback."""
+    """Returns the addresses of a node that others in its network can dial by IP: local ones first, no loopback."""
     found = []
     for text in own:
         with contextlib.suppress(UsageError):  # the daemon may know protocols that friends cannot read

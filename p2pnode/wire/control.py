@@ -22,6 +22,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     shared: bool = False  # export the shared weights, not their average over rounds
+    settle: bool = False  # export the weights at the end of a settling phase, which this asks for
     peer: str = ""  # to leave out: its id, the end of it, or its name
     shard: str = ""  # whose journey is asked for; "": all shards, without journeys
     job: str = ""  # whose log, lineage or shards are asked for; "": the run's first job
@@ -52,4 +53,5 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     manifest: bytes = b""  # of the run, signed; with the fingerprints
     tables: tuple[JobTable, ...] = ()
     generation: str = ""  # there is more to ask for, by this name; "": it is over
+    pending: str = ""  # how far it is; ask again for the result
     refused: bool = False  # the request was understood, and could not be done

@@ -165,7 +165,7 @@ class VerifiedRecords:
         self._capacity = capacity
 
     def latest(self, key: str, candidates: Iterable[SignedRecord], now: float) -> dict[PeerId, SignedRecord]:
-        """Of several storers' answers, each peer's latest record that is good and not expired."""
+        """Returns each peer's latest record that is good and not expired, out of several storers' answers."""
         best: dict[PeerId, SignedRecord] = {}
         latest_first = sorted(candidates, key=lambda record: -record.expiry if record.expiry == record.expiry else 0.0)
         for record in latest_first:  # of a peer's records, only those later than its latest good one are checked

@@ -116,7 +116,7 @@ class RunAccess:
         return hmac.digest(self.key, words, "sha256")
 
     def hint(self, speaker: PeerId, listener: PeerId) -> bytes:
-        """By this a listener that knows the run's id recognises the run of `speaker`; to others it says nothing."""
+        """Lets a listener that knows the run's id recognise the run of `speaker`; to others it says nothing."""
         return sha256(f"p2pnode run hint {self.run} {speaker} {listener}".encode())[:HINT_BYTES]
 
     def admits(self, proof: bytes, speaker: PeerId, listener: PeerId) -> bool:

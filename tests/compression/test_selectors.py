@@ -163,5 +163,12 @@ def test_a_selector_of_another_package_is_chosen_by_its_name(monkeypatch: pytest
     assert isinstance(made({"mine": 2.0}, 1), Mine)
 
 
+def test_a_selector_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = metadata.EntryPoint("mine", f"{__name__}:Missing", GROUP)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == GROUP else [])
+    with pytest.raises(ValueError, match=r"the selector 'mine' .* cannot be loaded: .*Missing"):
+        made({"mine": 2.0}, 1)
+
+
 class Mine(Magnitude):
     """A selector as another package would bring it."""

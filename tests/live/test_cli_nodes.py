@@ -176,10 +176,10 @@ def test_twice_ctrl_c_ends_at_once(process):
         status = ask(ann.data_dir, ControlRequest("status")).status
         return status is not None and status.condition == "leaving"
 
-    wait_for("leaving", leaving, 1)
+    wait_for("leaving", leaving, 4)
     ann.signalled(signal.SIGINT)
     assert ann.process.returncode == 130
-    wait_for("the daemon is gone", lambda: not daemon.is_running(), 3)
+    wait_for("the daemon is gone", lambda: not daemon.is_running(), 10)
     assert ann.left_behind() == []
 
 

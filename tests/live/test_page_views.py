@@ -281,6 +281,25 @@ def test_a_node_that_has_slowed_down_says_why(browser) -> None:
         assert "converged: <b>no</b> change" in text(page, "doing-reason")
 
 
+class Writing(FakeNode):
+    """A node that trains a language model."""
+
+    def status(self) -> NodeStatus:
+        status = super().status()
+        job = status.jobs["main"]
+        state = replace(job.state, figures=(Figure("bits_per_byte", 2.25, "bits per byte"),))
+        written = JobTable("the model writes", (("", ""),), (("The <b>house</b>",), ("on the hill",)))
+        return replace(status, jobs={"main": replace(job, state=state, tables=(written,))})
+
+
+def test_a_language_model_shows_how_good_it_is_and_what_it_writes(browser) -> None:
+    with serving(Writing(3, 1)) as place, opened(browser, place.address) as page:
+        page.click("#tab-learning")
+        until(page, "!document.getElementById('written').hidden")
+        assert text(page, "written").splitlines() == ["the model writes", "The <b>house</b>", "on the hill"]
+        assert "bits per byte" in text(page, "figures") and "2.25" in text(page, "figures")
+
+
 def test_one_job_needs_no_tab(browser) -> None:
     with serving(FakeNode(3, 1)) as place, opened(browser, place.address) as page:
         until(page, "p2pnode.views.swarm.graph.nodes.size === 4")

@@ -116,6 +116,13 @@ def test_learning_is_shown():
     assert "test loss 0.15" in drawn(status(jobs=training(accuracy=None, loss=None)))
 
 
+def test_a_language_model_shows_how_good_it_is_and_what_it_writes():
+    state = replace(TRAINING.state, figures=(Figure("perplexity", 21.5, "perplexity"),))
+    said = NodeEvent(0.0, "sample", "the model writes: The house on the hill")
+    text = drawn(status(jobs={"main": replace(TRAINING, state=state)}, events=(said,)), width=190)
+    assert "perplexity 21.5" in text and "The house on the hill" in text
+
+
 def test_another_kind_of_work_is_shown_by_its_figures():
     figures = (
         Figure("mean", 0.25, "shared mean", "share"), Figure("stored", 12_000, unit="bytes"), Figure("none", None),

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pnode.jobs.loop.messages import GetSteps, StepsAre
+from p2pnode.jobs.paths.experts import ExpertOffer, GetExpert, SwapExperts
+from p2pnode.jobs.paths.messages import KeepCopy
 from p2pnode.shards.messages import GetNeeds, NeedsAre
 from p2pnode.wire.envelope import open_envelope, seal, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
@@ -57,6 +59,9 @@ REQUESTS: list[Message] = [
     JobFileIs(b"class Mine(Task): ..."),
     GetNeeds(),
     GetSteps(),
+    KeepCopy(3),
+    SwapExperts((ExpertOffer("run", "mine", "12D3", 1, False, 0, 5, bytes(32), b"row", 1.0, 0.0),)),
+    GetExpert(bytes(32)),
 ]
 ANSWERS: list[Message] = [
     Pong(1.0),

@@ -26,10 +26,20 @@ SELECTORS: dict[str, MakeSelector] = {
 
 
 def selector_named(name: str) -> MakeSelector | None:
-    """The selector that is built in or installed under `name`; None when there is none."""
+    """The selector that is built in or installed under `name`; None when there is none.
+
+    ValueError when it cannot be loaded.
+    """
     if name in SELECTORS:
         return SELECTORS[name]
-    return next((entry.load() for entry in metadata.entry_points(group=GROUP) if entry.name == name), None)
+    found = [entry for entry in metadata.entry_points(group=GROUP) if entry.name == name]
+    if not found:
+        return None
+    try:
+        make: MakeSelector = found[0].load()
+    except Exception as error:  # another package's code may raise anything
+        raise ValueError(f"the selector {name!r} ({found[0].value}) cannot be loaded: {error}") from error
+    return make
 
 
 def make_selector(setup: SelectorSetup) -> Selector:

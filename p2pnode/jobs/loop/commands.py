@@ -25,6 +25,8 @@ async def execute(request: ControlRequest, job: LoopJob, services: Services) -> 
     """Carry out a command and return what was done; LocalProblem or UsageError when it cannot be done."""
     if request.do == "log":
         return ControlAnswer(merges=tuple(job.train_progress.merges))
+    if request.do == "export" and request.settle:
+        raise UsageError("the learning rate of a training loop is the loop's own: export without --settle")
     if request.do == "export":
         now = services.seams.clock.time()
         work = partial(export, Path(request.file), job, request.shared, now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from ...circles.founding import circle_lineage
@@ -18,7 +17,6 @@ from ...training.background import BackgroundWorker
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.ids import Identity
 from ...wire.status import MAIN_JOB
-from ...wire.types import Seconds
 from ..contract import JobContext, JobKind, JobSettings
 from ..model.policies import check_policy, known_policy
 from .genesis import fetch_genesis, genesis_file, keep_genesis, own_genesis, saved_genesis
@@ -27,8 +25,6 @@ from .judge import NoFingerprint
 from .plan import LoopPlan, difference, different_samples, pack_rows, read_plan, rows_hash, unpack_rows, write_plan
 from .source import LoopSource
 
-ASK_PAUSE: Seconds = 1.0
-ASKS = 3  # how often members are asked for a snapshot before starting from genesis
 GIVEN = "loop"  # under which the source is among the job's options
 
 
@@ -158,32 +154,14 @@ async def _find_start(job: LoopJob, services: Services, founded: bool) -> bool:
     if await job.resume():
         services.events.say("resumed learning", f"going on with {task} after {job.train_progress.rounds} rounds")
         return False
-    caught_up = await _catch_up(job)
+    caught_up = await job.catch_up(NoFingerprint())
     if caught_up:
+        await job.learn_steps(job.members.in_circle())
         services.events.say("caught up", f"learning {task} from where the run stands")
     else:
         services.events.say("learning", f"learning {task} from its beginning")
     await job.save()  # what is published from now on has something to follow
     return not caught_up
-
-
-async def _catch_up(job: LoopJob) -> bool:
-    """Enter a circle, or catch up with a member: by its entries while they are few, else by its snapshot.
-
-    Returns whether that worked.
-    """
-    for _ in range(ASKS):
-        if job.circle_driver is not None and await job.circle_driver.enter(NoFingerprint()):
-            await job.learn_steps(job.members.in_circle())
-            return True
-        members = job.members.in_circle()
-        if not members:
-            return False
-        if await job.partner_exchange.catch_up_by_entries(members) or await job.snapshots.adopt_from(members):
-            await job.learn_steps(members)
-            return True
-        await asyncio.sleep(ASK_PAUSE)
-    return False
 
 
 def fresh_policy(

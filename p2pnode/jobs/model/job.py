@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...circles.bridging import Bridging
-from ...circles.driver import CircleContext, CircleDriver
+from ...circles.driver import CircleContext, CircleDriver, NewcomerFingerprint
 from ...circles.members import CurrentCircle, Members
 from ...circles.messages import Bridge, CircleIs, GetCircle
 from ...circles.trust import CircleJudge
@@ -42,11 +42,13 @@ from .status import describe_peers
 WARN_EVERY: Seconds = 30.0
 MOST_UNCONFIRMED = 3  # rounds; then this node's log is given up for a new one
 SPREAD = 8  # of the numbers for new logs
+CATCH_UP_TRIES = 3  # before a newcomer begins at the first weights
+CATCH_UP_PAUSE: Seconds = 1.0
 
 
 @dataclass(frozen=True)
 class SharingSetup:
-    """By what a model is shared: what the members agreed on, and what this node's user wants."""
+    """How a model is shared: what the members agreed on, and what this node's user wants."""
 
     genesis: bytes  # hash of the run's first weights, which names its lineage
     aim: Aim
@@ -160,6 +162,22 @@ class ModelJob(Job):
         for text in warnings:
             self._services.events.say("state", text, warning=True)
         return resumed
+
+    async def catch_up(self, probe: NewcomerFingerprint | None = None) -> bool:
+        """Enter a circle, or catch up with a member: by its entries while they are few, else by its snapshot.
+
+        Returns whether that worked. For a job that has made no progress yet; members are asked a few times.
+        """
+        for _ in range(CATCH_UP_TRIES):
+            if probe is not None and self.circle_driver is not None and await self.circle_driver.enter(probe):
+                return True
+            members = self.members.in_circle()
+            if not members:
+                return False
+            if await self.partner_exchange.catch_up_by_entries(members) or await self.snapshots.adopt_from(members):
+                return True
+            await asyncio.sleep(CATCH_UP_PAUSE)
+        return False
 
     async def save(self, limit: Seconds | None = None) -> None:
         """Write everything to disk. If that fails, training goes on and a warning is reported."""

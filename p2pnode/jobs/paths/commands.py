@@ -12,7 +12,7 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import Diverged, LocalProblem, UsageError
 from ...wire.status import JobTable
 from ...wire.types import Seconds
-from ..train.options import own_seed
+from ..contract import own_seed
 from .expert_training import PIECE, ExpertTraining, begin_training, check_name, make_offer, open_data, train_piece
 from .experts import MAX_EXPERTS, MAX_OF_AUTHOR, signed
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,15 +136,18 @@ class PathsJob(Job):
         return reached(self._until, Reached(self.rounds, now, None, monitor.norm, monitor.calm_rounds, steps))
 
     def _run_steps(self) -> int:
-        """Local steps that members have done on this node's path, on average."""
-        return max((work.joined.pace().at or work.trainer.steps_done for work in self.works.values()), default=0)
+        """Local steps that members have done on average on the path of this node that has got least far."""
+        return min((work.at for work in self.works.values()), default=0)
 
     # ---- which paths ----
 
     def worker(self) -> Worker:
         """What this node announces of itself."""
         able = frozenset(path for path, rows in enumerate(self._rows) if len(rows))
-        return Worker(self._speed, frozenset(self.works), able, self.rounds - self._moved_at)
+        tested = [work.tested.loss for work in self.works.values() if work.tested is not None]
+        honest = [work.tested_by_beginning.loss for work in self.works.values() if work.tested_by_beginning is not None]
+        losses = [mean(found) if found else None for found in (tested, honest)]
+        return Worker(self._speed, frozenset(self.works), able, self.rounds - self._moved_at, *losses)
 
     def table(self) -> dict[str, Worker]:
         """What all members announce, this node included."""
@@ -201,7 +205,8 @@ class PathsJob(Job):
 
     def current(self) -> PathWork | None:
         """The path to train now: where there are several, each for some rounds in turn."""
-        works = [self.works[path] for path in sorted(self.works)]
+        works, planned = [self.works[path] for path in sorted(self.works)], self.setup.plan.train.steps
+        works = [work for work in works if not planned or work.at < planned] or works
         return works[self._turn // TURN_ROUNDS % len(works)] if works else None
 
     # ---- rounds ----
@@ -218,10 +223,10 @@ class PathsJob(Job):
     async def _round(self, work: PathWork) -> None:
         seams, plan = self._services.seams, self.setup.plan.train
         speed = work.trainer.speed * self.context.compute.fraction()
-        mean = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
+        usual = mean_steps(speed, plan.round_seconds, plan.max_steps) if speed else FIRST_STEPS
         pace = work.joined.pace()
-        steps = local_steps(shortened(mean, pace.steps), seams.rng, plan.max_steps)
-        rate = pace.rate * work.rate * planned_rate(pace.at or work.trainer.steps_done, plan.steps)
+        steps = local_steps(shortened(usual, pace.steps), seams.rng, plan.max_steps)
+        rate = pace.rate * work.rate * planned_rate(work.at, plan.steps)
         begun, result = await work.steps.train(steps, rate, pace.at)
         norms = []
         for block in work.joined.blocks:

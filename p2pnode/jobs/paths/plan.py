@@ -13,7 +13,7 @@ from ...wire.errors import UsageError, suggestion
 from ..contract import JobSettings
 from ..train.plan import TrainPlan, write_plan
 from .grid import MAX_LEVELS, MAX_OPTIONS, MAX_PATHS, PathGrid, Sharing, read_grid
-from .router import Router
+from .router import PathRouter
 
 KIND_NAME = "paths"
 PREFIX = 32  # tokens that a text's beginning has
@@ -30,7 +30,7 @@ class PathsPlan(msgspec.Struct, frozen=True):
     levels: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEVELS)]
     options: Annotated[int, msgspec.Meta(ge=2, le=MAX_OPTIONS)]
     sharing: Annotated[tuple[Sharing, ...], msgspec.Meta(min_length=1, max_length=MAX_LEVELS)]
-    router: Router
+    router: PathRouter
     samples: Annotated[tuple[Samples, ...], msgspec.Meta(min_length=2, max_length=MAX_PATHS)]  # founder's, by path
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class Classifier(msgspec.Struct, frozen=True, array_like=True):
     constants: PerPath
 
 
-class Router(msgspec.Struct, frozen=True):
+class PathRouter(msgspec.Struct, frozen=True):
     """Both classifiers over the same features."""
 
     features: Annotated[int, msgspec.Meta(ge=1, le=FEATURES[0])]
@@ -96,7 +96,7 @@ def feature_count(paths: int) -> int:
     return next((size for size in FEATURES if 2 * paths * size <= ROOM), FEATURES[-1])
 
 
-def check_size(router: Router) -> Router:
+def check_size(router: PathRouter) -> PathRouter:
     """The router; UsageError when it takes more than its part of the manifest."""
     if router.size > MAX_ROUTER_BYTES:
         raise UsageError(f"the router takes {router.size:,} bytes; at most {MAX_ROUTER_BYTES:,} fit into the manifest")
@@ -117,7 +117,7 @@ class RoutedData:
         return np.bincount(self.document_of, minlength=len(self.documents))
 
 
-def make_router(data: RoutedData, grid: PathGrid, prefix: int, seed: int, given: Paths | None = None) -> Router:
+def make_router(data: RoutedData, grid: PathGrid, prefix: int, seed: int, given: Paths | None = None) -> PathRouter:
     """The router of a founder's data. With `given`, the class of each document, classes stay together.
 
     UsageError when there are too few documents.
@@ -138,7 +138,7 @@ def make_router(data: RoutedData, grid: PathGrid, prefix: int, seed: int, given:
     whole = _packed(2 * centres, -(centres**2).sum(1) - prices)
     routed = (_scores(whole, features).argmax(1))[data.document_of]
     beginning = _learned(normalised(data.beginnings), routed, paths, rng)
-    return check_size(Router(features.shape[1], whole, beginning, prefix))
+    return check_size(PathRouter(features.shape[1], whole, beginning, prefix))
 
 
 def balanced_clusters(

@@ -16,7 +16,7 @@ from ...training.host import ModelHost
 from ...wire.errors import LocalProblem, UsageError
 from .grid import PathGrid
 from .plan import PathsOptions
-from .router import Paths, RoutedData, Router, feature_count, make_router, summed
+from .router import PathRouter, Paths, RoutedData, feature_count, make_router, summed
 
 PIECE = 4096  # samples at a time
 EXAMPLE_CHARACTERS = 60
@@ -83,7 +83,7 @@ def document_numbers(host: ModelHost) -> tuple[NDArray[np.int64], NDArray[np.int
     return train, test
 
 
-def found_router(host: ModelHost, options: PathsOptions, seed: int) -> tuple[Router, Paths]:
+def found_router(host: ModelHost, options: PathsOptions, seed: int) -> tuple[PathRouter, Paths]:
     """The router of a founder's data, and the path of each of its samples; UsageError when there are too few."""
     if host.data.is_stream:
         raise UsageError("paths need data that can be routed before training; a stream cannot be")
@@ -109,7 +109,7 @@ def _document_labels(host: ModelHost, documents: NDArray[np.int64]) -> NDArray[n
     return found
 
 
-def route_samples(host: ModelHost, router: Router, data: Data, documents: NDArray[np.int64]) -> RoutedSamples:
+def route_samples(host: ModelHost, router: PathRouter, data: Data, documents: NDArray[np.int64]) -> RoutedSamples:
     """The paths of a task's samples, whoever made the router."""
     counts = sample_counts(host, data, router.features, None)
     per_document = summed(counts, documents, int(documents.max(initial=-1)) + 1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...wire.status import Figure, JobState, JobStatus, JobTable, TrainState
+from .assign import Worker, powers
 from .commands import expert_table
+from .grid import PathGrid
 
 if TYPE_CHECKING:
     from .job import PathsJob
@@ -18,15 +21,14 @@ PATH_COLUMNS = (
 
 def paths_status(job: PathsJob) -> JobStatus:
     """The whole status of a paths job at this node."""
-    rows, workers = [], list(job.table().values())
+    rows, table = [], job.table()
     for path in range(job.grid.paths):
-        own = [worker for worker in workers if path in worker.paths]
-        work = job.works.get(path)
-        tested = None if work is None or work.tested is None else work.tested.loss
-        honest = None if work is None or work.tested_by_beginning is None else work.tested_by_beginning.loss
-        speed = sum(worker.speed / len(worker.paths) for worker in own)
-        here = "trains it" if work is not None else "keeps a copy" if path in job.kept else ""
-        rows.append((job.grid.name(path), len(own), speed, job.setup.plan.samples[path], tested, honest, here))
+        own = [worker for worker in table.values() if path in worker.paths]
+        here = "trains it" if path in job.works else "keeps a copy" if path in job.kept else ""
+        rows.append(
+            (job.grid.name(path), len(own), powers(table, job.grid.paths)[path], job.setup.plan.samples[path],
+             _mean([worker.loss for worker in own]), _mean([worker.loss_by_beginning for worker in own]), here)
+        )  # fmt: skip
     work, experts = job.current(), [expert_table(job)] if job.experts.offered() else []
     return JobStatus(
         state=JobState(
@@ -35,8 +37,28 @@ def paths_status(job: PathsJob) -> JobStatus:
             train=TrainState(round=job.rounds, loss=None if work is None else work.loss),
         ),
         steps=job.local_steps,
-        tables=(JobTable("paths", PATH_COLUMNS, tuple(rows)), *experts),
+        tables=(grid_table(job.grid, table), JobTable("paths", PATH_COLUMNS, tuple(rows)), *experts),
     )
+
+
+def grid_table(grid: PathGrid, table: Mapping[str, Worker]) -> JobTable:
+    """Levels times options: the mean loss of the paths through each option, and how many nodes train them."""
+    rows = []
+    for level in range(grid.levels):
+        cells: list[str] = []
+        for option in range(grid.options):
+            through = {path for path in range(grid.paths) if grid.choices(path)[level] == option}
+            own = [worker for worker in table.values() if worker.paths & through]
+            loss, nodes = _mean([worker.loss for worker in own]), f"{len(own)} node{'s' * (len(own) != 1)}"
+            cells.append(nodes if loss is None else f"{loss:.3f} nats, {nodes}")
+        rows.append((f"level {level}", *cells))
+    columns = (("", ""), *((f"option {option}", "") for option in range(grid.options)))
+    return JobTable("grid", columns, tuple(rows), shaded=True)
+
+
+def _mean(losses: Sequence[float | None]) -> float | None:
+    known = [loss for loss in losses if loss is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _figures(job: PathsJob) -> tuple[Figure, ...]:

@@ -15,8 +15,7 @@ from ...training.trainer import Trainer
 from ...wire.errors import LocalProblem
 from ...wire.types import Seconds
 from ..blocks.joined import JoinedBlocks
-from ..contract import JobContext
-from ..train.options import own_seed
+from ..contract import JobContext, own_seed
 from ..train.steps import RoundSteps
 from .setup import PathsSetup
 
@@ -54,6 +53,11 @@ class PathWork:
         self.steps = RoundSteps(services.seams, joined, self.trainer, setup.plan.train.round_seconds, longest_piece)
         self._setup = setup
         self._store = CheckpointStore(services.seams.storage, f"{context.folder}/path{path}")
+
+    @property
+    def at(self) -> int:
+        """Steps that the path has been trained for: by this node, or by those who train it, on average."""
+        return max(self.trainer.steps_done, self.joined.pace().at)
 
     def load(self) -> str:
         """Heavy. Go on with what was saved of the local steps; returns a warning, "" when there is none."""

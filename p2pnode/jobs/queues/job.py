@@ -549,6 +549,8 @@ class QueuesJob(Job):
         """`export` writes one of the models, which `--job JOB/MODEL` names."""
         if request.do != "export":
             return await super().execute(request)
+        if request.settle:
+            raise UsageError("models that are learned by queues have a learning rate of their own: leave out --settle")
         name = request.job.partition("/")[2]
         if name not in self.models:
             names = [f"{self.name}/{model}" for model in self.models]

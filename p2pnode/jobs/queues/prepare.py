@@ -10,9 +10,8 @@ import msgspec
 from ...discovery.services import Services
 from ...storage.files import Storage
 from ...wire.errors import LocalProblem, UsageError, suggestion
-from ..contract import JobContext, JobKind
+from ..contract import JobContext, JobKind, own_seed
 from ..train.binding import check_model, follow_plan, make_plan, open_model_host, open_task
-from ..train.options import own_seed
 from ..train.plan import write_plan
 from ..train.prepare import own_rows
 from .job import QueuesJob

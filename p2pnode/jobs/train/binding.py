@@ -46,7 +46,9 @@ def open_task(options: TrainOptions, installed_only: bool = False) -> Task:
 def make_plan(model_host: ModelHost, options: TrainOptions, seed: int) -> TrainPlan:
     """The plan a founder signs. UsageError when the policy is not known here, or not with these settings."""
     policy = options.policy or DEFAULT_POLICY
-    check_policy(policy, options.settings)
+    suited = model_host.task.deltaset_settings if policy == DEFAULT_POLICY else {}
+    settings = {**suited, **options.settings}
+    check_policy(policy, settings)
     return TrainPlan(
         task=model_host.task.name,
         version=model_host.task.version,
@@ -59,7 +61,7 @@ def make_plan(model_host: ModelHost, options: TrainOptions, seed: int) -> TrainP
         data=data_hash(model_host),
         seed=seed,
         policy=policy,
-        settings=dict(options.settings),
+        settings=settings,
         round_seconds=options.round_seconds or DEFAULT_ROUND_SECONDS,
         max_steps=options.max_steps,
         steps=int(options.until.amount) if options.until is not None and options.until.what == "steps" else 0,

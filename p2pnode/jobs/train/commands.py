@@ -13,7 +13,7 @@ from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
 from ...wire.ids import short
 from ..model.authors import find_author
-from .export import export
+from .export import export, write_model
 
 if TYPE_CHECKING:
     from .job import TrainJob
@@ -25,6 +25,8 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
         return ControlAnswer(merges=tuple(job.train_progress.merges))
     if request.do == "generate":
         return await job.generations.answer(request)
+    if request.do == "export" and request.settle:
+        return await _export_settled(request, job, services)
     if request.do == "export":
         source = job.export_source()
         work = partial(export, Path(request.file), job.trainer, job.policy, request.shared, source)
@@ -42,6 +44,16 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
     await job.save()
     services.events.say("reverted", summary)
     return ControlAnswer(said=summary)
+
+
+async def _export_settled(request: ControlRequest, job: TrainJob, services: Services) -> ControlAnswer:
+    """Write the weights at the end of a settling phase; until then the answer tells how far it is."""
+    pending = job.settled.ask()
+    if pending:
+        return ControlAnswer(pending=pending)
+    weights, source = job.settled.take(), job.export_source()
+    work = partial(write_model, Path(request.file), job.trainer, weights, "settled", source)
+    return ControlAnswer(said=await services.seams.compute(work))
 
 
 def revert(job: TrainJob, authors: TracesAuthors, peer: str) -> str:

@@ -35,7 +35,7 @@ from ...wire.ids import PeerId
 from ...wire.messages import Message
 from ...wire.status import JobStatus, ShardRow
 from ...wire.types import Seconds
-from ..contract import JobContext, JobPace
+from ..contract import JobContext, JobPace, own_seed
 from ..model.job import ModelJob
 from .commands import execute
 from .export import ExportSource
@@ -43,7 +43,8 @@ from .generations import Generations, texts_of
 from .messages import GetProbe, GetWeights, SwapModels, SwapResult
 from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
-from .options import TrainSetup, own_seed
+from .options import TrainSetup
+from .settled import SettledWeights
 from .shard_rows import ShardRows
 from .shard_training import ShardTraining
 from .status import job_status
@@ -107,6 +108,7 @@ class TrainJob(ModelJob):
         now = services.seams.clock.monotonic()
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._sampling = PeriodicSample(self.trainer, SAMPLE_EVERY, now)
+        self.settled = SettledWeights(policy, self._run_steps, services.events)
         self.generations = Generations(services.seams, texts_of(services.seams, self.trainer, policy.readout))
         self._round_steps = RoundSteps(
             services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
@@ -212,6 +214,7 @@ class TrainJob(ModelJob):
         facts = RoundFacts(result.steps, result.loss, result.samples, peers, budget)
         weights = await self.model_swap.add_results(result.weights)
         await self.end_round(begun, weights, facts)
+        self.settled.after_round()
         self._note_convergence(result)
         await self.work.end_round(self.train_progress.rounds, self._new_contributors())
         self._report_unreadable()
@@ -387,7 +390,7 @@ class TrainJob(ModelJob):
         return len(self.shard_driver.unreplicated)
 
     async def hand_over(self, limit: Seconds) -> None:
-        """Before leaving, give shards that are only here to others."""
+        """Gives shards that are only here to others, before this node leaves."""
         await self.shard_driver.hand_over_all(limit)
 
     def shard_rows(self) -> tuple[ShardRow, ...]:

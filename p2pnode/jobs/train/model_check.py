@@ -84,7 +84,7 @@ class ModelCheck:
         self._answering = 0
 
     async def first(self) -> None:
-        """Before training, if the manifest could not confirm the model: wait a little until a partner agrees.
+        """Waits a little for a partner that agrees, before training, if the manifest could not confirm the model.
 
         UsageError when the model is not the run's.
         """

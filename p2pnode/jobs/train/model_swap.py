@@ -136,7 +136,7 @@ class ModelSwap:
         return True
 
     def _choose_peer(self) -> PeerId | None:
-        """Of a few members whose work does not reach this node the one whose model is least similar to ours."""
+        """Draws a few members whose work does not reach this node; returns the one with the least similar model."""
         able = [peer for peer in self._out_of_reach() if self._not_before.get(peer, 0) <= self._round]
         self._not_before = {peer: when for peer, when in self._not_before.items() if when > self._round}
         asked = self._services.seams.rng.sample(able, min(CANDIDATES, len(able)))

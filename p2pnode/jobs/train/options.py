@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blake3 import blake3
-
 from ...config.options import TrainOptions
 from ...config.until import Until
 from ...shards.rows import Rows
 from ...similarity.partners import partner_settings
-from ...wire.status import MAIN_JOB
-from ..contract import JobContext
 from ..model.job import SharingSetup
 from .plan import TrainPlan
 
@@ -47,10 +43,3 @@ class TrainSetup:
     def stays_home(self) -> bool:
         """Whether this node brought data that are neither offered nor described to others."""
         return not self.options.share_data and self.rows is not None
-
-
-def own_seed(context: JobContext) -> int:
-    """The same for this node in this job at every start, so that a restart goes on with the same batches."""
-    job = "" if context.name == MAIN_JOB else f"/{context.name}"
-    words = f"{context.calls.access.run}/{context.calls.me}{job}"
-    return int.from_bytes(blake3(words.encode()).digest(4)) >> 1

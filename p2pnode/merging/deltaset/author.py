@@ -32,6 +32,7 @@ from .steering import Steering, values_at
 MIN_ENTRIES = 256  # coordinates; a message with fewer consists mostly of its envelope
 BYTES_EACH = 1.5  # of a coordinate, before the first one was sent
 SIGNS_STEP = 1.5  # γ of sign entries
+SIGNS_RATE = 1.0  # of the task's learning rate: every coordinate is sent, so that the mean needs no longer steps
 FRESH = 4  # rounds of the circle that may pass during training before an entry is discounted
 
 
@@ -127,20 +128,21 @@ class Author:
 
     def _cut(self, residual: Units, progress: Floats, group: int, rules: SetRules, facts: RoundFacts) -> Cut:
         """The coordinates of the residual that the selector chooses, as levels."""
-        budget = self._budget(group, rules.size, rules.max_entries, facts.byte_budget)
+        budget = self._budget(group, rules, facts)
         return take_levels(residual, self.selector.select(residual, progress, budget, facts.loss), self.options.bits)
 
     def keep(self, begun: Floats, after: Floats) -> None:
         """Heavy. Add a round's progress to the residual, of which nothing is published now."""
         self.residual = record(self.residual, after - begun, self.options.beta or self.steering.beta)
 
-    def _budget(self, group: int, size: int, maximum: int, byte_budget: int | None) -> Budget:
+    def _budget(self, group: int, rules: SetRules, facts: RoundFacts) -> Budget:
         """What the next entry may carry: the density's share within the bytes; the maximum while this node is alone."""
+        maximum, byte_budget = rules.max_entries, facts.byte_budget
         if group == 1:
             count = maximum
         else:
-            density = self.options.density or self.steering.density(group)
-            wanted = max(MIN_ENTRIES, round(density * size))
+            density = facts.density * (self.options.density or self.steering.density(group))
+            wanted = max(MIN_ENTRIES, round(density * rules.size))
             affordable = wanted if byte_budget is None else int(byte_budget / self._bytes_each)
             count = max(1, min(maximum, wanted, affordable))
         scarcity = min(1.0, count * self._bytes_each / byte_budget) if byte_budget else 0.0

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...wire.bounded import keep_newest
 from ...wire.ids import PeerId
 from ...wire.types import decoded
+from ..settling import LATEST
 from .checksum import Checksum
 from .entry import Chain, EntryClaim, ForkProof, decode_entry, encode_entry, read_claim
 from .heads import encode_heads, missing
@@ -34,6 +35,7 @@ class EntryBatch(msgspec.Struct, frozen=True, array_like=True):
     behind: bool = False  # the receiver lacks entries that the sender no longer has, and needs a snapshot
     claims: Annotated[tuple[EntryClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # find forks at equal heads
     checksum: Annotated[bytes, msgspec.Meta(max_length=8)] = b""  # of A; equal wherever digests are equal
+    settle: Annotated[int, msgspec.Meta(ge=0, le=LATEST)] = 0  # step at which the last settling phase began; 0: none
 
     def checksum_of(self, digest: bytes) -> Checksum | None:
         """The checksum, if the sender is at `digest`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -27,10 +28,12 @@ from ..capabilities import Capabilities
 from ..policy import MergeResult, Pace, Policy, PolicySetup, RoundFacts
 from ..readout import move_readout, share_of_latest
 from ..schedule import planned_rate
+from ..settling import DENSITY as SETTLING_DENSITY
+from ..settling import Phase, Settling
 from ..snapshots.outline import Snapshot
 from .agreement import Agreement, Behind
 from .attribution import ExcludedAuthors, shares
-from .author import Author, Draft
+from .author import SIGNS_RATE, Author, Draft
 from .bridges import BridgeDraft, Bridges
 from .correction import let_in
 from .entry import UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
@@ -91,7 +94,9 @@ class DeltaSetPolicy(Policy):
         self._past = SnapshotReader(lambda: self.set, self._lock)
         self.bridges = Bridges(lambda: self.set, self._lock, options.bridge)
         self.times_let_in = 0
-        self.can = Capabilities(self, self, self, self, self.author.selector)
+        self._settling = Settling()
+        settles = None if self._planned_steps else self
+        self.can = Capabilities(self, self, self, self, self.author.selector, settles)
 
     # ---- the round ----
 
@@ -122,8 +127,18 @@ class DeltaSetPolicy(Policy):
         """What the run's settings say, or what suits a circle of this size."""
         options, steps = self.author.options, self.set.steps
         found = pace_for(steps / max(1, members), members, self.author.steering.even, self._planned_steps)
-        authors = len({chain.peer for chain in self.set.heads})  # who left has done a part of the steps too
-        return Pace(options.interval or found.steps, options.rate or found.rate, steps // max(1, members, authors))
+        at = self._steps_each(members)
+        usual = SIGNS_RATE if options.signs else found.rate
+        rate = (options.rate or usual) * self._settling.rate(at)
+        return Pace(options.interval or found.steps, rate, at)
+
+    def _steps_each(self, members: int = 1) -> int:
+        """Local steps that each author has done on average; who left has done a part of them too."""
+        return self.set.steps // max(1, members, len({chain.peer for chain in self.set.heads}))
+
+    def settle(self) -> Phase:
+        with self._lock:
+            return self._settling.request(self._steps_each())
 
     def correct(self, begun: Floats, now: Floats) -> bool:
         with self._lock:
@@ -146,6 +161,8 @@ class DeltaSetPolicy(Policy):
     def record(self, begun: Floats, after: Floats, facts: RoundFacts) -> Draft:
         with self._lock:
             now, heard = head_mark(self.set.heads), self.author.retention.take()
+        density = SETTLING_DENSITY if self._settling.rate(self._steps_each()) < 1.0 else 1.0
+        facts = replace(facts, density=density)
         return self.author.draft(self.set, begun, after, facts, (self._trained, now), heard)
 
     def publish(self, draft: object) -> bytes:
@@ -178,8 +195,8 @@ class DeltaSetPolicy(Policy):
                 self._drop_old()
         if self._merges % LOOK_EVERY == 1 or self.agreement.doubted:
             self._look()
-        authors = len({chain.peer for chain in self.set.heads})
-        rate = planned_rate(self.set.steps // max(1, authors), self._planned_steps)
+        at = self._steps_each()
+        rate = planned_rate(at, self._planned_steps) * self._settling.rate(at)
         share = share_of_latest(self.author.rounds, rate)
         moved = move_readout(self._readout, self._weights_in_blocks(), share)
         summary = f"{came_in} {'entry' if came_in == 1 else 'entries'} of others" if came_in else "nothing new"
@@ -207,28 +224,38 @@ class DeltaSetPolicy(Policy):
 
     def ask(self, partner: PeerId) -> bytes:
         with self._lock:
-            return encode_deltas(question(self.set))
+            return self._encoded(question(self.set))
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
-        asked = decode_deltas(request)
+        asked = self._decoded(request)
         with self._lock:
             if asked.digest == self.set.log.digest():
                 self._compare(partner, asked)
                 self._note_heads(partner, self.set.heads)
                 self._own_log.heard(partner, self._own_chain, self.set.heads)
-                return encode_deltas(agreed(self.set))
+                return self._encoded(agreed(self.set))
             theirs = decode_heads(asked.heads)
             self._note_heads(partner, theirs)
             self._own_log.heard(partner, self._own_chain, theirs)
             batch = reply(self.set, theirs, self._underway.take(partner, self.set.heads))
             self._underway.note(partner, batch)
-            return encode_deltas(batch)
+            return self._encoded(batch)
+
+    def _encoded(self, batch: EntryBatch) -> bytes:
+        return encode_deltas(msgspec.structs.replace(batch, settle=self._settling.begin))
+
+    def _decoded(self, data: bytes) -> EntryBatch:
+        """A partner's batch. What it says of a settling phase is followed."""
+        batch = decode_deltas(data)
+        with self._lock:
+            self._settling.hear(batch.settle, self._steps_each())
+        return batch
 
     def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
         keep_newest(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
-        received = decode_deltas(answer)
+        received = self._decoded(answer)
         with self._lock:
             for change in changes(self.set, received):
                 self._came_in += len(self._follow(change).added)
@@ -242,7 +269,7 @@ class DeltaSetPolicy(Policy):
             self._behind.note(received.behind, theirs, self.set.heads)
             lacks = push(self.set, theirs, self._underway.take(partner, self.set.heads) | self._fresh(theirs))
             self._underway.note(partner, lacks)
-        return b"" if lacks is None else encode_deltas(lacks)
+        return b"" if lacks is None else self._encoded(lacks)
 
     def _fresh(self, theirs: Mapping[Chain, int]) -> set[Chain]:
         """Logs of others of which a partner lacks only what came here within a round: their authors pass it on now."""
@@ -350,6 +377,7 @@ class DeltaSetPolicy(Policy):
         with self._lock:
             self.author.move(max(incarnation, first_free_incarnation(deltas, self.author.identity.peer_id)))
             self._own_log.begun_anew()
+            self._settling = Settling()  # another circle counts its own steps
             self._left_out.move(deltas)
             self.set = deltas
             self._partners_heads.clear()

@@ -112,7 +112,7 @@ def within_range(units: Units, delta: SparseDelta) -> SparseDelta:
     brought back.
     """
     _fits(units, delta)
-    before = units[delta.indices].astype(np.int64)
+    before = (units if delta.dense else units[delta.indices]).astype(np.int64)
     fine = np.abs(before + delta.values) <= np.maximum(MAX_UNITS, np.abs(before))
     return delta if fine.all() else SparseDelta(delta.size, delta.indices[fine], delta.values[fine])
 

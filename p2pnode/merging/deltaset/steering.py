@@ -164,6 +164,8 @@ def _smooth(old: float, new: float) -> float:
 
 def values_at(places: npt.NDArray[np.int64], delta: SparseDelta) -> Floats:
     """A delta's values at some places, zero where it has none."""
+    if delta.dense:
+        return from_units(delta.values[places])
     found = np.zeros(len(places), np.float32)
     if len(delta.indices):
         at = np.minimum(np.searchsorted(delta.indices, places), len(delta.indices) - 1)

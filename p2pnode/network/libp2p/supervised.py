@@ -214,7 +214,7 @@ class SupervisedNetwork:
             pause = min(2 * pause, LONGEST_REOPEN_PAUSE)
 
     async def _contact_again(self, link: Link) -> None:
-        """After a replacement: dial the peers known before, the latest first."""
+        """Dials the peers that were known before the daemon was replaced, the latest first."""
         turns = asyncio.Semaphore(RECONTACTS_AT_ONCE)
 
         async def dial(peer: PeerId) -> None:

@@ -48,7 +48,7 @@ class KnownHosts:
 
 
 def known_hosts(host: str, port: int) -> KnownHosts:
-    """Of a page that listens there: its own name, and the names of loopback where it listens on that."""
+    """Returns the host names a page may be asked by: its own, and those of loopback where it listens on that."""
     bare = url_host(host)
     everywhere = bare in EVERYWHERE
     return KnownHosts(frozenset(LOOPBACK if everywhere or bare in LOOPBACK else (bare,)), port, everywhere)

@@ -40,7 +40,7 @@ class Drawing(Figure):
         return buffer.getvalue()
 
     def savefig(self, fname: Any, **options: Any) -> None:
-        """As in matplotlib; an SVG is the same file for the same figure."""
+        """Saves like matplotlib's savefig; equal figures give equal SVG files."""
         vector = "svg" in (options.get("format"), str(fname)[-3:].lower())
         with rc_context(SVG):
             super().savefig(fname, **({"metadata": {"Date": None}, **options} if vector else options))
@@ -100,7 +100,7 @@ def _mark(colour: str, words: str, hollow: bool = False) -> Line2D:
 
 
 def scale_of(similarities: Iterable[float | None]) -> Normalize | None:
-    """From the least to the most similar; None where there is nothing to tell apart."""
+    """Returns the range from the least to the most similar pair; None where all are equally similar."""
     known = [similarity for similarity in similarities if similarity is not None]
     return Normalize(min(known), max(known)) if known and min(known) < max(known) else None
 

@@ -14,8 +14,8 @@ from p2pnode.jobs.paths.mixing import best, mixed_losses
 from p2pnode.jobs.paths.router import (
     MAX_ROUTER_BYTES,
     Classifier,
+    PathRouter,
     RoutedData,
-    Router,
     arranged,
     check_size,
     feature_count,
@@ -105,7 +105,7 @@ def test_the_router_finds_kinds_and_gives_equal_shares(shape: tuple[int, int], s
     assert np.allclose(np.exp(weights).sum(1), 1, atol=1e-4)
     assert (weights.argmax(1) == paths).mean() > 0.8
     assert router.size <= MAX_ROUTER_BYTES
-    again = msgspec.convert(msgspec.to_builtins(router), Router)
+    again = msgspec.convert(msgspec.to_builtins(router), PathRouter)
     assert np.array_equal(again.documents(data.documents), paths), "every member routes as the founder does"
 
 
@@ -117,7 +117,7 @@ def test_sixty_four_paths_fit_into_the_manifest() -> None:
 def test_a_router_beyond_its_bound_is_refused() -> None:
     large = Classifier(bytes(32 * 1024), (1.0,) * 32, (0.0,) * 32)
     with pytest.raises(UsageError, match="at most 32,768 fit into the manifest"):
-        check_size(Router(1024, large, large, 32))
+        check_size(PathRouter(1024, large, large, 32))
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def test_a_router_beyond_its_bound_is_refused() -> None:
 )
 def test_a_router_that_does_not_fit_together_is_refused(change: dict[str, object]) -> None:
     good = Classifier(bytes(128), (1.0, 1.0), (0.0, 0.0))
-    written = {**msgspec.to_builtins(Router(64, good, good, 8)), "features": 64, **msgspec.to_builtins(change)}
+    written = {**msgspec.to_builtins(PathRouter(64, good, good, 8)), "features": 64, **msgspec.to_builtins(change)}
     if "whole" not in change:
         written["features"] = 63
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(written, Router)
+        msgspec.convert(written, PathRouter)
 
 
 def test_too_few_documents_are_one_line() -> None:

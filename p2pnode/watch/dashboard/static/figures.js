@@ -563,5 +563,8 @@ export const WORDS = {
  "handoff": "The protocol by which a shard gets a new holder without ever being lost.",
  "visit": "A model's stay at a shard, written into the shard's signed history: which model, when, and how confident it was before and after.",
  "model swap": "The alternative for data that must stay at home: two nodes send each other copies of their models, train them for about a round on their own samples, and return the largest changes.",
- "confidence": "The probability a model gives to the correct answer for a sample, exp(\u2212loss) unless the task says otherwise."
+ "confidence": "The probability a model gives to the correct answer for a sample, exp(\u2212loss) unless the task says otherwise.",
+ "loop": "A job whose local steps come from a training loop of the user's own (p2pnode.join).",
+ "queue": "One of several models that a job of the kind queues trains ([queues.md](queues.md)).",
+ "lease": "The signed right of one node at a time to own a piece of work, such as a queue."
 };

@@ -1,0 +1,49 @@
+"""Rollouts of other laptops, within bounds: the latest few of each, each only once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ...wire.bounded import keep_newest
+
+MAX_ACTORS = 64
+
+T = TypeVar("T")
+
+
+@dataclass
+class LatestByActor(Generic[T]):
+    """The latest things of each actor. A thing comes with a ticket, which rises: what comes again is not kept."""
+
+    each: int = 1  # things kept of one actor
+    _things: dict[str, tuple[T, ...]] = field(default_factory=dict)
+    _tickets: dict[str, int] = field(default_factory=dict)
+
+    def put(self, actor: str, ticket: int, thing: T) -> bool:
+        """Keep it; returns False where the ticket is not above the actor's last one."""
+        if ticket <= self._tickets.get(actor, -1):
+            return False
+        keep_newest(self._tickets, actor, ticket, 2 * MAX_ACTORS)
+        keep_newest(self._things, actor, (*self._things.get(actor, ()), thing)[-self.each :], MAX_ACTORS)
+        return True
+
+    def begin_anew(self, actor: str) -> None:
+        """The actor has started again, and counts its tickets from the beginning."""
+        self._tickets.pop(actor, None)
+
+    def all(self) -> list[T]:
+        """All things, those of one actor after the other's."""
+        return [thing for actor in sorted(self._things) for thing in self._things[actor]]
+
+    def by_actor(self) -> dict[str, tuple[T, ...]]:
+        return dict(self._things)
+
+    def take(self) -> list[T]:
+        """All things, which are then forgotten; tickets are not."""
+        found = self.all()
+        self._things.clear()
+        return found
+
+    def __len__(self) -> int:
+        return sum(map(len, self._things.values()))

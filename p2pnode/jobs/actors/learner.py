@@ -1,0 +1,197 @@
+"""One laptop's learning: its environments, its policy, a copy of the shared critic and a critic of its own.
+
+Heavy: everything here runs in the compute thread, one call after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from blake3 import blake3
+from numpy.typing import NDArray
+from torch import nn
+
+from ...storage.checkpoints import Arrays
+from ...tasks.errors import error_place
+from ...wire.errors import P2pnodeError, TaskProblem, UsageError
+from .advantage import Array, advantages
+from .critic import Critic, first_weights
+from .envs import open_envs
+from .plan import ActorsPlan
+from .ppo import ActingPolicy, ActionSpace, Collector, EnvBatch, Episode, joined, others_batch, own_batch
+from .rollout import Rollout
+from .task import PolicyTask
+from .trust import CriticTrust, prediction_error
+
+CRITIC_BATCH = 256
+MAX_CONTEXT = 8
+RECENT = 20  # episodes whose mean is a laptop's return
+
+Taught = tuple[Array, Array]  # states and the returns that the critic should predict for them
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What learning from a rollout brought besides a better policy."""
+
+    changed: bool = False  # whether another critic is used from now on
+    taken: int = 0  # rollouts of others that it learned from, too
+
+
+class PolicyLearner:
+    """Collects rollouts with a policy and improves it."""
+
+    def __init__(self, task: PolicyTask, plan: ActorsPlan, seed: int) -> None:
+        """UsageError or LocalProblem when the task cannot be used in this run."""
+        settings = plan.settings
+        self.task = task
+        self.name = (task.name or type(task).__name__)[:40]
+        self.trust = CriticTrust()
+        self.steps = 0  # of its environments
+        self.rewards: list[float] = []  # returns of the latest episodes
+        self._settings = settings
+        self._rng = torch.Generator().manual_seed(seed)
+        context = _context(task)
+        self.envs: EnvBatch = open_envs(task.env, task.envs)
+        needed = self.envs.width + len(context)
+        if needed > settings.features:
+            raise UsageError(f"the task {self.name} needs features={needed}, and the run has {settings.features}")
+        self.policy = self._open_policy(seed)
+        self._optimizer = task.optimizer(self.policy)
+        with naming(self.name, "env().reset"):
+            self._collector = Collector(self.envs, context, settings.features, settings.gamma, seed)
+        weights = first_weights(settings.features, settings.width, plan.seed)
+        self._own = Critic(settings.features, settings.width, weights, seed)
+        self._length = max(1, settings.rollout // self.envs.count)
+
+    def _open_policy(self, seed: int) -> ActingPolicy:
+        with torch.random.fork_rng(devices=[]), naming(self.name, "policy"):
+            torch.manual_seed(seed)
+            network = self.task.policy()
+            if not isinstance(network, nn.Module):
+                raise UsageError(f"policy() must return a torch network, not {type(network).__name__}")
+            shape = tuple(network(torch.zeros(1, self.envs.width)).shape)
+        if shape != (1, self.envs.actions.outputs):
+            wanted = [1, self.envs.actions.outputs]
+            raise UsageError(f"policy() gives numbers of shape {list(shape)} for one observation; {wanted} are needed")
+        return ActingPolicy(network, self.envs.actions)
+
+    @property
+    def spaces(self) -> bytes:
+        """Equal for tasks that can learn from each other's rollouts."""
+        return spaces_hash(self.envs.width, self.envs.actions)
+
+    @property
+    def reward(self) -> float | None:
+        """The mean return of the latest episodes; None before the first has ended."""
+        return float(np.mean(self.rewards)) if self.rewards else None
+
+    # ---- one iteration ----
+
+    def collect(self) -> tuple[Rollout, list[Episode]]:
+        """The next rollout. TaskProblem when the environment or the policy raises, or gives what is no number."""
+        with naming(self.name, "env().step"):
+            rollout, episodes = self._collector.collect(self.policy, self._length)
+        self.steps += rollout.steps
+        self.rewards = [*self.rewards, *(episode.reward for episode in episodes)][-RECENT:]
+        return rollout, episodes
+
+    def learn(self, rollout: Rollout, judged: Array, critic: Critic, others: Sequence[Rollout]) -> Learned:
+        """Improve the policy by its own rollout and those of others.
+
+        `judged` are the values of the shared critic for the own rollout; `critic` gives those for the others'.
+        """
+        settings, steps = self._settings, rollout.steps
+        changed = False
+        if settings.mode == "own":
+            self.trust.shared = False
+        own_values = self._own.values(rollout.features)
+        if settings.mode != "own":
+            _, seen = advantages(
+                rollout.rewards, rollout.ends, np.float32(0.5) * (judged + own_values), settings.gamma, 1.0
+            )
+            returns = seen.reshape(-1)
+            errors = (prediction_error(values[:steps], returns) for values in (judged, own_values))
+            changed = self.trust.note(*errors)
+        values = judged if self.trust.shared else own_values
+        batch, targets = own_batch(rollout, self.envs.width, values, settings.gamma, settings.lam)
+        batches, used = [batch], critic if self.trust.shared else self._own
+        for other in others:
+            theirs = used.values(other.features)
+            batches.append(others_batch(self.policy, other, self.envs.width, theirs, settings.gamma, settings.lam)[0])
+        with naming(self.name, "learn"):
+            self.task.learn(self.policy, self._optimizer, joined(batches, self._rng))
+        self._own.learn([(rollout.features[:steps], targets)], settings.critic_steps, CRITIC_BATCH)
+        return Learned(changed, len(others))
+
+    # ---- over restarts ----
+
+    def state(self) -> Arrays:
+        """The policy and how far it has come. The optimizer's moments are not kept."""
+        arrays: Arrays = {f"policy/{name}": value.numpy() for name, value in self.policy.state_dict().items()}
+        arrays |= {"scale": self._collector.scale.state(), "own critic": self._own.weights}
+        counts = np.array([self.steps], np.int64)
+        return {**arrays, "counts": counts, "rewards": np.array(self.rewards, np.float64)}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """ValueError, and no change, when the arrays belong to another policy."""
+        own = {name: tuple(value.shape) for name, value in self.policy.state_dict().items()}
+        saved = {name.removeprefix("policy/"): value for name, value in arrays.items() if name.startswith("policy/")}
+        if {name: value.shape for name, value in saved.items()} != own:
+            raise ValueError("the saved policy has other weights than that of the task")
+        weights = arrays["own critic"]
+        if weights.shape != self._own.weights.shape or not np.isfinite(weights).all():
+            raise ValueError("the saved critic is damaged")
+        self._collector.scale.restore(arrays["scale"])
+        self.policy.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in saved.items()})
+        self._own.load(weights.astype(np.float32))
+        self.steps, self.rewards = int(arrays["counts"][0]), [float(value) for value in arrays["rewards"]][-RECENT:]
+
+
+class NoPolicy:
+    """What is saved of a node that keeps the critic and acts nowhere (Resumable)."""
+
+    def state(self) -> Arrays:
+        return {}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def naming(task: str, method: str) -> Iterator[None]:
+    """Turns what the user's code raises inside into a TaskProblem that names the method and the line."""
+    try:
+        yield
+    except P2pnodeError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        place = error_place(error)
+        where = f" ({place})" if place else ""
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise TaskProblem(f"the task {task}: {method}() raised {said}{where}") from error
+
+
+def taught(rollout: Rollout, critic: Critic, gamma: float, lam: float) -> Taught:
+    """States of a rollout and the λ-returns that a critic should learn for them, by its own values."""
+    _, returns = advantages(rollout.rewards, rollout.ends, critic.values(rollout.features), gamma, lam)
+    return rollout.features[: rollout.steps], returns.reshape(-1)
+
+
+def spaces_hash(width: int, actions: ActionSpace) -> bytes:
+    """Of the form of observations and actions: rollouts with equal hashes have the same meaning column by column."""
+    bounds = [] if actions.low is None or actions.high is None else [*actions.low.tolist(), *actions.high.tolist()]
+    return blake3(repr((width, actions.choices, actions.size, bounds)).encode()).digest(8)
+
+
+def _context(task: PolicyTask) -> tuple[float, ...]:
+    with naming(type(task).__name__, "context"):
+        context = tuple(float(value) for value in task.context())
+    if len(context) > MAX_CONTEXT or not np.isfinite(context).all():
+        raise UsageError(f"context() gives {len(context)} numbers; at most {MAX_CONTEXT} finite ones are possible")
+    return context

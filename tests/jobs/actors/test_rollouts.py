@@ -1,0 +1,137 @@
+"""Rollouts on the wire, the store of those of others, and the choice between two critics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from p2pnode.jobs.actors.advantage import CLIP
+from p2pnode.jobs.actors.experience import MAX_ACTORS, LatestByActor
+from p2pnode.jobs.actors.messages import Experience, read_experience, write_experience
+from p2pnode.jobs.actors.ppo import ActionSpace
+from p2pnode.jobs.actors.rollout import Rollout, padded, rows_of
+from p2pnode.jobs.actors.status import ReturnCurve, bars
+from p2pnode.jobs.actors.trust import CriticTrust, prediction_error
+
+TWO = ActionSpace(2)
+
+
+def rollout(seed: int = 1, steps: int = 6, envs: int = 2, width: int = 5) -> Rollout:
+    rng = np.random.default_rng(seed)
+    ends = rng.choice([0, 0, 1, 2], (steps, envs)).astype(np.uint8)
+    count = ends.size
+    return Rollout(
+        rng.normal(size=(rows_of(ends), width)).astype(np.float32),
+        rng.normal(size=(steps, envs)).astype(np.float32),
+        ends,
+        rng.integers(0, 2, (count, 1)).astype(np.float32),
+        np.log(rng.uniform(0.1, 1, count)).astype(np.float32),
+    )
+
+
+@given(st.integers(0, 1000), st.integers(1, 20), st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_what_is_read_is_what_was_written(seed: int, steps: int, envs: int) -> None:
+    sent = rollout(seed, steps, envs)
+    got = read_experience(write_experience(sent, actions=True), 5, TWO)
+    assert (got.ends == sent.ends).all() and (got.actions == sent.actions).all()
+    for one, other in ((got.features, sent.features), (got.rewards, sent.rewards), (got.log_probs, sent.log_probs)):
+        assert one == pytest.approx(other, rel=2e-3, abs=1e-3)
+
+
+def test_the_owner_of_the_critic_gets_no_actions() -> None:
+    said = write_experience(rollout(), actions=False)
+    assert said.actions == said.log_probs == b"" and read_experience(said, 5).actions.shape == (12, 0)
+
+
+GOOD = write_experience(rollout(), actions=True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(GOOD, features=GOOD.features[:-2]),
+        replace(GOOD, features=GOOD.features + b"\0\0"),
+        replace(GOOD, features=b"\x00\x7e" * (len(GOOD.features) // 2)),  # not a number
+        replace(GOOD, rewards=b"\x00\x7c" * (len(GOOD.rewards) // 2)),  # infinite
+        replace(GOOD, ends=b"\x07" * len(GOOD.ends)),
+        replace(GOOD, envs=5),
+        replace(GOOD, envs=250),
+        replace(GOOD, action_size=2),
+        replace(GOOD, actions=np.full(12, 2, "<f2").tobytes()),
+        replace(GOOD, actions=np.full(12, 0.5, "<f2").tobytes()),
+        replace(GOOD, actions=np.full(12, -1, "<f2").tobytes()),
+        replace(GOOD, log_probs=np.full(12, -60_000, "<f2").tobytes()),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(wrong: Experience) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (each in its own words)
+        read_experience(wrong, 5, TWO)
+
+
+def test_wrong_feature_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="bytes where"):
+        read_experience(GOOD, 6, TWO)
+
+
+def test_huge_rewards_are_clipped() -> None:
+    huge = np.full((6, 2), 50_000, "<f2").tobytes()
+    assert read_experience(replace(GOOD, rewards=huge), 5, TWO).rewards.max() == CLIP
+
+
+def test_observations_are_padded_with_the_context() -> None:
+    found = padded(np.ones((2, 3), np.float32), (7.0,), 6)
+    assert found.tolist() == [[1, 1, 1, 7, 0, 0]] * 2
+    with pytest.raises(ValueError, match="needs features=4"):
+        padded(np.ones((2, 3), np.float32), (7.0,), 3)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=30))
+def test_each_thing_is_kept_once_and_only_the_latest(arrivals: list[tuple[str, int]]) -> None:
+    store, highest = LatestByActor[int](2), dict.fromkeys("abc", -1)
+    for actor, ticket in arrivals:
+        assert store.put(actor, ticket, ticket) == (ticket > highest[actor])
+        highest[actor] = max(highest[actor], ticket)
+    assert all(len(kept) <= 2 and kept[-1] == highest[actor] for actor, kept in store.by_actor().items())
+    assert len(store.take()) <= 6 and not store.take()
+    assert all(not store.put(actor, ticket, 0) for actor, ticket in arrivals), "what was taken does not come again"
+
+
+def test_one_peer_cannot_make_the_store_grow() -> None:
+    store = LatestByActor[int](4)
+    for number in range(1000):
+        store.put("one", number, number)
+        store.put(f"peer {number}", 0, number)
+    assert len(store.by_actor()) <= MAX_ACTORS and len(store) <= 4 * MAX_ACTORS
+
+
+def test_a_worse_shared_critic_is_not_used_until_it_is_as_good_again() -> None:
+    trust = CriticTrust()
+    assert not any(trust.note(1.0, 1.0) for _ in range(20)) and trust.shared
+    changes = [trust.note(2.0, 1.0) for _ in range(20)]
+    assert sum(changes) == 1 and not trust.shared and "worse" in trust.reason
+    assert changes.index(True) < 5, "a laptop loses a few rollouts, not more"
+    changes = [trust.note(0.8, 1.0) for _ in range(40)]
+    assert sum(changes) == 1 and trust.shared and "better" in trust.reason
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), min_size=1, max_size=50))
+def test_trust_never_fails(errors: list[tuple[float, float]]) -> None:
+    trust = CriticTrust()
+    for shared, own in errors:
+        trust.note(shared, own)
+        assert -2.0 <= trust.ratio <= 2.0 and trust.reason
+    assert prediction_error(np.array([np.nan], np.float32), np.zeros(1, np.float32)) == float("inf")
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=400))
+def test_a_curve_is_bounded_and_within_its_values(values: list[float]) -> None:
+    curve = ReturnCurve(8)
+    for value in values:
+        curve.add(value)
+    points = curve.points()
+    assert len(points) <= 8 and len(bars(points)) == len(points)
+    assert all(min(values) - 1e-6 <= point <= max(values) + 1e-6 for point in points)
