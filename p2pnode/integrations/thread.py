@@ -1,4 +1,4 @@
-"""Runs a node in a thread with an event loop of its own, beside the training loop of the process."""
+"""Runs a node in a thread with an event loop of its own, next to the training loop of the process."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class NodeThread:
             await asyncio.sleep(POLL)
 
     def _say(self, event: NodeEvent, clean: Callable[[str, int], str]) -> None:
-        told = {"founded", "joined", "resumed", "caught up", "resumed learning", "data directory", "done", "progress"}
-        if event.warning or event.kind in told:
+        shown = {"founded", "joined", "resumed", "caught up", "resumed learning", "data directory", "done", "progress"}
+        if event.warning or event.kind in shown:
             self._write(f"p2pnode: {clean(event.text, 600)}", warning=event.warning)
 
     def _write(self, text: str, warning: bool = False) -> None:

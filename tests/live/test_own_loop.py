@@ -157,6 +157,7 @@ def test_wrong_models_users_errors_and_interrupts(start: Start) -> None:
         script.no_daemon()
 
 
+@pytest.mark.slow  # several times the import of torch
 def test_the_ranks_of_one_torchrun_are_one_member_with_bit_equal_weights(start: Start, tmp_path: Path) -> None:
     founder = start("founder", "--kept", "0,1")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]

@@ -132,7 +132,7 @@ class Outbox:
         return [item for item in self._items if item.seq > applied]
 
     def full(self, applied: int) -> bool:
-        """Whether so many items are on their way that this node should train another model."""
+        """Whether too many items are on their way, so that this node should train another model."""
         return len(self.unapplied(applied)) >= PENDING
 
     def put_back(self, item: Item) -> None:

@@ -113,7 +113,7 @@ class Plateau:
         self._since = 0.0
 
     def note(self, accuracy: float, samples: int, passes: float) -> None:
-        """The accuracy on `samples` test samples, after so many passes over the data."""
+        """Takes in the accuracy on `samples` test samples, after `passes` passes over the data."""
         before = self._accuracy
         error = sqrt(max(1e-9, accuracy * (1 - accuracy)) * 2 / max(1, samples))
         if before is None or abs(accuracy - before) > max(SIGNIFICANT, 2 * error):
