@@ -20,8 +20,7 @@ from ...wire.ids import PeerId
 from ...wire.messages import JobAnnouncement, Message
 from ...wire.status import ExchangeRow, JobStatus
 from ...wire.types import Seconds
-from ..contract import Job, JobContext, JobPace
-from ..train.options import own_seed
+from ..contract import Job, JobContext, JobPace, own_seed
 from .driver import PipelineDriver
 from .local_blocks import ENDS, LocalBlocks, ModelOutline
 from .messages import Backward, Forward, Settle
