@@ -166,6 +166,7 @@ def test_hivemind_is_imported_in_one_file() -> None:
 # work by name in the registry, so that a new kind is one package and one registration.
 KNOWS_TRAINING = {
     "cli": "",
+    "jobs/actors": "saved_task",  # which remembers the task of a job
     "jobs/queues": "",  # each of its models is planned as that of a train job
     "jobs/pipeline": "",  # its model is planned as that of a train job
     "jobs/paths": "",  # a path is planned and trained as the model of a train job

@@ -25,6 +25,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Quarantine = Literal["auto", "on", "off"]  # auto: where samples of several nodes meet, or with --reserve
 TaskOption = bool | int | float | str
 
+ACTORS = "actors"  # the kind of a job in which every node learns a policy of its own
 QUEUES = "queues"  # the kind of a job that trains several models at once
 PATHS = "paths"  # the kind of a job that trains paths through one model
 PIPELINE = "pipeline"  # the kind of a job that divides one model among its members

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from p2pnode.integrations.join import HookedLoop, LoopExtras
+from p2pnode.integrations.ranks import Ranks
 from p2pnode.jobs.loop.plan import different_samples
 from p2pnode.jobs.loop.shards import beyond
 from p2pnode.jobs.loop.shared_data import KEPT_BYTES, SharedData, in_form_of
@@ -118,6 +120,13 @@ def test_what_cannot_travel_is_told(given: Any, said: str) -> None:
     with pytest.raises(UsageError, match="share=") as error:
         SharedData(given)
     assert said in str(error.value)
+
+
+def test_ranks_do_not_share_data_since_theirs_would_grow_apart() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(UsageError, match="under torchrun leave it out"):
+        HookedLoop(model, optimizer, LoopExtras(share=[torch.ones(2)]), Ranks(0, 2))
 
 
 def test_other_samples_than_the_runs_are_told() -> None:
