@@ -25,7 +25,7 @@ MAX_VETOES = 128
 _DOMAIN = b"p2pnode veto 1\0"
 
 
-class Cut(msgspec.Struct, frozen=True, array_like=True):
+class LogCut(msgspec.Struct, frozen=True, array_like=True):
     """From which entry on a log no longer counts. Logs that a veto does not name do not count at all."""
 
     incarnation: Annotated[int, msgspec.Meta(ge=0, le=1023)]
@@ -41,7 +41,7 @@ class Veto(msgspec.Struct, frozen=True, array_like=True):
     signer: PeerText
     number: Count
     active: bool
-    cuts: Annotated[tuple[Cut, ...], msgspec.Meta(max_length=64)] = ()
+    cuts: Annotated[tuple[LogCut, ...], msgspec.Meta(max_length=64)] = ()
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""
     signature: Signature = b""
 
@@ -89,13 +89,13 @@ def _content(veto: Veto) -> bytes:
     return _DOMAIN + msgspec.msgpack.encode(msgspec.structs.replace(veto, signature=b""))
 
 
-def cuts_at(author: str, heads: Heads) -> tuple[Cut, ...]:
+def cuts_at(author: str, heads: Heads) -> tuple[LogCut, ...]:
     """The cuts of a veto that is signed now: the last REACH entries of each of an author's logs.
 
     The first entry of a log always stays: so it is known everywhere who is an author, and may sign vetoes.
     """
     logs = [(chain.incarnation, seq) for chain, seq in sorted(heads.items()) if chain.peer == author]
-    return tuple(Cut(incarnation, max(2, seq - REACH + 1)) for incarnation, seq in logs[-64:])
+    return tuple(LogCut(incarnation, max(2, seq - REACH + 1)) for incarnation, seq in logs[-64:])
 
 
 def is_later(veto: Veto, known: Veto | None) -> bool:
