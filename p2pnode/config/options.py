@@ -27,6 +27,7 @@ TaskOption = bool | int | float | str
 
 ACTORS = "actors"  # the kind of a job in which every node learns a policy of its own
 QUEUES = "queues"  # the kind of a job that trains several models at once
+PATHS = "paths"  # the kind of a job that trains paths through one model
 TRAIN = "train"  # the kind of a job for which none is given
 DEFAULT_TASK = "digits"
 DEFAULT_POLICY = "deltaset"
@@ -173,12 +174,15 @@ class Options:
     output: OutputOptions = OutputOptions()
     jobs: tuple[JobOptions, ...] = ()  # of a run with several; empty: one train job, as `train` says
     models: tuple[JobOptions, ...] = ()  # of a job of kind `queues`, which trains several at once
+    paths: str = ""  # LEVELSxOPTIONS: train paths through a model, not one model
     only: tuple[str, ...] = ()  # the jobs of the run to take part in; empty: all
 
     def founded_jobs(self) -> tuple[JobOptions, ...]:
         """The jobs of a run founded with these options."""
         if self.role != "node" or self.run.meet_only:
             return ()
+        if self.paths and not self.jobs:
+            return (JobOptions(PATHS, PATHS),)
         return self.jobs or (JobOptions(QUEUES, QUEUES) if self.models else JobOptions(MAIN_JOB),)
 
     def train_options(self, name: str, alone: bool) -> TrainOptions:

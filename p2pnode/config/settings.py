@@ -224,6 +224,10 @@ SETTINGS: Mapping[str, Setting] = table(
             "model", "models", partial(read_jobs, noun="models"), "Train several models at once, each with its own "
             "queue: one --model for each, written as for --job.", "NAME=TASK[,KEY=VALUE...]", many=True,
         ),
+        Setting(
+            "paths", "paths", read_word, "Found a run that trains paths through one model: its layers in LEVELS, each "
+            "with OPTIONS to choose from.", "LEVELSxOPTIONS",
+        ),
         Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
         # the network
         Setting(

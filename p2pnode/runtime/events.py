@@ -49,6 +49,8 @@ Kind = Literal[
     "swap",
     "handing over",
     "queue",
+    "path",
+    "expert",
     "critic",
     "state",
     "data directory",
@@ -104,6 +106,8 @@ KINDS: dict[Kind, str] = {
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",
     "critic": "The critic of an `actors` job has another owner, or a laptop uses another critic, and why.",
+    "path": "The node trains another path, and why, or keeps a copy of one.",
+    "expert": "An expert was added to the run's paths or withdrawn.",
     "queue": "A queue has another owner, steps of a replaced owner were taken back, "
     "a model was added or is not trained here.",
     "state": "Saved progress was damaged or cannot be used.",

@@ -20,6 +20,18 @@ const LAST = [
   ["job.reason", ({ reason }) => clean(reason, 120) || "–", TEXT],
 ];
 
+// Colours the cells of a table by the number that each begins with: the smallest most.
+const shade = (rows) => {
+  const found = rows.flat().map(parseFloat).filter(Number.isFinite);
+  const [low, high] = [Math.min(...found), Math.max(...found)];
+  return (row, { cells }) =>
+    cells.forEach((cell, at) => {
+      const value = parseFloat(cell);
+      const share = !Number.isFinite(value) ? 0 : high > low ? 15 + (40 * (high - value)) / (high - low) : 35;
+      row.cells[at].style.background = share ? `color-mix(in srgb, var(--good) ${share.toFixed(0)}%, transparent)` : "";
+    });
+};
+
 export class JobsView {
   constructor(store, openTab) {
     Object.assign(this, { store, openTab, tables: new Map(), owners: new Map() });
@@ -40,7 +52,7 @@ export class JobsView {
     for (const [key, made] of this.tables) if (!wanted.has(key)) this.tables.delete(key), made.place.remove();
     for (const [key, table] of wanted) {
       if (!this.tables.has(key)) this.tables.set(key, this.make(table));
-      this.tables.get(key).rows.show(table.rows, this.store.job);
+      this.tables.get(key).rows.show(table.rows, this.store.job, table.mark);
     }
     this.ownership(jobs.filter((job) => job.tables?.some(({ title }) => title === "queues")));
   }
@@ -59,13 +71,14 @@ export class JobsView {
   }
 
   // A table that a job reports about itself.
-  want(wanted, job, { title, columns, rows }) {
+  want(wanted, job, { title, columns, rows, shaded }) {
     const cell = (at, unit) => ({ cells }) => figure(cells[at], unit, this.store.latest);
     wanted.set(JSON.stringify([job.name, title, columns]), {
       title: `${clean(job.name, 40)}: ${clean(title, 80)}`,
       columns: columns.map(([label, unit], at) => [{ label: clean(label, 60) }, cell(at, unit), ...(rows.some((row) => typeof row[at] === "string") ? [TEXT] : [])]),
       rows: rows.slice(0, 200).map((cells, id) => ({ id, cells })),
       plain: true,
+      mark: shaded ? shade(rows) : undefined,
     });
   }
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from p2pnode.jobs.actors.messages import Experience, Judge, Judged, LaptopFacts, MeetLaptop, MemberFacts, ShareRollout
 from p2pnode.jobs.loop.messages import GetSteps, StepsAre
+from p2pnode.jobs.paths.experts import ExpertOffer, GetExpert, SwapExperts
+from p2pnode.jobs.paths.messages import KeepCopy
 from p2pnode.shards.messages import GetNeeds, NeedsAre
 from p2pnode.wire.envelope import open_envelope, seal, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
@@ -59,6 +61,9 @@ REQUESTS: list[Message] = [
     JobFileIs(b"class Mine(Task): ..."),
     GetNeeds(),
     GetSteps(),
+    KeepCopy(3),
+    SwapExperts((ExpertOffer("run", "mine", "12D3", 1, False, 0, 5, bytes(32), b"row", 1.0, 0.0),)),
+    GetExpert(bytes(32)),
     MeetLaptop(MemberFacts(None, None, True, LaptopFacts("pole", 1, 2.0, 3.0, 4, 0.5, "its own", b"spacesof", (1.0,)))),
     Judge(7, EXPERIENCE),
     ShareRollout(7, b"spacesof", EXPERIENCE),
