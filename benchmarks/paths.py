@@ -71,17 +71,25 @@ def trained(scenario: Scenario) -> tuple[list[Any], float]:
         await simulation.start()
         watch = simulation.watch
         assert watch is not None
-        while not watch.finished:
+        going = True
+        while going:
             await simulation.learn(watch, 1.0)
             for index, process in simulation.processes.items():
                 for job in process.node.jobs.jobs.values():
                     jobs[index] = job
+            ended = [index for index in jobs if not _goes_on(simulation, index)]
+            going = len(ended) < scenario.peers and not watch.finished
         sent = mean(simulation.swarm.hosts[index].sent_bytes for index in range(scenario.peers)) / 1e6
         await simulation.finish()
         return [jobs[index] for index in sorted(jobs)], sent
 
     with one_thread():
         return run_sim(main())
+
+
+def _goes_on(simulation: Simulation, index: int) -> bool:
+    process = simulation.processes.get(index)
+    return process is not None and not process.node.jobs.ended
 
 
 def jobs_of(simulation: Simulation) -> list[Any]:

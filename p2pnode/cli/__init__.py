@@ -290,6 +290,27 @@ def generate(
 
 @app.command()
 @takes(PLACE)
+def queues(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="add NAME=TASK[,KEY=VALUE...], pause QUEUE, resume QUEUE, or weights PART=NUMBER (convergence, "
+            "complexity, length, idle).",
+            metavar="CHANGE...",
+        ),
+    ],
+    job: Job = "",
+) -> None:
+    """Change the queues of a run that was founded here, for all members: add a model, pause a queue, set weights."""
+    from .commands import change_queues
+
+    change_queues(load(flags, os.environ).options.data_dir, words, job)
+
+
+@app.command()
+@takes(PLACE)
 def revert(
     ctx: typer.Context,
     flags: dict[str, object],

@@ -1,4 +1,4 @@
-"""Commands to the running node: `export`, `generate`, `revert`, `pause`, `resume`, `limits`.
+"""Commands to the running node: `export`, `generate`, `revert`, `pause`, `resume`, `limits`, `queues`.
 
 `export` and `generate` also work without one.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -144,6 +144,11 @@ def revert_peer(data_dir: Path, peer: str, job: str = "") -> None:
 
 def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:
     print(ask(data_dir, ControlRequest(do)).said)
+
+
+def change_queues(data_dir: Path, words: Sequence[str], job: str) -> None:
+    """Change the queues of the running node's run, for all members, and print what was done."""
+    print(ask(data_dir, ControlRequest("queues", words=tuple(words), job=job), WORK_LIMIT).said)
 
 
 def change_limits(data_dir: Path, written: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ..wire.addresses import Address, Reachability
 from ..wire.invite import Invite
@@ -111,6 +111,14 @@ class JobOptions:
         kind = {} if self.kind == TRAIN else {"kind": self.kind}
         pairs = [f"{key}={value}" for key, value in {**kind, **given, **options}.items()]
         return ",".join([self.name if task is None else f"{self.name}={task}", *pairs])
+
+
+class DescribedJob(Protocol):
+    """A job described in Python, such as p2pnode.Queues."""
+
+    def job(self) -> JobOptions:
+        """The job as a founder gives it; UsageError where something in it is wrong."""
+        ...
 
 
 @dataclass(frozen=True)

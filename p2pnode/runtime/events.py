@@ -107,10 +107,11 @@ KINDS: dict[Kind, str] = {
     "swap": "Two nodes train each other's model on their own data, or do not, with the reason.",
     "handing over": "Before leaving, shards that are only here go to others.",
     "critic": "The critic of an `actors` job has another owner, or a laptop uses another critic, and why.",
-    "queue": "A queue has another owner, or steps of a replaced owner were taken back.",
     "path": "The node trains another path, and why, or keeps a copy of one.",
     "pipeline": "The node serves other blocks of the model, and why; or a driver waits for a server or leaves one out.",
     "expert": "An expert was added to the run's paths or withdrawn.",
+    "queue": "A queue has another owner, steps of a replaced owner were taken back, "
+    "a model was added or is not trained here.",
     "state": "Saved progress was damaged or cannot be used.",
     "data directory": "The usual data directory is in use, so this node has another one.",
     "page open": "The page listens on the network; the link with which others can read it.",

@@ -14,6 +14,7 @@ from ..wire.errors import UsageError
 from ..wire.status import PeerState
 from .graph import PeerGraph, headline
 from .history import thinned, write_views
+from .queues import ownership, queue_rows
 from .rows import Row, TableRows, need
 from .text import clean
 
@@ -127,6 +128,14 @@ class SwarmView:
             for path, own in sorted(found.items())
         )
 
+    def queues(self, at: float | None = None) -> TableRows:
+        """A row for each queue: owner, term, length, accuracy, and the score with its parts and their reason."""
+        return queue_rows(self.picture(at))
+
+    def ownership(self) -> TableRows:
+        """A row for each time that somebody owned a queue, from when to when that was seen."""
+        return ownership(self.pictures)
+
     def history(self) -> TableRows:
         """A row for each peer at each moment."""
         return TableRows({"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers)
@@ -188,6 +197,13 @@ class SwarmView:
         from .figures.graph import plot_history
 
         return plot_history(self.pictures)
+
+    def plot_queues(self) -> Figure:
+        """Who owned which queue when."""
+        need("matplotlib")
+        from .figures.queues import plot_queues
+
+        return plot_queues(self.pictures)
 
     def widget(self) -> SwarmWidget:
         """The peer graph to drag, zoom and scrub in a notebook. Over a live view it follows what happens."""

@@ -18,7 +18,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     do: Literal[
         "status", "leave", "export", "generate", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume",
-        "limits", "router", "expert",
+        "limits", "queues", "router", "expert",
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     shared: bool = False  # export the shared weights, not their average over rounds
@@ -32,6 +32,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_k: Annotated[int, msgspec.Meta(ge=0)] = 0
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
     generation: str = ""  # one that goes on, instead of a prompt
+    words: tuple[str, ...] = ()  # what to change about queues, as the user wrote it
     path: str = ""  # of a job of kind paths, to export or to generate with; "all": every one
     expert: str = ""  # a name, to do something with; "": list them
     action: ExpertAction = "list"  # what to do with the expert

@@ -1,5 +1,6 @@
 // The jobs of this node: one table for each kind of work, and the tables that jobs report about themselves.
 import { by, clean, element, figure, flat, number, percent, whole } from "./format.js";
+import { drawOwnership } from "./queues.js";
 import { Rows, TEXT, reportedColumns } from "./tables.js";
 
 // What jobs that train a model add to the table, besides the figures that any job may report.
@@ -33,7 +34,7 @@ const shade = (rows) => {
 
 export class JobsView {
   constructor(store, openTab) {
-    Object.assign(this, { store, openTab, tables: new Map() });
+    Object.assign(this, { store, openTab, tables: new Map(), owners: new Map() });
   }
 
   show() {
@@ -52,6 +53,20 @@ export class JobsView {
     for (const [key, table] of wanted) {
       if (!this.tables.has(key)) this.tables.set(key, this.make(table));
       this.tables.get(key).rows.show(table.rows, this.store.job, table.mark);
+    }
+    this.ownership(jobs.filter((job) => job.tables?.some(({ title }) => title === "queues")));
+  }
+
+  // A picture for each job with queues: who owned which of them when.
+  ownership(jobs) {
+    for (const [name, place] of this.owners) if (!jobs.some((job) => job.name === name)) this.owners.delete(name), place.remove();
+    for (const { name } of jobs) {
+      if (!this.owners.has(name)) {
+        const place = element("div", "", { class: "ownership" });
+        this.owners.set(name, element("figure", "", {}, element("figcaption", `${clean(name, 40)}: who owned which queue when`), place));
+        by("job-tables").append(this.owners.get(name));
+      }
+      drawOwnership(this.owners.get(name).lastChild, this.store.pictures, name);
     }
   }
 
