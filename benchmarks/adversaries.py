@@ -22,6 +22,7 @@ from p2pnode.compression.weights import MAX_UNITS, Floats, norm_squared
 from p2pnode.jobs.train.job import TrainJob
 from p2pnode.merging.deltaset.author import Draft
 from p2pnode.merging.deltaset.entry import Entry, Mark, delta_of, prove, sign_entry
+from p2pnode.merging.deltaset.heads import Heads
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.tasks.data import InMemory
 from p2pnode.wire.ids import Identity
@@ -86,6 +87,8 @@ class Attack:
     what: str
     forge: Forge = lambda member, draft: [draft]
     begin: Begin = lambda member: None
+    new_logs: bool = False  # each entry begins a new log
+    overlooks: bool = False  # from round LATE on, it cites nothing new
 
 
 def corrupt(job: TrainJob, attack: Attack, seed: int) -> None:
@@ -100,14 +103,27 @@ def corrupt(job: TrainJob, attack: Attack, seed: int) -> None:
             return usual(draft)
         member.rounds += 1
         journal = b""
+        frozen = member.kept.setdefault("heads", dict(policy.set.heads)) if member.rounds >= LATE else None
         for forged in attack.forge(member, draft):
             with policy._lock:
-                journal = policy._add_own(policy.author.sign(forged, policy.set))
-                policy.author.published(forged)
+                policy.author.incarnation += attack.new_logs
+                journal = _publish(policy, forged, frozen if attack.overlooks else None) or journal
         return journal
 
     policy.publish = publish  # type: ignore[method-assign]
     attack.begin(member)
+
+
+def _publish(policy: DeltaSetPolicy, draft: Draft, heads: Heads | None) -> bytes:
+    """Publish as much of a draft as the rules allow: the attacker knows them. It cites `heads`, or what it should."""
+    terms = policy.author.terms(policy.set, heads or policy._earlier_heads[1] or policy.set.heads)
+    if terms.credit < 0 or not policy.set.log.admits(policy.author.identity.peer_id):
+        return b""
+    draft = policy.author.cut(draft, terms)
+    journal = policy._add_own(policy.author.sign(draft, policy.set, terms))
+    policy._earlier_heads = (policy._earlier_heads[1], dict(policy.set.heads))
+    policy.author.published(draft)
+    return journal
 
 
 def forged(draft: Draft, delta: SparseDelta, group: int | None = None) -> Draft:
@@ -195,6 +211,16 @@ def to_zero(member: Member, draft: Draft) -> list[Draft]:
 
 def behave_then_flip(member: Member, draft: Draft) -> list[Draft]:
     return [draft] if member.rounds <= PATIENT else sign_flip_at_the_bound(member, draft)
+
+
+def one_tensor(member: Member, draft: Draft) -> list[Draft]:
+    """Pushes against the others' mean, only where the last tensor is: its bound is the one that is easiest to fill."""
+    others = member.dense()
+    if not len(others):
+        return [draft]
+    mean = others.mean(0)
+    mean[: -member.policy.set.rules.layers[-1]] = 0
+    return [forged(draft, member.sparse(-1e3 * mean))]
 
 
 def every_other_round(member: Member, draft: Draft) -> list[Draft]:
@@ -289,6 +315,9 @@ ATTACKS: dict[str, Attack] = {
     "behave, then flip": Attack("is honest for 15 rounds", behave_then_flip),
     "every other round": Attack("is honest in every other round", every_other_round),
     "a few weights": Attack("is honest but for a tenth of the last layer", a_few_weights),
+    "one tensor": Attack("puts all that it may into the last tensor, against the others' mean", one_tensor),
+    "new logs": Attack("20 sign flips a round, each in a new log", many_flips, new_logs=True),
+    "overlooks": Attack("from round 10 on 20 flips a round that cite nothing new", many_flips, overlooks=True),
     "made-up authors": Attack("adds 200 authors a round", made_up_authors),
     "late fork proof": Attack("shows in round 10 that it signed entry 3 twice", late_fork),
     "label flip": Attack("trains on labels 9 − y", begin=wrong_labels(lambda y: 9 - y)),

@@ -114,9 +114,8 @@ def first_set(found: CircleFounding, genesis: bytes, parent: SetRules, units: Un
     place = decode_place(found.place, parent)
     if weights_hash(units) != found.weights:
         raise ValueError("the founder of a circle signed other weights than its parent had")
-    begun = DeltaSet(
-        replace(parent, lineage=circle_lineage(genesis, circle_name(found))), units.astype(np.int32, copy=False)
-    )
+    lineage, roots = circle_lineage(genesis, circle_name(found)), found.members if parent.roots else ()
+    begun = DeltaSet(replace(parent, lineage=lineage, roots=tuple(roots)), units.astype(np.int32, copy=False))
     begun.steps = place.steps * len(found.members) // max(found.group, len(found.members))
     return begun
 

@@ -1,4 +1,4 @@
-"""Commands to the running node: `export`, `generate`, `revert`, `pause`, `resume`, `limits`, `queues`.
+"""Commands to the running node: `export`, `generate`, `revert`, `ban`, `unban`, `pause`, `resume`, `limits`, `queues`.
 
 `export` and `generate` also work without one.
 """
@@ -26,6 +26,7 @@ from ..storage.state_file import check_target
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem, UsageError, suggestion
 from ..wire.status import NO_LIMITS, JobTable
+from ..wire.types import MAX_REASON
 
 
 def export_weights(options: Options, file: str, shared: bool, job: str = "", path: str = "") -> None:
@@ -140,6 +141,14 @@ def print_tables(tables: tuple[JobTable, ...]) -> None:
 
 def revert_peer(data_dir: Path, peer: str, job: str = "") -> None:
     print(ask(data_dir, ControlRequest("revert", peer=peer, job=job), WORK_LIMIT).said)
+
+
+def ban_peer(data_dir: Path, peer: str, reason: str, job: str = "", lift: bool = False) -> None:
+    """Sign a veto against a peer's entries, or withdraw it; prints what follows."""
+    if len(reason) > MAX_REASON or not reason.isprintable():
+        raise UsageError(f"--why has {len(reason)} characters; at most {MAX_REASON} on one line are possible")
+    request = ControlRequest("unban" if lift else "ban", peer=peer, reason=reason, job=job)
+    print(ask(data_dir, request, WORK_LIMIT).said)
 
 
 def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:

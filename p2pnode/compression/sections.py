@@ -64,6 +64,11 @@ class SectionReader:
         self._data = data
         self._at = 0
 
+    @property
+    def left(self) -> int:
+        """How many bytes are left."""
+        return len(self._data) - self._at
+
     def varint(self) -> int:
         """The next number."""
         number = 0

@@ -15,9 +15,10 @@ from typing import Any
 
 from ..wire.addresses import Address, Reachability, host_and_port, parse_address, parse_listen
 from ..wire.errors import UsageError, near
+from ..wire.ids import key_of_peer
 from ..wire.invite import Invite, decode_invite
 from ..wire.messages import MAX_NAME_CHARS
-from ..wire.run import MAX_PAIRS, Aim, RunAccess
+from ..wire.run import MAX_MODERATORS, MAX_PAIRS, Aim, RunAccess
 from .options import Device, LogFormat, Quarantine
 from .schedule import parse_schedule
 from .split import Split, SplitPart, parse_part, parse_split
@@ -98,6 +99,25 @@ def read_switch(raw: object) -> bool:
     if word not in _YES + _NO:
         raise UsageError(f"{raw[:40]!r} is neither true nor false")
     return word in _YES
+
+
+def read_moderators(raw: object) -> tuple[str, ...] | None:
+    """Peer ids with commas between; `none` is nobody, `founder` (None) the node that founds the run."""
+    words = tuple(dict.fromkeys(word.strip() for word in _text(raw).split(",") if word.strip()))
+    if words == ("founder",):
+        return None
+    if words == ("none",):
+        return ()
+    if not words or len(words) > MAX_MODERATORS:
+        raise UsageError(f"1 to {MAX_MODERATORS} peer ids are possible, or `founder` or `none`")
+    for word in words:
+        try:
+            key_of_peer(word)
+        except ValueError as error:
+            raise UsageError(
+                f"{error}; `python -m p2pnode peers` lists ids, `none` and `founder` are possible"
+            ) from None
+    return words
 
 
 def read_word(raw: object) -> str:

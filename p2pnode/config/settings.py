@@ -25,6 +25,7 @@ from .readers import (
     read_hashes,
     read_invite,
     read_listen,
+    read_moderators,
     read_name,
     read_pairs,
     read_part,
@@ -148,6 +149,10 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting("found", "run.found", read_switch, "Found a new run, whatever was saved."),
         Setting("private", "run.private", read_switch, "The new run needs a key, which its invite carries."),
         Setting(
+            "moderators", "run.moderators", read_moderators,
+            "Who may exclude authors from the new run: peer ids with commas between, `founder` or `none`.", "PEERS",
+        ),
+        Setting(
             "join-timeout", "run.join_timeout", read_positive_time,
             "Give up if nobody answers within this time; without it, keep trying.", "TIME",
         ),
@@ -227,6 +232,10 @@ SETTINGS: Mapping[str, Setting] = table(
         Setting(
             "paths", "paths", read_word, "Found a run that trains paths through one model: its layers in LEVELS, each "
             "with OPTIONS to choose from.", "LEVELSxOPTIONS",
+        ),
+        Setting(
+            "serve-only", "serve_only", read_switch, "In a pipeline: serve blocks of the model to others, without data "
+            "of this node's own."
         ),
         Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
         # the network

@@ -45,6 +45,8 @@ class JobContext:
     compute: JobCompute  # its share of the compute thread
     founder: PeerId  # of the run
     created: float  # swarm time at which the run was founded
+    moderators: tuple[str, ...] = ()  # whose veto excludes an author alone
+    alone: bool = True  # whether it is the run's only job, on which the founder works too
 
     @property
     def folder(self) -> str:

@@ -184,6 +184,8 @@ class JobRunner:
             compute,
             PeerId(manifest.founder),
             manifest.created,
+            manifest.moderators,
+            not self._several,
         )
         options = kind.read(self._settings(entry.name, entry.kind, not self._several))
         self.jobs[entry.name] = job = await kind.prepare(entry.plan, options, context)

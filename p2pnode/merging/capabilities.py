@@ -16,6 +16,7 @@ from .deltaset.agreement import Agreement
 from .deltaset.bridges import Bridges
 from .deltaset.entry import EntryFacts
 from .deltaset.set import DeltaSet
+from .deltaset.vetoes import VetoCount
 from .settling import Phase
 from .snapshots.outline import Snapshot
 
@@ -102,6 +103,14 @@ class TracesAuthors(Protocol):
 
         The shared log stays as it is.
         """
+        ...
+
+    def veto(self, author: str, active: bool, reason: str) -> VetoCount:
+        """Heavy. Sign a veto against an author, or withdraw it. It spreads, and may exclude the author everywhere."""
+        ...
+
+    def vetoes(self) -> dict[str, VetoCount]:
+        """Light. The authors against whom there are vetoes, this node's and others'."""
         ...
 
 

@@ -157,6 +157,8 @@ class PolicySetup:
     seed: int
     layers: tuple[int, ...] = ()  # sizes of the layers; empty: one
     background: Background = run_now  # runs small work that training does not wait for
+    founder: str = ""  # of the run; "": anybody may be an author without admission
+    moderators: tuple[str, ...] = ()  # whose veto excludes an author alone
     planned_steps: int = 0  # local steps of each member that the run is planned for; 0: it has no end
 
 

@@ -60,9 +60,17 @@ _decoder = msgspec.json.Decoder(SavedRun)
 
 
 def found_run(
-    identity: Identity, name: str, private: bool, now: float, rng: random.Random, jobs: tuple[JobEntry, ...] = ()
+    identity: Identity,
+    name: str,
+    private: bool,
+    now: float,
+    rng: random.Random,
+    jobs: tuple[JobEntry, ...] = (),
+    moderators: tuple[str, ...] | None = None,
 ) -> Run:
-    manifest = Manifest(name, identity.peer_id, now, rng.randbytes(16), private=private, jobs=jobs)
+    """A new run. Its founder is the moderator unless others, or none, are named."""
+    named = (identity.peer_id,) if moderators is None else moderators
+    manifest = Manifest(name, identity.peer_id, now, rng.randbytes(16), private=private, jobs=jobs, moderators=named)
     signed = sign_manifest(identity, manifest)
     key = rng.randbytes(KEY_BYTES) if private else b""
     return Run(RunAccess(run_id(signed), key), signed)
@@ -341,7 +349,7 @@ class RunJoining:
             await self._meet_someone()  # their swarm's time is ours
         name = options.name or run_name(self._membership.me.name)
         now, rng = self._services.clock.now(), self._services.seams.rng
-        return found_run(self._services.identity, name, options.private, now, rng, self._founded)
+        return found_run(self._services.identity, name, options.private, now, rng, self._founded, options.moderators)
 
     async def _ask_bootstrap(self) -> RunAccess:
         """Return the run of a bootstrap. One that is in a run counts before a meeting point for any run."""

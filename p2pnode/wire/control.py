@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from .status import JobTable, MergeRow, NodeStatus, ShardRow
+from .types import MAX_REASON
 
 MAX_LENGTH = 100_000  # tokens of a generated text
 ExpertAction = Literal["add", "remove", "use", "ignore", "list"]
@@ -18,12 +19,13 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     do: Literal[
         "status", "leave", "export", "generate", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume",
-        "limits", "queues", "router", "expert",
+        "limits", "queues", "router", "expert", "ban", "unban",
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     shared: bool = False  # export the shared weights, not their average over rounds
     settle: bool = False  # export the weights at the end of a settling phase, which this asks for
-    peer: str = ""  # to leave out: its id, the end of it, or its name
+    peer: str = ""  # to leave out or ban: its id, the end of it, or its name
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""  # of a ban, for the other members
     shard: str = ""  # whose journey is asked for; "": all shards, without journeys
     job: str = ""  # whose log, lineage or shards are asked for; "": the run's first job
     prompt: str = ""  # to continue

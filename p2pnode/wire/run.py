@@ -22,6 +22,7 @@ _KEY = re.compile(r"[a-z2-7]{32}")
 
 
 MAX_PAIRS = 32  # options of a task, and settings of a policy
+MAX_MODERATORS = 16
 GENESIS = "genesis"  # what a run's first circle, which has no name of its own, is called
 Aim = Literal["shared", "own"]  # one good model for all, or each community good at its own kind of data
 
@@ -44,6 +45,7 @@ class Manifest(msgspec.Struct, frozen=True):
     protocol: int = PROTOCOL
     private: bool = False
     jobs: Annotated[tuple[JobEntry, ...], msgspec.Meta(max_length=MAX_JOBS)] = ()  # none: members only meet
+    moderators: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_MODERATORS)] = ()  # may exclude authors alone
 
 
 class SignedManifest(msgspec.Struct, frozen=True, array_like=True):

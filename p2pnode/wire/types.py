@@ -10,6 +10,7 @@ from .ids import SIGNATURE_BYTES
 
 Seconds = float  # of a clock, or a duration
 
+MAX_REASON = 200  # characters of a reason that members read
 HASH_BYTES = 32
 MAX_PLACE_BYTES = 60_000  # position of a snapshot that peers are asked about: about 800 chains of a delta set
 

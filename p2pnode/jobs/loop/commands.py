@@ -1,4 +1,4 @@
-"""Control commands for a loop job: export, log, shards, blame, revert."""
+"""Control commands for a loop job: export, log, shards, blame, revert, ban."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...storage.files import write_whole
 from ...storage.state_file import SUFFIXES, check_target, pack_state
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
-from ..model.authors import find_author
+from ..model.authors import ban, find_author
 
 if TYPE_CHECKING:
     from .job import LoopJob
@@ -37,11 +37,13 @@ async def execute(request: ControlRequest, job: LoopJob, services: Services) -> 
             kind = "several shards begin" if rows else "no shard here begins"
             raise UsageError(f"{kind} with {request.shard[:40]!r}; `p2pnode shards` lists them")
         return ControlAnswer(shards=tuple(rows))
-    if request.do not in ("blame", "revert"):
+    if request.do not in ("blame", "revert", "ban", "unban"):
         raise UsageError(f"a run of training loops has no {request.do!r}")
     authors, layout = job.policy.can.authors, job.source.layout
     if authors is None:
         raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
+    if request.do in ("ban", "unban"):
+        return await ban(request, job, authors, services)
     if request.do == "blame":
         return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
     peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})

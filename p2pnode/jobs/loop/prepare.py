@@ -142,7 +142,7 @@ async def prepare(entry: dict[str, Any], options: LoopOptions, context: JobConte
         except LocalProblem as problem:
             services.events.say("disk", f"the run's first weights are not saved: {problem}", warning=True)
     background = BackgroundWorker() if seams.threaded else run_now
-    policy = fresh_policy(plan, source, genesis, services.identity, context.name, background)
+    policy = fresh_policy(plan, source, genesis, services.identity, context.name, background, context)
     job = LoopJob(context, policy, plan, options)
     await job.hand_first(founded=await _find_start(job, services, founded) and begins)
     return job
@@ -171,6 +171,7 @@ def fresh_policy(
     identity: Identity,
     job: str = MAIN_JOB,
     background: Any = run_now,
+    context: JobContext | None = None,
 ) -> Policy:
     """The plan's policy at the first weights; UsageError when it is not installed or refuses its settings."""
     origin = PolicySetup(
@@ -183,6 +184,8 @@ def fresh_policy(
         seed=plan.seed,
         layers=source.layout.layer_sizes,
         background=background,
+        founder=context.founder if context is not None and context.alone else "",
+        moderators=() if context is None else context.moderators,
     )
     try:
         partner_settings(plan.settings)

@@ -1,9 +1,18 @@
-"""Finds the author of entries that a user means."""
+"""Finds the author of entries that a user means, and excludes one by a signed veto."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ...merging.capabilities import TracesAuthors
+from ...merging.deltaset.vetoes import VetoCount
+from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError, near
 from ...wire.ids import short
+
+if TYPE_CHECKING:
+    from ...discovery.services import Services
+    from .job import ModelJob
 
 
 def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
@@ -16,3 +25,27 @@ def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
     raise UsageError(
         f"{kind} called {name[:60]!r}{near(name, names.values())}; entries are known of {known}; give the peer id"
     )
+
+
+async def ban(request: ControlRequest, job: ModelJob, authors: TracesAuthors, services: Services) -> ControlAnswer:
+    """Sign a veto against an author, or withdraw it; returns what follows. UsageError for an unknown author."""
+    known = authors.authors() | set(authors.vetoes())
+    peer = find_author(request.peer, known, {one.id: one.name for one in services.table})
+    if peer == services.identity.peer_id:
+        raise UsageError("a node cannot ban itself; `python -m p2pnode leave` ends it")
+    active = request.do == "ban"
+    count = await services.seams.compute(lambda: authors.veto(peer, active, request.reason))
+    await job.save()
+    job.exchange_loop.wake()
+    summary = f"{'signed' if active else 'withdrew'} a veto against {short(peer)}; {describe_vetoes(count)}"
+    services.events.say("banned", summary)
+    return ControlAnswer(said=summary)
+
+
+def describe_vetoes(count: VetoCount) -> str:
+    """How things stand with the vetoes against an author, in words."""
+    if count.excluded:
+        state = "its entries no longer count"
+    else:
+        state = f"{count.signed} of {count.needed} that are needed, or that of a moderator"
+    return state + "".join(f"; {reason}" for reason in count.reasons[:3])

@@ -17,6 +17,7 @@ from ...compression.weights import Floats
 from ...config.until import THRESHOLD, Until
 from ...merging.capabilities import SharesEntries
 from ...merging.deltaset.entry import EntryFacts
+from ...merging.deltaset.vetoes import VetoCount
 from ...merging.messages import Exchange
 from ...merging.policy import MergeResult, Policy, RoundFacts
 from ...merging.snapshots.driver import Snapshots
@@ -29,12 +30,13 @@ from ...similarity.partners import PartnerSettings
 from ...storage.checkpoints import CheckpointStore
 from ...training.progress import Monitor, TrainProgress
 from ...wire.errors import LocalProblem, PeerRefused
-from ...wire.ids import PeerId
+from ...wire.ids import PeerId, short
 from ...wire.messages import JobAnnouncement
 from ...wire.run import Aim
 from ...wire.status import ExchangeRow, PeerState
 from ...wire.types import Seconds
 from ..contract import Job, JobContext
+from .authors import describe_vetoes
 from .checkpoints import Checkpoints, Resumable, progress_folder
 from .exchange import ExchangeLoop, PartnerExchange
 from .status import describe_peers
@@ -83,6 +85,7 @@ class ModelJob(Job):
         self._services = services
         self._sharing = sharing
         self._warned: dict[str, Seconds] = {}
+        self._vetoes: dict[str, VetoCount] = {}  # against authors, as last reported
         self._unconfirmed = 0  # rounds whose progress was kept back, until partners confirm this node's log
         self._current_circle = CurrentCircle(sharing.circle)
         self._make_exchange()
@@ -215,9 +218,21 @@ class ModelJob(Job):
             bridge = await self.bridging.draft()
             self.train_progress.bridges += bridge is not None and self._publish(bridge)
         merged = await seams.compute(self.policy.merge)
+        self._report_vetoes()
         self.train_progress.note(facts.loss, merged, seams.clock.time(), facts.steps)
         self.exchange_loop.wake()
         return merged
+
+    def _report_vetoes(self) -> None:
+        """Say what is new about vetoes against authors, before they suffice and when they do."""
+        authors = self.policy.can.authors
+        counts = {} if authors is None else authors.vetoes()
+        for author, count in counts.items():
+            if self._vetoes.get(author) != count:
+                who = "this node" if author == self._services.identity.peer_id else short(author)
+                text = f"vetoes against {who}: {describe_vetoes(count)}"
+                self._services.events.say("banned", text, warning=True)
+        self._vetoes = counts
 
     async def _may_publish(self, entries: SharesEntries, peers: int) -> bool:
         """Whether this node's log may go on. Where partners do not confirm it for some rounds, a new one begins."""

@@ -31,6 +31,7 @@ def train_status(job: ModelJob) -> TrainStatus:
     """What this node's user sees of the shared model. A kind adds its own figures."""
     progress, evaluation, policy = job.train_progress, job.train_progress.evaluation, job.policy
     agreement = Agreement() if policy.can.entries is None else policy.can.entries.agreement
+    vetoes = {} if policy.can.authors is None else policy.can.authors.vetoes()
     return TrainStatus(
         test_loss=None if evaluation is None else evaluation.loss,
         test_samples=0 if evaluation is None else evaluation.samples,
@@ -41,6 +42,8 @@ def train_status(job: ModelJob) -> TrainStatus:
         problems=progress.problems,
         hash_checks=agreement.checks,
         hash_mismatches=agreement.mismatches,
+        vetoed=len(vetoes),
+        excluded=sum(count.excluded for count in vetoes.values()),
     )
 
 

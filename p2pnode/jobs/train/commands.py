@@ -1,4 +1,4 @@
-"""Control commands for a training job: export, generate, log, blame, revert, shards."""
+"""Control commands for a training job: export, generate, log, blame, revert, ban, shards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...tasks.task import Evaluation
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
 from ...wire.ids import short
-from ..model.authors import find_author
+from ..model.authors import ban, find_author
 from .export import export, write_model
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
     authors, layout = job.policy.can.authors, job.model_host.layout
     if authors is None:
         raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
+    if request.do in ("ban", "unban"):
+        return await ban(request, job, authors, services)
     if request.do == "blame":
         return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
     peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})

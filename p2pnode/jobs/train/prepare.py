@@ -95,7 +95,16 @@ async def prepare(entry: dict[str, Any], options: TrainOptions, context: JobCont
     founded = context.founder == services.identity.peer_id
     rows = await seams.compute(lambda: own_rows(model_host, options, plan, founded))
     background = BackgroundWorker() if seams.threaded else run_now
-    policy = fresh_policy(plan, model_host, services.identity, context.name, options.circle, background)
+    policy = fresh_policy(
+        plan,
+        model_host,
+        services.identity,
+        context.name,
+        options.circle,
+        background,
+        context.founder if context.alone and not options.circle else "",
+        context.moderators,
+    )
     fingerprinter = await comparing(model_host, plan, services)
     same_probe = await seams.compute(lambda: probe_hash(model_host) == plan.probe)
     setup = TrainSetup(plan, options, rows, confirmed, same_probe)
@@ -153,6 +162,8 @@ def fresh_policy(
     job: str = MAIN_JOB,
     circle: str = "",
     background: Background = run_now,
+    founder: str = "",
+    moderators: tuple[str, ...] = (),
 ) -> Policy:
     """The plan's policy at the first weights; UsageError when it is not installed or refuses its settings."""
     lineage = circle_lineage(bytes.fromhex(plan.genesis), circle)
@@ -166,6 +177,8 @@ def fresh_policy(
         seed=plan.seed,
         layers=model_host.layout.layer_sizes,
         background=background,
+        founder=founder,
+        moderators=moderators,
         planned_steps=plan.steps,
     )
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,14 +16,17 @@ from ...compression.delta import SparseDelta
 from ...compression.residual import Cut, record, take_levels
 from ...compression.selector import Budget, Selector
 from ...compression.signs import MOST as SIGNS_MOST
-from ...compression.signs import encode_signs, take_signs
-from ...compression.weights import UNIT, Floats, Units, from_units, norm_squared
+from ...compression.signs import encode_signs, is_signs, take_signs
+from ...compression.weights import MAX_UNITS, UNIT, Floats, Units, from_units, norm_squared
 from ...storage.checkpoints import Arrays
 from ...wire.ids import Identity
 from ..policy import RoundFacts, relative_change
+from .admission import Applicants, encode_admitted
+from .bounds import Limits, cut_to
 from .bridges import BridgeDraft
+from .citations import Citations, encode_citations
 from .entry import Chain, Entry, EntryFacts, Mark, SetRules, sign_entry
-from .heads import head_mark
+from .heads import Heads, total
 from .options import DeltaSetOptions
 from .retention import Retention
 from .set import DeltaSet
@@ -53,6 +56,14 @@ class Draft:
         return replace(self, delta=delta, payload=encode_delta(delta))
 
 
+class Terms(NamedTuple):
+    """What an entry has to cite, the credit left after it (negative: it has to wait), and how large it may be."""
+
+    cited: Citations
+    credit: int
+    limits: Limits
+
+
 class Author:
     """This node's own log in a set, and the progress that it has not sent yet."""
 
@@ -75,6 +86,7 @@ class Author:
         self._bytes_each = BYTES_EACH  # of a single coordinate, smoothed
         self.steering = Steering(size)
         self.retention = Retention(len(self.steering.places))
+        self.applicants = Applicants()
 
     def kept(self, where: slice | npt.NDArray[np.int64]) -> Floats:
         """The part of the residual that is in the weights this node trains, κ·e, at some coordinates."""
@@ -149,28 +161,54 @@ class Author:
         return Budget(count, maximum, self.options.bits, scarcity)
 
     def chain(self, deltas: DeltaSet) -> Chain:
-        """This node's own log, or a new one when a fork of the old one was proved."""
+        """This node's own log, or a new one when the old one cannot go on: after a fork, or without its last entry."""
         chain = Chain(self.identity.peer_id, self.incarnation)
-        while chain in deltas.log.exclusions:
+        while not deltas.log.can_go_on(chain):
             chain = chain._replace(incarnation=chain.incarnation + 1)
         self.incarnation = chain.incarnation
         return chain
 
-    def empty_entry(self, deltas: DeltaSet) -> Entry:
+    def terms(self, deltas: DeltaSet, heads: Heads) -> Terms:
+        """What the next entry of this node's log cites if it knew `heads`, and how large it may be."""
+        return Terms(*deltas.log.cite(self.chain(deltas), heads))
+
+    def empty_entry(self, deltas: DeltaSet, terms: Terms) -> Entry:
         """The next entry of this node's log, empty and not signed."""
         chain, rules = self.chain(deltas), deltas.rules
-        place = deltas.log.next_place(chain)
-        return Entry(rules.lineage, rules.model, *chain, *place, published=head_mark(deltas.heads))
+        place, published = deltas.log.next_place(chain), Mark(entries=total(deltas.heads))
+        return Entry(
+            rules.lineage,
+            rules.model,
+            *chain,
+            *place,
+            published=published,
+            cited=encode_citations(terms.cited),
+            credit=terms.credit,
+            admits=encode_admitted(self.applicants.take(deltas.log, chain)),
+        )
 
-    def sign(self, draft: Draft, deltas: DeltaSet) -> Entry:
+    def cut(self, draft: Draft, terms: Terms) -> Draft:
+        """The draft within its limits; what is cut stays in the residual."""
+        signs = is_signs(draft.payload)
+        delta = cut_to(draft.delta, terms.limits, self._layers, signs)
+        if delta is draft.delta:
+            return draft
+        payload = encode_signs(delta, self._layers) if signs else encode_delta(delta)
+        return replace(draft, delta=delta, payload=payload, residual=put_back(draft, delta))
+
+    def keep_draft(self, draft: Draft) -> None:
+        """Nothing of the draft is published: all of it stays in the residual."""
+        self.residual = put_back(draft, None)
+
+    def sign(self, draft: Draft, deltas: DeltaSet, terms: Terms) -> Entry:
         """The draft as the next entry of this node's log."""
         group, gamma, discount = draft.weight
         facts = draft.facts
         return sign_entry(
             self.identity,
             msgspec.structs.replace(
-                self.empty_entry(deltas),
-                trained=draft.trained,
+                self.empty_entry(deltas, terms),
+                trained=Mark(entries=draft.trained.entries),
                 steps=facts.steps,
                 group=group,
                 gamma=gamma,
@@ -181,9 +219,10 @@ class Author:
             ),
         )
 
-    def sign_bridge(self, bridge: BridgeDraft, deltas: DeltaSet) -> Entry:
+    def sign_bridge(self, bridge: BridgeDraft, deltas: DeltaSet, terms: Terms) -> Entry:
         """A bridge or a union as the next entry of this node's log. The residual does not change."""
-        empty, payload = self.empty_entry(deltas), encode_delta(bridge.delta)
+        delta = cut_to(bridge.delta, terms.limits, self._layers)
+        empty, payload = self.empty_entry(deltas, terms), encode_delta(delta)
         return sign_entry(
             self.identity,
             msgspec.structs.replace(
@@ -219,6 +258,17 @@ class Author:
         self.retention.restore(state)
         self.residual = residual.astype(np.int32)
         self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])
+
+
+def put_back(draft: Draft, published: SparseDelta | None) -> Units:
+    """The residual after only `published` of a draft's delta was published, or nothing of it."""
+    group, gamma, discount = draft.weight
+    left = draft.delta.values.astype(np.float64)
+    if published is not None:
+        left -= published.values
+    residual = draft.residual.astype(np.int64)
+    residual[draft.delta.indices] += np.rint(left / (gamma / group * discount)).astype(np.int64)
+    return np.clip(residual, -MAX_UNITS, MAX_UNITS).astype(np.int32)
 
 
 def discount_for(staleness: int, group: int) -> float:

@@ -27,6 +27,7 @@ NO_HASH = bytes(HASH_BYTES)
 MARK_BYTES = 16
 UPDATE, BRIDGE, UNION = 0, 1, 2  # kinds: local progress; a step towards another circle; a circle that joins
 MAX_INCARNATION = 1023
+MAX_CITED_BYTES = 64 * 13
 _DOMAIN = b"p2pnode entry 1\0"
 
 ModelText = Annotated[str, msgspec.Meta(max_length=40)]
@@ -79,6 +80,9 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     facts: EntryFacts = EntryFacts()
     payload: bytes = b""
     signature: Signature = b""
+    cited: Annotated[bytes, msgspec.Meta(max_length=MAX_CITED_BYTES)] = b""  # of the others (citations.py)
+    credit: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0  # left after this entry
+    admits: Annotated[bytes, msgspec.Meta(max_length=256)] = b""  # newcomers (admission.py)
     hint: Annotated[bytes, msgspec.Meta(max_length=MAX_HINT_BYTES)] = b""  # of the author's selector, for others'
 
     @property
@@ -89,7 +93,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 class EntryClaim(msgspec.Struct, frozen=True, array_like=True):
     """What an author signed: an entry with its payload replaced by the payload's hash, as bytes."""
 
-    content: Annotated[bytes, msgspec.Meta(max_length=1024)]
+    content: Annotated[bytes, msgspec.Meta(max_length=2048)]
     signature: Signature
 
 
@@ -109,6 +113,9 @@ class SetRules:
     gamma_max: float = 4.0
     max_steps: int = 10_000
     max_group: int = 64
+    layers: tuple[int, ...] = ()  # sizes of the model's layers; none: entries are bounded by the manifest only
+    moderators: tuple[str, ...] = ()  # whose veto excludes an author alone (vetoes.py)
+    roots: tuple[str, ...] = ()  # authors that need no admission (admission.py); none: nobody needs it
 
 
 def rules_for(
@@ -119,6 +126,8 @@ def rules_for(
     norm_ratio: float = 0.5,
     max_density: float = 0.1,
     gamma_max: float = 4.0,
+    layers: tuple[int, ...] = (),
+    roots: tuple[str, ...] = (),
 ) -> SetRules:
     """Rules for a lineage that began at `genesis`: one update is bounded by `norm_ratio` of the genesis norm.
 
@@ -136,6 +145,8 @@ def rules_for(
         max_entries=max_entries,
         max_entry_bytes=6 * max_entries + 4096,
         gamma_max=gamma_max,
+        layers=layers,
+        roots=roots,
     )
 
 

@@ -18,6 +18,7 @@ from .entry import Chain, EntryClaim, ForkProof, decode_entry, encode_entry, rea
 from .heads import encode_heads, missing
 from .log import Change
 from .set import DeltaSet
+from .vetoes import MAX_VETOES, Veto
 
 MAX_BODY_BYTES = 700_000
 MAX_PROOFS = 16
@@ -35,6 +36,7 @@ class EntryBatch(msgspec.Struct, frozen=True, array_like=True):
     behind: bool = False  # the receiver lacks entries that the sender no longer has, and needs a snapshot
     claims: Annotated[tuple[EntryClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # find forks at equal heads
     checksum: Annotated[bytes, msgspec.Meta(max_length=8)] = b""  # of A; equal wherever digests are equal
+    vetoes: Annotated[tuple[Veto, ...], msgspec.Meta(max_length=MAX_VETOES)] = ()  # all that the sender knows
     settle: Annotated[int, msgspec.Meta(ge=0, le=LATEST)] = 0  # step at which the last settling phase began; 0: none
 
     def checksum_of(self, digest: bytes) -> Checksum | None:
@@ -64,7 +66,9 @@ SNAPSHOT_BYTES = 4  # per coordinate
 
 def question(deltas: DeltaSet) -> EntryBatch:
     """This node's position."""
-    return EntryBatch(deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas))
+    return EntryBatch(
+        deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas), vetoes=deltas.log.vetoes
+    )
 
 
 def agreed(deltas: DeltaSet) -> EntryBatch:
@@ -138,6 +142,7 @@ def _all_that_fits(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Cont
         behind,
         tuple(claims[:MAX_CLAIMS]),
         checksum_bytes(deltas),
+        log.vetoes,
     )
 
 
@@ -149,11 +154,26 @@ def changes(deltas: DeltaSet, received: EntryBatch) -> Iterator[Change]:
     """Add a partner's batch to the set, one change after the other; ValueError for an entry that breaks the rules."""
     for proof in received.proofs:
         yield deltas.add_proof(proof)
+    yield from take_vetoes(deltas, received)
     yield from _forks(deltas, received.claims)
+    uncounted = []
     for data in received.entries:
-        change = deltas.add(decode_entry(data))
+        entry = decode_entry(data)
+        change = deltas.add(entry)
         if change.verdict == "refused":
             raise ValueError(f"entry refused: {change.reason}")
+        uncounted += [entry] if change.verdict == "uncounted" else []
+        yield change
+    for entry in uncounted:  # a later entry of the batch may have admitted its author
+        yield deltas.add(entry)
+
+
+def take_vetoes(deltas: DeltaSet, received: EntryBatch) -> Iterator[Change]:
+    """Add a partner's vetoes to the set; ValueError for one that its signer did not sign."""
+    for veto in received.vetoes:
+        change = deltas.add_veto(veto)
+        if change.verdict == "refused":
+            raise ValueError(f"veto refused: {change.reason}")
         yield change
 
 

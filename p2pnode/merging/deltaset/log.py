@@ -7,12 +7,27 @@ that breaks the rules ends its chain. `EntrySet` only keeps entries; `DeltaSet` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from blake3 import blake3
 
+from .admission import MAX_AUTHORS, decode_admitted, may_admit
+from .bounds import NO_LIMITS, Limits, Sizes, limits_from, sizes_of
+from .citations import (
+    Citation,
+    Citations,
+    Name,
+    check_closed,
+    check_sequel,
+    cite,
+    credit_after,
+    decode_citations,
+    is_early,
+    name_of,
+)
 from .entry import (
     MARK_BYTES,
     NO_HASH,
@@ -24,11 +39,13 @@ from .entry import (
     check_entry,
     claim_id,
     claim_of,
+    delta_of,
     entry_id,
     prove,
     read_proof,
 )
 from .heads import MAX_CHAINS, Heads, Span, covered_by, encode_heads
+from .vetoes import MAX_VETOES, Veto, VetoCount, check_veto, cut_of, encode_vetoes, excluded, is_later, needed
 
 MAX_WAITING = 256
 MAX_WAITING_BYTES = 16 << 20
@@ -72,13 +89,21 @@ class Waiting:
         for seq in [seq for seq in self._entries.get(chain, {}) if seq >= first]:
             self.take(chain, seq)
 
+    def chains(self) -> list[Chain]:
+        """The chains that have waiting entries."""
+        return list(self._entries)
+
     def _furthest(self) -> tuple[Chain, int]:
         """The last entry of the chain with most waiting entries."""
         chain = max(self._entries, key=lambda chain: (len(self._entries[chain]), chain))
         return chain, max(self._entries[chain])
 
 
-EntryVerdict = Literal["added", "known", "gap", "fork", "excluded", "refused"]
+# `uncounted`: it breaks a rule by what it cites; `unjudged`: what it cites is no longer kept here.
+EntryVerdict = Literal["added", "known", "gap", "fork", "excluded", "refused", "uncounted", "unjudged", "veto"]
+
+
+_COUNTS: tuple[EntryVerdict, str] = ("added", "")
 
 
 @dataclass(frozen=True)
@@ -100,6 +125,7 @@ class _Log:
     dropped_id: bytes = NO_HASH
     entries: list[Entry] = field(default_factory=list)
     ids: list[bytes] = field(default_factory=list)
+    sizes: dict[int, Sizes] = field(default_factory=dict)  # by seq, of entries that were cited
 
     @property
     def head(self) -> int:
@@ -118,6 +144,7 @@ class _Log:
         keep = max(0, first - 1 - self.dropped)
         gone = self.entries[keep:]
         del self.entries[keep:], self.ids[keep:]
+        self.sizes = {seq: sizes for seq, sizes in self.sizes.items() if seq < first}
         return gone
 
     def drop(self, last: int) -> int:
@@ -127,13 +154,14 @@ class _Log:
             self.dropped_id = self.ids[count - 1]
             self.dropped += count
             del self.entries[:count], self.ids[:count]
+            self.sizes = {seq: sizes for seq, sizes in self.sizes.items() if seq > self.dropped}
         return count
 
 
-def digest_of(heads: Heads, tips: Mapping[Chain, bytes], exclusions: Heads) -> bytes:
+def digest_of(heads: Heads, tips: Mapping[Chain, bytes], exclusions: Heads, vetoes: bytes) -> bytes:
     """16 bytes that identify the entries of a set. Tips are included, since equal heads may hide a fork."""
     ordered = b"".join(tips[chain] for chain in sorted(tips))
-    return blake3(encode_heads(heads) + ordered + encode_heads(exclusions)).digest(MARK_BYTES)
+    return blake3(encode_heads(heads) + ordered + encode_heads(exclusions) + vetoes).digest(MARK_BYTES)
 
 
 class EntrySet:
@@ -145,6 +173,10 @@ class EntrySet:
         self._waiting = Waiting()
         self._exclusions: dict[Chain, int] = {}
         self._proofs: dict[Chain, ForkProof] = {}
+        self._vetoes: dict[tuple[str, str], Veto] = {}
+        self._vetoed: dict[str, dict[int, int]] = {}  # excluded authors: what does not count, by incarnation
+        self._peers: dict[Name, str] = {}  # authors by their short names
+        self._admitted: dict[str, set[Span]] = {}  # newcomers, and the entries that admitted them
 
     # ---- reading ----
 
@@ -160,8 +192,18 @@ class EntrySet:
 
     @property
     def exclusions(self) -> dict[Chain, int]:
-        """From which seq on a chain is left out."""
+        """From which seq on a chain is left out after a fork."""
         return dict(self._exclusions)
+
+    @property
+    def vetoes(self) -> tuple[Veto, ...]:
+        """The latest veto of each signer against each author."""
+        return tuple(self._vetoes[key] for key in sorted(self._vetoes))
+
+    @property
+    def excluded(self) -> set[str]:
+        """The authors that vetoes exclude."""
+        return set(self._vetoed)
 
     @property
     def proofs(self) -> dict[Chain, ForkProof]:
@@ -175,12 +217,17 @@ class EntrySet:
 
     def digest(self) -> bytes:
         """16 bytes that two nodes compare first: equal digests mean the same entries and exclusions, forks and all."""
-        return digest_of(self.heads, self.tips, self._exclusions)
+        return digest_of(self.heads, self.tips, self._exclusions, encode_vetoes(self._vetoes.values()))
 
     def next_place(self, chain: Chain) -> tuple[int, bytes]:
         """Seq and `previous` of the entry that would continue a chain."""
         log = self._logs.get(chain, _Log())
         return log.head + 1, log.tip
+
+    def can_go_on(self, chain: Chain) -> bool:
+        """Whether a chain may be continued: it is not excluded, and the entry that the next one follows is kept."""
+        head = self._head(chain)
+        return chain not in self._exclusions and (not head or not self.rules.layers or head > self._dropped(chain))
 
     def dropped(self) -> dict[Chain, int]:
         """Up to which seq each chain's entries are no longer kept."""
@@ -209,14 +256,17 @@ class EntrySet:
 
     # ---- adding ----
 
-    def add(self, entry: Entry) -> Change:
-        """Add an entry, which may come from anybody at any time."""
+    def add(self, entry: Entry, judged: bool = False) -> Change:
+        """Add an entry, which may come from anybody at any time.
+
+        `judged` says that it is one of our own, which counted before a restart.
+        """
         chain, seq, own_id = entry.chain, entry.seq, entry_id(entry)
         known = self._known_id(chain, seq)
         if known == own_id or (known is None and seq <= self._dropped(chain)):
             return Change("known")
-        if seq >= self._exclusions.get(chain, seq + 1):
-            return Change("excluded", "its author's chain is excluded from an earlier entry on, after a fork")
+        if self._is_excluded(chain, seq):
+            return Change("excluded", "its author is excluded, or its chain from an earlier entry on, after a fork")
         reason = check_entry(entry, self.rules)
         if reason:
             return Change("refused", reason)
@@ -228,7 +278,7 @@ class EntrySet:
         if seq > self._head(chain) + 1:
             self._waiting.put(entry)
             return Change("gap", f"{seq - self._head(chain) - 1} entries before it are missing")
-        return self._continue(entry, own_id)
+        return self._continue(entry, own_id, judged)
 
     def add_proof(self, proof: ForkProof) -> Change:
         """Add a proof of a fork, from anybody."""
@@ -237,6 +287,50 @@ class EntrySet:
         except ValueError as error:
             return Change("refused", f"proof: {error}")
         return self._exclude(chain, seq, proof)
+
+    def add_veto(self, veto: Veto) -> Change:
+        """Add a veto, from anybody. Those of strangers, neither moderators nor authors, change nothing."""
+        reason = check_veto(veto, self.rules)
+        if reason:
+            return Change("refused", reason)
+        known = veto.signer in (*self.rules.moderators, *self._authors())
+        key = (veto.signer, veto.author)
+        full = key not in self._vetoes and len(self._vetoes) >= MAX_VETOES
+        if not known or full or not is_later(veto, self._vetoes.get(key)):
+            return Change("known")
+        self._vetoes[key] = veto
+        return self._apply_vetoes()
+
+    def veto_of(self, signer: str, author: str) -> Veto | None:
+        return self._vetoes.get((signer, author))
+
+    def count_vetoes(self, author: str) -> VetoCount:
+        """How things stand with the vetoes against an author."""
+        active = [veto for veto in self._vetoes.values() if veto.author == author and veto.active]
+        reasons = tuple(veto.reason for veto in active if veto.reason)
+        return VetoCount(len(active), needed(author, self._authors()) + 1, author in self._vetoed, reasons)
+
+    def _apply_vetoes(self) -> Change:
+        """Take out what vetoes exclude. What is let in again comes from its author."""
+        self._count_vetoes()
+        self._peers |= {name_of(peer): peer for peer in self._vetoed}
+        removed: list[Entry] = []
+        for chain, log in self._logs.items():
+            first = cut_of(chain, self._vetoed)
+            if first is not None:
+                removed += log.cut(max(first, log.dropped + 1))
+                self._waiting.cut(chain, first)
+        return Change("veto", removed=tuple(removed))
+
+    def _count_vetoes(self) -> None:
+        self._vetoed = excluded(self._vetoes, self.rules.moderators, self._authors())
+
+    def _authors(self) -> set[str]:
+        return {chain.peer for chain, log in self._logs.items() if log.head}
+
+    def _is_excluded(self, chain: Chain, seq: int) -> bool:
+        vetoed = cut_of(chain, self._vetoed)
+        return seq >= self._exclusions.get(chain, seq + 1) or (vetoed is not None and seq >= vetoed)
 
     def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
         """Look for the earliest fork between a peer's claims about a chain and ours (see `claims`)."""
@@ -260,22 +354,200 @@ class EntrySet:
             return before, entry
         return None
 
-    def _continue(self, entry: Entry, own_id: bytes) -> Change:
-        """Append the next entry, and the waiting ones that follow it."""
-        chain, log = entry.chain, self._logs.get(entry.chain) or _Log()
-        if entry.previous != log.tip:
+    def _continue(self, entry: Entry, own_id: bytes, judged: bool) -> Change:
+        """Append the next entry, and the waiting ones that follow from it."""
+        if entry.previous != self.next_place(entry.chain)[1]:
             return Change("refused", "does not follow the entry before it")
-        self._logs[chain] = log
-        log.append(entry, own_id)
-        added = [entry]
-        while (follower := self._waiting.get(chain, log.head + 1)) is not None:
-            if follower.previous != log.tip:
-                found = self._exclude(chain, follower.seq, prove(added[-1], follower))
-                return Change("fork", found.reason, tuple(added), found.removed, found.proof)
-            self._waiting.take(chain, follower.seq)
-            log.append(follower, entry_id(follower))
-            added.append(follower)
+        verdict, reason = _COUNTS if judged else self._judge(entry)
+        if verdict == "gap":
+            self._waiting.put(entry)
+        if verdict != "added":
+            return Change(verdict, reason)
+        self._append(entry, own_id)
+        return self._settle([entry])
+
+    def _append(self, entry: Entry, own_id: bytes) -> None:
+        self._logs.setdefault(entry.chain, _Log()).append(entry, own_id)
+        if name_of(entry.peer) not in self._peers:
+            self._peers[name_of(entry.peer)] = entry.peer
+            self._count_vetoes()
+        self._note_admitted(entry)
+
+    def _note_admitted(self, entry: Entry) -> None:
+        for peer in decode_admitted(entry.admits):
+            self._admitted.setdefault(peer, set()).add(Span(entry.chain, entry.seq, entry.seq))
+
+    def _settle(self, added: list[Entry]) -> Change:
+        """Append the waiting entries that nothing keeps any longer."""
+        count = 0
+        while len(added) > count:
+            count = len(added)
+            for chain in self._waiting.chains():
+                found = self._take_waiting(chain, added)
+                if found is not None:
+                    return Change("fork", found.reason, tuple(added), found.removed, found.proof)
         return Change("added", added=tuple(added))
+
+    def _take_waiting(self, chain: Chain, added: list[Entry]) -> Change | None:
+        """Append what waits of a chain, as far as possible; the exclusion, if an entry contradicts the one before."""
+        while (follower := self._waiting.get(chain, self._head(chain) + 1)) is not None:
+            before = self._kept(chain, follower.seq - 1)
+            if before is not None and follower.previous != entry_id(before):
+                return self._exclude(chain, follower.seq, prove(before, follower))
+            verdict, _ = self._judge(follower)
+            if verdict == "gap":
+                break
+            self._waiting.take(chain, follower.seq)
+            if verdict != "added" or follower.previous != self.next_place(chain)[1]:
+                break
+            self._append(follower, entry_id(follower))
+            added.append(follower)
+        return None
+
+    # ---- rules about what an entry cites ----
+
+    def _judge(self, entry: Entry) -> tuple[EntryVerdict, str]:
+        """Whether the next entry of a chain counts, judged by what it cites and by the entry before it."""
+        if not self.rules.layers:
+            return _COUNTS
+        before = self._kept(entry.chain, entry.seq - 1)
+        if before is None and entry.seq > 1:
+            return "unjudged", "its author's entry before is no longer kept here"
+        try:
+            cited = decode_citations(entry.cited)
+        except ValueError as error:
+            return "uncounted", str(error)
+        verdict, reason, found = self._look_up(cited)
+        if verdict != "added":
+            return verdict, reason
+        if before is None and not (self.admits(entry.peer) and self._knows_admission(entry, cited)):
+            return "uncounted", "its author is not admitted yet, or cites less than those who admitted it"
+        reason = self._check_citations(entry, cited, before, found) or self._check_admitted(entry)
+        if not reason:
+            limits = limits_from([self._sizes(one) for one in found.values()], len(self.rules.layers))
+            reason = "" if limits is NO_LIMITS else limits.broken_by(_sizes_of(entry, self.rules))
+        return ("uncounted", reason) if reason else _COUNTS
+
+    def admits(self, peer: str) -> bool:
+        """Whether a peer may be an author here."""
+        if peer in self._vetoed:
+            return False
+        return self.is_author(peer) or peer in self._authors()
+
+    def _knows_admission(self, entry: Entry, cited: Citations) -> bool:
+        """Whether a first entry cites one that admitted its author, and what that cites; so it cannot cite nothing.
+
+        Admissions of a run's first rounds, or that are no longer kept, require nothing.
+        """
+        own, excluded, kept = name_of(entry.peer), self._excluded_names(), False
+        for span in self._admitted.get(entry.peer, ()):
+            for admission in self.entries(span):
+                kept, admitter = True, name_of(admission.peer)
+                place = {admitter: Citation(admission.incarnation, admission.seq)}
+                known = decode_citations(admission.cited)
+                if is_early(known) or not check_closed(cited, [known, place], own, excluded):
+                    return True
+        return not kept
+
+    def may_admit(self, chain: Chain) -> int:
+        """How many newcomers the next entry of a chain may admit."""
+        if not self.rules.roots or len(self._authors()) >= MAX_AUTHORS:
+            return 0
+        return may_admit(chain.peer, self._head(chain) + 1, self.rules.roots)
+
+    def is_author(self, peer: str) -> bool:
+        """Whether a peer is admitted, or needs no admission."""
+        return not self.rules.roots or peer in self.rules.roots or peer in self._admitted
+
+    def _check_admitted(self, entry: Entry) -> str:
+        if not entry.admits:
+            return ""
+        try:
+            newcomers = decode_admitted(entry.admits)
+        except ValueError as error:
+            return str(error)
+        most = may_admit(entry.peer, entry.seq, self.rules.roots) if self.rules.roots else 0
+        return f"it admits {len(newcomers)} newcomers where {most} may be" if len(newcomers) > most else ""
+
+    def _check_citations(
+        self, entry: Entry, cited: Citations, before: Entry | None, found: Mapping[Name, Entry | None]
+    ) -> str:
+        own, excluded = name_of(entry.peer), self._excluded_names()
+        earlier = None if before is None else decode_citations(before.cited)
+        others = [decode_citations(one.cited) for one in found.values() if one is not None]
+        credit = credit_after(cited, earlier, entry.incarnation if before is None else before.credit)
+        return (
+            ("it cites its own author" if own in cited else "")
+            or ("" if earlier is None else check_sequel(cited, earlier, excluded))
+            or check_closed(cited, others, own, excluded)
+            or ("its author publishes more than the others" if credit < 0 else "")
+            or ("its credit is not what it should be" if credit != entry.credit else "")
+        )
+
+    def _look_up(self, cited: Citations) -> tuple[EntryVerdict, str, dict[Name, Entry | None]]:
+        """The cited entries; None for one of an excluded chain, which may be gone or never have come here."""
+        found: dict[Name, Entry | None] = {}
+        for name, one in cited.items():
+            chain = Chain(self._peers.get(name, ""), one.incarnation)
+            if self._is_excluded(chain, one.seq):
+                found[name] = None
+            elif one.seq > self._head(chain):
+                return "gap", "entries that it cites are missing", {}
+            elif one.seq <= self._dropped(chain):
+                return "unjudged", "entries that it cites are no longer kept here", {}
+            else:
+                found[name] = self._kept(chain, one.seq)
+        return "added", "", found
+
+    def _sizes(self, entry: Entry | None) -> Sizes | None:
+        if entry is None:
+            return None
+        known = self._logs[entry.chain].sizes
+        if entry.seq not in known:
+            known[entry.seq] = _sizes_of(entry, self.rules)
+        return known[entry.seq]
+
+    def _excluded_names(self) -> set[Name]:
+        return {*(name_of(chain.peer) for chain in self._exclusions), *map(name_of, self._vetoed)}
+
+    def cite(self, chain: Chain, heads: Heads) -> tuple[dict[Name, Citation], int, Limits]:
+        """For the next entry of a chain: what it cites if its author knew `heads`, the credit after it, its limits.
+
+        The credit is negative when the author has to wait for others. Sizes that are not known here count as nothing,
+        so that the limits are never above those that others find.
+        """
+        if not self.rules.layers:
+            return {}, 0, NO_LIMITS
+        before = self._kept(chain, self._head(chain))
+        earlier = None if before is None else decode_citations(before.cited)
+        cited = cite(self._places(heads, chain.peer, earlier), earlier)
+        credit = credit_after(cited, earlier, chain.incarnation if before is None else before.credit)
+        chains = [Chain(self._peers.get(name, ""), one.incarnation) for name, one in cited.items()]
+        sizes: list[Sizes | None] = []
+        for one, log in zip(cited.values(), chains, strict=True):
+            if one.seq > self._head(log) and not self._is_excluded(log, one.seq):
+                return cited, -1, NO_LIMITS  # known before a restart, and not again yet
+            kept = self._kept(log, one.seq)
+            sizes.append((0,) * (2 + len(self.rules.layers)) if kept is None else self._sizes(kept))
+        return cited, credit, limits_from(sizes, len(self.rules.layers))
+
+    def _places(self, heads: Heads, own: str, earlier: Citations | None) -> dict[Name, tuple[int, int]]:
+        """The latest entry of each other author in `heads`, or what the own entry before cited if that is later.
+
+        Where that is no longer kept, as after a snapshot, it is the latest entry known here.
+        """
+        places: dict[Name, tuple[int, int]] = {}
+        for chain, seq in heads.items():
+            head = self._head(chain)
+            if chain.peer != own and head:
+                name, cited = name_of(chain.peer), seq if self._dropped(chain) < seq <= head else head
+                places[name] = max(places.get(name, (0, 0)), (chain.incarnation, cited))
+        for name, one in (earlier or {}).items():
+            chain = Chain(self._peers.get(name, ""), one.incarnation)
+            if name in places or name not in self._excluded_names():
+                seq = max(one.seq, self._head(chain) if one.seq <= self._dropped(chain) else 0)
+                places[name] = max(places.get(name, (0, 0)), (one.incarnation, seq))
+        return places
 
     def _exclude(self, chain: Chain, seq: int, proof: ForkProof) -> Change:
         """Exclude a chain from `seq` on, as far back as entries are kept; the earliest exclusion stays."""
@@ -289,6 +561,7 @@ class EntrySet:
         removed = log.cut(effective) if log is not None else []
         self._waiting.cut(chain, effective)
         self._exclusions[chain] = effective
+        self._peers[name_of(chain.peer)] = chain.peer
         self._proofs[chain] = proof
         return Change("fork", f"excluded from entry {effective} on", removed=tuple(removed), proof=proof)
 
@@ -298,10 +571,20 @@ class EntrySet:
         """Drop the entries up to `until` (see `droppable`), which snapshots cover; returns how many."""
         return sum(log.drop(until.get(chain, 0)) for chain, log in self._logs.items())
 
-    def start_at(self, heads: Heads, tips: Mapping[Chain, bytes], exclusions: Mapping[Chain, int]) -> None:
+    def start_at(
+        self,
+        heads: Heads,
+        tips: Mapping[Chain, bytes],
+        exclusions: Mapping[Chain, int],
+        vetoes: Iterable[Veto] = (),
+    ) -> None:
         """Start an empty set after a snapshot: the snapshot covers its entries, and chains continue after its tips."""
         self._logs = {chain: _Log(seq, tips[chain]) for chain, seq in heads.items()}
         self._exclusions = dict(exclusions)
+        self._peers = {name_of(chain.peer): chain.peer for chain in (*heads, *exclusions)}
+        self._admitted = {chain.peer: set() for chain in heads}
+        for veto in vetoes:
+            self.add_veto(veto)
 
     def keep(self, entries: list[Entry]) -> int:
         """Keep the last entries before a chain's start, so that they can be served or removed; they count already.
@@ -319,6 +602,7 @@ class EntrySet:
                 break
             log.entries.insert(0, entry)
             log.ids.insert(0, log.dropped_id)
+            self._note_admitted(entry)
             log.dropped, log.dropped_id = entry.seq - 1, entry.previous
             kept += 1
         return kept
@@ -344,6 +628,19 @@ class EntrySet:
     def _ids(self, chain: Chain) -> list[bytes]:
         log = self._logs.get(chain)
         return log.ids if log is not None else []
+
+
+def _sizes_of(entry: Entry, rules: SetRules) -> Sizes:
+    compute = _cached_sizes if len(entry.payload) <= _SMALL_BYTES else _compute_sizes
+    return compute(entry, rules)
+
+
+def _compute_sizes(entry: Entry, rules: SetRules) -> Sizes:
+    return sizes_of(delta_of(entry, rules), rules.layers)
+
+
+_SMALL_BYTES = 1 << 14
+_cached_sizes = lru_cache(maxsize=256)(_compute_sizes)  # in a simulation all nodes look at the same entries
 
 
 KEPT = 64  # entries of each chain that are kept although snapshots cover them

@@ -20,6 +20,8 @@ RANGES = {
     "bridge": (0.0, 20.0),
     "kappa": (0.0, 1.0),
     "signs": (0.0, 1.0),
+    "bounds": (0.0, 1.0),
+    "admission": (0.0, 1.0),
 }
 
 
@@ -36,6 +38,8 @@ class DeltaSetOptions:
     bridge: float = 1.0  # factor on the annealed rate of bridges (similarity/annealing.py); 0: no bridges
     kappa: float = 0.0  # share of the own residual in the weights that are trained; 0: automatic (retention.py)
     signs: float = 0.0  # above 0: entries have the sign of every coordinate (compression/signs.py)
+    bounds: float = 1.0  # 0: entries are bounded by norm_ratio alone, not by those of the others (bounds.py)
+    admission: float = 0.0  # above 0: an author counts once another admitted it (admission.py); needs bounds
     bits: int = 2  # of a value
     selector: Mapping[str, float] = field(default_factory=dict)  # settings that choose the selector; none: magnitude
 

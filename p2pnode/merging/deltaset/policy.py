@@ -48,6 +48,7 @@ from .exchange import (
     push,
     question,
     reply,
+    take_vetoes,
 )
 from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
@@ -58,6 +59,7 @@ from .pace import pace_for
 from .set import DeltaSet, within_range
 from .snapshots import SnapshotReader, adopted, first_free_incarnation, units_of
 from .state import set_arrays, set_from
+from .vetoes import Veto, VetoCount, cuts_at, sign_veto
 
 DROP_EVERY = 16  # merges
 LOOK_EVERY = 32  # merges after which A in memory is checked against its entries
@@ -75,6 +77,12 @@ class DeltaSetPolicy(Policy):
         options = read_options(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
+        if options.bounds:
+            layers = origin.layers or (len(origin.genesis),)
+            rules = replace(
+                rules, layers=layers, roots=(origin.founder,) if options.admission and origin.founder else ()
+            )
+        rules = replace(rules, moderators=origin.moderators)
         self.set = DeltaSet(rules, origin.genesis)
         self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin), origin.layers)
         self.agreement = Agreement()
@@ -168,6 +176,14 @@ class DeltaSetPolicy(Policy):
     def publish(self, draft: object) -> bytes:
         assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
+            terms = self.author.terms(self.set, self._earlier_heads[1] or self.set.heads)
+            if terms.credit < 0 or not self.set.log.admits(self.author.identity.peer_id):
+                # the others have to publish first, or to admit us; or they excluded us
+                if isinstance(draft, Draft):
+                    self.author.keep_draft(draft)
+                return b""
+            if isinstance(draft, Draft):
+                draft = self.author.cut(draft, terms)
             allowed = within_range(self.set.units, draft.delta)
             if allowed is not draft.delta:  # some weights have reached the bound of the grid
                 if not len(allowed):
@@ -175,14 +191,14 @@ class DeltaSetPolicy(Policy):
                 draft = draft.with_delta(allowed)
             if isinstance(draft, BridgeDraft):
                 known = draft.is_known(self.set.log)
-                return b"" if known else self._add_own(self.author.sign_bridge(draft, self.set))
+                return b"" if known else self._add_own(self.author.sign_bridge(draft, self.set, terms))
             self._earlier_heads = (self._earlier_heads[1], dict(self.set.heads))
-            journal = self._add_own(self.author.sign(draft, self.set))
+            journal = self._add_own(self.author.sign(draft, self.set, terms))
             self.author.published(draft)
             return journal
 
     def _add_own(self, entry: Entry) -> bytes:
-        change = self._follow(self.set.add(entry))
+        change = self._follow(self.set.add(entry, judged=True))
         if change.verdict != "added":
             raise ValueError(f"own entry {change.verdict}: {change.reason}")
         return encode_entry(entry)
@@ -229,6 +245,9 @@ class DeltaSetPolicy(Policy):
     def answer(self, partner: PeerId, request: bytes) -> bytes:
         asked = self._decoded(request)
         with self._lock:
+            self.author.applicants.note(partner, self.set.log)
+            for change in take_vetoes(self.set, asked):
+                self._follow(change)
             if asked.digest == self.set.log.digest():
                 self._compare(partner, asked)
                 self._note_heads(partner, self.set.heads)
@@ -257,8 +276,11 @@ class DeltaSetPolicy(Policy):
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         received = self._decoded(answer)
         with self._lock:
+            self.author.applicants.note(partner, self.set.log)
+            unjudged = False
             for change in changes(self.set, received):
                 self._came_in += len(self._follow(change).added)
+                unjudged |= change.verdict == "unjudged"
             self._compare(partner, received)
             if not received.heads:
                 if received.digest == self.set.log.digest():
@@ -266,7 +288,7 @@ class DeltaSetPolicy(Policy):
                 return b""
             theirs = decode_heads(received.heads)
             self._own_log.heard(partner, self._own_chain, theirs)
-            self._behind.note(received.behind, theirs, self.set.heads)
+            self._behind.note(received.behind or unjudged, theirs, self.set.heads)
             lacks = push(self.set, theirs, self._underway.take(partner, self.set.heads) | self._fresh(theirs))
             self._underway.note(partner, lacks)
         return b"" if lacks is None else self._encoded(lacks)
@@ -340,6 +362,23 @@ class DeltaSetPolicy(Policy):
             self._readout = self._left_out.weights(self.set)
             return sum(entry.peer == author for entry in self.set.log)
 
+    def veto(self, author: str, active: bool, reason: str) -> VetoCount:
+        identity = self.author.identity
+        with self._lock:
+            before, rules = self.set.log.veto_of(identity.peer_id, author), self.set.rules
+            number = 0 if before is None else before.number + 1
+            cuts = cuts_at(author, self.set.heads) if active else ()
+            kept = before.cuts if before is not None and before.active else ()
+            plain = Veto(rules.lineage, rules.model, author, "", number, active, kept or cuts, reason)
+            self._follow(self.set.add_veto(sign_veto(identity, plain)))
+            self._readout = self._left_out.weights(self.set)
+            return self.set.log.count_vetoes(author)
+
+    def vetoes(self) -> dict[str, VetoCount]:
+        with self._lock:
+            log = self.set.log
+            return {author: log.count_vetoes(author) for author in {veto.author for veto in log.vetoes if veto.active}}
+
     # ---- starting elsewhere, and again ----
 
     def snapshot(self, at: bytes = b"") -> Snapshot | None:
@@ -367,6 +406,7 @@ class DeltaSetPolicy(Policy):
         with self._lock:
             after = adopted(snapshot, self.set, me)
             if not list(self.set.log):
+                self._earlier_heads = ({}, {})
                 self.author.incarnation = max(self.author.incarnation, first_free_incarnation(after, me))
             self.set = after
             self._behind.caught_up()
@@ -377,6 +417,7 @@ class DeltaSetPolicy(Policy):
         with self._lock:
             self.author.move(max(incarnation, first_free_incarnation(deltas, self.author.identity.peer_id)))
             self._own_log.begun_anew()
+            self._earlier_heads = ({}, {})
             self._settling = Settling()  # another circle counts its own steps
             self._left_out.move(deltas)
             self.set = deltas
@@ -403,7 +444,7 @@ class DeltaSetPolicy(Policy):
                 self.set, self._readout = restored, readout.astype(np.float32)
                 self._left_out.restore(state)
                 for data in journal:
-                    change = self._follow(self.set.add(decode_entry(data)))
+                    change = self._follow(self.set.add(decode_entry(data), judged=True))
                     for entry in (entry for entry in change.added if entry.kind == UPDATE):
                         self.author.rounds += 1
                         self.author.residual[delta_of(entry, self.set.rules).indices] = 0  # it was sent since

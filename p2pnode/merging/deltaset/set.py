@@ -18,6 +18,7 @@ from ...compression.weights import MAX_UNITS, Floats, Units, from_units
 from . import checksum
 from .entry import Chain, Entry, EntryClaim, ForkProof, SetRules, delta_of
 from .log import Change, EntrySet
+from .vetoes import Veto
 
 CHUNK_UNITS = 1 << 18  # coordinates that are hashed together: 1 MiB
 
@@ -50,13 +51,17 @@ class DeltaSet:
         """The hash of A; any two peers at equal digests have the same."""
         return weights_hash(self.units)
 
-    def add(self, entry: Entry) -> Change:
-        """Add an entry, and update A."""
-        return self._follow(self.log.add(entry))
+    def add(self, entry: Entry, judged: bool = False) -> Change:
+        """Add an entry, and update A. `judged` says that it is one of our own, which counted before a restart."""
+        return self._follow(self.log.add(entry, judged))
 
     def add_proof(self, proof: ForkProof) -> Change:
         """Add a proof of a fork, and update A."""
         return self._follow(self.log.add_proof(proof))
+
+    def add_veto(self, veto: Veto) -> Change:
+        """Add a veto against an author, and update A."""
+        return self._follow(self.log.add_veto(veto))
 
     def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
         """Look for a fork behind equal heads with unequal digests, and update A."""

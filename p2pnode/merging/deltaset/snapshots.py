@@ -24,6 +24,7 @@ from .entry import Chain, Entry, ModelText, SetRules, decode_entry, delta_of, en
 from .heads import Span, decode_heads, encode_heads, missing
 from .log import digest_of
 from .set import DeltaSet
+from .vetoes import check_veto, decode_vetoes, encode_vetoes
 
 _MAX_HEADS_BYTES = 1 << 18
 KEPT_LEAST_BYTES = 1 << 17
@@ -41,10 +42,11 @@ class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     tips: Annotated[bytes, msgspec.Meta(max_length=_MAX_HEADS_BYTES)]  # one hash for each head, in their order
     exclusions: Annotated[bytes, msgspec.Meta(max_length=_MAX_HEADS_BYTES)]
     steps: Count
+    vetoes: Annotated[bytes, msgspec.Meta(max_length=_MAX_HEADS_BYTES)] = b""
 
     def digest(self) -> bytes:
         """The same digest as `EntrySet.digest` at this position."""
-        return digest_of(self.read_heads(), self.read_tips(), decode_heads(self.exclusions))
+        return digest_of(self.read_heads(), self.read_tips(), decode_heads(self.exclusions), self.vetoes)
 
     def read_heads(self) -> dict[Chain, int]:
         return decode_heads(self.heads)
@@ -88,13 +90,14 @@ def check_place(place: LogPosition, rules: SetRules) -> str:
         return "another layout"
     try:
         heads, exclusions = place.read_heads(), decode_heads(place.exclusions)
+        vetoes = decode_vetoes(place.vetoes)
     except ValueError as error:
         return f"heads: {error}"
     if len(place.tips) != len(heads) * HASH_BYTES:
         return "not one tip for each head"
     if any(heads.get(chain, 0) >= seq for chain, seq in exclusions.items()):
         return "counts entries that it excludes"
-    return ""
+    return next(filter(None, (check_veto(veto, rules) for veto in vetoes)), "")
 
 
 # ---- giving ----
@@ -111,7 +114,8 @@ def passed(deltas: DeltaSet, place: LogPosition) -> tuple[LogPosition, list[Entr
     It does not when it lacks entries of that position, no longer keeps all entries since, or has other exclusions.
     """
     then, dropped = place.read_heads(), deltas.log.dropped()
-    if encode_heads(deltas.log.exclusions) != place.exclusions or not then.keys() <= deltas.heads.keys():
+    other = encode_heads(deltas.log.exclusions) != place.exclusions or encode_vetoes(deltas.log.vetoes) != place.vetoes
+    if other or not then.keys() <= deltas.heads.keys():
         return None
     later: list[Entry] = []
     tips = {}
@@ -148,7 +152,7 @@ def _newest(entries: list[Entry], max_bytes: int) -> list[bytes]:
     for entry in reversed(entries):
         data = encode_entry(entry)
         max_bytes -= len(data)
-        if max_bytes < 0:
+        if max_bytes < 0 and newest:  # one at least: the next entry is judged by it
             break
         newest.insert(0, data)
     return newest
@@ -159,7 +163,15 @@ def _place(deltas: DeltaSet, heads: dict[Chain, int], tips: dict[Chain, bytes], 
     ordered = b"".join(tips[chain] for chain in sorted(tips))
     exclusions = encode_heads(deltas.log.exclusions)
     return LogPosition(
-        rules.lineage, rules.model, rules.layout_hash, rules.size, encode_heads(heads), ordered, exclusions, steps
+        rules.lineage,
+        rules.model,
+        rules.layout_hash,
+        rules.size,
+        encode_heads(heads),
+        ordered,
+        exclusions,
+        steps,
+        encode_vetoes(deltas.log.vetoes),
     )
 
 
@@ -188,7 +200,7 @@ def take_over(
         raise Unsuited("snapshot refused: it counts entries that are excluded here after a fork")
     after = DeltaSet(rules, units)
     after.steps = place.steps
-    after.log.start_at(heads, place.read_tips(), decode_heads(place.exclusions))
+    after.log.start_at(heads, place.read_tips(), decode_heads(place.exclusions), decode_vetoes(place.vetoes))
     known = [before.log.entries(Span(chain, 1, head)) for chain, head in heads.items()] if before is not None else []
     for entries in (*known, *_read_kept(kept)):
         after.log.keep(entries)
@@ -197,6 +209,8 @@ def take_over(
             after.add(entry)
         for proof in before.log.proofs.values():
             after.add_proof(proof)
+        for veto in before.log.vetoes:
+            after.add_veto(veto)
     return after
 
 

@@ -16,6 +16,7 @@ from .entry import Chain, Entry, SetRules, decode_entry, encode_entry
 from .exchange import bytes_array
 from .heads import decode_heads, encode_heads
 from .set import DeltaSet
+from .vetoes import decode_vetoes, encode_vetoes
 
 
 def set_arrays(deltas: DeltaSet) -> Arrays:
@@ -25,10 +26,12 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
     kept = msgspec.msgpack.encode([encode_entry(entry) for entry in log])
     return {
         "lineage": bytes_array(deltas.rules.lineage),
+        "roots": bytes_array(msgspec.msgpack.encode(deltas.rules.roots)),
         "units": deltas.units.copy(),
         "heads": bytes_array(encode_heads(deltas.heads)),
         "tips": bytes_array(tips),
         "exclusions": bytes_array(encode_heads(log.exclusions)),
+        "vetoes": bytes_array(encode_vetoes(log.vetoes)),
         "steps": np.array([deltas.steps], np.int64),
         "entries": bytes_array(kept),
         "checksum": np.array([deltas.checksum], np.uint64),
@@ -38,7 +41,8 @@ def set_arrays(deltas: DeltaSet) -> Arrays:
 def set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaSet:
     """The set in arrays made by `set_arrays`, in the lineage they name; ValueError for anything else."""
     try:
-        return _set_from(arrays, replace(rules, lineage=arrays["lineage"].tobytes()))
+        roots = msgspec.msgpack.decode(arrays["roots"].tobytes(), type=tuple[str, ...])
+        return _set_from(arrays, replace(rules, lineage=arrays["lineage"].tobytes(), roots=roots))
     except (KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
         raise ValueError(f"not a delta set: {error!r:.120}") from None
 
@@ -51,7 +55,8 @@ def _set_from(arrays: Mapping[str, npt.NDArray[Any]], rules: SetRules) -> DeltaS
     fresh.steps = int(arrays["steps"][0])
     fresh.checksum = int(arrays["checksum"][0])  # what the entries made; damage since shows when it is compared
     ordered = {chain: tips[HASH_BYTES * place : HASH_BYTES * (place + 1)] for place, chain in enumerate(sorted(heads))}
-    fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()))
+    vetoes = decode_vetoes(arrays["vetoes"].tobytes())
+    fresh.log.start_at(heads, ordered, decode_heads(arrays["exclusions"].tobytes()), vetoes)
     chains: dict[Chain, list[Entry]] = {}
     for data in msgspec.msgpack.decode(arrays["entries"].tobytes(), type=list[bytes]):
         entry = decode_entry(data)

@@ -59,6 +59,8 @@ JOB_METRICS = (
     Metric("p2pnode_bridges_total", "counter", "train.bridges"),
     Metric("p2pnode_hash_checks_total", "counter", "train.hash_checks"),
     Metric("p2pnode_hash_mismatches_total", "counter", "train.hash_mismatches"),
+    Metric("p2pnode_vetoed_authors", "gauge", "train.vetoed"),
+    Metric("p2pnode_excluded_authors", "gauge", "train.excluded"),
     Metric("p2pnode_model_swaps_total", "counter", "train.swaps"),
     Metric("p2pnode_model_swaps_hosted_total", "counter", "train.swaps_hosted"),
     Metric("p2pnode_model_swap_bytes_total", "counter", "train.swap_bytes"),

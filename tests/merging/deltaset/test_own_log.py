@@ -112,7 +112,7 @@ def test_a_weight_that_somebody_pushed_to_the_edge_stops_nobody() -> None:
     forged = Draft(one, encode_delta(one), draft.residual, draft.trained, draft.facts, draft.progress, draft.weight)
     with liar._lock:
         while abs(int(liar.set.units[7])) < MAX_UNITS:
-            liar._add_own(liar.author.sign(forged, liar.set))
+            liar._add_own(liar.author.sign(forged, liar.set, liar.author.terms(liar.set, {})))
     for entry in liar.set.log:
         assert author.set.add(entry).verdict == "added"
     start = author.start()
